@@ -1,0 +1,165 @@
+"""What a host has: the probe's answer (docs/formats.md, "Probe") as frozen dataclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process that holds memory of a GPU."""
+
+    pid: int
+    user: str
+    memory: int | None
+    """Bytes, None where the driver does not say."""
+    command: str
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU, with who uses it. Memory in bytes, `use` in percent."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_total: int
+    memory_used: int
+    use: float | None
+    driver: str
+    compute_capability: str
+    processes: tuple[GpuProcess, ...] = ()
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody computes on it: a process holds it, or over a tenth of its memory is taken."""
+        return bool(self.processes) or self.memory_used > self.memory_total * 0.1
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """Processors: what is there, and what affinity and cgroup quota leave of it."""
+
+    model: str
+    physical: int
+    logical: int
+    affinity: int
+    quota: float | None
+    """Cores' worth of CPU time that the cgroup allows, None: no limit."""
+    available: int
+    """Physical cores that this login can really use, at least 1."""
+    load: float
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes; `limit` is the cgroup's, None: no limit."""
+
+    total: int
+    available: int
+    limit: int | None
+
+
+@dataclass(frozen=True)
+class Nic:
+    """A network interface. `speed` in Mbit/s, None where the kernel does not know."""
+
+    name: str
+    addresses: tuple[str, ...]
+    speed: int | None
+    up: bool
+    loopback: bool
+    virtual: bool
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python on the host; `torch` None: it has none. Versions are read from files, nothing is imported."""
+
+    path: str
+    version: str
+    torch: str | None
+    cuda: str | None
+    nccl: str | None
+    source: str
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The file system of the run folder, bytes."""
+
+    path: str
+    total: int
+    free: int
+    writable: bool
+
+
+@dataclass(frozen=True)
+class Workdir:
+    """The folder the job runs in, and whether its script is there."""
+
+    path: str
+    exists: bool
+    script: str | None
+    script_exists: bool | None
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """Everything the probe found on one host."""
+
+    hostname: str
+    user: str
+    home: str
+    kernel: str
+    arch: str
+    boot_id: str
+    time: float
+    python: str
+    psutil: bool
+    euid: int
+    resolves: tuple[str, ...]
+    resolves_to_loopback: bool
+    cpu: Cpu
+    memory: Memory
+    gpus: tuple[Gpu, ...]
+    nics: tuple[Nic, ...]
+    interpreters: tuple[Interpreter, ...]
+    disk: Disk
+    workdir: Workdir
+    free_port: int | None
+    kill_user_processes: bool | None
+    linger: bool | None
+    problems: tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> HostFacts:
+        """Build from the probe's JSON; unknown keys are ignored, so that a newer node program does not hurt."""
+        plain = {name: data[name] for name in _PLAIN}
+        return cls(
+            **plain,
+            resolves=tuple(data["resolves"]),
+            cpu=_take(Cpu, data["cpu"]),
+            memory=_take(Memory, data["memory"]),
+            gpus=tuple(
+                _take(Gpu, {**gpu, "processes": tuple(_take(GpuProcess, p) for p in gpu["processes"])})
+                for gpu in data["gpus"]
+            ),
+            nics=tuple(_take(Nic, {**nic, "addresses": tuple(nic["addresses"])}) for nic in data["nics"]),
+            interpreters=tuple(_take(Interpreter, item) for item in data["interpreters"]),
+            disk=_take(Disk, data["disk"]),
+            workdir=_take(Workdir, data["workdir"]),
+            problems=tuple(data["problems"]),
+        )
+
+
+_PLAIN = (
+    "hostname", "user", "home", "kernel", "arch", "boot_id", "time", "python", "psutil", "euid",
+    "resolves_to_loopback", "free_port", "kill_user_processes", "linger",
+)  # fmt: skip
+
+
+def _take(kind: type[Any], data: Mapping[str, Any]) -> Any:
+    return kind(**{name: data[name] for name in kind.__dataclass_fields__ if name in data})

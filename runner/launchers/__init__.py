@@ -1,0 +1,1 @@
+"""Launchers: each turns a plan into commands. Pure."""

@@ -1,0 +1,12 @@
+"""The one exception that a request to the node program may end with."""
+
+from __future__ import annotations
+
+
+class Problem(Exception):
+    """Something that whoever asked can mend: what is wrong on this host, and the cure."""
+
+    def __init__(self, what: str, cure: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.cure = cure

@@ -1,0 +1,1 @@
+"""A run seen from the viewing side: start, mirror, fold, print."""

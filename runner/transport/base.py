@@ -1,0 +1,91 @@
+"""The protocol behind which every way of reaching a host lives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Address:
+    """A host as the profile names it: an ssh alias, a `user@host:port`, or `local`."""
+
+    host: str
+    user: str | None = None
+    port: int | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this is the machine disttui itself runs on, reached without SSH."""
+        return self.host == "local"
+
+
+class Stream(Protocol):
+    """The standard input and output of one remote command: bytes, both ways. Thread-safe for one reader
+    beside one writer."""
+
+    def read(self, size: int, timeout: float | None = None) -> bytes:
+        """Return up to `size` bytes, b"" at the end of the stream.
+
+        Raises:
+            TimeoutError: Nothing came within `timeout` seconds.
+            ConnectionError: The link broke.
+        """
+
+    def write(self, data: bytes) -> None:
+        """Send all of `data`. Raises ConnectionError when the link broke."""
+
+    def errors(self) -> str:
+        """What the command has written to standard error so far (the last 64 KiB), unsanitised."""
+
+    def exit_status(self) -> int | None:
+        """The command's exit status, or None while it runs or when it is unknown."""
+
+    def close(self) -> None:
+        """Close both directions. Never raises, may be called twice."""
+
+
+class Connection(Protocol):
+    """An authenticated way to one host."""
+
+    @property
+    def name(self) -> str:
+        """The host's name as the profile gives it."""
+
+    def run(self, command: str) -> Stream:
+        """Start `command` under the login shell. Raises HostError or ConnectionError."""
+
+    def close(self) -> None:
+        """Close the connection and its streams. Never raises, may be called twice."""
+
+
+class Connector(Protocol):
+    """Opens connections; one per viewer. Shares jump hosts, limits simultaneous connects."""
+
+    def connect(self, address: Address) -> Connection:
+        """Reach a host. Blocking, thread-safe. Raises HostError with a cure when that cannot be."""
+
+    def close(self) -> None:
+        """Close every connection that is left."""
+
+
+class Prompts(Protocol):
+    """Whom to ask while connecting. Called from worker threads, one question at a time."""
+
+    def secret(self, host: str, question: str) -> str | None:
+        """Ask for a password, a passphrase or the answer to a keyboard-interactive question; None: give up."""
+
+    def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
+        """Ask whether an unknown host key may be added to the known hosts."""
+
+
+class RefusePrompts:
+    """Nobody to ask: every question is answered with no."""
+
+    def secret(self, host: str, question: str) -> str | None:
+        """Give up."""
+        return None
+
+    def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
+        """Refuse."""
+        return False
