@@ -1,0 +1,99 @@
+"""Frames: how the node program and a viewer speak over one byte stream (docs/formats.md, "Frames")."""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+from typing import Any, BinaryIO, Iterator, Optional, Tuple, Union
+
+HEADER = struct.Struct(">cI")
+DATA = struct.Struct(">IIQ")
+LIMIT = 4 * 1024 * 1024
+CHUNK = 64 * 1024
+
+Frame = Union[dict, Tuple[int, int, int, bytes]]  # type: ignore[type-arg]
+"""A JSON object, or (file id, generation, offset, bytes)."""
+
+
+def pack_json(message: Any) -> bytes:
+    """One `J` frame."""
+    payload = json.dumps(message, separators=(",", ":")).encode()
+    return HEADER.pack(b"J", len(payload)) + payload
+
+
+def pack_data(file: int, generation: int, offset: int, data: bytes) -> bytes:
+    """One `D` frame."""
+    return HEADER.pack(b"D", DATA.size + len(data)) + DATA.pack(file, generation, offset) + data
+
+
+class Unpacker:
+    """Cuts a byte stream into frames. Raises ValueError when the stream is no stream of frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Take bytes; yield the frames they complete."""
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        try:
+            while len(buffer) - start >= HEADER.size:
+                kind, length = HEADER.unpack_from(buffer, start)
+                if length > LIMIT or kind not in (b"J", b"D"):
+                    raise ValueError("this is not a frame: %r" % bytes(buffer[start : start + 32]))
+                end = start + HEADER.size + length
+                if len(buffer) < end:
+                    return
+                payload = bytes(memoryview(buffer)[start + HEADER.size : end])
+                start = end
+                yield _frame(kind, payload)
+        finally:
+            del buffer[:start]
+
+
+def _frame(kind: bytes, payload: bytes) -> Frame:
+    if kind == b"D":
+        if len(payload) < DATA.size:
+            raise ValueError("a data frame without its head")
+        file, generation, offset = DATA.unpack_from(payload)
+        return file, generation, offset, payload[DATA.size :]
+    message = json.loads(payload)
+    if not isinstance(message, dict):
+        raise ValueError("a message that is no object")
+    return message
+
+
+def read_frame(stream: BinaryIO) -> Optional[Any]:
+    """Read one JSON frame, blocking; None at the end of the stream."""
+    head = stream.read(HEADER.size)
+    if len(head) < HEADER.size:
+        return None
+    kind, length = HEADER.unpack(head)
+    if kind != b"J" or length > LIMIT:
+        raise ValueError("this is not a request")
+    payload = stream.read(length)
+    return json.loads(payload) if len(payload) == length else None
+
+
+class Sender:
+    """Writes whole frames to a descriptor from several threads."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def json(self, message: Any) -> None:
+        """Send one JSON object."""
+        self._write(pack_json(message))
+
+    def data(self, file: int, generation: int, offset: int, data: bytes) -> None:
+        """Send bytes of a file."""
+        self._write(pack_data(file, generation, offset, data))
+
+    def _write(self, frame: bytes) -> None:
+        view = memoryview(frame)
+        with self._lock:
+            while view:
+                view = view[self._stream.write(view) or 0 :]

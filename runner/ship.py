@@ -1,0 +1,68 @@
+"""What is sent to hosts: the node program and the built-in job as zips, and the line of Python that receives them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+_LOADER = _HERE / "node" / "loader.py"
+
+COMMAND = 'exec {python} -c "import sys;sys.path[:1]=[];exec(sys.stdin.buffer.readline())"'
+"""The one remote command. No `!`, backslash, `$` or newline: every login shell reads it alike."""
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A zip and its name on the host.
+
+    The name holds the hash of the content, so a host that has the file has the right one.
+    """
+
+    kind: str
+    data: bytes
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of the zip."""
+        return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def remote_path(self) -> str:
+        """Where the loader puts it on a host with a writable home."""
+        return f"~/.cache/disttui/{self.kind}-{self.sha256[:16]}.zip"
+
+
+@cache
+def node_parcel() -> Parcel:
+    """The node program, its package named `_disttui` so that it shadows no module of the user."""
+    start = "import sys\nfrom _disttui.main import main\nmain(sys.argv[1:])\n"
+    return Parcel("node", _zip(_HERE / "node", "_disttui", start))
+
+
+@cache
+def train_parcel() -> Parcel:
+    """The built-in training job."""
+    return Parcel("train", _zip(_HERE / "train", "_disttui_train", "from _disttui_train.main import main\nmain()\n"))
+
+
+@cache
+def loader_line() -> bytes:
+    """The loader's source as one line of Python, ready for the remote command to read."""
+    return f"exec({_LOADER.read_text(encoding='utf-8')!r})\n".encode()
+
+
+def _zip(folder: Path, package: str, start: str) -> bytes:
+    """Zip a package's sources; the same sources give the same bytes on every machine."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(zipfile.ZipInfo("__main__.py"), start)
+        for path in sorted(folder.rglob("*.py")):
+            info = zipfile.ZipInfo(f"{package}/{path.relative_to(folder).as_posix()}")
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, path.read_bytes())
+    return out.getvalue()

@@ -1,0 +1,99 @@
+"""Remote bytes → safe text: nothing that a host says may steer the terminal it is shown on."""
+
+from __future__ import annotations
+
+import re
+
+LINE_LIMIT = 64 * 1024
+"""Longer lines are cut here, in bytes; the rest continues as a line of its own."""
+
+# An escape sequence: CSI with its parameters, a string sequence (OSC, DCS, SOS, PM, APC) up to its end or the end
+# of the text, or two characters. The 8-bit forms (C1) mean the same to many terminals.
+_SEQUENCE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    r"|(?:\x1b[PX\]^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)?"
+    r"|\x1b[ -/]*[0-~]?"
+)
+# Controls but for the tab, C1, and what reorders or hides text: bidi marks, zero-width characters, line separators.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+_UNSAFE_BYTES = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
+_SUSPECT = re.compile(
+    "[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+
+
+def clean(text: str) -> str:
+    """Return `text` as one line without escape sequences, control, bidi or invisible characters.
+
+    Line breaks become spaces, so that a host name or an error can never forge a second line.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    text = _SEQUENCE.sub("", text.replace("\r\n", " ").replace("\n", " "))
+    text = _UNSAFE.sub("", text)
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def clean_lines(text: str) -> str:
+    """Like `clean`, but keeps the line breaks: for tracebacks and messages of several lines."""
+    return "\n".join(clean(line) for line in text.splitlines())
+
+
+class LineMaker:
+    """Turns the bytes of one log, in chunks of any size, into safe lines of text.
+
+    Holds an unfinished last line back, folds carriage returns as a terminal does, decodes UTF-8 with replacement and
+    cuts lines at `LINE_LIMIT` bytes.
+    """
+
+    def __init__(self) -> None:
+        self._partial = b""
+
+    def feed(self, data: bytes) -> list[str]:
+        """Take more bytes; return the lines they complete."""
+        if self._partial:
+            data = self._partial + data
+        body, newline, self._partial = data.rpartition(b"\n")
+        lines = _decode(body) if newline else []
+        while len(self._partial) > LINE_LIMIT:
+            lines.append(_safe_line(self._partial[:LINE_LIMIT]))
+            self._partial = self._partial[LINE_LIMIT:]
+        return lines
+
+    def flush(self) -> list[str]:
+        """Return the unfinished last line, if there is one: the log has ended."""
+        rest, self._partial = self._partial, b""
+        return [_safe_line(rest)] if rest else []
+
+    def progress(self) -> str | None:
+        """The unfinished line as a terminal would show it now, for progress bars that never end their line."""
+        return _safe_line(self._partial) if b"\r" in self._partial else None
+
+
+def _decode(body: bytes) -> list[str]:
+    # Nearly all output is clean: one scan over the whole chunk is what makes a flood of lines cheap.
+    if not _UNSAFE_BYTES.search(body):
+        text = body.decode("utf-8", "replace")
+        if text.isascii() or not _SUSPECT.search(text):
+            lines = text.split("\n")
+            if len(text) <= LINE_LIMIT or max(map(len, lines)) <= LINE_LIMIT // 4:
+                return lines
+    return [piece for line in body.split(b"\n") for piece in _pieces(line)]
+
+
+def _pieces(line: bytes) -> list[str]:
+    if len(line) <= LINE_LIMIT:
+        return [_safe_line(line)]
+    return [_safe_line(line[start : start + LINE_LIMIT]) for start in range(0, len(line), LINE_LIMIT)]
+
+
+def _safe_line(line: bytes) -> str:
+    text = _SEQUENCE.sub("", line.decode("utf-8", "replace"))
+    if "\r" in text:
+        shown = ""
+        for part in text.split("\r"):
+            shown = part + shown[len(part) :]
+        text = shown
+    return _UNSAFE.sub("", text)
