@@ -1,0 +1,237 @@
+"""One long-lived channel to the node program of one host: requests, streams, heartbeats."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+
+from runner.errors import HostError
+from runner.node.frames import Unpacker, pack_json
+from runner.ship import COMMAND, loader_line, node_parcel, train_parcel
+from runner.text import clean, clean_lines
+from runner.transport import Connection, Stream
+
+NOISE_LIMIT = 64 * 1024
+"""Bytes that login scripts may print before the loader's marker."""
+SILENCE = 5.0
+"""Seconds without a frame after which a host counts as not seen."""
+GONE = 20.0
+"""Seconds without a frame after which the channel is given up and made anew."""
+
+Handler = Callable[[Mapping[str, Any] | tuple[int, int, int, bytes]], None]
+"""Takes a stream's events (mappings) and pieces of files (file id, generation, offset, bytes)."""
+
+
+class Link:
+    """Speaks to one host's node program.
+
+    The reader thread calls stream handlers directly: a handler that blocks holds back only its own host, and with it,
+    through the SSH window, only the reading of files there.
+
+    Args:
+        connection: An open connection; the link closes it.
+        python: The interpreter for the node program, `python3` unless the profile names one.
+        lost: Called once, from the reader thread, when the link has broken.
+    """
+
+    def __init__(
+        self, connection: Connection, python: str = "python3", lost: Callable[[str], None] | None = None
+    ) -> None:
+        self.host = connection.name
+        self.heard = time.monotonic()
+        self.node_python = ""
+        self._connection = connection
+        self._lost = lost
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, Future[Any]] = {}
+        self._handlers: dict[int, Handler] = {}
+        self._files: Handler | None = None
+        self._write_lock = threading.Lock()
+        self._closed = False
+        self._stream = connection.run(COMMAND.format(python=python))
+        self._unpacker = Unpacker()
+        try:
+            rest = self._shake_hands(python)
+        except BaseException:
+            self.close()
+            raise
+        self._reader = threading.Thread(target=self._read, args=(rest,), name=f"link {self.host}", daemon=True)
+        self._reader.start()
+
+    def request(self, op: str, *, timeout: float | None = 60.0, **arguments: Any) -> Any:
+        """Ask the node program for something and wait for the answer.
+
+        Raises:
+            HostError: The host answered with a problem, not at all within `timeout` seconds, or the link broke.
+        """
+        future = self.submit(op, **arguments)
+        try:
+            return future.result(timeout)
+        except FutureTimeout:
+            raise HostError(
+                self.host, f"no answer to '{op}' in {timeout:.0f} s", "See what the host is busy with."
+            ) from None
+
+    def submit(self, op: str, **arguments: Any) -> Future[Any]:
+        """Like `request`, without waiting."""
+        number = next(self._numbers)
+        future: Future[Any] = Future()
+        self._waiting[number] = future
+        self._send({"id": number, "op": op, **arguments}, future)
+        return future
+
+    def stream(self, op: str, handler: Handler, **arguments: Any) -> Future[Any]:
+        """Ask for a stream; its events go to `handler`. The future is done when the stream has ended."""
+        number = next(self._numbers)
+        future: Future[Any] = Future()
+        self._waiting[number] = future
+        self._handlers[number] = handler
+        if op == "mirror":
+            self._files = handler
+        self._send({"id": number, "op": op, **arguments}, future)
+        return future
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the host was last heard."""
+        return time.monotonic() - self.heard
+
+    def close(self) -> None:
+        """Close the channel and the connection."""
+        self._closed = True
+        self._stream.close()
+        self._connection.close()
+
+    def _shake_hands(self, python: str) -> bytes:
+        marker = secrets.token_hex(16)
+        hello = {"marker": marker, "node": node_parcel().sha256, "train": train_parcel().sha256}
+        self._stream.write(loader_line() + json.dumps(hello).encode() + b"\n")
+        answer, rest = _read_answer(self._stream, self.host, marker.encode(), python)
+        self.node_python = clean(str(answer.get("python", "?")))
+        if "error" in answer:
+            raise HostError(
+                self.host,
+                f"{python} is version {self.node_python}: {clean(str(answer['error']))}",
+                "Give this host's newer interpreter as `python:` in the profile.",
+            )
+        for parcel in (node_parcel(), train_parcel()):
+            if parcel.kind in answer["missing"]:
+                self._stream.write(b"%d\n" % len(parcel.data) + parcel.data)
+        return rest
+
+    def _send(self, message: Mapping[str, Any], future: Future[Any] | None = None) -> None:
+        try:
+            with self._write_lock:
+                self._stream.write(pack_json(message))
+        except (ConnectionError, OSError) as error:
+            if future is not None and not future.done():
+                future.set_exception(HostError(self.host, f"the link broke: {error}"))
+
+    def _read(self, rest: bytes) -> None:
+        reason = "the host closed the channel"
+        beaten = 0.0
+        try:
+            self._take(rest)
+            while not self._closed:
+                now = time.monotonic()
+                if now - beaten >= 1.0:
+                    beaten = now
+                    self._send({"beat": time.time()})
+                try:
+                    data = self._stream.read(1 << 18, 1.0)
+                except TimeoutError:
+                    if self.silence > GONE:
+                        reason = f"nothing heard for {GONE:.0f} s"
+                        break
+                    continue
+                if not data:
+                    break
+                self.heard = time.monotonic()
+                self._take(data)
+        except (ConnectionError, OSError, ValueError) as error:
+            reason = str(error)
+        self._end(reason)
+
+    def _take(self, data: bytes) -> None:
+        for frame in self._unpacker.feed(data):
+            if isinstance(frame, tuple):
+                if self._files:
+                    self._files(frame)
+            elif "event" in frame:
+                handler = self._handlers.get(frame["id"])
+                if handler:
+                    handler(frame["event"])
+            elif "id" in frame:
+                self._answer(frame)
+
+    def _answer(self, frame: Mapping[str, Any]) -> None:
+        future = self._waiting.pop(frame["id"], None)
+        self._handlers.pop(frame["id"], None)
+        if future is None or future.done():
+            return
+        if "error" in frame:
+            problem = frame["error"]
+            future.set_exception(HostError(self.host, clean_lines(str(problem["what"])), clean(str(problem["cure"]))))
+        else:
+            future.set_result(frame.get("ok"))
+
+    def _end(self, reason: str) -> None:
+        errors = clean_lines(self._stream.errors().strip())[-2000:]
+        self.close()
+        for future in list(self._waiting.values()):
+            if not future.done():
+                future.set_exception(
+                    HostError(self.host, f"the link broke: {reason}" + (f"\n{errors}" if errors else ""))
+                )
+        if self._lost:
+            self._lost(reason)
+
+
+def _read_answer(stream: Stream, host: str, marker: bytes, python: str) -> tuple[Mapping[str, Any], bytes]:
+    """Skip what login scripts print, find the marker, return the loader's answer and the bytes after it."""
+    heard = b""
+    while True:
+        start = heard.find(marker)
+        end = heard.find(b"\n", start)
+        if start >= 0 and end >= 0:
+            return json.loads(heard[start + len(marker) : end]), heard[end + 1 :]
+        if start < 0 and len(heard) > NOISE_LIMIT:
+            raise HostError(
+                host,
+                f"the login scripts print without end ({NOISE_LIMIT // 1024} KiB so far): "
+                f"{clean(heard[:200].decode('utf-8', 'replace'))} …",
+                "Let .bashrc and the like print only in interactive shells.",
+            )
+        try:
+            data = stream.read(65536, 30.0)
+        except TimeoutError:
+            raise _no_start(stream, host, heard, python, "it did not start in 30 s") from None
+        except ConnectionError as error:
+            raise HostError(host, f"the link broke while starting: {error}") from None
+        if not data:
+            raise _no_start(stream, host, heard, python, "it ended at once")
+        heard += data
+
+
+def _no_start(stream: Stream, host: str, heard: bytes, python: str, what: str) -> HostError:
+    # Standard error may still be on its way when standard output has ended.
+    deadline = time.monotonic() + 1.0
+    while stream.exit_status() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    said = clean_lines((stream.errors() or heard.decode("utf-8", "replace")).strip())[-600:]
+    if stream.exit_status() == 127 or "not found" in said or "No such file" in said:
+        return HostError(
+            host,
+            f"there is no {python} on this host" + (f" ({said.splitlines()[-1]})" if said else ""),
+            "Install Python 3.8 or later there, or name its interpreter as `python:` in the profile.",
+        )
+    return HostError(
+        host, f"the node program could not be started with {python}: {what}" + (f"\n{said}" if said else "")
+    )

@@ -1,0 +1,259 @@
+"""The fold: a run's files → one state. Pure; live view, attach and replay all see a run through it.
+
+Every file of every host is folded on its own, and whatever concerns the whole run is derived from those parts. So the
+order in which the files of several hosts arrive cannot change the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+Record = Mapping[str, Any]
+"""One line of a JSON-lines file, or the content of a JSON file."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt as one host tells it."""
+
+    number: int
+    master: str = ""
+    port: int = 0
+    world_size: int = 0
+    launched: float | None = None
+    """When torchrun was given the word, unix time of the host."""
+    ranks: Mapping[int, Record] = field(default_factory=dict)
+    """Rank → its last `rank` event."""
+    groups: Mapping[int, Record] = field(default_factory=dict)
+    """Rank → its `group` event: the process group it really sees."""
+    errors: tuple[Record, ...] = ()
+    """`error` and `death` events."""
+    stopping: Record | None = None
+
+
+@dataclass(frozen=True)
+class Story:
+    """What a host's events.jsonl tells."""
+
+    attempts: Mapping[int, Attempt] = field(default_factory=dict)
+    joined: frozenset[int] = frozenset()
+    missing: tuple[int, ...] = ()
+    dials: Mapping[str, str] = field(default_factory=dict)
+    """Address of the leader → why it could not be reached."""
+    offsets: Mapping[int, float] = field(default_factory=dict)
+    """Node → its clock minus the leader's, seconds."""
+    unseen: Mapping[int, str] = field(default_factory=dict)
+    """Node → "not seen" or "lost", as this host sees the gang."""
+    notes: tuple[Record, ...] = ()
+    left: tuple[Record, ...] = ()
+    verdict: Record | None = None
+    last: float = 0.0
+
+
+@dataclass(frozen=True)
+class Series:
+    """What a rank's metrics file tells, without its history."""
+
+    first: Mapping[str, Any] = field(default_factory=dict)
+    latest: Mapping[str, Any] = field(default_factory=dict)
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class HostState:
+    """One host of the run."""
+
+    node: int
+    name: str
+    nproc: int
+    link: str = "connecting"
+    """What this viewer has to do with the host: connecting, starting, seen, not seen, ended."""
+    link_note: str = ""
+    story: Story = Story()
+    series: Mapping[tuple[int, int], Series] = field(default_factory=dict)
+    """(attempt, rank) → metrics."""
+    telemetry: Record | None = None
+    exit: Record | None = None
+
+
+@dataclass(frozen=True)
+class RunState:
+    """A run as known so far."""
+
+    run: str
+    hosts: tuple[HostState, ...]
+
+    @property
+    def world_size(self) -> int:
+        """Processes over all hosts."""
+        return sum(host.nproc for host in self.hosts)
+
+    @property
+    def attempt(self) -> int:
+        """Number of the newest attempt, 0 before the first."""
+        return max((number for host in self.hosts for number in host.story.attempts), default=0)
+
+    @property
+    def exits(self) -> tuple[Record, ...]:
+        """The exit.json of every host that has ended."""
+        return tuple(host.exit for host in self.hosts if host.exit is not None)
+
+    @property
+    def result(self) -> Record | None:
+        """How the run ended: the leader's word where it is there, else the worst of the others'; None: it lives."""
+        if self.hosts and self.hosts[0].exit is not None:
+            return self.hosts[0].exit
+        if len(self.exits) == len(self.hosts) and self.exits:
+            return max(self.exits, key=lambda end: int(end.get("code", 1)))
+        return None
+
+    def ranks(self) -> Iterator[tuple[HostState, int, Series]]:
+        """Host, rank and metrics of every rank of the newest attempt that has metrics, by rank."""
+        newest = self.attempt
+        found = [
+            (host, rank, series)
+            for host in self.hosts
+            for (attempt, rank), series in host.series.items()
+            if attempt == newest
+        ]
+        return iter(sorted(found, key=lambda item: item[1]))
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """The newest value of every metric, each from the lowest rank that has it."""
+        merged: dict[str, Any] = {}
+        for _, _, series in self.ranks():
+            merged = {**series.latest, **merged}
+        return merged
+
+    @property
+    def first_loss(self) -> float | None:
+        """The first loss of the first attempt, from the lowest rank that has one."""
+        found = sorted(
+            (attempt, rank, series.first["loss"])
+            for host in self.hosts
+            for (attempt, rank), series in host.series.items()
+            if isinstance(series.first.get("loss"), int | float)
+        )
+        return float(found[0][2]) if found else None
+
+
+def begin(run: str, names: tuple[str, ...], nproc: tuple[int, ...]) -> RunState:
+    """The state of a run of which nothing is known yet."""
+    hosts = zip(names, nproc, strict=True)
+    return RunState(run, tuple(HostState(node, name, count) for node, (name, count) in enumerate(hosts)))
+
+
+def link(state: RunState, node: int, kind: str, note: str = "") -> RunState:
+    """This viewer's own news of a host: its link is now `kind`."""
+    return _with_host(state, node, link=kind, link_note=note)
+
+
+def fold(state: RunState, node: int, file: str, record: Record) -> RunState:
+    """Take one record of one host's file. Unknown files and kinds change nothing."""
+    host = state.hosts[node]
+    if file == "events.jsonl":
+        return _with_host(state, node, story=_fold_event(host.story, record))
+    if file == "telemetry.jsonl":
+        return _with_host(state, node, telemetry=record)
+    if file == "exit.json":
+        return _with_host(state, node, exit=record)
+    place = metrics_place(file)
+    if place is None:
+        return state
+    return _with_host(
+        state, node, series={**host.series, place: _fold_metrics(host.series.get(place, Series()), record)}
+    )
+
+
+def metrics_place(file: str) -> tuple[int, int] | None:
+    """(attempt, rank) of a metrics file's name, None for other files."""
+    attempt, _, base = file.partition("/")
+    if not (attempt.startswith("attempt-") and base.startswith("rank-") and base.endswith(".metrics.jsonl")):
+        return None
+    try:
+        return int(attempt[8:]), int(base[5:-14])
+    except ValueError:
+        return None
+
+
+def _with_host(state: RunState, node: int, **changes: Any) -> RunState:
+    hosts = list(state.hosts)
+    hosts[node] = replace(hosts[node], **changes)
+    return replace(state, hosts=tuple(hosts))
+
+
+def _fold_metrics(series: Series, record: Record) -> Series:
+    values = {name: value for name, value in record.items() if name != "t"}
+    first = {**values, **series.first}
+    return Series(first, {**series.latest, **values, "t": record.get("t")}, series.count + 1)
+
+
+def _fold_event(story: Story, event: Record) -> Story:
+    story = replace(story, last=max(story.last, float(event.get("t", 0.0))))
+    kind = event.get("e")
+    if kind == "join":
+        return replace(
+            story,
+            joined=story.joined | {int(event["node"])},
+            missing=tuple(n for n in story.missing if n != event["node"]),
+        )
+    if kind == "waiting":
+        return replace(story, missing=tuple(event["missing"]))
+    if kind == "dial":
+        return replace(story, dials={**story.dials, f"{event['address']}:{event['port']}": str(event["problem"])})
+    if kind == "clock":
+        return replace(story, offsets={**story.offsets, int(event["node"]): float(event["offset"])})
+    if kind == "host":
+        unseen = {node: word for node, word in story.unseen.items() if node != event["node"]}
+        if event["state"] != "seen":
+            unseen[int(event["node"])] = str(event["state"])
+        return replace(story, unseen=unseen)
+    if kind == "note":
+        return replace(story, notes=(*story.notes, event))
+    if kind == "left":
+        return replace(story, left=tuple(event["processes"]))
+    if kind == "verdict":
+        return replace(story, verdict=event)
+    if kind in _ATTEMPT_FOLDS and "attempt" in event:
+        number = int(event["attempt"])
+        attempt = _ATTEMPT_FOLDS[kind](story.attempts.get(number, Attempt(number)), event)
+        return replace(story, attempts={**story.attempts, number: attempt}, missing=())
+    return story
+
+
+def _begun(attempt: Attempt, event: Record) -> Attempt:
+    return replace(attempt, master=event["master"], port=event["port"], world_size=event["world_size"])
+
+
+def _launched(attempt: Attempt, event: Record) -> Attempt:
+    return replace(attempt, launched=event["t"])
+
+
+def _rank(attempt: Attempt, event: Record) -> Attempt:
+    return replace(attempt, ranks={**attempt.ranks, int(event["rank"]): event})
+
+
+def _group(attempt: Attempt, event: Record) -> Attempt:
+    return replace(attempt, groups={**attempt.groups, int(event["rank"]): event})
+
+
+def _failed(attempt: Attempt, event: Record) -> Attempt:
+    return replace(attempt, errors=(*attempt.errors, event))
+
+
+def _stopping(attempt: Attempt, event: Record) -> Attempt:
+    return replace(attempt, stopping=event)
+
+
+_ATTEMPT_FOLDS = {
+    "attempt": _begun,
+    "launch": _launched,
+    "rank": _rank,
+    "group": _group,
+    "error": _failed,
+    "death": _failed,
+    "stopping": _stopping,
+}
