@@ -1,0 +1,45 @@
+"""Fixtures for all tests, and the rule that CI may not skip the tests on real hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Generator, Iterator
+
+import pytest
+
+from tests.cluster import Cluster, unavailable
+
+_IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+@pytest.fixture(scope="session")
+def requires_cluster() -> None:
+    """Skip where no test cluster can be made."""
+    reason = unavailable()
+    if reason is not None:
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def cluster(requires_cluster: None) -> Iterator[Callable[..., Cluster]]:
+    """Make clusters that end with the test: `cluster(3)`, with the arguments of Cluster."""
+    with contextlib.ExitStack() as stack:
+        yield lambda n, **options: stack.enter_context(Cluster(n, **options))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark whatever needs the cluster."""
+    for item in items:
+        if "requires_cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker("cluster")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skipped cluster test into a failure in CI: there a skip would hide half of the promises."""
+    report = yield
+    if _IN_CI and report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker("cluster"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which CI may not do: {report.longrepr}"
+    return report
