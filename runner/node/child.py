@@ -1,0 +1,89 @@
+"""Commands with a time limit: asked of the host, killed when they do not answer, never waited for."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from typing import Dict, NamedTuple, Optional, Sequence
+
+_MOST_OUTPUT = 4 << 20
+
+
+class Answer(NamedTuple):
+    """What a command said. `code` is None when it was killed at its limit."""
+
+    code: Optional[int]
+    out: str
+    err: str
+
+
+def ask(argv: Sequence[str], limit: float, env: Optional[Dict[str, str]] = None) -> Answer:
+    """Run a command, for `limit` seconds and 4 MiB of output at most, in a session of its own.
+
+    A child that KILL does not end (a driver's uninterruptible sleep) is left behind rather than waited for, and so
+    is a background process that keeps the output open after the command itself has ended.
+
+    Raises:
+        OSError: The command cannot be started.
+    """
+    deadline = time.monotonic() + limit
+    child = subprocess.Popen(
+        list(argv),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=env,
+        cwd="/",
+        start_new_session=True,
+    )
+    assert child.stdout is not None and child.stderr is not None
+    pipes = (child.stdout.fileno(), child.stderr.fileno())
+    texts: Dict[int, bytearray] = {pipe: bytearray() for pipe in pipes}
+    try:
+        ended = _read(child, texts, deadline)
+        if not ended:
+            _kill(child)
+        return Answer(
+            child.returncode if ended else None, *(texts[pipe].decode("utf-8", "replace") for pipe in pipes)
+        )
+    finally:
+        child.stdout.close()
+        child.stderr.close()
+
+
+def _read(child: subprocess.Popen[bytes], texts: Dict[int, bytearray], deadline: float) -> bool:
+    """Collect output until the child has ended (True), or is to be killed."""
+    with selectors.DefaultSelector() as selector:
+        for pipe in texts:
+            os.set_blocking(pipe, False)
+            selector.register(pipe, selectors.EVENT_READ)
+        while True:
+            # The status is taken before the output: what was written before the end is then all there to read.
+            ended = child.poll() is not None
+            left = deadline - time.monotonic()
+            if left <= 0 and not ended:
+                return False
+            open_pipes = bool(selector.get_map())
+            ready = selector.select(0 if ended else min(left, 0.05)) if open_pipes else []
+            if ended and not ready:
+                return True
+            if not open_pipes:
+                time.sleep(0.005)
+            for key, _ in ready:
+                data = os.read(key.fd, 65536)
+                if not data:
+                    selector.unregister(key.fd)
+                texts[key.fd] += data
+                if len(texts[key.fd]) > _MOST_OUTPUT:
+                    return False
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait(0.3)
+    except (OSError, subprocess.TimeoutExpired):
+        pass

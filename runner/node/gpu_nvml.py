@@ -1,0 +1,65 @@
+"""GPU figures from the driver's own library, by ctypes: no package, no process.
+
+Prototypes and structures are those of nvml.h, unchanged since NVML 4.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Callable, Dict, List, Optional
+
+_TEMPERATURE_GPU = 0
+
+
+class _Rates(ctypes.Structure):
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+class Nvml:
+    """An open NVML.
+
+    Raises:
+        OSError: The library is missing, or it refuses (a driver that does not match, a lost device).
+    """
+
+    def __init__(self, library: str = "libnvidia-ml.so.1") -> None:
+        self._library = ctypes.CDLL(library)
+        if not self._call("nvmlInit_v2"):
+            raise OSError(f"{library} does not start")
+        count = ctypes.c_uint()
+        self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        self._devices = {}
+        for index in range(count.value):
+            handle = ctypes.c_void_p()
+            if self._call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle)):
+                self._devices[index] = handle
+
+    def read(self) -> List[Dict[str, Any]]:
+        """Return the `gpus` of a telemetry record: use in percent, bytes, watts, °C; absent what a card lacks."""
+        return [self._one(index, handle) for index, handle in self._devices.items()]
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        self._call("nvmlShutdown")
+
+    def _one(self, index: int, handle: ctypes.c_void_p) -> Dict[str, Any]:
+        gpu: Dict[str, Any] = {"index": index}
+        rates, memory, milliwatt, celsius = _Rates(), _Memory(), ctypes.c_uint(), ctypes.c_uint()
+        if self._call("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(rates)):
+            gpu["use"] = rates.gpu
+        if self._call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory)):
+            gpu.update(mem_used=memory.used, mem_total=memory.total)
+        if self._call("nvmlDeviceGetPowerUsage", handle, ctypes.byref(milliwatt)):
+            gpu["power"] = milliwatt.value / 1000
+        if self._call("nvmlDeviceGetTemperature", handle, _TEMPERATURE_GPU, ctypes.byref(celsius)):
+            gpu["temp"] = celsius.value
+        return gpu
+
+    def _call(self, name: str, *arguments: Any) -> bool:
+        """Call a function; False when this driver has none of that name, or it does not answer NVML_SUCCESS."""
+        function: Optional[Callable[..., int]] = getattr(self._library, name, None)
+        return function is not None and function(*arguments) == 0
