@@ -1,0 +1,138 @@
+"""torchrun, imported early, started by one line on standard input, and its end told in launcher.json.
+
+Runs in the job's own interpreter as `python node.zip torchrun <options> <node.zip> shim kind value args…`. Importing
+torch takes a second or two, which passes while the hosts still find each other. See docs/formats.md, "The launcher".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any, Dict, List, Optional, Sequence
+
+from .parent import VARIABLE, die_with_parent
+
+OLDEST_TORCH = (2, 0)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Warm up, wait for the word, be torchrun, tell the end. Ends with torchrun's exit code."""
+    die_with_parent()
+    try:
+        run = _import_torchrun()
+    except _Unusable as problem:
+        _tell_end(code=1, error=str(problem))
+        print(problem, file=sys.stderr)
+        raise SystemExit(1) from None
+    _place("launcher.ready", {"t": time.time(), "torch": sys.modules["torch"].__version__})
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        return
+    order = json.loads(line)
+    # Ranks inherit this descriptor, and must not hold the supervisor's pipe open.
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.environ.update(order.get("env", {}))
+    os.environ[VARIABLE] = str(os.getpid())
+    _be_torchrun(run, [*order["args"], *argv])
+
+
+class _Unusable(Exception):
+    """This interpreter cannot run torchrun."""
+
+
+def _import_torchrun() -> Any:
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            raise _Unusable("no torch in %s" % sys.executable) from None
+        raise _Unusable("torch in %s cannot be imported: %s" % (sys.executable, error)) from None
+    except Exception as error:
+        raise _Unusable("torch in %s cannot be imported: %s" % (sys.executable, error)) from None
+    version = getattr(torch, "__version__", "of unknown version")
+    try:
+        if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
+            raise _Unusable("torch %s in %s is too old: 2.0 or later is needed" % (version, sys.executable))
+        from torch.distributed import run
+
+        # torchrun itself imports these only once it has been told where to go.
+        import torch.distributed.elastic.rendezvous.static_tcp_rendezvous  # isort: skip
+    except (ValueError, ImportError, RuntimeError) as error:
+        raise _Unusable(
+            "torch %s in %s has no torchrun: %s" % (version, sys.executable, error)
+        ) from None
+    return run
+
+
+def _be_torchrun(run: Any, args: List[str]) -> None:
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    sys.argv = [run.__file__, *args]
+    try:
+        run.main(args)
+    except ChildFailedError as error:
+        _tell_end(code=1, failures=error.failures)
+        raise
+    except SignalException as error:
+        _tell_end(code=1, signal=int(error.sigval))
+        raise
+    except SystemExit as error:
+        # argparse's: it has already said why, in launcher.log.
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        _tell_end(code=code, error="torchrun refused its options" if code else None)
+        raise
+    except BaseException as error:
+        _tell_end(code=1, error="%s: %s" % (type(error).__name__, error), port_in_use=_port_in_use(error))
+        raise
+    _tell_end(code=0)
+
+
+def _port_in_use(error: Optional[BaseException]) -> bool:
+    while error is not None:
+        text = str(error)
+        if "EADDRINUSE" in text or "address already in use" in text.lower():
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _tell_end(
+    code: int,
+    error: Optional[str] = None,
+    signal: Optional[int] = None,
+    port_in_use: bool = False,
+    failures: Optional[Dict[int, Any]] = None,
+) -> None:
+    told = [
+        {"rank": rank, "local_rank": one.local_rank, "pid": one.pid, "code": one.exitcode, "t": one.timestamp}
+        for rank, one in (failures or {}).items()
+    ]
+    _place(
+        "launcher.json",
+        {
+            "t": time.time(),
+            "code": code,
+            "error": error,
+            "signal": signal,
+            "port_in_use": port_in_use,
+            "failures": told,
+        },
+    )
+
+
+def _place(name: str, record: Dict[str, Any]) -> None:
+    """Write a file of the attempt's folder, by an atomic rename."""
+    path = os.path.join(os.environ["DISTTUI_DIR"], name)
+    part = "%s.%d" % (path, os.getpid())
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            json.dump(record, file)
+        os.rename(part, path)
+    except OSError as error:
+        # A full disk must not take the exit code with it.
+        print("disttui: cannot write %s: %s" % (path, error), file=sys.stderr)
