@@ -1,0 +1,86 @@
+"""Who trains on what: the sizes of a step, and the order of samples, both the same on every rank. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from .problem import Problem
+
+DEFAULT_BATCH_SIZE = 8
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How one step's samples are divided over ranks and accumulation rounds."""
+
+    batch_size: int
+    """Samples of one rank in one round (the micro batch)."""
+    accumulate: int
+    world_size: int
+
+    @property
+    def round_size(self) -> int:
+        """Samples of all ranks in one round."""
+        return self.batch_size * self.world_size
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of all ranks and rounds in one step."""
+        return self.round_size * self.accumulate
+
+    def start(self, samples: int, round_index: int, rank: int) -> int:
+        """Position in the sample order where `rank` begins, `samples` having been consumed before this step."""
+        return samples + round_index * self.round_size + rank * self.batch_size
+
+
+def plan_batches(
+    batch_size: Optional[int], accumulate: Optional[int], global_batch: Optional[int], world_size: int
+) -> BatchPlan:
+    """Settle the sizes that were not given. Raises Problem where a global batch cannot be divided evenly."""
+    if global_batch is None:
+        return BatchPlan(batch_size or DEFAULT_BATCH_SIZE, accumulate or 1, world_size)
+    if batch_size and not accumulate:
+        size, accumulate = batch_size, global_batch // (batch_size * world_size)
+    else:
+        accumulate = accumulate or 1
+        size = batch_size or global_batch // (accumulate * world_size)
+    plan = BatchPlan(size, accumulate, world_size)
+    if plan.global_batch != global_batch:
+        parts = f"{world_size} ranks"
+        parts += f" × --batch-size {batch_size}" if batch_size else ""
+        parts += f" × --accumulate {accumulate}" if accumulate > 1 else ""
+        raise Problem(f"--global-batch {global_batch} cannot be divided over {parts}: choose a matching size")
+    return plan
+
+
+class SampleOrder:
+    """An endless order of samples: one seeded permutation of all of them after the other, one per epoch.
+
+    Python's own shuffle, because it gives the same order with every version of Python and torch: ranks whose
+    orders differ would train on each other's samples.
+    """
+
+    def __init__(self, samples: Sequence[int], seed: int) -> None:
+        self._samples = samples
+        self._seed = seed
+        self._epoch = -1
+        self._order: list[int] = []
+
+    def take(self, start: int, count: int) -> list[int]:
+        """The samples at positions start … start + count - 1."""
+        return [self._at(position) for position in range(start, start + count)]
+
+    def epoch(self, position: int) -> int:
+        """The epoch that a position belongs to, from 0."""
+        return position // len(self._samples)
+
+    def _at(self, position: int) -> int:
+        epoch, index = divmod(position, len(self._samples))
+        if epoch != self._epoch:
+            self._order = list(self._samples)
+            random.Random(f"{self._seed}/{epoch}").shuffle(self._order)
+            self._epoch = epoch
+        return self._order[index]

@@ -1,0 +1,121 @@
+"""The text: read on rank 0 alone, cut into blocks, some of them held out for validation."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sysconfig
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+
+from .problem import Problem
+
+DATA_LIMIT = 256 * 2**20
+"""Bytes of --data that are used: every rank holds a copy in memory."""
+LIBRARY_LIMIT = 4 * 2**20
+HOLD_OUT = 20
+"""One block in this many is for validation."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Bytes to learn from, and what to call them in messages."""
+
+    data: bytes
+    name: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the bytes, as hex."""
+        return hashlib.sha256(self.data).hexdigest()
+
+
+def read_text(path: Optional[str]) -> Text:
+    """The bytes of a file, of a folder's text files in sorted order, or (None) of Python's own library.
+
+    Raises Problem where there is nothing to read.
+    """
+    if path is None:
+        folder = Path(sysconfig.get_path("stdlib"))
+        name = f"the standard library of Python {platform.python_version()}"
+        return _gather(sorted(folder.glob("*.py")), LIBRARY_LIMIT, name)
+    place = Path(path).expanduser()
+    try:
+        if place.is_dir():
+            return _gather(_text_files(place), DATA_LIMIT, str(place))
+        with place.open("rb") as file:
+            return _capped(file.read(DATA_LIMIT + 1), DATA_LIMIT, str(place), [])
+    except OSError as error:
+        raise Problem(f"--data {path}: {error.strerror}, on {platform.node()}, the host of rank 0") from None
+
+
+def _gather(files: Iterable[Path], limit: int, name: str) -> Text:
+    parts, size, unreadable = [], 0, 0
+    for file in files:
+        if size > limit:
+            break
+        try:
+            content = file.read_bytes()
+        except OSError:
+            unreadable += 1
+            continue
+        if b"\0" not in content[:8192]:
+            parts.append(content)
+            size += len(content)
+    notes = [f"{unreadable} files of {name} cannot be read and were left out"] if unreadable else []
+    return _capped(b"".join(parts), limit, name, notes)
+
+
+def _capped(data: bytes, limit: int, name: str, notes: list[str]) -> Text:
+    if len(data) > limit:
+        notes.append(f"the first {limit >> 20} MiB of {name} are used")
+    return Text(data[:limit], name, tuple(notes))
+
+
+def _text_files(folder: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            path = Path(parent, name)
+            if not name.startswith(".") and path.is_file():
+                yield path
+
+
+class Corpus:
+    """A text as blocks of `context` bytes, each with the one byte that follows it.
+
+    Args:
+        data: The bytes as a uint8 tensor on the device that trains.
+    """
+
+    def __init__(self, data: Any, context: int) -> None:
+        self._data = data
+        self._context = context
+        count = (len(data) - 1) // context
+        self.train = [i for i in range(count) if i % HOLD_OUT != HOLD_OUT // 2]
+        self.validation = [i for i in range(count) if i % HOLD_OUT == HOLD_OUT // 2]
+
+    def batch(self, blocks: list[int]) -> tuple[Any, Any]:
+        """Inputs and targets of some blocks, each len(blocks) × context."""
+        starts = torch.tensor(blocks, device=self._data.device) * self._context
+        offsets = torch.arange(self._context + 1, device=self._data.device)
+        tokens = self._data[starts[:, None] + offsets].long()
+        return tokens[:, :-1], tokens[:, 1:]
+
+    def require(self, global_batch: int, name: str) -> None:
+        """Raise Problem where the blocks are too few for one step and one validation block."""
+        if len(self.train) >= global_batch and self.validation:
+            return
+        if not len(self._data):
+            raise Problem(f"{name} holds no text: name a text file, or a folder with some, by --data")
+        raise Problem(
+            f"{name} is too small: {len(self._data)} bytes make {len(self.train)} blocks of --context "
+            f"{self._context} to train on and {len(self.validation)} to validate on, where one step needs "
+            f"{global_batch} and 1: take more text, or a smaller context or batch"
+        )

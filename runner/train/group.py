@@ -1,0 +1,91 @@
+"""The process group: device, backend, and what rank 0 knows told to all."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from .place import Place
+from .problem import Problem
+
+TIMEOUT = timedelta(minutes=10)
+"""Longest wait in one collective: well above a slow disk or a cut of the network, well below gloo's 30 minutes."""
+
+T = TypeVar("T")
+
+
+def choose_device(place: Place, backend: str) -> Any:
+    """The GPU of this local rank, or the CPU. Raises Problem where this host has too few GPUs."""
+    gpus = torch.cuda.device_count() if backend != "gloo" and torch.cuda.is_available() else 0
+    if gpus == 0:
+        if backend == "nccl":
+            raise Problem(f"--backend nccl: torch sees no GPU on {platform.node()}: use gloo", host_only=True)
+        return torch.device("cpu")
+    if place.local_world_size > gpus:
+        raise Problem(
+            f"{place.local_world_size} processes on {platform.node()}, where torch sees {gpus} GPUs: start at most "
+            "one process per GPU, or train on CPUs by --backend gloo",
+            host_only=True,
+        )
+    return torch.device("cuda", place.local_rank)
+
+
+def join(place: Place, device: Any) -> None:
+    """Form the process group of all ranks, once they agree that they can; a single process forms its own."""
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if place.launched:
+        store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))
+        _compare(store, place, backend)
+        store = dist.PrefixStore("group", store)
+    else:
+        store = dist.HashStore()
+    dist.init_process_group(
+        backend,
+        store=store,
+        rank=place.rank,
+        world_size=place.world_size,
+        timeout=TIMEOUT,
+        device_id=device if device.type == "cuda" else None,
+    )
+
+
+def _compare(store: Any, place: Place, backend: str) -> None:
+    """Raise Problem where ranks chose different backends: each would wait for the other for minutes."""
+    store.set(f"bytegpt/{place.rank}", json.dumps([backend, platform.node()]))
+    chosen = [json.loads(store.get(f"bytegpt/{rank}")) for rank in range(place.world_size)]
+    hosts = {name: host for name, host in reversed(chosen)}
+    if len(hosts) > 1:
+        raise Problem(
+            f"{hosts['nccl']} would train on GPUs and {hosts['gloo']} has none: train on CPUs by --backend gloo, "
+            "or leave out the hosts without GPUs"
+        )
+
+
+def from_rank0(work: Callable[[], T], device: Any) -> T:
+    """Do something on rank 0 alone and give every rank the (small) result, or the Problem it raised."""
+    result: list[Any] = [None]
+    if dist.get_rank() == 0:
+        try:
+            result = [work()]
+        except Problem as problem:
+            result = [problem]
+    dist.broadcast_object_list(result, src=0, device=device)
+    if isinstance(result[0], Problem):
+        raise result[0]
+    value: T = result[0]
+    return value
+
+
+def mean(value: Any) -> float:
+    """The mean over all ranks of a number on the device."""
+    total = value.detach().clone()
+    dist.all_reduce(total)
+    return float(total) / dist.get_world_size()

@@ -1,0 +1,137 @@
+"""From options to a trained model: sets the parts up in order, trains, and says how it ended."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .batching import BatchPlan
+from .corpus import Corpus, Text, read_text
+from .group import choose_device, from_rank0, join
+from .keeper import Keeper, Recipe
+from .loop import Training
+from .metrics import Metrics
+from .model import Architecture, build
+from .options import Options
+from .place import Place
+from .sample import sample_text
+from .schedule import scale_lr
+from .strategy import distribute
+
+
+def run(options: Options, plan: BatchPlan, place: Place) -> None:
+    """Train as the options say. Raises Problem, the same one on every rank."""
+    device = choose_device(place, options.backend)
+    join(place, device)
+    text, data = _share_text(options, device)
+    corpus = Corpus(data, options.context)
+    corpus.require(plan.global_batch, text.name)
+    peak_lr = scale_lr(options.lr, options.lr_scaling, place.world_size)
+    folder = Path(os.environ.get("DISTTUI_CHECKPOINTS") or "checkpoints").expanduser()
+    keeper = Keeper(folder, _recipe(options, plan, text, peak_lr), options.checkpoint_interval, device)
+
+    model = build(
+        Architecture(options.layers, options.heads, options.width, options.context, options.dropout), options.seed
+    )
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    if options.compile == "yes":
+        for block in model.blocks:
+            block.compile()
+    strategy = distribute(model, device, strategy=options.strategy, precision=options.precision)
+    optimizer = _optimizer(strategy.model, options)
+    found = keeper.resume(options.resume, strategy.model, optimizer)
+    _say_hello(place, device, f"{parameters / 1e6:.2f} M parameters", options, plan, text)
+    if place.rank == 0:
+        for note in (*text.notes, *found.notes):
+            print(f"note: {note}", flush=True)
+
+    metrics = Metrics(os.environ.get("DISTTUI_METRICS", ""))
+    training = Training(
+        options, plan, place, device, corpus, strategy, optimizer, keeper, metrics, peak_lr, found.step, found.samples
+    )
+    began = time.perf_counter()
+    val_loss = training.run()
+    _say_goodbye(training, val_loss, options.steps - found.step, time.perf_counter() - began)
+    dist.destroy_process_group()
+
+
+def _share_text(options: Options, device: Any) -> tuple[Text, Any]:
+    """Rank 0's text, and its bytes as a tensor on every rank's device; the others' Text is the name alone."""
+    text = Text(b"", "")
+
+    def read() -> tuple[str, int]:
+        nonlocal text
+        text = read_text(options.data)
+        return text.name, len(text.data)
+
+    name, size = from_rank0(read, device)
+    if text.data:
+        data = torch.frombuffer(bytearray(text.data), dtype=torch.uint8).to(device)
+    else:
+        text = Text(b"", name)
+        data = torch.empty(size, dtype=torch.uint8, device=device)
+    dist.broadcast(data, src=0)
+    return text, data
+
+
+def _recipe(options: Options, plan: BatchPlan, text: Text, peak_lr: float) -> Recipe:
+    return {
+        "layers": options.layers,
+        "heads": options.heads,
+        "width": options.width,
+        "context": options.context,
+        "global batch": plan.global_batch,
+        "steps": options.steps,
+        "peak lr": peak_lr,
+        "seed": options.seed,
+        "data": text.digest[:16],
+    }
+
+
+def _optimizer(model: Any, options: Options) -> Any:
+    weights = list(model.parameters())
+    groups = [
+        {"params": [p for p in weights if p.ndim >= 2], "weight_decay": options.weight_decay},
+        {"params": [p for p in weights if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.95), fused=True)
+
+
+def _say_hello(place: Place, device: Any, size: str, options: Options, plan: BatchPlan, text: Text) -> None:
+    machine = (
+        torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({torch.get_num_threads()} threads)"
+    )
+    who = f"rank {place.rank} of {place.world_size} on {platform.node()}: {machine}"
+    if place.rank:
+        print(who, flush=True)
+        return
+    print(
+        f"bytegpt  {who}  {dist.get_backend()}  world size {place.world_size}  {size}  {options.strategy} "
+        f"{options.precision}  {len(text.data) / 1e6:.1f} MB of {text.name}",
+        flush=True,
+    )
+    print(
+        f"batch {plan.global_batch} = {plan.batch_size} × {place.world_size} ranks × {plan.accumulate} rounds of "
+        f"{options.context} bytes",
+        flush=True,
+    )
+
+
+def _say_goodbye(training: Training, val_loss: float, steps: int, seconds: float) -> None:
+    options, rank = training.options, training.place.rank
+    text = sample_text(
+        training.strategy, training.device, length=options.sample, context=options.context, seed=options.seed
+    )
+    if rank:
+        print(f"rank {rank}: done after {steps} steps", flush=True)
+        return
+    if text:
+        print(f"sample:\n{text}", flush=True)
+        training.metrics.write(training.step, sample=text)
+    print(f"done: {steps} steps in {seconds:.1f} s, validation loss {val_loss:.4f}", flush=True)

@@ -1,0 +1,55 @@
+"""The entry point: checks what can be checked before torch is loaded, and turns every Problem into one line."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+import warnings
+
+from .batching import plan_batches
+from .options import parse
+from .place import Place
+from .problem import Problem
+
+OLDEST_TORCH = (2, 6)
+
+
+def main() -> None:
+    """Run the job and exit: 0 trained, 1 training failed, 2 bad input, 130 interrupted."""
+    place = Place()
+    try:
+        place = Place.from_env()
+        options = parse(sys.argv[1:])
+        plan = plan_batches(options.batch_size, options.accumulate, options.global_batch, place.world_size)
+        _check_torch()
+        from .job import run  # noqa: PLC0415  # loads torch
+
+        run(options, plan, place)
+    except Problem as problem:
+        _give_up(problem, place)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _check_torch() -> None:
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+    here = f"{sys.executable} on {platform.node()}"
+    try:
+        import torch  # noqa: PLC0415
+    except ImportError as error:
+        raise Problem(f"{here} cannot load torch ({error}): install torch ≥ 2.6 there", host_only=True) from None
+    version = str(torch.__version__)
+    if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < OLDEST_TORCH:
+        raise Problem(f"{here} has torch {version}, bytegpt needs 2.6 or later: pip install -U torch", host_only=True)
+
+
+def _give_up(problem: Problem, place: Place) -> None:
+    """Say it once and exit. The silent ranks linger: a launcher would end the speaker when they go first."""
+    if (place.local_rank if problem.host_only else place.rank) == 0:
+        print(f"bytegpt: {problem}", file=sys.stderr, flush=True)
+    else:
+        time.sleep(10)
+    sys.stdout.flush()
+    os._exit(problem.code)  # a process group that is still open would make a normal exit wait or warn

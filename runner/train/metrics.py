@@ -1,0 +1,46 @@
+"""Metrics for whoever watches: JSON lines in the file that DISTTUI_METRICS names."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from typing import Union
+
+Value = Union[int, float, str]
+
+
+class Metrics:
+    """The metrics file of this rank; does nothing where no file is named.
+
+    A file that cannot be written is said once on stderr and then left alone: training is worth more.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor = -1
+        if path:
+            try:
+                self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                self._give_up(error)
+
+    def write(self, step: int, **values: Value) -> None:
+        """Append one record; `step` is the number of finished steps."""
+        if self._descriptor < 0:
+            return
+        record = {"t": time.time(), "step": step, **{name: _plain(value) for name, value in values.items()}}
+        try:
+            os.write(self._descriptor, (json.dumps(record) + "\n").encode())
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._descriptor = -1
+        print(f"bytegpt: no metrics: {self._path}: {error.strerror}", file=sys.stderr, flush=True)
+
+
+def _plain(value: Value) -> Value:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
