@@ -37,18 +37,20 @@ class Link:
 
     Args:
         connection: An open connection; the link closes it.
+        host: The host's name as the profile gives it.
         python: The interpreter for the node program, `python3` unless the profile names one.
-        lost: Called once, from the reader thread, when the link has broken.
     """
 
     def __init__(
-        self, connection: Connection, python: str = "python3", lost: Callable[[str], None] | None = None
+        self,
+        connection: Connection,
+        host: str,
+        python: str = "python3",
     ) -> None:
-        self.host = connection.name
+        self.host = host
         self.heard = time.monotonic()
         self.node_python = ""
         self._connection = connection
-        self._lost = lost
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Future[Any]] = {}
         self._handlers: dict[int, Handler] = {}
@@ -190,8 +192,6 @@ class Link:
                 future.set_exception(
                     HostError(self.host, f"the link broke: {reason}" + (f"\n{errors}" if errors else ""))
                 )
-        if self._lost:
-            self._lost(reason)
 
 
 def _read_answer(stream: Stream, host: str, marker: bytes, python: str) -> tuple[Mapping[str, Any], bytes]:

@@ -186,9 +186,7 @@ def _with_host(state: RunState, node: int, **changes: Any) -> RunState:
 
 
 def _fold_metrics(series: Series, record: Record) -> Series:
-    values = {name: value for name, value in record.items() if name != "t"}
-    first = {**values, **series.first}
-    return Series(first, {**series.latest, **values, "t": record.get("t")}, series.count + 1)
+    return Series({**record, **series.first}, {**series.latest, **record}, series.count + 1)
 
 
 def _fold_event(story: Story, event: Record) -> Story:

@@ -1,0 +1,74 @@
+"""Start a run: the leader first, then all others, and nothing at all if one of them cannot."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from runner.errors import DisttuiError
+from runner.plan import Plan
+from runner.profile import Profile
+from runner.run.survey import HostsError, Surveyed, Tell
+
+
+def new_run_id(name: str) -> str:
+    """A short id that begins with the profile's name."""
+    return f"{name}-{secrets.token_hex(2)}"
+
+
+def launch(
+    *,
+    profile: Profile,
+    plan: Plan,
+    hosts: Sequence[Surveyed],
+    run: str,
+    environ: Mapping[str, str],
+    tell: Tell,
+) -> None:
+    """Start the supervisors of all hosts.
+
+    Args:
+        environ: Where `${env:NAME}` references are looked up.
+
+    Raises:
+        DisttuiError: A host could not start; those that had started are stopped before this is raised.
+    """
+    key = secrets.token_hex(32)
+    # Resolved before anything is started: a missing variable must not leave half a gang.
+    resolved = [profile.split_env(node, environ)[1] for node in range(len(hosts))]
+    leader: Mapping[str, Any] | None = None
+
+    def start(node: int) -> Mapping[str, Any]:
+        tell(node, "starting", "")
+        spec = {**plan.spec(node, run), "leader": leader}
+        answer: Mapping[str, Any] = hosts[node].link.request(
+            "start", spec=spec, secrets={"key": key, "env": resolved[node]}
+        )
+        tell(node, "started", "")
+        return answer
+
+    def attempt(node: int) -> DisttuiError | None:
+        try:
+            start(node)
+        except DisttuiError as error:
+            tell(node, "failed", error.what)
+            return error
+        return None
+
+    leader = start(0)["gang"]
+    followers = range(1, len(hosts))
+    if not followers:
+        return
+    with ThreadPoolExecutor(max_workers=len(followers), thread_name_prefix="start") as pool:
+        errors = [error for error in pool.map(attempt, followers) if error]
+    if errors:
+        request_stop(hosts, run, profile.launch.run_dir, now=True, reason="failure")
+        raise errors[0] if len(errors) == 1 else HostsError(errors)
+
+
+def request_stop(hosts: Sequence[Surveyed], run: str, run_dir: str, *, now: bool, reason: str = "user") -> None:
+    """Ask every host to stop the run; whoever hears it hands it on to the gang."""
+    for node, host in enumerate(hosts):
+        host.link.submit("stop", run=run, node_rank=node, run_dir=run_dir, now=now, reason=reason)

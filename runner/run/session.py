@@ -1,0 +1,197 @@
+"""A headless viewer: follows all hosts of a run, folds what they tell, and hands it to a printer until the run ends."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from runner.run.follow import PIECES, Follower, LinkNews, LogRead, News, RecordRead
+from runner.run.link import Link
+from runner.run.state import RunState, fold, link
+from runner.run.store import HostStore
+
+LINGER = 10.0
+"""Seconds that hosts which are not seen may hold up the end of a run whose result is known."""
+TICK = 0.05
+"""Seconds between looks at the signals while nothing comes."""
+
+STOPPED = 130
+
+
+class Printer(Protocol):
+    """Shows a run as it goes on."""
+
+    def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
+        """Take bytes of a host's log file."""
+
+    def record(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
+        """Take a record that has just been folded into `state`."""
+
+    def link(self, state: RunState, node: int, kind: str, note: str) -> None:
+        """Take news of this viewer's link to a host."""
+
+    def refresh(self, state: RunState) -> None:
+        """Called some times a second: everything that has come is in `state`."""
+
+    def say(self, text: str) -> None:
+        """Say something in disttui's own words."""
+
+
+class Signals:
+    """Counts what the user asked for by signals; see the design's "Signals and exits"."""
+
+    def __init__(self) -> None:
+        self.stops = 0
+        self.detach = False
+
+    @contextmanager
+    def caught(self) -> Any:
+        """Catch SIGINT, SIGTERM and SIGHUP while the block runs."""
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        try:
+            signal.signal(signal.SIGINT, self._stop)
+            signal.signal(signal.SIGTERM, self._stop)
+            signal.signal(signal.SIGHUP, self._hang_up)
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.stops += 1
+
+    def _hang_up(self, number: int, frame: FrameType | None) -> None:
+        self.detach = True
+
+
+class Session:
+    """Follows one run until its end.
+
+    Args:
+        reopen: Makes a new link to the host of a node rank. Raises DisttuiError.
+        folder: The run's mirror; one folder per node rank is made in it.
+        request: Arguments that name the run to the node program (`run`, `run_dir`).
+    """
+
+    def __init__(
+        self,
+        state: RunState,
+        printer: Printer,
+        signals: Signals,
+        *,
+        folder: Path,
+        request: Mapping[str, Any],
+        reopen: Callable[[int], Link],
+    ) -> None:
+        self.state = state
+        self._printer = printer
+        self._signals = signals
+        self._request = request
+        self._stops_sent = 0
+        self._ended: set[int] = set()
+        self._result_at: float | None = None
+        self._failed = ""
+        self._news: queue.Queue[News] = queue.Queue(PIECES)
+        self._followers = [
+            Follower(
+                node,
+                {**request, "node_rank": node},
+                HostStore(folder / str(node)),
+                lambda node=node: reopen(node),  # type: ignore[misc]
+                self._news,
+            )
+            for node in range(len(state.hosts))
+        ]
+
+    def follow(self, links: Sequence[Link]) -> int:
+        """Follow until the run has ended or the viewer is told to leave.
+
+        Returns:
+            The run's exit code; 0 when detached.
+        """
+        for follower, open_link in zip(self._followers, links, strict=True):
+            follower.start(open_link)
+        try:
+            while not self._over():
+                self._take_news()
+                self._printer.refresh(self.state)
+                self._obey()
+                if self._signals.detach or self._failed:
+                    break
+        finally:
+            for follower in self._followers:
+                follower.close()
+        result = self.state.result
+        if result is not None:
+            return int(result.get("code", 1))
+        return 1 if self._failed else 0
+
+    def _take_news(self) -> None:
+        try:
+            item = self._news.get(timeout=TICK)
+        except queue.Empty:
+            return
+        deadline = time.monotonic() + TICK
+        while True:
+            self._take(item)
+            if time.monotonic() > deadline:
+                return
+            try:
+                item = self._news.get_nowait()
+            except queue.Empty:
+                return
+
+    def _take(self, item: News) -> None:
+        if isinstance(item, LogRead):
+            self._printer.log(self.state.hosts[item.node].name, item.file, item.data, restart=item.restart)
+        elif isinstance(item, RecordRead):
+            try:
+                self.state = fold(self.state, item.node, item.file, item.record)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                self._printer.say(
+                    f"{self.state.hosts[item.node].name}: a record of {item.file} makes no sense, skipped"
+                )
+            else:
+                self._printer.record(self.state, item.node, item.file, item.record)
+        else:
+            self._take_link(item)
+
+    def _take_link(self, item: LinkNews) -> None:
+        self.state = link(self.state, item.node, item.kind, item.note)
+        self._printer.link(self.state, item.node, item.kind, item.note)
+        if item.kind == "ended":
+            self._ended.add(item.node)
+        elif item.kind == "failed":
+            self._failed = item.note
+
+    def _over(self) -> bool:
+        if len(self._ended) == len(self.state.hosts):
+            return True
+        if self.state.result is None:
+            return False
+        # Known how it ended: hosts that are still seen come to their own end, the others are waited for a little.
+        self._result_at = self._result_at or time.monotonic()
+        waiting = [host for host in self.state.hosts if host.node not in self._ended]
+        return all(host.link == "not seen" for host in waiting) and time.monotonic() - self._result_at > LINGER
+
+    def _obey(self) -> None:
+        """Send a stop for the first Ctrl-C, a kill for the second."""
+        wanted = min(self._signals.stops, 2)
+        if self._signals.stops > 2:
+            self._signals.detach = True
+        if wanted <= self._stops_sent:
+            return
+        self._stops_sent = wanted
+        now = wanted > 1
+        self._printer.say(
+            "killing every process of the run" if now else "stopping the run; Ctrl-C again kills it at once"
+        )
+        for follower in self._followers:
+            if follower.link:
+                follower.link.submit("stop", **self._request, node_rank=follower.node, now=now, reason="user")

@@ -1,0 +1,94 @@
+"""Reach every host of a profile and find out what each has, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from runner.errors import DisttuiError, HostError
+from runner.facts import HostFacts
+from runner.profile import Host, Profile
+from runner.run.link import Link
+from runner.transport import Connector
+
+Tell = Callable[[int, str, str], None]
+"""Takes news of a host: node rank, what it is doing now, a note."""
+
+CONNECTS = 16
+"""Hosts that are connected to at the same time; more at once is slower for all (sshd's own limits, key exchanges)."""
+
+
+class HostsError(DisttuiError):
+    """Several hosts cannot be used; every one is named with its reason."""
+
+    exit_code = 3
+
+    def __init__(self, errors: Sequence[DisttuiError]) -> None:
+        super().__init__("\n".join(str(error) for error in errors))
+        self.errors = tuple(errors)
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A host that was reached, and what it has."""
+
+    host: Host
+    link: Link
+    facts: HostFacts
+
+
+def open_link(host: Host, connector: Connector) -> Link:
+    """Reach one host and start its node program. Raises HostError."""
+    try:
+        # An interpreter given by name alone may be on the PATH only after `activate`, which the node program needs not.
+        python = host.python if host.python and host.python[0] in "/~" else "python3"
+        return Link(connector.connect(host.address), host.name, python)
+    except ConnectionError as error:
+        raise HostError(host.name, f"the link broke while starting: {error}") from None
+
+
+def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]:
+    """Connect to all hosts and probe them, side by side.
+
+    Raises:
+        HostsError: Some hosts cannot be used; the links to the others are closed.
+    """
+
+    def one(node: int, host: Host) -> Surveyed | DisttuiError:
+        link = None
+        try:
+            tell(node, "connecting", "")
+            link = open_link(host, connector)
+            tell(node, "probing", "")
+            facts = HostFacts.from_json(link.request("probe", **probe_request(profile, host)))
+            tell(node, "ready", "")
+            return Surveyed(host, link, facts)
+        except DisttuiError as error:
+            tell(node, "failed", error.what)
+            if link:
+                link.close()
+            return error
+
+    with ThreadPoolExecutor(max_workers=max(CONNECTS, 1), thread_name_prefix="survey") as pool:
+        results = list(pool.map(one, range(len(profile.hosts)), profile.hosts))
+    errors = [result for result in results if isinstance(result, DisttuiError)]
+    if errors:
+        for result in results:
+            if isinstance(result, Surveyed):
+                result.link.close()
+        raise errors[0] if len(errors) == 1 else HostsError(errors)
+    return [result for result in results if isinstance(result, Surveyed)]
+
+
+def probe_request(profile: Profile, host: Host) -> dict[str, Any]:
+    """The arguments of the `probe` op for one host of a profile."""
+    return {
+        "workdir": host.workdir,
+        "script": profile.job.script,
+        "python": host.python,
+        "activate": host.activate,
+        "run_dir": profile.launch.run_dir,
+        "ports": list(profile.launch.ports),
+    }

@@ -1,0 +1,37 @@
+"""Numbers as people read them: durations, counts, bytes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def number(value: Any) -> float | None:
+    """`value` as a float if it is a finite number, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def duration(seconds: float) -> str:
+    """`0:37`, `12:31`, `1:02:07`, `3 d 04:11`."""
+    whole = max(0, int(seconds))
+    days, rest = divmod(whole, 86400)
+    hours, rest = divmod(rest, 3600)
+    minutes, secs = divmod(rest, 60)
+    if days:
+        return f"{days} d {hours:02}:{minutes:02}"
+    return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"
+
+
+def count(value: float) -> str:
+    """`940`, `41.2k`, `1.3M`."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.1f}{unit}"
+    return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.1f}"
+
+
+def gibibytes(value: float) -> str:
+    """`11.2 GiB`; below one, `640 MiB`."""
+    return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"

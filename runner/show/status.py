@@ -1,0 +1,119 @@
+"""The one-line status of a run, and one word per host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runner.run.state import HostState, RunState
+from runner.show.numbers import count, duration, number
+from runner.text import clean
+
+BAR = 16
+
+GLYPHS = {
+    "running": "●",
+    "finished": "✓",
+    "failed": "✗",
+    "lost": "✗",
+    "stopped": "■",
+    "not seen": "◇",
+}
+
+
+def host_word(host: HostState, state: RunState) -> str:
+    """What a host does now, in one or two words."""
+    if host.exit is not None:
+        return str(host.exit.get("state", "ended"))
+    if host.link in ("not seen", "connecting", "starting"):
+        return host.link
+    leader = state.hosts[0].story
+    if host.node in leader.unseen:
+        return leader.unseen[host.node]
+    newest = host.story.attempts.get(state.attempt)
+    if newest is None:
+        return "joining" if host.node not in leader.joined else "joined"
+    if newest.stopping is not None:
+        return "stopping"
+    if any(attempt == state.attempt for attempt, _ in host.series):
+        return "running"
+    if len(newest.groups) == host.nproc:
+        return "running"
+    return "starting ranks" if len(newest.ranks) < host.nproc else "loading"
+
+
+def host_words(state: RunState) -> str:
+    """Every host with its word; hosts that do the same are counted when there are many."""
+    words = [(host.name, host_word(host, state)) for host in state.hosts]
+    if len(words) <= 4:
+        return "  ".join(f"{name} {GLYPHS.get(word, '◌')} {word}" for name, word in words)
+    kinds: dict[str, list[str]] = {}
+    for name, word in words:
+        kinds.setdefault(word, []).append(name)
+    return "  ".join(f"{GLYPHS.get(word, '◌')} {len(names)} {word}{_few(word, names)}" for word, names in kinds.items())
+
+
+def progress(state: RunState) -> tuple[float, float] | None:
+    """(step, steps) of the run, None while nothing tells them."""
+    metrics = state.metrics
+    step, steps = number(metrics.get("step")), number(metrics.get("steps"))
+    return (step, steps) if step is not None and steps else None
+
+
+def eta(state: RunState) -> float | None:
+    """Seconds until the last step at the mean pace of this attempt, None while that is unknown."""
+    for _, _, series in state.ranks():
+        first, latest = series.first, series.latest
+        begun, now = number(first.get("t")), number(latest.get("t"))
+        start, step, steps = number(first.get("step")), number(latest.get("step")), number(latest.get("steps"))
+        if None in (begun, now, start, step, steps):
+            continue
+        assert begun is not None and now is not None and start is not None and step is not None and steps is not None
+        if step > start and now > begun:
+            return (steps - step) * (now - begun) / (step - start)
+    return None
+
+
+def metric_words(state: RunState) -> list[str]:
+    """Loss, throughput and what else is short enough to say in a line."""
+    metrics = state.metrics
+    words = []
+    for name in ("loss", "val_loss"):
+        value = number(metrics.get(name))
+        if value is not None:
+            words.append(f"{name.replace('_', ' ')} {value:.4g}")
+    for name, unit in (("tokens_per_s", "tok/s"), ("samples_per_s", "samples/s"), ("steps_per_s", "steps/s")):
+        value = number(metrics.get(name))
+        if value is not None:
+            words.append(f"{count(value)} {unit}")
+            break
+    return words
+
+
+def status_line(state: RunState, elapsed: float, width: int) -> str:
+    """The live line: bar, step, loss, throughput, ETA, hosts; never wider than `width` cells."""
+    parts: list[str] = []
+    done = progress(state)
+    if done:
+        step, steps = done
+        share = min(1.0, step / steps)
+        parts.append(f"{_bar(share)} {share * 100:3.0f} %  step {step:,.0f}/{steps:,.0f}")
+    elif state.metrics.get("step") is not None:
+        parts.append(f"step {state.metrics['step']}")
+    parts += metric_words(state)
+    left = eta(state)
+    parts.append(f"eta {duration(left)}" if left is not None and state.result is None else duration(elapsed))
+    if state.attempt > 1:
+        parts.append(f"attempt {state.attempt}")
+    parts.append(host_words(state))
+    return clean("  ".join(parts))[: max(0, width - 1)]
+
+
+def _bar(share: float) -> str:
+    full = int(share * BAR)
+    return "━" * full + ("╸" if full < BAR else "") + "─" * max(0, BAR - full - 1)
+
+
+def _few(word: str, names: Sequence[str]) -> str:
+    if word in ("running", "finished") or len(names) > 3:
+        return ""
+    return f" ({', '.join(names)})"
