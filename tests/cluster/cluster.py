@@ -111,7 +111,7 @@ class Cluster:
             host.power_on()
         hub.plug({host.name: host.wait_pid() for host in self.hosts})
         for host in self.hosts:
-            host.tell("up")
+            host.plugged_in()
         for host in self.hosts:
             host.wait_up()
 

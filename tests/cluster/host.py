@@ -39,7 +39,7 @@ class ClusterHost:
         self.log.parent.mkdir(exist_ok=True)
 
     def power_on(self) -> None:
-        """Start the host's init. The host is up after `plug_in` and `wait_up`."""
+        """Start the host's init. The host is up after `plugged_in` and `wait_up`."""
         boot_id = self._folder / f"{self.name}.boot_id"
         boot_id.write_text(f"{uuid.uuid4()}\n")
         binds = [*self._config["binds"], [str(boot_id), "/proc/sys/kernel/random/boot_id"]]
@@ -62,13 +62,15 @@ class ClusterHost:
         self._pid = int(self._answer())
         return self._pid
 
+    def plugged_in(self) -> None:
+        """Let it configure its network and start sshd."""
+        self._tell("up")
+
     def wait_up(self) -> None:
-        """Let it configure the network that was plugged in meanwhile; return when its sshd listens."""
-        self.tell("up")
+        """Return when its sshd listens."""
         self._answer()
 
-    def tell(self, word: str) -> None:
-        """Send a line to the host's init."""
+    def _tell(self, word: str) -> None:
         assert self._init is not None and self._init.stdin is not None, f"{self.name} is off"
         self._init.stdin.write(f"{word}\n")
         self._init.stdin.flush()
@@ -92,7 +94,8 @@ class ClusterHost:
         """Kill the host's init, and wait until the kernel has ended every process with it."""
         if self._init is None:
             return
-        self._init.kill()
+        # unshare returns when its child, the init, has: that is after every other process of the namespace.
+        os.kill(self._pid or self._init.pid, signal.SIGKILL)
         self._init.wait()
         for pipe in (self._init.stdin, self._init.stdout):
             assert pipe is not None
@@ -103,6 +106,7 @@ class ClusterHost:
         """Switch the host on: its home is as it was, processes, /tmp and boot id are new."""
         self.power_on()
         self._hub.plug({self.name: self.wait_pid()})
+        self.plugged_in()
         self.wait_up()
 
     def reboot(self) -> None:
@@ -112,7 +116,7 @@ class ClusterHost:
 
     def restart_sshd(self) -> None:
         """Restart the listening sshd; sessions go on, as with a real restart."""
-        self.tell("sshd")
+        self._tell("sshd")
         self._answer()
 
     def drop_sessions(self) -> None:

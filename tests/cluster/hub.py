@@ -60,7 +60,7 @@ class Hub:
 
     def forward(self, name: str, on: bool) -> None:
         """Let the switch drop (or forward again) every frame from and to a host; its link stays up."""
-        ip(f"link set {name} type bridge_slave state {3 if on else 0}", within=self._holder.pid)
+        ip(f"link set {name} {'master br0' if on else 'nomaster'}", within=self._holder.pid)
 
     def close(self) -> None:
         """Remove the bridge and all its cables."""
