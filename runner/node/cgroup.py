@@ -27,9 +27,7 @@ _Read = Callable[[str], Optional[float]]
 
 
 def _smallest(proc: str, controller: str, unified: _Read, legacy: _Read) -> Optional[float]:
-    limits = [
-        (unified if is_unified else legacy)(folder) for is_unified, folder in _folders(proc, controller)
-    ]
+    limits = [(unified if is_unified else legacy)(folder) for is_unified, folder in _folders(proc, controller)]
     return min((limit for limit in limits if limit is not None), default=None)
 
 

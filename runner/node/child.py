@@ -20,8 +20,8 @@ class Answer(NamedTuple):
     err: str
 
 
-def ask(argv: Sequence[str], limit: float, env: Optional[Dict[str, str]] = None) -> Answer:
-    """Run a command, for `limit` seconds and 4 MiB of output at most, in a session of its own.
+def ask(argv: Sequence[str], limit: float, cwd: str = "/") -> Answer:
+    """Run a command in the folder `cwd`, for `limit` seconds and 4 MiB of output at most, in a session of its own.
 
     A child that KILL does not end (a driver's uninterruptible sleep) is left behind rather than waited for, and so
     is a background process that keeps the output open after the command itself has ended.
@@ -35,8 +35,7 @@ def ask(argv: Sequence[str], limit: float, env: Optional[Dict[str, str]] = None)
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=env,
-        cwd="/",
+        cwd=cwd,
         start_new_session=True,
     )
     assert child.stdout is not None and child.stderr is not None
@@ -46,9 +45,7 @@ def ask(argv: Sequence[str], limit: float, env: Optional[Dict[str, str]] = None)
         ended = _read(child, texts, deadline)
         if not ended:
             _kill(child)
-        return Answer(
-            child.returncode if ended else None, *(texts[pipe].decode("utf-8", "replace") for pipe in pipes)
-        )
+        return Answer(child.returncode if ended else None, *(texts[pipe].decode("utf-8", "replace") for pipe in pipes))
     finally:
         child.stdout.close()
         child.stderr.close()

@@ -30,9 +30,7 @@ def facts(proc: str = "/proc", sys: str = "/sys") -> Dict[str, Any]:
     }
 
 
-def available(
-    cores: Mapping[int, FrozenSet[int]], affinity: Set[int], physical: int, quota: Optional[float]
-) -> int:
+def available(cores: Mapping[int, FrozenSet[int]], affinity: Set[int], physical: int, quota: Optional[float]) -> int:
     """Return how many physical cores can be kept busy: at least 1.
 
     Two hardware threads of one core count once, and a CPU whose core is unknown counts by itself; a quota is rounded
@@ -52,9 +50,7 @@ def core_of_cpu(cpuinfo: str, sys: str = "/sys") -> Dict[int, FrozenSet[int]]:
     found: Dict[int, FrozenSet[int]] = {}
     for cpu in sorted(cpu_list(_read(os.path.join(base, "online")))):
         topology = os.path.join(base, f"cpu{cpu}/topology")
-        text = _read(os.path.join(topology, "core_cpus_list")) or _read(
-            os.path.join(topology, "thread_siblings_list")
-        )
+        text = _read(os.path.join(topology, "core_cpus_list")) or _read(os.path.join(topology, "thread_siblings_list"))
         found[cpu] = frozenset(cpu_list(text)) or frozenset([cpu])
     return found or _from_cpuinfo(cpuinfo)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
+from functools import partial
 from typing import Any, Dict, List, Optional, Sequence
 
 from .child import Answer, ask
+from .together import together
 
 FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "utilization.gpu", "driver_version")
 """Known to every driver since 2013; compute_cap came with 470 and is asked for only where it is understood."""
@@ -30,26 +31,18 @@ def facts(problems: List[str], limit: float = 10.0) -> List[Dict[str, Any]]:
         if has_device():
             problems.append("there is an NVIDIA device but no nvidia-smi in PATH: the GPUs cannot be seen")
         return []
-    asked: Dict[str, Optional[Answer]] = {}
-    threads = [
-        threading.Thread(target=lambda key=key, query=query: asked.update({key: _ask(program, query, limit)}))
-        for key, query in (
-            ("gpus", "--query-gpu=" + ",".join((*FIELDS, "compute_cap"))),
-            ("apps", "--query-compute-apps=" + ",".join(_APP_FIELDS)),
-        )
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    answer = asked["gpus"]
+    queries = {
+        "gpus": "--query-gpu=" + ",".join((*FIELDS, "compute_cap")),
+        "apps": "--query-compute-apps=" + ",".join(_APP_FIELDS),
+    }
+    asked = together({name: partial(_ask, program, query, limit) for name, query in queries.items()}, limit + 1)
+    answer, apps = (item if isinstance(item, Answer) else None for item in (asked["gpus"], asked["apps"]))
     if answer is not None and answer.code and "compute_cap" in answer.out + answer.err:
         answer = _ask(program, "--query-gpu=" + ",".join(FIELDS), limit)
     if answer is None or answer.code is None:
         problems.append(_no_answer(program, answer, limit))
         return []
     gpus = parse_gpus(answer.out + answer.err, problems)
-    apps = asked["apps"]
     if gpus and (apps is None or apps.code is None):
         problems.append(_no_answer(program, apps, limit) + ": who uses the GPUs is unknown")
     elif gpus and apps is not None:
@@ -111,7 +104,7 @@ def parse_apps(text: str, gpus: List[Dict[str, Any]], problems: List[str]) -> No
                 "pid": int(row[1]),
                 "user": _owner(int(row[1])),
                 "memory": megabytes(row[2]),
-                "command": os.path.basename(path.split(" ")[0]) or path,
+                "command": os.path.basename(path.split(" ", 1)[0]) or path,
             }
         )
 
@@ -119,7 +112,7 @@ def parse_apps(text: str, gpus: List[Dict[str, Any]], problems: List[str]) -> No
 def number(text: str) -> Optional[float]:
     """Read a number; None for `[N/A]`, `[Not Supported]`, `ERR!` and whatever else stands there instead."""
     try:
-        value = float(text.split(" ")[0])
+        value = float(text.split(" ", 1)[0])
     except ValueError:
         return None
     return value if 0 <= value < 1e12 else None

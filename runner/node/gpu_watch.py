@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 from .gpu import find_smi, megabytes, number
 from .gpu_nvml import Nvml
@@ -101,9 +101,8 @@ def parse(line: str) -> Optional[Dict[str, Any]]:
     if not index.isdigit() or len(fields) != len(_READERS):
         return None
     gpu: Dict[str, Any] = {"index": int(index)}
-    reader: Callable[[str], Optional[float]]
-    for (name, reader), field in zip(_READERS, fields):
-        value = reader(field)
+    for position, (name, reader) in enumerate(_READERS):
+        value = reader(fields[position])
         if value is not None:
             gpu[name] = value
     return gpu

@@ -121,7 +121,7 @@ class ByPsutil:
     def cpu(self) -> Optional[Tuple[float, float]]:
         """Sum psutil's times without guest time, which user time contains."""
         times = self._psutil.cpu_times()
-        total = sum(value for name, value in zip(times._fields, times) if not name.startswith("guest"))
+        total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         return total - times.idle - getattr(times, "iowait", 0.0), total
 
     def memory(self) -> Memory:

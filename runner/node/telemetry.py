@@ -76,9 +76,10 @@ class Sampler:
     def _add_network(self, record: Dict[str, Any], seconds: Optional[float]) -> None:
         before, self._net = self._net, self._system.network()
         if seconds and before is not None and self._net is not None:
-            for name, old, new in zip(("net_rx", "net_tx"), before, self._net):
-                if new >= old:  # an interface that was made anew counts from zero
-                    record[name] = round((new - old) / seconds)
+            for way, name in enumerate(("net_rx", "net_tx")):
+                change = self._net[way] - before[way]
+                if change >= 0:  # an interface that was made anew counts from zero
+                    record[name] = round(change / seconds)
 
     def _sample_ranks(self, ranks: Mapping[int, int], seconds: Optional[float]) -> Dict[int, Dict[str, Any]]:
         before, self._ranks = self._ranks, {}

@@ -1,0 +1,141 @@
+"""Which Python and which torch an interpreter has, read from its files: starting torch would take seconds.
+
+Sources: PEP 405 (pyvenv.cfg), the documentation of `site` (folders, .pth files), PEP 376 (dist-info folders).
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import sys
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+_FULL_VERSION = re.compile(r"\d+\.\d+\.\d+")
+
+
+class Layout(NamedTuple):
+    """An interpreter as its files show it: prefix, full version, and the folders that packages come from."""
+
+    prefix: str
+    version: str
+    folders: List[str]
+
+
+def layout(path: str) -> Optional[Layout]:
+    """Return the layout of the interpreter at `path`, None where the files do not tell all of it (a pyenv shim)."""
+    environment = os.path.dirname(os.path.dirname(os.path.abspath(path)))
+    config = _pyvenv(environment)
+    if config is None:
+        prefix = os.path.dirname(os.path.dirname(os.path.realpath(path)))
+        short = _short_version(prefix, os.path.realpath(path))
+        version = _full_version(prefix, short)
+        return Layout(prefix, version, _site_folders(prefix, short, user=True)) if version else None
+    # virtualenv and uv say version_info where venv says version.
+    match = _FULL_VERSION.match(config.get("version", config.get("version_info", "")))
+    if match is None:
+        return None
+    short = ".".join(match.group().split(".")[:2])
+    shares = config.get("include-system-site-packages") == "true"
+    folders = _site_folders(environment, short, user=shares)
+    if shares:
+        base = os.path.realpath(os.path.join(config.get("home", ""), "python" + short))
+        folders += _site_folders(os.path.dirname(os.path.dirname(base)), short, user=False)
+    return Layout(environment, match.group(), folders)
+
+
+def torch_in(folders: Sequence[str]) -> Optional[Dict[str, Any]]:
+    """Return folder, version, CUDA and NCCL version of the first torch in `folders`, None where there is none."""
+    for folder in folders:
+        text = _read(os.path.join(folder, "torch", "version.py"))
+        version = _assigned(text, "__version__")
+        if version:
+            return {
+                "folder": os.path.realpath(folder),
+                "torch": version,
+                "cuda": _assigned(text, "cuda"),
+                "nccl": _nccl(folders),
+            }
+    return None
+
+
+def _pyvenv(prefix: str) -> Optional[Dict[str, str]]:
+    text = _read(os.path.join(prefix, "pyvenv.cfg"))
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {name.strip().lower(): value.strip() for name, _, value in pairs} if text else None
+
+
+def _short_version(prefix: str, path: str) -> str:
+    """Return `3.11` by the program's name, else by the only standard library under its prefix."""
+    named = re.fullmatch(r"python(3\.\d+)t?", os.path.basename(path))
+    found = glob.glob(os.path.join(glob.escape(prefix), "lib*", "python3.*", "os.py"))
+    libraries = {os.path.basename(os.path.dirname(name))[len("python") :] for name in found}
+    if named and named.group(1) in libraries:
+        return named.group(1)
+    return libraries.pop() if not named and len(libraries) == 1 else ""
+
+
+def _full_version(prefix: str, short: str) -> str:
+    """Return `3.11.7` from the C header, which conda, pyenv and uv install, or if this very Python is meant."""
+    if not short:
+        return ""
+    header = _read(os.path.join(prefix, "include", "python" + short, "patchlevel.h"))
+    match = re.search(r'^#define PY_VERSION\s+"([^"]+)"', header, re.MULTILINE)
+    if match:
+        return match.group(1)
+    if os.path.realpath(sys.base_prefix) == prefix and short == "%d.%d" % sys.version_info[:2]:
+        return "%d.%d.%d" % sys.version_info[:3]
+    return ""
+
+
+def _site_folders(prefix: str, short: str, user: bool) -> List[str]:
+    name = "python" + short
+    folders = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if user:
+        folders.append(os.path.expanduser(f"~/.local/lib/{name}/site-packages"))
+    # Debian's own Python (prefix /usr) looks into dist-packages and puts pip's folder first.
+    folders += [
+        os.path.join(prefix, *parts)
+        for parts in (
+            ("local", "lib", name, "dist-packages"),
+            ("lib", name, "site-packages"),
+            ("lib64", name, "site-packages"),
+            ("lib", "python3", "dist-packages"),
+        )
+    ]
+    folders = [folder for folder in dict.fromkeys(folders) if os.path.isdir(folder)]
+    return folders + [extra for folder in folders for extra in _pth(folder)]
+
+
+def _pth(folder: str) -> List[str]:
+    """Return the folders that .pth files add; lines that are code are not run."""
+    found = []
+    for name in sorted(glob.glob(os.path.join(glob.escape(folder), "*.pth"))):
+        for line in _read(name).splitlines():
+            path = os.path.join(folder, line.strip())
+            if line.strip() and not line.startswith(("#", "import ", "import\t")) and os.path.isdir(path):
+                found.append(path)
+    return found
+
+
+def _assigned(text: str, name: str) -> Optional[str]:
+    match = re.search(rf"^{name}\s*(?::[^=\n]*)?=\s*['\"]([^'\"\n]{{1,80}})['\"]", text, re.MULTILINE)
+    return match.group(1) if match else None
+
+
+def _nccl(folders: Sequence[str]) -> Optional[str]:
+    """Return the version of the nvidia-nccl wheel, or of conda's nccl package."""
+    for folder in folders:
+        wheels = glob.glob(os.path.join(glob.escape(folder), "nvidia_nccl_cu*-*.dist-info"))
+        conda = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(folder))), "conda-meta")
+        for name in wheels + glob.glob(os.path.join(glob.escape(conda), "nccl-[0-9]*.json")):
+            return os.path.basename(name).split("-")[1].replace(".dist", "")
+    return None
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(1 << 20)
+    except OSError:
+        return ""
