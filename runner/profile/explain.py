@@ -1,0 +1,98 @@
+"""What pydantic found → problems with their place, in the words of the profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from runner.profile.nodes import Items, Node, Scalar, Table
+from runner.profile.problems import Path, Place, ProfileProblem, near, show
+from runner.profile.schema import Host, Job, Launch, Metrics, Parallel, Profile
+
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "": Profile, "hosts": Host, "job": Job, "launch": Launch, "parallel": Parallel, "metrics": Metrics,
+}  # fmt: skip
+_SYNONYMS = {
+    "nproc": "num_processes", "nproc_per_node": "num_processes", "slots": "num_processes", "ip": "address",
+    "nic": "interface", "ifname": "interface", "hostname": "host", "cwd": "workdir", "cmd": "command",
+    "environment": "env", "venv": "activate", "max_restarts": "restarts", "master_addr": "master",
+    "master_port": "ports", "port": "ports", "version": "disttui",
+}  # fmt: skip
+_EXPECTED = {
+    "string": "expected text", "int": "expected a whole number", "float": "expected seconds",
+    "bool": "expected true or false", "literal": "expected a word", "none": "expected nothing",
+}  # fmt: skip
+
+
+def explain(error: ValidationError, root: Table) -> list[ProfileProblem]:
+    """Every problem of `error`, placed in the tree that was validated."""
+    return [problem for found in error.errors(include_url=False, include_input=False) for problem in _one(found, root)]
+
+
+def _one(found: Mapping[str, Any], root: Table) -> list[ProfileProblem]:
+    kind, path, context = found["type"], found["loc"], found.get("ctx", {})
+    if kind == "conflicts":
+        return [ProfileProblem.at(_locate(root, at)[0], what, expected) for what, expected, at in context["flaws"]]
+    if is_key := path[-1:] == ("[key]",):
+        path = path[:-1]
+    place, node = _locate(root, path, key=is_key or kind == "extra_forbidden")
+    name = next((str(part) for part in reversed(path) if isinstance(part, str)), "profile")
+    if kind == "profile":
+        label = "" if is_key else f"{name}: "
+        return [ProfileProblem.at(place, label + context["what"], context["expected"])]
+    if kind == "missing":
+        section = ".".join(str(part) for part in path)
+        return [ProfileProblem.at(place, f"{show(section)} is missing", _MISSING.get(section, ""))]
+    if kind == "extra_forbidden":
+        return [ProfileProblem.at(place, f"unknown key {show(name)}", _meant(name, path))]
+    return [ProfileProblem.at(place, f"{name}: {_describe(node)}", _expected(kind))]
+
+
+_MISSING = {
+    "disttui": "expected 'disttui: 1', the version of the schema",
+    "hosts": "expected a list, like [node1, node2] or [local]",
+    "job": "expected what to run, like {builtin: bytegpt} or {script: train.py}",
+}
+
+
+def _locate(root: Table, path: Path, *, key: bool = False) -> tuple[Place, Node]:
+    """Where `path` stands, or its last key does; as near above as the tree has it."""
+    place = root.place
+    current: Node = root
+    for part in path:
+        if isinstance(current, Table) and part in current.entries:
+            place, current = current.entries[str(part)]
+        elif isinstance(current, Items) and isinstance(part, int) and part < len(current.items):
+            current = current.items[part]
+            place = current.place
+        else:
+            return current.place, current
+    return place if key else current.place, current
+
+
+def _describe(node: Node) -> str:
+    if isinstance(node, Scalar):
+        return "nothing" if node.is_null else show(node.text)
+    return "a list" if isinstance(node, Items) else "a mapping"
+
+
+def _expected(kind: str) -> str:
+    if kind.startswith(("model", "dict", "mapping")):
+        return "expected a mapping, like {key: value}"
+    if kind.startswith(("tuple", "list")):
+        return "expected a list, like [a, b]"
+    return next((text for start, text in _EXPECTED.items() if kind.startswith(start)), "expected something else")
+
+
+def _meant(name: str, path: Path) -> str:
+    section = str(path[0]) if len(path) > 1 else ""
+    known = list(_SECTIONS[section].model_fields)
+    synonym = _SYNONYMS.get(name)
+    if meant := synonym if synonym in known else near(name, known):
+        return f"did you mean {meant!r}?"
+    for other, model in _SECTIONS.items():
+        if name in model.model_fields and other != section:
+            return f"it belongs under '{other}'" if other else "it belongs at the top level"
+    return f"expected one of {', '.join(known)}"

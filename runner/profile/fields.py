@@ -1,0 +1,167 @@
+"""The kinds of values a profile holds: each takes the text as written and says in one line what it expected."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, StringConstraints
+
+from runner.profile import addresses, numbers
+from runner.profile.numbers import whole
+from runner.profile.problems import bad, near, show
+
+RUN_DIR = "~/.disttui/runs"
+REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+_RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PYTHON = re.compile(r"~?/[A-Za-z0-9._/~+-]+|[A-Za-z0-9_][A-Za-z0-9._+-]*")
+_INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+_OWN_VARIABLES = {
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
+    *("ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"),
+}
+_INSTEAD = {
+    "MASTER_ADDR": "choose it by launch.master",
+    "MASTER_PORT": "choose it by launch.ports",
+    "LOCAL_WORLD_SIZE": "choose it by num_processes",
+    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "choose it by launch.grace",
+}
+
+
+def one_of(*known: str, later: tuple[str, ...] = ()) -> BeforeValidator:
+    """A word of a fixed set; the words of `later` are refused as not built yet."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, str) or value in known:
+            return value
+        if value in later:
+            raise bad(f"{show(value)} is not built yet", f"expected {' or '.join(known)}")
+        meant = near(value, known)
+        raise bad(show(value), f"did you mean {meant!r}?" if meant else f"expected {' or '.join(known)}")
+
+    return BeforeValidator(check)
+
+
+def slug(text: str) -> str:
+    """The run name nearest to `text`."""
+    return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).lstrip("._-")[:40].rstrip("._-") or "run"
+
+
+def _flag(value: Any) -> Any:
+    if isinstance(value, str):
+        word = value.lower()
+        if word not in ("true", "false", "yes", "no", "on", "off"):
+            raise bad(show(value), "expected true or false")
+        return word in ("true", "yes", "on")
+    return value
+
+
+def _matches(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        if not pattern.fullmatch(value):
+            raise bad(show(value), expected)
+        return value
+
+    return check
+
+
+_python = _matches(_PYTHON, "expected a name, an absolute path or ~/…, of A-Z a-z 0-9 . _ / ~ + - only")
+_interface = _matches(_INTERFACE, "expected the name of a network interface, like eth0")
+_module = _matches(_MODULE, "expected a module, like package.train")
+
+
+def _once(value: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if value and len(set(value)) < len(value):
+        raise bad("a GPU is listed twice", "expected each once")
+    return value
+
+
+def _run_name(value: str) -> str:
+    if not _RUN_NAME.fullmatch(value):
+        raise bad(
+            f"{show(value)} is no name for a run (a-z 0-9 . _ -, at most 40, a letter or digit first)",
+            f"try {slug(value)!r}",
+        )
+    return value
+
+
+def _folder(value: str) -> str:
+    if not re.match(r"/|~[^/]*(/|\Z)", value):
+        raise bad(show(value), "expected an absolute path or one that starts with ~/")
+    return value
+
+
+def _env_name(value: str) -> str:
+    if not _ENV_NAME.fullmatch(value):
+        raise bad(f"{show(value)} is no name for a variable", "expected letters, digits and _, no digit first")
+    if value == "CUDA_VISIBLE_DEVICES":
+        raise bad("CUDA_VISIBLE_DEVICES is set from the GPUs of the host", "choose them by gpus: [0, 1]")
+    if value in _OWN_VARIABLES or value.startswith(("DISTTUI_", "TORCHELASTIC_")):
+        raise bad(f"{show(value)} is set by disttui for every rank", _INSTEAD.get(value, "remove it"))
+    return value
+
+
+def _env_value(value: str) -> str:
+    if "${env:" in REFERENCE.sub("", value):
+        raise bad(f"{show(value)} holds a broken reference", "expected ${env:NAME}")
+    return value
+
+
+def _pattern(value: str) -> str:
+    if len(value) > 1000:
+        raise bad(f"a pattern of {len(value):,} characters", "expected at most 1,000")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            groups = re.compile(value).groupindex
+    except (re.error, OverflowError, RecursionError) as error:
+        raise bad(f"{show(value)} is no regular expression: {error}") from None
+    if not groups:
+        raise bad(f"{show(value)} names no metric", "expected named groups, like loss=(?P<loss>[0-9.]+)")
+    return value
+
+
+def _not_built(value: Any) -> None:
+    if value:
+        raise bad("not built yet", "remove it")
+
+
+def _filled(value: str) -> str:
+    if not value:
+        raise bad("empty text", "expected some")
+    return value
+
+
+def _auto(value: Any) -> Any:
+    return None if value == "auto" else value
+
+
+Text = Annotated[str, StringConstraints(strict=True)]
+Filled = Annotated[Text, AfterValidator(_filled)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Seconds = Annotated[float, BeforeValidator(numbers.seconds)]
+SomeSeconds = Annotated[Seconds, AfterValidator(numbers.some_seconds)]
+RunName = Annotated[Text, AfterValidator(_run_name)]
+EnvName = Annotated[Text, AfterValidator(_env_name)]
+EnvValue = Annotated[Text, AfterValidator(_env_value)]
+HostText = Annotated[Text, AfterValidator(addresses.whole_host)]
+HostName = Annotated[Text, AfterValidator(addresses.host_part)]
+User = Annotated[Text, AfterValidator(addresses.user_part)]
+Port = Annotated[int, BeforeValidator(lambda value: numbers.port_number(value, 1))]
+Processes = Annotated[int | None, whole(1, 1024, auto=True)]
+Gpus = Annotated[tuple[Annotated[int, whole(0, 1023)], ...] | None, AfterValidator(_once), BeforeValidator(_auto)]
+Python = Annotated[Annotated[Text, AfterValidator(_python)] | None, BeforeValidator(_auto)]
+Ip = Annotated[Annotated[Text, AfterValidator(addresses.ip)] | None, BeforeValidator(_auto)]
+Interface = Annotated[Annotated[Text, AfterValidator(_interface)] | None, BeforeValidator(_auto)]
+Folder = Annotated[Text, AfterValidator(_folder)]
+Pattern = Annotated[Text, AfterValidator(_pattern)]
+Module = Annotated[Text, AfterValidator(_module)]
+Ports = Annotated[tuple[int, int], BeforeValidator(numbers.ports)]
+NotBuilt = Annotated[None, BeforeValidator(_not_built)]
+AutoText = Annotated[Text | None, BeforeValidator(_auto)]
+RunDir = Annotated[Folder, BeforeValidator(lambda value: RUN_DIR if value == "auto" else value)]

@@ -1,0 +1,162 @@
+"""A profile's file → a checked profile, or everything that is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path as FilePath
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from runner.errors import InputError
+from runner.profile.explain import explain
+from runner.profile.fields import slug
+from runner.profile.nodes import MAX_SIZE, Items, Node, Scalar, Table, compose, walk
+from runner.profile.override import apply
+from runner.profile.problems import Path, Place, ProfileErrors, ProfileProblem, near, printable, show
+from runner.profile.schema import VERSION, Profile
+
+
+class Checked(NamedTuple):
+    """One file of `disttui validate`: either `profile` or `error` is there."""
+
+    path: FilePath
+    profile: Profile | None
+    error: InputError | None
+
+
+def load(path: FilePath | str, overrides: Sequence[str] = ()) -> Profile:
+    """Read and check a file, with every `path=value` of `overrides` put into it.
+
+    Raises:
+        InputError: The file cannot be read.
+        ProfileErrors: What is in it cannot be used.
+    """
+    return parse(_read(FilePath(path)), str(path), overrides)
+
+
+def parse(text: str, source: str, overrides: Sequence[str] = ()) -> Profile:
+    """Check a profile given as text; `source` is its name in messages, and of a run without one.
+
+    Raises:
+        ProfileErrors: It cannot be used.
+    """
+    problems: list[ProfileProblem] = []
+    root = compose(text, source, problems)
+    if not isinstance(root, Table):
+        place = root.place if root else Place(source, 1, 1)
+        what = "the profile is empty" if root is None else "this is no mapping"
+        raise ProfileErrors([*problems, ProfileProblem.at(place, what, "expected keys like 'disttui: 1', 'hosts:'")])
+    root = apply(root, overrides, problems)
+    if newer := _newer(root):
+        raise ProfileErrors([newer])
+    references = _references(root, problems)
+    data = _given(root, ())
+    data.setdefault("name", slug(FilePath(source).stem))
+    try:
+        profile = Profile.model_validate(data)
+    except ValidationError as error:
+        raise ProfileErrors([*problems, *explain(error, root)]) from None
+    if problems:
+        raise ProfileErrors(problems)
+    profile._written.update(_plain(root))
+    profile._references.update(references)
+    return profile
+
+
+def validate_files(paths: Iterable[FilePath | str]) -> list[Checked]:
+    """Load every file; what is wrong with one does not keep the others from being checked."""
+    checked = []
+    for path in paths:
+        try:
+            checked.append(Checked(FilePath(path), load(path), None))
+        except InputError as error:
+            checked.append(Checked(FilePath(path), None, error))
+    return checked
+
+
+def near_files(path: FilePath) -> list[str]:
+    """The profiles beside a path that does not exist, the likeliest first and alone."""
+    try:
+        found = sorted(each.name for each in path.parent.iterdir() if each.suffix in (".yaml", ".yml"))
+    except (OSError, ValueError):
+        return []
+    meant = near(path.name, found)
+    return [str(path.parent / name) for name in ([meant] if meant else found)]
+
+
+def _read(path: FilePath) -> str:
+    name = printable(str(path))
+    try:
+        with path.open("rb") as file:
+            # One byte more than allowed shows that there is more, even of an endless device.
+            data = file.read(4 * MAX_SIZE + 1)
+    except FileNotFoundError:
+        files = near_files(path)
+        cure = f"did you mean {printable(' or '.join(files[:5]))}?" if files else ""
+        raise InputError(f"{name}: there is no such file", cure) from None
+    except IsADirectoryError:
+        raise InputError(f"{name}: this is a folder", "Name a profile in it.") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8")
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        if "\0" in before or len(data) > 4 * MAX_SIZE:
+            return before
+        what = f"byte 0x{data[error.start]:02x} is not UTF-8 text"
+        raise ProfileErrors([ProfileProblem(line, column, what, "expected a YAML file", str(path))]) from None
+
+
+def _newer(root: Table) -> ProfileProblem | None:
+    """The one problem that matters in a profile whose schema this version cannot know."""
+    _, node = root.entries.get("disttui", (None, None))
+    if not isinstance(node, Scalar) or not re.fullmatch(r"[1-9][0-9]{0,8}", node.text) or int(node.text) <= VERSION:
+        return None
+    what = f"written by a newer disttui: schema {node.text}, this one reads {VERSION}"
+    return ProfileProblem.at(node.place, what, "upgrade disttui")
+
+
+def _is_env(path: Path) -> bool:
+    return path in (("env",), ("job", "env")) or (len(path) == 3 and path[0] == "hosts" and path[2] == "env")
+
+
+def _references(root: Table, problems: list[ProfileProblem]) -> dict[Path, Place]:
+    """Where `${env:NAME}` stands; anywhere but in an environment it is a problem."""
+    found = {path: scalar.reference for path, scalar in walk(root) if scalar.reference}
+    for path, place in found.items():
+        if not _is_env(path[:-1]):
+            what = f"a ${{env:…}} reference in {show('.'.join(map(str, path)))}"
+            problems.append(ProfileProblem.at(place, what, "expected only as the value of an env variable"))
+    return found
+
+
+def _given(node: Node, path: Path) -> Any:
+    """The tree as data, scalars as text. A key without a value counts as not given, but for a variable."""
+    if isinstance(node, Scalar):
+        return None if node.is_null else node.text
+    if isinstance(node, Items):
+        return [_given(item, (*path, index)) for index, item in enumerate(node.items)]
+    return {
+        key: _given(value, (*path, key))
+        for key, (_, value) in node.entries.items()
+        if _is_env(path) or not isinstance(value, Scalar) or not value.is_null
+    }
+
+
+def _plain(node: Node) -> Any:
+    """The tree as JSON has it. Only what reads back as the same text becomes a number, true, false or null."""
+    if isinstance(node, Items):
+        return [_plain(item) for item in node.items]
+    if isinstance(node, Table):
+        return {key: _plain(value) for key, (_, value) in node.entries.items()}
+    if node.is_null:
+        return None
+    if node.plain and node.text in ("true", "false"):
+        return node.text == "true"
+    if node.plain and re.fullmatch(r"-?[1-9][0-9]{0,14}|0", node.text):
+        return int(node.text)
+    return node.text

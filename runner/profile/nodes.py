@@ -1,0 +1,270 @@
+"""YAML text → a tree of nodes that know their place. Nothing is interpreted: every scalar stays as it was written.
+
+PyYAML's constructors would turn `no` into False, `12:30` into 750 and `3e-4` into text; what a word means is decided
+by the field it stands in (fields.py). Working on parser events keeps a bomb from ever being built.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import yaml
+
+from runner.profile.problems import Path, Place, ProfileErrors, ProfileProblem, show
+
+MAX_SIZE = 1024 * 1024
+"""Characters of a file, and of what it expands to."""
+MAX_NODES = 10_000
+MAX_DEPTH = 32
+
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+_NUL = re.compile(r"\\(?:0|x00|u0000|U00000000)")
+_SURROGATE = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
+_REFERENCE = re.compile(r"\$\{env:")
+_NULLS = ("", "~", "null", "Null", "NULL")
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """Text as it was written; `plain` without quotes."""
+
+    place: Place
+    text: str
+    plain: bool = False
+    reference: Place | None = None
+    """Where its first `${env:` stands."""
+
+    nodes = 1
+    height = 0
+
+    @property
+    def size(self) -> int:
+        """Characters."""
+        return len(self.text)
+
+    @property
+    def is_null(self) -> bool:
+        """Whether nothing was given."""
+        return self.plain and self.text in _NULLS
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list. `nodes`, `size` and `height` count what its aliases expand to."""
+
+    place: Place
+    items: tuple[Node, ...]
+    nodes: int = 1
+    size: int = 0
+    height: int = 1
+
+
+@dataclass(frozen=True)
+class Table:
+    """A mapping: key → (the key's place, its value), in the order of the file."""
+
+    place: Place
+    entries: dict[str, tuple[Place, Node]] = field(default_factory=dict)
+    nodes: int = 1
+    size: int = 0
+    height: int = 1
+
+
+Node = Scalar | Items | Table
+
+
+def compose(text: str, source: str, problems: list[ProfileProblem], *, in_file: bool = True) -> Node | None:
+    """Read the one YAML document of `text`; None for an empty one.
+
+    Args:
+        source: Its name in messages.
+        problems: Gains what is wrong with single values.
+        in_file: Whether places have a line and a column; not so for the value of a `--set`.
+
+    Raises:
+        ProfileErrors: The text cannot be read to its end.
+    """
+    return _Composer(text, source, problems, in_file).document()
+
+
+def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Scalar]]:
+    """Every scalar that is a value, with its path."""
+    if isinstance(node, Scalar):
+        yield path, node
+    elif isinstance(node, Items):
+        for index, item in enumerate(node.items):
+            yield from walk(item, (*path, index))
+    else:
+        for key, (_, value) in node.entries.items():
+            yield from walk(value, (*path, key))
+
+
+class _Composer:
+    def __init__(self, text: str, source: str, problems: list[ProfileProblem], in_file: bool) -> None:
+        self._text, self._source, self._problems, self._in_file = text, source, problems, in_file
+        self._anchors: dict[str, Node | None] = {}
+        self._nodes = self._size = 0
+        if len(text) > MAX_SIZE:
+            raise self._end(self._place(0, 0), "larger than 1 MiB", "expected a profile of a few lines")
+        if found := list(_UNPRINTABLE.finditer(text)):
+            raise ProfileErrors([*problems, *(self._unprintable(match) for match in found[:100])])
+        self._loader = yaml.SafeLoader(text)
+
+    def document(self) -> Node | None:
+        event = self._next()  # StreamStart
+        event = self._next()
+        if isinstance(event, yaml.StreamEndEvent):
+            return None
+        root = self._node(self._next(), 0)
+        self._next()  # DocumentEnd
+        event = self._next()
+        if not isinstance(event, yaml.StreamEndEvent):
+            raise self._end(self._mark(event.start_mark), "a second document begins", "expected one per file")
+        return None if isinstance(root, Scalar) and root.is_null else root
+
+    def _next(self) -> Any:
+        try:
+            return self._loader.get_event()  # type: ignore[no-untyped-call]
+        except yaml.MarkedYAMLError as error:
+            raise self._syntax(error) from None
+        except (ValueError, OverflowError):  # PyYAML converts \UFFFFFFFF and %YAML 1.<5000 digits> unchecked
+            place = self._mark(self._loader.get_mark())
+            raise self._end(place, "not valid YAML: a number in an escape or directive is out of range") from None
+
+    def _node(self, event: Any, depth: int) -> Node:
+        place = self._mark(event.start_mark)
+        if depth > MAX_DEPTH:
+            raise self._end(place, f"nested deeper than {MAX_DEPTH} levels")
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(str(event.anchor), place, depth)
+        if event.tag is not None:
+            self._problem(place, f"the tag {show(event.tag)} is not allowed", "quote the value to make it text")
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None
+        if isinstance(event, yaml.ScalarEvent):
+            node: Node = self._scalar(event)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            node = self._items(place, depth)
+        else:
+            node = self._table(place, depth)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        return node
+
+    def _items(self, place: Place, depth: int) -> Items:
+        self._count(1, 0, place)
+        items = []
+        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+            items.append(self._node(event, depth + 1))
+        return Items(place, tuple(items), *_measure(items))
+
+    def _table(self, place: Place, depth: int) -> Table:
+        self._count(1, 0, place)
+        entries: dict[str, tuple[Place, Node]] = {}
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            key = self._node(event, depth + 1)
+            value = self._node(self._next(), depth + 1)
+            at = self._mark(event.start_mark)
+            if not isinstance(key, Scalar):
+                self._problem(at, "a list or mapping as a key", "expected text")
+            elif key.plain and key.text == "<<":
+                self._problem(at, "merge keys (<<) are not supported", "write the values out, or use an alias (*)")
+            elif key.text in entries:
+                first = entries[key.text][0]
+                told = f"first on line {first.line}" if first.line else ""
+                self._problem(at, f"key {show(key.text)} is given twice", told)
+            else:
+                entries[key.text] = (at, value)
+        nodes, size, height = _measure([value for _, value in entries.values()])
+        return Table(place, entries, nodes, size + sum(map(len, entries)), height)
+
+    def _scalar(self, event: Any) -> Scalar:
+        place, text = self._mark(event.start_mark), event.value
+        self._count(1, len(text), place)
+        if "\0" in text:
+            at = self._spot(_NUL, event)
+            self._problem(at, "a NUL character, which no argument or variable can hold", "remove it")
+            text = text.replace("\0", "")
+        if any("\ud800" <= c <= "\udfff" for c in text):
+            # JSON writes an emoji as a pair of surrogates, and YAML should be able to read JSON.
+            pairs = text.encode("utf-16-le", "surrogatepass")
+            try:
+                text = pairs.decode("utf-16-le")
+            except UnicodeDecodeError:
+                self._problem(self._spot(_SURROGATE, event), "half of a surrogate pair is not a character")
+                text = pairs.decode("utf-16-le", "replace")
+        reference = self._spot(_REFERENCE, event) if "${env:" in text else None
+        return Scalar(place, text, event.style is None, reference)
+
+    def _alias(self, name: str, place: Place, depth: int) -> Node:
+        if name not in self._anchors:
+            raise self._end(place, f"the alias {show('*' + name)} names no anchor above it")
+        node = self._anchors[name]
+        if node is None:
+            raise self._end(place, f"the alias {show('*' + name)} contains itself")
+        if depth + node.height > MAX_DEPTH:
+            raise self._end(place, f"nested deeper than {MAX_DEPTH} levels")
+        self._count(node.nodes, node.size, place)
+        return node
+
+    def _count(self, nodes: int, size: int, place: Place) -> None:
+        self._nodes += nodes
+        self._size += size
+        if self._nodes > MAX_NODES or self._size > MAX_SIZE:
+            raise self._end(place, f"more than {MAX_NODES:,} values or 1 MiB of text, aliases included")
+
+    def _spot(self, pattern: re.Pattern[str], event: Any) -> Place:
+        """Where inside a scalar `pattern` stands in the source; the scalar's start where escapes hide it."""
+        start, end = event.start_mark, event.end_mark
+        found = pattern.search(self._text, start.index, end.index)
+        return self._index(found.start()) if found else self._mark(start)
+
+    def _index(self, index: int) -> Place:
+        line = bisect.bisect_right(self._line_starts, index) - 1
+        return self._place(line, index - self._line_starts[line])
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        return [0, *(match.end() for match in _BREAK.finditer(self._text))]
+
+    def _mark(self, mark: Any) -> Place:
+        return self._place(mark.line, mark.column)
+
+    def _place(self, line: int, column: int) -> Place:
+        return Place(self._source, line + 1, column + 1) if self._in_file else Place(self._source)
+
+    def _unprintable(self, match: re.Match[str]) -> ProfileProblem:
+        place, code = self._index(match.start()), ord(match[0])
+        if not code:
+            return ProfileProblem.at(place, "a NUL byte", "expected text")
+        if 0xD800 <= code <= 0xDFFF:
+            return ProfileProblem.at(place, "half of a surrogate pair is not a character")
+        escape = f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+        return ProfileProblem.at(place, f"a raw control character {escape}", f'write "{escape}" in double quotes')
+
+    def _syntax(self, error: yaml.MarkedYAMLError) -> ProfileErrors:
+        mark = error.problem_mark or error.context_mark or self._loader.get_mark()
+        if "'\\t'" in (error.problem or ""):
+            return self._end(self._mark(mark), "a tab where YAML allows none", "indent with spaces")
+        what = ", ".join(filter(None, (error.context, error.problem)))
+        return self._end(self._mark(mark), f"not valid YAML: {what}")
+
+    def _problem(self, place: Place, what: str, expected: str = "") -> None:
+        self._problems.append(ProfileProblem.at(place, what, expected))
+
+    def _end(self, place: Place, what: str, expected: str = "") -> ProfileErrors:
+        return ProfileErrors([*self._problems, ProfileProblem.at(place, what, expected)])
+
+
+def _measure(children: list[Node]) -> tuple[int, int, int]:
+    return (
+        1 + sum(child.nodes for child in children),
+        sum(child.size for child in children),
+        1 + max((child.height for child in children), default=0),
+    )

@@ -1,0 +1,64 @@
+"""Numbers of a profile: whole ones, seconds and ports, from the text as it was written."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+from runner.profile.problems import bad, show
+
+
+def _integer(value: Any, low: int, high: int, expected: str) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if re.fullmatch(r"[+-]?0[0-9]+", text):
+        raise bad(f"{show(text)} begins with 0, which YAML may read as octal", f"write {int(text[:18])}")
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not low <= int(text) <= high:
+        raise bad(show(value), expected)
+    return int(text)
+
+
+def port_number(value: Any, low: int) -> Any:
+    """A port from `low` on."""
+    return _integer(value, low, 65535, f"expected a port from {low} to 65535")
+
+
+def whole(low: int, high: int, *, auto: bool = False) -> BeforeValidator:
+    """A whole number from `low` to `high`; `auto` becomes None."""
+    expected = f"expected a whole number from {low} to {high:,}" + (" or auto" if auto else "")
+    return BeforeValidator(lambda value: None if auto and value == "auto" else _integer(value, low, high, expected))
+
+
+def seconds(value: Any) -> Any:
+    """Seconds, a week at most."""
+    if isinstance(value, str):
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?", value) or float(value) > 604_800:
+            raise bad(show(value), "expected seconds, from 0 to 604800 (a week)")
+        return float(value)
+    return value
+
+
+def some_seconds(value: float) -> float:
+    """More than 0."""
+    if value <= 0:
+        raise bad("0 seconds", "expected more than 0")
+    return value
+
+
+def ports(value: Any) -> Any:
+    """One port, `first-last` or [first, last] → first and last."""
+    if isinstance(value, str):
+        value = value.split("-")
+    if not isinstance(value, list):
+        return value
+    try:
+        numbers = [port_number(text.strip() if isinstance(text, str) else "", 1024) for text in value]
+    except PydanticCustomError:
+        numbers = []
+    if not 1 <= len(numbers) <= 2 or numbers[0] > numbers[-1]:
+        raise bad("no ports", "expected one from 1024 to 65535, or the first and the last, like 29500-29599")
+    return [numbers[0], numbers[-1]]

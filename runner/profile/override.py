@@ -1,0 +1,69 @@
+"""`--set job.args=[…]`: a value put into the tree before it is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runner.profile.nodes import MAX_DEPTH, Items, Node, Scalar, Table, compose
+from runner.profile.problems import Place, ProfileErrors, ProfileProblem, show
+
+
+def apply(root: Table, overrides: Sequence[str], problems: list[ProfileProblem]) -> Table:
+    """Return `root` with every `path=value` set; list items by their index, missing mappings made.
+
+    Raises:
+        ProfileErrors: One of the overrides cannot be read or does not fit the tree.
+    """
+    failed: list[ProfileProblem] = []
+    node: Node = root
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        place = Place(f"--set {path.strip()}=…" if equals else f"--set {override}")
+        try:
+            keys = _keys(path, equals, place)
+            value = compose(text, place.source, problems, in_file=False) or Scalar(place, "", plain=True)
+            node = _put(node, keys, value, place)
+        except ProfileErrors as error:
+            failed.extend(error.problems)
+    if failed:
+        raise ProfileErrors([*problems, *failed])
+    assert isinstance(node, Table)
+    return node
+
+
+def _keys(path: str, equals: str, place: Place) -> list[str]:
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise _error(place, "no override", "expected PATH=VALUE, like job.args=[--steps, 10] or hosts.0.port=22")
+    if len(keys) > MAX_DEPTH:
+        raise _error(place, f"nested deeper than {MAX_DEPTH} levels")
+    return keys
+
+
+def _put(node: Node, keys: list[str], value: Node, place: Place) -> Node:
+    if not keys:
+        return value
+    key, *rest = keys
+    if isinstance(node, Items):
+        if not (key.isascii() and key.isdigit() and len(key) < 6 and int(key) < len(node.items)):
+            last = len(node.items) - 1
+            raise _error(
+                place, f"{show(key)} is no index", f"expected 0 to {last}" if last >= 0 else "the list is empty"
+            )
+        index = int(key)
+        item = node.items[index]
+        if rest and isinstance(item, Scalar) and not item.is_null:
+            # A host written as one word: its options go beside it.
+            item = Table(item.place, {"host": (item.place, item)})
+        changed = _put(item, rest, value, place)
+        return Items(node.place, (*node.items[:index], changed, *node.items[index + 1 :]))
+    if isinstance(node, Scalar):
+        if not node.is_null:
+            raise _error(place, f"{show(key)} cannot be set inside the single value {show(node.text)}")
+        node = Table(place)
+    at, old = node.entries.get(key, (place, Scalar(place, "", plain=True)))
+    return Table(node.place, {**node.entries, key: (at, _put(old, rest, value, place))})
+
+
+def _error(place: Place, what: str, expected: str = "") -> ProfileErrors:
+    return ProfileErrors([ProfileProblem.at(place, what, expected)])

@@ -1,0 +1,88 @@
+"""What is wrong with a profile, and where: told all at once, in the order of the file."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pydantic_core import PydanticCustomError
+
+from runner.errors import InputError
+
+_SHOWN = 50
+
+
+Path = tuple[str | int, ...]
+"""Keys and indices that lead to a value of the profile."""
+
+Flaw = tuple[str, str, Path]
+"""What is wrong, what was expected, and where in the profile."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value stands: line and column from 1; line 0 for what `--set` gave."""
+
+    source: str
+    line: int = 0
+    column: int = 0
+
+
+@dataclass(frozen=True)
+class ProfileProblem:
+    """One thing to mend; `expected` is a clause such as "expected a whole number", or empty."""
+
+    line: int
+    column: int
+    what: str
+    expected: str
+    source: str
+
+    @classmethod
+    def at(cls, place: Place, what: str, expected: str = "") -> ProfileProblem:
+        """A problem with what stands at `place`."""
+        return cls(place.line, place.column, what, expected, place.source)
+
+    def __str__(self) -> str:
+        where = f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+        return f"{printable(where)}: {self.what}" + (f", {self.expected}" if self.expected else "")
+
+
+class ProfileErrors(InputError):  # noqa: N818 - it carries several
+    """A profile that cannot be used: every problem that was found, sorted by position."""
+
+    def __init__(self, problems: Iterable[ProfileProblem]) -> None:
+        self.problems = tuple(sorted(dict.fromkeys(problems), key=lambda p: (p.line, p.column)))
+        lines = [str(problem) for problem in self.problems[:_SHOWN]]
+        if len(self.problems) > _SHOWN:
+            lines.append(f"… and {len(self.problems) - _SHOWN} more")
+        super().__init__("\n".join(lines))
+
+
+def bad(what: str, expected: str = "") -> PydanticCustomError:
+    """A problem with the value that is being checked."""
+    return PydanticCustomError("profile", "{what}, {expected}", {"what": what, "expected": expected})
+
+
+def conflicts(flaws: list[Flaw]) -> PydanticCustomError:
+    """Problems between values, each with its own place."""
+    return PydanticCustomError("conflicts", "values that do not fit together", {"flaws": flaws})
+
+
+def show(text: str) -> str:
+    """Quote what the user wrote for a message: one line, no control characters, at most 60 characters."""
+    return repr(text if len(text) <= 60 else text[:59] + "…")
+
+
+def printable(text: str) -> str:
+    """Escape what could steer a terminal or cannot be encoded, such as a file name that is not UTF-8."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def near(word: str, known: Sequence[str]) -> str | None:
+    """The known word that `word` was most likely meant to be."""
+    # difflib is quadratic; nobody mistypes so long a word.
+    if len(word) > 60:
+        return None
+    return next(iter(difflib.get_close_matches(word.lower(), known, 1)), None)
