@@ -1,0 +1,46 @@
+"""torchrun: the options of one host, for the node program and for a hand that types them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+RENDEZVOUS_TIMEOUT = 90
+"""Seconds that torchrun waits for the other hosts. Its own 600 s of silence hide a host that never comes."""
+
+
+def options(*, nnodes: int, num_processes: int, node_rank: int) -> tuple[str, ...]:
+    """Everything that is known before the start; master, port and rendezvous id come with the word to go.
+
+    `--shutdown-timeout` is left to the variable TORCH_ELASTIC_SHUTDOWN_TIMEOUT: torch before 2.11 refuses the option.
+    """
+    return (
+        "--nnodes", str(nnodes),
+        "--nproc-per-node", str(num_processes),
+        "--node-rank", str(node_rank),
+        "--rdzv-backend", "static",
+        "--rdzv-conf", f"timeout={RENDEZVOUS_TIMEOUT}",
+        "--max-restarts", "0",
+    )  # fmt: skip
+
+
+def by_hand(
+    python: str, static: Sequence[str], job: Sequence[str], *, master: str, port: int, wrap: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """The words of the command that does the same without disttui."""
+    address = ("--master-addr", master, "--master-port", str(port))
+    return (*wrap, python, "-m", "torch.distributed.run", *static, *address, *job)
+
+
+def job(kind: str, value: str, args: Sequence[str]) -> tuple[str, ...]:
+    """What torchrun starts for each rank, as it wants to be told.
+
+    Args:
+        kind: builtin, script, module or command.
+        value: The zip, script, module or first word of the command.
+    """
+    if kind == "module":
+        return ("-m", value, *args)
+    if kind == "command":
+        return ("--no-python", value, *args)
+    # A leading dash would be read as one of torchrun's own options.
+    return (f"./{value}" if value.startswith("-") else value, *args)

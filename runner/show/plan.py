@@ -1,0 +1,129 @@
+"""The plan for people: counts, reasons, findings, and commands that can be copied and run by hand."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from runner import addresses
+from runner.plan import HostPlan, Plan, counts_line
+from runner.preflight import Finding
+from runner.recommend import Recommendation
+from runner.text import clean, clean_lines
+
+_REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+_MARKS = {"error": "✗", "warning": "▲", "info": "·"}
+_SHOWN_REASONS = ("num_processes", "gpus", "python", "omp_num_threads", "interface", "addresses")
+
+
+def render_plan(plan: Plan, recommendation: Recommendation, findings: Sequence[Finding]) -> str:
+    """The whole plan as text; safe for a terminal, whatever the hosts said."""
+    lines = [counts_line(plan), ""]
+    lines += (f"  {name:<13} {clean(why)}" for name, why in recommendation.reasons.items())
+    for host in plan.hosts:
+        lines += ["", *_host(plan, host)]
+    notes = [*_findings(findings), *_warnings(recommendation)]
+    return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
+
+
+def plan_json(plan: Plan, recommendation: Recommendation, findings: Sequence[Finding]) -> dict[str, Any]:
+    """The same as data, for `--json`."""
+    return {
+        "hosts": [
+            {
+                "node_rank": host.node_rank,
+                "name": host.name,
+                "num_processes": host.num_processes,
+                "first_rank": host.first_rank,
+                "gpus": None if host.gpus is None else list(host.gpus),
+                "python": host.python,
+                "workdir": host.workdir,
+                "activate": host.activate,
+                "env": dict(host.env),
+                "command": list(host.command),
+                "shell": shell_command(plan, host),
+                "reasons": dict(host.reasons),
+            }
+            for host in plan.hosts
+        ],
+        "num_machines": len(plan.hosts),
+        "world_size": plan.world_size,
+        "backend": plan.backend,
+        "strategy": plan.strategy,
+        "precision": plan.precision,
+        "master": plan.master,
+        "reasons": dict(recommendation.reasons),
+        "warnings": [asdict(warning) for warning in recommendation.warnings],
+        "findings": [asdict(finding) for finding in findings],
+    }
+
+
+def shell_command(plan: Plan, host: HostPlan) -> str:
+    """One host's command for a POSIX shell, `activate` as its own line before it."""
+    env = {name: _value(text) for name, text in host.env.items()}
+    for name, text in _interface(plan, host).items():
+        env.setdefault(name, text)
+    words = [f"cd {quote(host.workdir)} && env", *(f"{name}={text}" for name, text in env.items())]
+    words += map(quote, host.command)
+    return (f"{clean_lines(host.activate)}\n" if host.activate else "") + " ".join(words)
+
+
+def quote(text: str) -> str:
+    """One word for a POSIX shell that gives back `text` byte for byte, and shows no control character."""
+    if clean(text) == text:
+        return shlex.quote(text)
+    # A line break needs only quotes; what could steer the terminal is written by its octal numbers.
+    return "".join(_piece(piece) for piece in re.split(r"(\n)", text))
+
+
+def _piece(text: str) -> str:
+    if not text or text == "\n" or clean(text) == text:
+        return shlex.quote(text) if text else ""
+    octal = "".join(f"\\{byte:03o}" for byte in text.encode("utf-8", "surrogatepass"))
+    return f"\"$(printf '{octal}')\""
+
+
+def _value(text: str) -> str:
+    """A variable's value; a reference becomes the shell's own, which stops the command where it is not set."""
+    parts = _REFERENCE.split(text)
+    return "".join(
+        f'"${{{part}:?}}"' if index % 2 else (quote(part) if part or len(parts) == 1 else "")
+        for index, part in enumerate(parts)
+    )
+
+
+def _interface(plan: Plan, host: HostPlan) -> Mapping[str, str]:
+    """The interface variables that a start finds out on the host, as a shell can: from the route to the master.
+
+    Without them gloo listens where the host's own name resolves to, often 127.0.1.1.
+    """
+    if len(plan.hosts) == 1 or plan.master == addresses.LOOPBACK:
+        return {}
+    name = host.interface or f"\"$(ip -o route get {quote(plan.master)} | sed -n 's/.* dev \\([^ ]*\\).*/\\1/p')\""
+    return {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name}
+
+
+def _host(plan: Plan, host: HostPlan) -> Iterator[str]:
+    last = host.first_rank + host.num_processes - 1
+    ranks = f"rank {last}" if last == host.first_rank else f"ranks {host.first_rank} to {last}"
+    yield f"{host.name}: node rank {host.node_rank}, {host.num_processes} of {plan.world_size} processes, {ranks}"
+    for name in _SHOWN_REASONS:
+        yield f"  {name:<15} {clean(host.reasons[name])}"
+    # Not indented: a line break inside an argument must be copied as it is.
+    yield from ("", shell_command(plan, host))
+
+
+def _findings(findings: Sequence[Finding]) -> Iterator[str]:
+    for finding in findings:
+        where = f"{finding.host}: " if finding.host else ""
+        yield clean(f"{_MARKS[finding.level]} {finding.level}: {where}{finding.what}")
+        if finding.cure:
+            yield clean(f"    → {finding.cure}")
+
+
+def _warnings(recommendation: Recommendation) -> Iterator[str]:
+    for warning in recommendation.warnings:
+        yield clean(f"{_MARKS['warning']} {f'{warning.host}: ' if warning.host else ''}{warning.text}")
