@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, Optional
 
 import torch
-import torch.distributed as dist
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 
 from .problem import Problem
 
@@ -49,24 +47,6 @@ def prepare(folder: Path, attempt: Optional[int]) -> int:
     return int(_NAME.fullmatch(there[0].name)[2]) + 1 if there else 1  # type: ignore[index]
 
 
-def gather(model: Any, optimizer: Any) -> State:
-    """Weights and optimizer state as whole tensors on the CPU of rank 0, nothing on the others. A collective."""
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    weights, moments = get_state_dict(model, optimizer, options=options)
-    return {"model": weights, "optimizer": moments} if dist.get_rank() == 0 else {}
-
-
-def spread(model: Any, optimizer: Any, state: State) -> None:
-    """Load what rank 0 holds into every rank, however many there are now. A collective."""
-    set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state.get("model", {}),
-        optim_state_dict=state.get("optimizer", {}),
-        options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
-    )
-
-
 def write(folder: Path, step: int, attempt: int, state: State) -> Path:
     """Write a checkpoint, then drop all but the newest two. Raises OSError or RuntimeError where the disk is full."""
     path = folder / f"step-{step:06d}-a{attempt}.pt"
@@ -95,7 +75,7 @@ def _sync_folder(folder: Path) -> None:
 
 def newest(folder: Path) -> tuple[Optional[Path], State, list[str]]:
     """The newest complete checkpoint with its content, and a note for each broken one that was passed over."""
-    notes = []
+    notes: list[str] = []
     for path in saved(folder):
         try:
             return path, read(path), notes
@@ -112,7 +92,7 @@ def read(path: Path) -> State:
         if damaged:
             raise Problem(f"checkpoint {path} is damaged (at {damaged})")
         state = torch.load(path, map_location="cpu", weights_only=True)
-        if not (isinstance(state, dict) and {"model", "optimizer", "step", "samples"} <= state.keys()):
+        if not (isinstance(state, dict) and {"tensors", "step", "samples", "recipe"} <= state.keys()):
             raise Problem(f"{path} is no checkpoint of bytegpt")
     except OSError as error:
         raise Problem(f"checkpoint {path}: {error.strerror or error}") from None

@@ -27,7 +27,7 @@ class ForwardClock:
         """The sum since the last call; the device's work must be done."""
         spans, self._spans = self._spans, []
         if self._on_gpu:
-            return sum(begin.elapsed_time(end) for begin, end in spans) / 1000
+            return float(sum(begin.elapsed_time(end) for begin, end in spans)) / 1000
         return float(sum(end - begin for begin, end in spans))
 
     def _now(self) -> Any:

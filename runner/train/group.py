@@ -6,7 +6,7 @@ import json
 import platform
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,8 +16,6 @@ from .problem import Problem
 
 TIMEOUT = timedelta(minutes=10)
 """Longest wait in one collective: well above a slow disk or a cut of the network, well below gloo's 30 minutes."""
-
-T = TypeVar("T")
 
 
 def choose_device(place: Place, backend: str) -> Any:
@@ -61,7 +59,7 @@ def _compare(store: Any, place: Place, backend: str) -> None:
     """Raise Problem where ranks chose different backends: each would wait for the other for minutes."""
     store.set(f"bytegpt/{place.rank}", json.dumps([backend, platform.node()]))
     chosen = [json.loads(store.get(f"bytegpt/{rank}")) for rank in range(place.world_size)]
-    hosts = {name: host for name, host in reversed(chosen)}
+    hosts = dict(reversed(chosen))
     if len(hosts) > 1:
         raise Problem(
             f"{hosts['nccl']} would train on GPUs and {hosts['gloo']} has none: train on CPUs by --backend gloo, "
@@ -69,23 +67,29 @@ def _compare(store: Any, place: Place, backend: str) -> None:
         )
 
 
-def from_rank0(work: Callable[[], T], device: Any) -> T:
-    """Do something on rank 0 alone and give every rank the (small) result, or the Problem it raised."""
-    result: list[Any] = [None]
+def from_rank0(work: Callable[[], Any], device: Any) -> Any:
+    """Do something on rank 0 alone, and give every rank its result (JSON) or the Problem that it raised. A collective.
+
+    Not broadcast_object_list, which needs numpy and unpickles.
+    """
+    message = b""
     if dist.get_rank() == 0:
         try:
-            result = [work()]
+            message = json.dumps({"value": work()}).encode()
         except Problem as problem:
-            result = [problem]
-    dist.broadcast_object_list(result, src=0, device=device)
-    if isinstance(result[0], Problem):
-        raise result[0]
-    value: T = result[0]
-    return value
+            message = json.dumps({"problem": str(problem)}).encode()
+    length = torch.tensor(len(message), device=device)
+    dist.broadcast(length, src=0)
+    data = torch.tensor(list(message) or [0] * int(length), dtype=torch.uint8, device=device)
+    dist.broadcast(data, src=0)
+    answer = json.loads(bytes(data.tolist()))
+    if "problem" in answer:
+        raise Problem(answer["problem"])
+    return answer["value"]
 
 
 def mean(value: Any) -> float:
-    """The mean over all ranks of a number on the device."""
+    """The mean over all ranks of a number on the device. A collective."""
     total = value.detach().clone()
     dist.all_reduce(total)
-    return float(total) / dist.get_world_size()
+    return float(total / dist.get_world_size())

@@ -21,7 +21,9 @@ from .model import Architecture, build
 from .options import Options
 from .place import Place
 from .sample import sample_text
+from .say import say
 from .schedule import scale_lr
+from .state import Parameters
 from .strategy import distribute
 
 
@@ -44,12 +46,12 @@ def run(options: Options, plan: BatchPlan, place: Place) -> None:
         for block in model.blocks:
             block.compile()
     strategy = distribute(model, device, strategy=options.strategy, precision=options.precision)
-    optimizer = _optimizer(strategy.model, options)
-    found = keeper.resume(options.resume, strategy.model, optimizer)
-    _say_hello(place, device, f"{parameters / 1e6:.2f} M parameters", options, plan, text)
+    optimizer = _optimizer(strategy.parameters, options)
+    found = keeper.resume(options.resume, strategy.parameters, optimizer)
+    _say_hello(place, device, size=f"{parameters / 1e6:.2f} M parameters", options=options, plan=plan, text=text)
     if place.rank == 0:
         for note in (*text.notes, *found.notes):
-            print(f"note: {note}", flush=True)
+            say(f"note: {note}")
 
     metrics = Metrics(os.environ.get("DISTTUI_METRICS", ""))
     training = Training(
@@ -94,8 +96,8 @@ def _recipe(options: Options, plan: BatchPlan, text: Text, peak_lr: float) -> Re
     }
 
 
-def _optimizer(model: Any, options: Options) -> Any:
-    weights = list(model.parameters())
+def _optimizer(parameters: Parameters, options: Options) -> Any:
+    weights = list(parameters.values())
     groups = [
         {"params": [p for p in weights if p.ndim >= 2], "weight_decay": options.weight_decay},
         {"params": [p for p in weights if p.ndim < 2], "weight_decay": 0.0},
@@ -103,23 +105,21 @@ def _optimizer(model: Any, options: Options) -> Any:
     return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.95), fused=True)
 
 
-def _say_hello(place: Place, device: Any, size: str, options: Options, plan: BatchPlan, text: Text) -> None:
+def _say_hello(place: Place, device: Any, *, size: str, options: Options, plan: BatchPlan, text: Text) -> None:
     machine = (
         torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({torch.get_num_threads()} threads)"
     )
     who = f"rank {place.rank} of {place.world_size} on {platform.node()}: {machine}"
     if place.rank:
-        print(who, flush=True)
+        say(who)
         return
-    print(
+    say(
         f"bytegpt  {who}  {dist.get_backend()}  world size {place.world_size}  {size}  {options.strategy} "
-        f"{options.precision}  {len(text.data) / 1e6:.1f} MB of {text.name}",
-        flush=True,
+        f"{options.precision}  {len(text.data) / 1e6:.1f} MB of {text.name}"
     )
-    print(
+    say(
         f"batch {plan.global_batch} = {plan.batch_size} × {place.world_size} ranks × {plan.accumulate} rounds of "
-        f"{options.context} bytes",
-        flush=True,
+        f"{options.context} bytes"
     )
 
 
@@ -129,9 +129,9 @@ def _say_goodbye(training: Training, val_loss: float, steps: int, seconds: float
         training.strategy, training.device, length=options.sample, context=options.context, seed=options.seed
     )
     if rank:
-        print(f"rank {rank}: done after {steps} steps", flush=True)
+        say(f"rank {rank}: done after {steps} steps")
         return
     if text:
-        print(f"sample:\n{text}", flush=True)
+        say(f"sample:\n{text}")
         training.metrics.write(training.step, sample=text)
-    print(f"done: {steps} steps in {seconds:.1f} s, validation loss {val_loss:.4f}", flush=True)
+    say(f"done: {steps} steps in {seconds:.1f} s, validation loss {val_loss:.4f}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, Union
@@ -11,6 +11,8 @@ from typing import Any, Optional, Union
 from . import checkpoint
 from .group import from_rank0
 from .problem import Problem
+from .say import say
+from .state import Parameters, gather, spread_moments, spread_weights
 
 SHAPE = ("layers", "heads", "width")
 """Parts of a recipe that the weights depend on: a checkpoint with others cannot be loaded."""
@@ -25,7 +27,7 @@ class Found:
 
     step: int = 0
     samples: int = 0
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
 
 
 class Keeper:
@@ -46,25 +48,27 @@ class Keeper:
         given = int(attempt) if attempt.isdecimal() else None
         self._attempt = from_rank0(lambda: checkpoint.prepare(folder, given) if every else 0, device)
 
-    def resume(self, source: str, model: Any, optimizer: Any) -> Found:
+    def resume(self, source: str, parameters: Parameters, optimizer: Any) -> Found:
         """Load the checkpoint that `source` (auto, no, a path) stands for into every rank.
 
         Raises Problem where it cannot be loaded, or was made by a model of another shape.
         """
         state: checkpoint.State = {}
 
-        def find() -> Found:
+        def find() -> dict[str, Any]:
             nonlocal state
             path, state, notes = self._locate(source)
             if path is None:
-                return Found(notes=tuple(notes))
-            notes += _compare(path, state.get("recipe", {}), self._recipe)
+                return {"notes": notes}
+            notes += _compare(path, state["recipe"], self._recipe)
             notes.append(f"resumed from {path} after step {state['step']}")
-            return Found(state["step"], state["samples"], tuple(notes))
+            return {"step": state["step"], "samples": state["samples"], "notes": notes}
 
-        found = Found() if source == "no" else from_rank0(find, self._device)
+        found = Found() if source == "no" else Found(**from_rank0(find, self._device))
         if found.step:
-            checkpoint.spread(model, optimizer, state)
+            tensors = state.get("tensors", {})
+            spread_weights(parameters, tensors)
+            spread_moments(parameters, optimizer, tensors, found.step)
         return found
 
     def _locate(self, source: str) -> tuple[Optional[Path], checkpoint.State, list[str]]:
@@ -76,19 +80,19 @@ class Keeper:
             raise Problem(". ".join([*notes, f"--resume {source}: no complete checkpoint in this folder"]))
         return found, state, notes
 
-    def save(self, step: int, samples: int, model: Any, optimizer: Any, *, last: bool) -> None:
+    def save(self, step: int, samples: int, parameters: Parameters, optimizer: Any, *, last: bool) -> None:
         """Write a checkpoint where one is due. A disk that is full costs the checkpoint, not the run. A collective."""
         if not self._every or (step % self._every and not last):
             return
-        state = checkpoint.gather(model, optimizer)
-        if not state:
+        tensors = gather(parameters, optimizer)
+        if not tensors:
             return
-        state.update(step=step, samples=samples, recipe=self._recipe)
+        state = {"tensors": tensors, "step": step, "samples": samples, "recipe": self._recipe}
         try:
             checkpoint.write(self._folder, step, self._attempt, state)
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-            print(f"note: no checkpoint of step {step} in {self._folder}: {reason}", flush=True)
+            say(f"note: no checkpoint of step {step} in {self._folder}: {reason}")
 
 
 def _compare(path: Path, theirs: Recipe, ours: Recipe) -> list[str]:

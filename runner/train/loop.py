@@ -20,6 +20,7 @@ from .metrics import Metrics
 from .options import Options
 from .place import Place
 from .problem import Problem
+from .say import say
 from .schedule import lr_at
 from .strategy import clip
 
@@ -58,7 +59,7 @@ class Training:
             if last or (options.val_interval and self.step % options.val_interval == 0):
                 record["val_loss"] = val_loss = self.validate()
             self._report(record)
-            self.keeper.save(self.step, self.samples, self.strategy.model, self.optimizer, last=last)
+            self.keeper.save(self.step, self.samples, self.strategy.parameters, self.optimizer, last=last)
         return val_loss if math.isfinite(val_loss) else self.validate()
 
     def validate(self) -> float:
@@ -124,7 +125,7 @@ class Training:
                     loss = self._losses(self._order.take(start, self.plan.batch_size)).mean() / rounds
                 loss.backward()
             total += loss.detach()
-        grad_norm = clip(self.strategy.model.parameters(), self.options.clip)
+        grad_norm = clip(self.strategy.parameters, self.options.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.step()
@@ -143,7 +144,7 @@ class Training:
         if self.step == 1 or self.step % self.options.log_interval == 0 or self.step == self.options.steps:
             tokens = self.plan.global_batch * self.options.context * len(self._timed)
             speed = f"{tokens / sum(self._timed) / 1000:.1f}k tok/s"
-            print(f"{where}  loss {record['loss']:.4f}  lr {record['lr']:.1e}  {speed}", flush=True)
+            say(f"{where}  loss {record['loss']:.4f}  lr {record['lr']:.1e}  {speed}")
             self._timed.clear()
         if "val_loss" in record:
-            print(f"{where}  validation loss {record['val_loss']:.4f}", flush=True)
+            say(f"{where}  validation loss {record['val_loss']:.4f}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 import time
 import warnings
@@ -41,7 +42,7 @@ def _check_torch() -> None:
     except ImportError as error:
         raise Problem(f"{here} cannot load torch ({error}): install torch ≥ 2.6 there", host_only=True) from None
     version = str(torch.__version__)
-    if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < OLDEST_TORCH:
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < OLDEST_TORCH:
         raise Problem(f"{here} has torch {version}, bytegpt needs 2.6 or later: pip install -U torch", host_only=True)
 
 

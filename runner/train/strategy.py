@@ -9,10 +9,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
+
+from .state import Parameters, spread_weights
 
 
 class Replicated:
@@ -26,6 +27,7 @@ class Replicated:
             device_ids=[device.index] if device.type == "cuda" else None,
             gradient_as_bucket_view=True,
         )
+        self.parameters = dict(self.model.module.named_parameters())
 
     def forward(self, tokens: Any) -> Any:
         """Logits in fp32."""
@@ -42,13 +44,14 @@ class Sharded:
     """FSDP2: each rank holds a shard of every weight; bf16 by FSDP's own policy, gradients summed in fp32."""
 
     def __init__(self, model: Any, device: Any, *, bf16: bool) -> None:
-        weights = model.state_dict() if dist.get_rank() == 0 else {}
+        weights = {f"{name}/weight": tensor.detach() for name, tensor in model.named_parameters()}
         mesh = init_device_mesh(device.type, (dist.get_world_size(),))
         policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if bf16 else MixedPrecisionPolicy()
         for block in model.blocks:
             fully_shard(block, mesh=mesh, mp_policy=policy)
         self.model = fully_shard(model, mesh=mesh, mp_policy=policy)
-        set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
+        self.parameters = dict(self.model.named_parameters())
+        spread_weights(self.parameters, weights)
 
     def forward(self, tokens: Any) -> Any:
         """Logits in fp32."""
@@ -66,7 +69,7 @@ def distribute(model: Any, device: Any, *, strategy: str, precision: str) -> Any
     return kind(model, device, bf16=precision == "bf16")
 
 
-def clip(parameters: Any, limit: float) -> float:
+def clip(parameters: Parameters, limit: float) -> float:
     """Scale the gradients down to a norm of `limit` (0: leave them) and return the norm they had, over all shards."""
-    norm = nn.utils.clip_grad_norm_(parameters, limit or math.inf)
+    norm = nn.utils.clip_grad_norm_(parameters.values(), limit or math.inf)
     return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
