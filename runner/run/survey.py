@@ -44,7 +44,7 @@ def open_link(host: Host, connector: Connector) -> Link:
     try:
         # An interpreter given by name alone may be on the PATH only after `activate`, which the node program needs not.
         python = host.python if host.python and host.python[0] in "/~" else "python3"
-        return Link(connector.connect(host.address), host.name, python)
+        return Link(connector.connect(host.endpoint), host.name, python)
     except ConnectionError as error:
         raise HostError(host.name, f"the link broke while starting: {error}") from None
 
@@ -62,7 +62,7 @@ def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]
             tell(node, "connecting", "")
             link = open_link(host, connector)
             tell(node, "probing", "")
-            facts = HostFacts.from_json(link.request("probe", **probe_request(profile, host)))
+            facts = HostFacts.from_json(link.request("probe", **probe_request(profile, node)))
             tell(node, "ready", "")
             return Surveyed(host, link, facts)
         except DisttuiError as error:
@@ -82,10 +82,11 @@ def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]
     return [result for result in results if isinstance(result, Surveyed)]
 
 
-def probe_request(profile: Profile, host: Host) -> dict[str, Any]:
+def probe_request(profile: Profile, node: int) -> dict[str, Any]:
     """The arguments of the `probe` op for one host of a profile."""
+    host = profile.hosts[node]
     return {
-        "workdir": host.workdir,
+        "workdir": profile.workdir(node),
         "script": profile.job.script,
         "python": host.python,
         "activate": host.activate,

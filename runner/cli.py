@@ -1,0 +1,247 @@
+"""The `disttui` command: parse, call, print. Every import that costs time is made where it is needed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from runner import __version__
+from runner.errors import DisttuiError
+
+if TYPE_CHECKING:
+    from runner.profile import Profile
+    from runner.transport import Connector
+
+_EPILOG = """\b
+Try it without a second machine:
+  disttui run 2node --sandbox
+
+\b
+With your own hosts (any ssh alias, user@host:port, or `local`):
+  disttui probe node1 node2          what each has
+  disttui plan 2node.yaml            what would run where, and why
+  disttui run 2node.yaml             train; Ctrl-C stops everything, everywhere
+
+\b
+Exit codes: 0 trained · 1 training failed or a host was lost · 2 bad input ·
+3 a host cannot be used, or a check failed · 130 stopped.
+"""
+
+
+@click.group(
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=True,
+)
+@click.version_option(__version__, prog_name="disttui")
+def cli() -> None:
+    """Train with PyTorch on several machines over plain SSH.
+
+    disttui takes one profile (YAML), reaches every host, finds out what each has, decides how many processes each
+    gets, starts torchrun on all of them as one gang, shows every rank's output and metrics, and leaves nothing behind.
+    The hosts need an SSH login and a Python with torch, nothing else.
+    """
+
+
+def _ssh_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "--accept-new-host-keys",
+            is_flag=True,
+            help="Add unknown host keys to known_hosts (changed keys are always refused).",
+        ),
+        click.option(
+            "--ssh-config",
+            type=click.Path(exists=True, dir_okay=False),
+            envvar="DISTTUI_SSH_CONFIG",
+            help="Use this file as ssh's -F does.  [env: DISTTUI_SSH_CONFIG]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "--sandbox",
+            is_flag=True,
+            help="Play every host by a throwaway SSH server on this machine's loopback.",
+        ),
+        click.option(
+            "--set",
+            "overrides",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Override a key of the profile, such as job.args='[--steps, \"20\"]' or hosts.0.num_processes=2.",
+        ),
+        click.argument("profile", metavar="PROFILE", shell_complete=_complete_profiles),
+    ):
+        command = option(command)
+    return command
+
+
+def _complete_profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    from click.shell_completion import CompletionItem
+
+    from runner.library import list_profiles
+
+    known = [CompletionItem(str(item.name)) for item in list_profiles() if str(item.name).startswith(incomplete)]
+    return [*known, CompletionItem(incomplete, type="file")]
+
+
+@cli.command()
+@_profile_options
+@_ssh_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of text.")
+def run(
+    profile: str,
+    overrides: tuple[str, ...],
+    sandbox: bool,
+    ssh_config: str | None,
+    accept_new_host_keys: bool,
+    as_json: bool,
+) -> None:
+    """Run PROFILE on all its hosts until it has trained.
+
+    PROFILE is a file, or the name of a saved profile. Standard output carries the ranks' lines, standard error
+    disttui's own words. Ctrl-C stops the whole gang, a second Ctrl-C kills it; when the terminal is closed the run
+    goes on.
+    """
+    from runner import headless
+
+    loaded = _load(profile, overrides)
+    with _reach(loaded, sandbox, ssh_config, accept_new_host_keys) as (connector, ready):
+        code = headless.run(ready, connector, os.environ, as_json=as_json)
+    raise SystemExit(code)
+
+
+@cli.command()
+@_profile_options
+@_ssh_options
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+def plan(
+    profile: str,
+    overrides: tuple[str, ...],
+    sandbox: bool,
+    ssh_config: str | None,
+    accept_new_host_keys: bool,
+    as_json: bool,
+) -> None:
+    """Show what PROFILE would run on every host, and why, without starting anything.
+
+    The commands are exact: copied to the hosts and started by hand, they train. Exit code 3 when a check found
+    something that forbids the start.
+    """
+    from runner import headless
+
+    loaded = _load(profile, overrides)
+    with _reach(loaded, sandbox, ssh_config, accept_new_host_keys) as (connector, ready):
+        text, code = headless.show_plan(ready, connector, as_json=as_json)
+    click.echo(text)
+    raise SystemExit(code)
+
+
+@cli.command()
+@click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
+@_ssh_options
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
+def probe(hosts: tuple[str, ...], ssh_config: str | None, accept_new_host_keys: bool, as_json: bool) -> None:
+    """Show what each HOST has: cores, memory, GPUs and who uses them, network, interpreters with torch.
+
+    HOST is an ssh alias, user@host:port, or `local`. Exit code 3 when a host cannot be reached.
+    """
+    from runner import headless
+
+    with _connector(ssh_config, accept_new_host_keys) as connector:
+        text, code = headless.probe(hosts, connector, as_json=as_json)
+    click.echo(text)
+    raise SystemExit(code)
+
+
+@cli.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+def validate(files: tuple[str, ...]) -> None:
+    """Check profiles without reaching any host: every error of every FILE, with its line and column."""
+    from runner.profile import validate_files
+
+    bad = 0
+    for path, result in zip(files, validate_files(files), strict=True):
+        if isinstance(result, DisttuiError):
+            bad += 1
+            click.echo(str(result), err=True)
+        else:
+            click.echo(f"{path}: good ({len(result.hosts)} host{'s' if len(result.hosts) != 1 else ''})")
+    raise SystemExit(2 if bad else 0)
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for SHELL.
+
+    \b
+    bash: eval "$(disttui completion bash)"     in ~/.bashrc
+    zsh:  eval "$(disttui completion zsh)"      in ~/.zshrc
+    fish: disttui completion fish | source      in ~/.config/fish/config.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(cli, {}, "disttui", "_DISTTUI_COMPLETE").source())
+
+
+def _load(name: str, overrides: tuple[str, ...]) -> Profile:
+    from runner.library import find
+    from runner.profile import load
+
+    return load(find(name), overrides)
+
+
+@contextmanager
+def _connector(ssh_config: str | None, accept_new: bool) -> Iterator[Connector]:
+    from runner.transport.connector import MixedConnector
+    from runner.transport.prompts import TerminalPrompts
+
+    connector = MixedConnector(ssh_config, TerminalPrompts(), accept_new)
+    try:
+        yield connector
+    finally:
+        connector.close()
+
+
+@contextmanager
+def _reach(
+    profile: Profile, sandbox: bool, ssh_config: str | None, accept_new: bool
+) -> Iterator[tuple[Connector, Profile]]:
+    """The way to the profile's hosts, and the profile as it is to be run that way."""
+    if not sandbox:
+        with _connector(ssh_config, accept_new) as connector:
+            yield connector, profile
+        return
+    from runner.headless import sandboxed
+    from runner.transport.sandbox import Sandbox
+
+    with Sandbox([host.host for host in profile.hosts]) as played:
+        yield played, sandboxed(profile)
+
+
+def main() -> None:
+    """Run the command; end with one clear line and the right exit code for everything that can be mended."""
+    try:
+        cli(prog_name="disttui")
+    except DisttuiError as error:
+        click.echo(f"disttui: {error}", err=True)
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        # `disttui plan … | head`: the reader has what it wanted.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None

@@ -1,0 +1,151 @@
+"""The commands without a screen: each takes a profile through the stages and prints what comes out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.errors import DisttuiError, HostError
+from runner.plan import Plan, counts_line, make_plan
+from runner.preflight import Finding, check
+from runner.profile import Profile
+from runner.recommend import Recommendation, recommend
+from runner.run.launch import launch, new_run_id
+from runner.run.session import STOPPED, Printer, Session, Signals
+from runner.run.state import begin
+from runner.run.store import mirrors_folder
+from runner.run.survey import Surveyed, open_link, survey
+from runner.ship import train_parcel
+from runner.show.jsonl import JsonPrinter
+from runner.show.live import TextPrinter
+from runner.show.story import ending
+from runner.transport import Connector
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A profile whose hosts were reached and whose plan is made."""
+
+    hosts: Sequence[Surveyed]
+    recommendation: Recommendation
+    plan: Plan
+    findings: tuple[Finding, ...]
+
+
+def prepare(profile: Profile, connector: Connector, tell: Printer) -> Prepared:
+    """Reach the hosts, recommend, plan, check. Starts nothing. Raises DisttuiError for hosts that cannot be used."""
+
+    def news(node: int, kind: str, note: str) -> None:
+        if kind == "connecting":
+            tell.say(f"{profile.hosts[node].name}: connecting")
+
+    hosts = survey(profile, connector, news)
+    facts = [host.facts for host in hosts]
+    recommendation = recommend(profile, facts)
+    plan = make_plan(profile, facts, recommendation, train_parcel().remote_path)
+    return Prepared(hosts, recommendation, plan, check(profile, facts, plan))
+
+
+def refuse_errors(findings: Sequence[Finding]) -> None:
+    """Raise one HostError that holds every finding that forbids the start."""
+    errors = [finding for finding in findings if finding.level == "error"]
+    if not errors:
+        return
+    raise PreflightError(errors)
+
+
+class PreflightError(DisttuiError):
+    """Checks before the launch failed; nothing was started."""
+
+    exit_code = 3
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        super().__init__("\n".join(str(HostError(one.host or "the profile", one.what, one.cure)) for one in findings))
+
+
+def run(
+    profile: Profile,
+    connector: Connector,
+    environ: Mapping[str, str],
+    *,
+    as_json: bool = False,
+    mirrors: Path | None = None,
+) -> int:
+    """Run a profile to its end and return the command's exit code."""
+    printer = _printer(profile, environ, as_json)
+    signals = Signals()
+    with signals.caught():
+        # A missing secret is known before any host is troubled.
+        for node in range(len(profile.hosts)):
+            profile.split_env(node, environ)
+        prepared = prepare(profile, connector, printer)
+        with _closing(prepared.hosts):
+            for finding in (*prepared.recommendation.warnings, *prepared.findings):
+                if finding.level == "warning":
+                    printer.say(f"{finding.host + ': ' if finding.host else ''}{finding.what}. {finding.cure}".rstrip())
+            refuse_errors(prepared.findings)
+            plan = prepared.plan
+            printer.say(f"{counts_line(plan)}; {plan.backend}, {plan.strategy}, {plan.precision}")
+            if signals.stops or signals.detach:
+                return STOPPED
+            run_id = new_run_id(profile.name)
+            launch(profile=profile, plan=plan, hosts=prepared.hosts, run=run_id, environ=environ, tell=_quiet)
+            folder = (mirrors or mirrors_folder(environ)) / run_id
+            names = tuple(host.name for host in plan.hosts)
+            state = begin(run_id, names, tuple(host.num_processes for host in plan.hosts))
+            session = Session(
+                state,
+                printer,
+                signals,
+                folder=folder,
+                request={"run": run_id, "run_dir": profile.launch.run_dir},
+                reopen=lambda node: open_link(profile.hosts[node], connector),
+            )
+            code = session.follow([host.link for host in prepared.hosts])
+            if isinstance(printer, TextPrinter):
+                printer.end(ending(session.state, printer.elapsed, folder, printer.launcher_tails))
+            elif isinstance(printer, JsonPrinter):
+                printer.end(session.state, str(folder))
+            return code
+
+
+@contextmanager
+def _closing(hosts: Sequence[Surveyed]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for host in hosts:
+            host.link.close()
+
+
+def _printer(profile: Profile, environ: Mapping[str, str], as_json: bool) -> TextPrinter | JsonPrinter:
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character must not end the command.
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    if as_json:
+        return JsonPrinter(sys.stdout)
+    names = tuple(host.name for host in profile.hosts)
+    most = sum(host.num_processes or 1 for host in profile.hosts)
+    return TextPrinter(sys.stdout, sys.stderr, names, most, colour=not environ.get("NO_COLOR"))
+
+
+def _quiet(node: int, kind: str, note: str) -> None:
+    """Launching is short: its news are the supervisors' own events."""
+
+
+def sandboxed(profile: Profile) -> Profile:
+    """The same profile for hosts that are all played on this machine: everything stays on its loopback."""
+    hosts = tuple(
+        host.model_copy(update={"python": host.python or sys.executable, "interface": _loopback(), "address": None})
+        for host in profile.hosts
+    )
+    return profile.model_copy(
+        update={"hosts": hosts, "launch": profile.launch.model_copy(update={"master": "127.0.0.1"})}
+    )
+
+
+def _loopback() -> str:
+    return "lo0" if sys.platform == "darwin" else "lo"

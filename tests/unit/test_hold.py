@@ -1,0 +1,46 @@
+"""A traceback is told once: held back while it may be the end of the story, printed when it is not."""
+
+from __future__ import annotations
+
+import runner.show.hold as module
+from runner.show.hold import Hold
+
+TRACE = ["Traceback (most recent call last):", '  File "t.py", line 1, in <module>', "ValueError: boom"]
+
+
+def test_lines_pass_at_once() -> None:
+    assert Hold().feed(["one", "two"]) == ["one", "two"]
+
+
+def test_a_reported_traceback_is_not_printed_whichever_comes_first() -> None:
+    hold = Hold()
+    assert hold.feed(["before", *TRACE]) == ["before"]
+    assert hold.report(TRACE) == []
+    assert hold.release(everything=True) == []
+    hold = Hold()
+    assert hold.report(TRACE) == []
+    assert hold.feed(["before", *TRACE, "after"]) == ["before", "after"]
+
+
+def test_it_is_recognised_under_torchs_prefix_and_in_pieces() -> None:
+    hold = Hold()
+    shown = hold.feed(["x", f"[rank1]: {TRACE[0]}"])
+    shown += hold.feed([f"[rank1]: {TRACE[1]}"])
+    hold.report(TRACE)
+    shown += hold.feed([f"[rank1]: {TRACE[2]}", "y"])
+    assert shown == ["x", "y"]
+
+
+def test_a_traceback_that_the_script_survived_is_printed_after_a_while(monkeypatch: object) -> None:
+    hold = Hold()
+    assert hold.feed(TRACE) == []
+    assert hold.release() == []
+    hold._since -= module.PATIENCE + 1
+    assert hold.release() == TRACE
+    assert hold.feed(["next"]) == ["next"]
+
+
+def test_an_end_that_is_no_report_loses_nothing() -> None:
+    hold = Hold()
+    hold.feed(TRACE)
+    assert hold.release(everything=True) == TRACE

@@ -1,0 +1,170 @@
+"""The node's mirror server and the viewer's store, end to end: every byte exactly once, whatever happens between."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.node.mirror import Mirror
+from runner.run.store import HostStore
+
+
+@contextmanager
+def following(run: Path, store: HostStore, tail: int | None = None) -> Iterator[list[dict[str, Any]]]:
+    """Mirror `run` into `store` while the block runs; yields the events told so far."""
+    events: list[dict[str, Any]] = []
+    cancelled = threading.Event()
+
+    def tell(event: dict[str, Any]) -> None:
+        if "file" in event:
+            store.announce(event)
+        events.append(event)
+
+    def send(file: int, generation: int, offset: int, data: bytes) -> None:
+        store.write(file, offset, data)
+
+    mirror = Mirror(str(run), store.have(), tail, tell, send)
+    thread = threading.Thread(target=mirror.run, args=(cancelled,))
+    thread.start()
+    try:
+        yield events
+    finally:
+        cancelled.set()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def eventually(check: Any) -> None:
+    waiting = threading.Event()
+    for _ in range(2000):
+        if check():
+            return
+        waiting.wait(0.01)
+    raise AssertionError("it never came true")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    (folder / "attempt-1").mkdir(parents=True)
+    return folder
+
+
+def test_everything_arrives_while_it_grows_and_ends_with_exit_json(run: Path, tmp_path: Path) -> None:
+    store = HostStore(tmp_path / "mirror")
+    log = run / "attempt-1" / "rank-0.log"
+    with following(run, store) as events:
+        written = b""
+        for round_ in range(50):
+            piece = bytes(f"line {round_} \x00\xff\n", "latin-1") * 997
+            with log.open("ab") as file:
+                file.write(piece)
+            written += piece
+            if round_ == 20:
+                (run / "events.jsonl").write_text('{"e": "supervisor"}\n')
+        (run / "attempt-2").mkdir()
+        (run / "attempt-2" / "rank-0.log").write_bytes(b"second attempt\n")
+        (run / "exit.json").write_text("{}")
+        eventually(lambda: {"ended": True} in events)
+    store.close()
+    assert (tmp_path / "mirror/attempt-1/rank-0.log").read_bytes() == written
+    assert (tmp_path / "mirror/attempt-2/rank-0.log").read_bytes() == b"second attempt\n"
+    assert (tmp_path / "mirror/exit.json").read_text() == "{}"
+    names = [event["name"] for event in events if "name" in event]
+    assert names[-1] == "exit.json"
+
+
+def test_a_new_link_goes_on_where_the_old_one_ended(run: Path, tmp_path: Path) -> None:
+    log = run / "attempt-1" / "rank-0.log"
+    log.write_bytes(b"a" * 100_000)
+    store = HostStore(tmp_path / "mirror")
+    mirrored = tmp_path / "mirror/attempt-1/rank-0.log"
+    with following(run, store):
+        eventually(lambda: mirrored.exists() and mirrored.stat().st_size == 100_000)
+    store.close()
+    with log.open("ab") as file:
+        file.write(b"b" * 50_000)
+    again = HostStore(tmp_path / "mirror")
+    with following(run, again) as events:
+        eventually(lambda: mirrored.stat().st_size == 150_000)
+    again.close()
+    assert [event["start"] for event in events if event.get("name") == "attempt-1/rank-0.log"] == [100_000]
+    assert mirrored.read_bytes() == log.read_bytes()
+
+
+@pytest.mark.parametrize("regrown", [b"new", b"n" * 200_000])
+def test_a_truncated_log_is_a_new_generation_and_the_old_one_stays(run: Path, tmp_path: Path, regrown: bytes) -> None:
+    log = run / "attempt-1" / "rank-0.log"
+    log.write_bytes(b"old" * 30_000)
+    store = HostStore(tmp_path / "mirror")
+    mirrored = tmp_path / "mirror/attempt-1/rank-0.log"
+    with following(run, store):
+        eventually(lambda: mirrored.exists() and mirrored.stat().st_size == 90_000)
+    store.close()
+    log.write_bytes(regrown)
+    again = HostStore(tmp_path / "mirror")
+    with following(run, again):
+        eventually(lambda: mirrored.exists() and mirrored.read_bytes() == regrown)
+    again.close()
+    assert (tmp_path / "mirror/attempt-1/rank-0.log~0").read_bytes() == b"old" * 30_000
+
+
+def test_truncation_while_following(run: Path, tmp_path: Path) -> None:
+    log = run / "attempt-1" / "rank-0.log"
+    log.write_bytes(b"old" * 1000)
+    store = HostStore(tmp_path / "mirror")
+    mirrored = tmp_path / "mirror/attempt-1/rank-0.log"
+    with following(run, store):
+        eventually(lambda: mirrored.exists() and mirrored.stat().st_size == 3000)
+        log.write_bytes(b"new")
+        eventually(lambda: mirrored.read_bytes() == b"new")
+    store.close()
+
+
+def test_a_late_viewer_may_begin_with_the_tail_of_logs_but_has_metrics_whole(run: Path, tmp_path: Path) -> None:
+    (run / "attempt-1" / "rank-0.log").write_bytes(b"0123456789" * 1000)
+    (run / "attempt-1" / "rank-0.metrics.jsonl").write_text('{"step": 1}\n' * 1000)
+    store = HostStore(tmp_path / "mirror")
+    with following(run, store, tail=100) as events:
+        eventually(lambda: {"caught_up": True} in events)
+    store.close()
+    assert (tmp_path / "mirror/attempt-1/rank-0.log").stat().st_size == 100
+    assert (tmp_path / "mirror/attempt-1/rank-0.metrics.jsonl").read_text() == '{"step": 1}\n' * 1000
+
+
+def test_what_the_user_puts_into_the_run_folder_is_not_followed_out_of_it(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.log").write_text("secret")
+    (run / "attempt-1" / "rank-0.log").symlink_to(tmp_path / "secret.log")
+    store = HostStore(tmp_path / "mirror")
+    with following(run, store) as events:
+        eventually(lambda: {"caught_up": True} in events)
+    store.close()
+    assert not (tmp_path / "mirror/attempt-1/rank-0.log").exists()
+
+
+@pytest.mark.parametrize("name", ["../evil.log", "/etc/evil.log", "a/b/c.log", "a/../b.log", "x\0.log", ""])
+def test_a_host_cannot_make_the_viewer_write_elsewhere(tmp_path: Path, name: str) -> None:
+    store = HostStore(tmp_path / "mirror")
+    with pytest.raises(ValueError, match="named"):
+        store.announce({"file": 0, "name": name, "generation": 0, "start": 0})
+
+
+def test_a_mirror_whose_notes_are_lost_starts_over_without_doubling(run: Path, tmp_path: Path) -> None:
+    (run / "events.jsonl").write_text("one\n")
+    mirror = tmp_path / "mirror"
+    store = HostStore(mirror)
+    with following(run, store):
+        eventually(lambda: (mirror / "events.jsonl").exists())
+    store.close()
+    (mirror / ".mirror.json").write_text(json.dumps({"events.jsonl": [0, 0, 99]}))
+    again = HostStore(mirror)
+    with following(run, again) as events:
+        eventually(lambda: {"caught_up": True} in events)
+    again.close()
+    assert (mirror / "events.jsonl").read_text() == "one\n"

@@ -1,0 +1,107 @@
+"""The fold gives the same state for every interleaving of the hosts' files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.run.state import RunState, begin, fold, metrics_place
+
+Feed = tuple[int, str, dict[str, Any]]
+
+
+def story(node: int) -> list[dict[str, Any]]:
+    """A host's events over two attempts."""
+    events: list[dict[str, Any]] = [{"e": "supervisor", "pid": 7, "hostname": f"h{node}"}]
+    if node == 0:
+        events += [{"e": "listen", "port": 29500, "addresses": ["10.0.0.1"]}, {"e": "join", "node": 0}]
+        events += [{"e": "waiting", "missing": [1, 2]}, {"e": "join", "node": 1}, {"e": "join", "node": 2}]
+        events += [{"e": "clock", "node": 1, "offset": 0.5}, {"e": "host", "node": 2, "state": "not seen"}]
+        events += [{"e": "host", "node": 2, "state": "seen"}]
+    else:
+        events += [{"e": "dial", "address": "10.0.0.1", "port": 29500, "problem": "refused"}]
+    for attempt in (1, 2):
+        events += [
+            {"e": "attempt", "attempt": attempt, "master": "10.0.0.1", "port": 29501, "world_size": 3},
+            {"e": "launch", "attempt": attempt, "pid": 9, "command": [], "interface": "eth0"},
+            {"e": "rank", "attempt": attempt, "rank": node, "local_rank": 0, "pid": 10, "world_size": 3},
+            {"e": "group", "attempt": attempt, "rank": node, "world_size": 3, "backend": "gloo"},
+            {"e": "error", "attempt": attempt, "rank": node, "type": "ValueError", "message": "boom", "traceback": ""},
+            {"e": "stopping", "attempt": attempt, "reason": "failure", "now": False},
+        ]
+    events += [{"e": "note", "level": "warning", "text": "x"}, {"e": "verdict", "state": "failed", "code": 1}]
+    return [{"t": 100.0 + node + i / 10, **event} for i, event in enumerate(events)]
+
+
+def files() -> list[list[Feed]]:
+    feeds: list[list[Feed]] = []
+    for node in range(3):
+        feeds.append([(node, "events.jsonl", event) for event in story(node)])
+        for attempt in (1, 2):
+            name = f"attempt-{attempt}/rank-{node}.metrics.jsonl"
+            values = [{"t": 200.0 + s, "step": s, "steps": 9, "loss": 5.0 - s / 10 - node} for s in range(4)]
+            feeds.append([(node, name, value) for value in values])
+        feeds.append([(node, "telemetry.jsonl", {"t": float(i), "cpu": i * 10}) for i in range(3)])
+        feeds.append([(node, "exit.json", {"state": "failed", "code": 1})])
+    return feeds
+
+
+def run_fold(feeds: list[Feed]) -> RunState:
+    state = begin("demo-1234", ("a", "b", "c"), (1, 1, 1))
+    for node, name, record in feeds:
+        state = fold(state, node, name, record)
+    return state
+
+
+EXPECTED = run_fold([feed for file in files() for feed in file])
+
+
+@settings(max_examples=200)
+@given(st.randoms(use_true_random=False))
+def test_every_interleaving_gives_the_same_state(random: Any) -> None:
+    left = files()
+    mixed: list[Feed] = []
+    while left:
+        chosen = random.choice(left)
+        mixed.append(chosen.pop(0))
+        left = [file for file in left if file]
+    assert run_fold(mixed) == EXPECTED
+
+
+def test_what_the_state_says() -> None:
+    assert EXPECTED.world_size == 3
+    assert EXPECTED.attempt == 2
+    assert EXPECTED.metrics["step"] == 3
+    assert EXPECTED.metrics["loss"] == 4.7, "the newest loss of the lowest rank"
+    assert EXPECTED.first_loss == 5.0
+    assert EXPECTED.result == {"state": "failed", "code": 1}
+    leader = EXPECTED.hosts[0].story
+    assert leader.joined == {0, 1, 2}
+    assert leader.missing == ()
+    assert leader.unseen == {}
+    assert leader.offsets == {1: 0.5}
+    assert EXPECTED.hosts[1].story.dials == {"10.0.0.1:29500": "refused"}
+    assert EXPECTED.hosts[1].telemetry == {"t": 2.0, "cpu": 20}
+
+
+def test_the_result_waits_for_the_leader_or_for_all() -> None:
+    state = begin("r", ("a", "b"), (1, 1))
+    state = fold(state, 1, "exit.json", {"state": "stopped", "code": 130})
+    assert state.result is None
+    assert fold(state, 0, "exit.json", {"state": "finished", "code": 0}).result == {"state": "finished", "code": 0}
+
+
+def test_unknown_files_and_events_change_nothing() -> None:
+    state = begin("r", ("a",), (1,))
+    assert fold(state, 0, "spec.json", {"x": 1}) == state
+    assert fold(state, 0, "attempt-1/ranks.jsonl", {"x": 1}) == state
+    changed = fold(state, 0, "events.jsonl", {"t": 5.0, "e": "from the future"})
+    assert changed.hosts[0].story.attempts == {}
+
+
+def test_metrics_places() -> None:
+    assert metrics_place("attempt-2/rank-13.metrics.jsonl") == (2, 13)
+    for name in ("attempt-2/rank-13.log", "rank-1.metrics.jsonl", "attempt-x/rank-1.metrics.jsonl", "spec.json"):
+        assert metrics_place(name) is None

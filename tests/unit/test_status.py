@@ -1,0 +1,104 @@
+"""The status line and the closing story, from folded states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from runner.run.state import RunState, begin, fold, link
+from runner.show.numbers import count, duration, gibibytes
+from runner.show.status import eta, host_words, progress, status_line
+from runner.show.story import code_words, ending
+
+
+def training(nodes: int = 2) -> RunState:
+    names = tuple(f"node{n + 1}" for n in range(nodes))
+    state = begin("demo-1a2b", names, (1,) * nodes)
+    for node in range(nodes):
+        state = link(state, node, "seen")
+        word = {"t": 100.0, "e": "attempt", "attempt": 1, "master": "10.0.0.1", "port": 29501, "world_size": nodes}
+        state = fold(state, node, "events.jsonl", word)
+        for step in (10, 20):
+            values = {"t": 100.0 + step, "step": step, "steps": 100, "loss": 5 - step / 10, "tokens_per_s": 41_200}
+            state = fold(state, node, f"attempt-1/rank-{node}.metrics.jsonl", values)
+    return state
+
+
+def finish(state: RunState, record: dict[str, Any]) -> RunState:
+    for host in state.hosts:
+        state = fold(state, host.node, "exit.json", record)
+    return state
+
+
+def test_progress_and_eta() -> None:
+    assert progress(training()) == (20, 100)
+    assert eta(training()) == 80.0
+
+
+def test_status_line_fits_and_says_what_matters() -> None:
+    line = status_line(training(), 33, 200)
+    for word in ("20 %", "step 20/100", "loss 3", "41.2k tok/s", "eta 1:20", "node1 ● running", "node2 ● running"):
+        assert word in line
+    assert len(status_line(training(), 33, 80)) == 79
+
+
+def test_many_hosts_are_counted() -> None:
+    state = link(training(6), 4, "not seen")
+    assert host_words(state) == "● 5 running  ◇ 1 not seen (node5)"
+
+
+def test_before_anything_is_known() -> None:
+    line = status_line(begin("r", ("a", "b"), (1, 1)), 3, 100)
+    assert line == "0:03  a ◌ connecting  b ◌ connecting"
+
+
+def test_a_hostile_host_cannot_steer_the_status_line() -> None:
+    state = fold(training(), 0, "attempt-1/rank-0.metrics.jsonl", {"t": 1.0, "step": "\x1b[2J\nx", "loss": "\x07"})
+    assert "\x1b" not in status_line(state, 1, 200)
+    assert "\n" not in status_line(state, 1, 200)
+
+
+def test_the_story_of_success() -> None:
+    lines = ending(finish(training(), {"state": "finished", "code": 0}), 65, Path("logs"), {})
+    assert lines == [
+        "✓ demo-1a2b finished in 1:05: 2 ranks on 2 hosts  loss 4 → 3  41.2k tokens/s",
+        "logs: logs",
+    ]
+
+
+def test_the_story_of_a_failure_ends_with_the_true_exception() -> None:
+    state = training()
+    trace = 'Traceback (most recent call last):\n  File "t.py", line 3, in main\nValueError: boom \x1b[31m'
+    error = {"t": 130.0, "e": "error", "attempt": 1, "rank": 1, "type": "ValueError", "message": "boom"}
+    state = fold(state, 1, "events.jsonl", {**error, "traceback": trace})
+    peer = {**error, "rank": 0, "type": "RuntimeError", "message": "Connection closed by peer"}
+    state = fold(state, 0, "events.jsonl", {**peer, "traceback": "RuntimeError: Connection closed by peer"})
+    cause = {"node": 1, "rank": 1, "kind": "exception", "type": "ValueError", "message": "boom"}
+    state = finish(state, {"state": "failed", "code": 1, "cause": cause})
+    lines = ending(state, 30, Path("logs"), {})
+    assert lines[0] == "✗ demo-1a2b failed after 0:30 at step 20: rank 1 on node2 raised ValueError"
+    assert lines[1] == "  stopped because of it: rank 0 on node1"
+    assert lines[-1] == "ValueError: boom "
+    assert "\x1b" not in "\n".join(lines)
+
+
+def test_the_story_of_a_signal() -> None:
+    cause = {"node": 0, "rank": 0, "kind": "signal", "code": -9}
+    lines = ending(finish(training(), {"state": "failed", "code": 1, "cause": cause}), 30, Path("logs"), {})
+    assert "rank 0 on node1 ended with SIGKILL (killed; the kernel's out-of-memory killer" in lines[0]
+    assert code_words(3) == "exit code 3"
+    assert code_words(-64) == "SIGRTMAX"
+    assert code_words(None) == "an unknown exit code"
+
+
+def test_a_failed_launch_shows_what_torchrun_said() -> None:
+    cause = {"node": 1, "kind": "launch", "message": "torchrun ended with 1"}
+    state = finish(training(), {"state": "failed", "code": 1, "cause": cause})
+    lines = ending(state, 3, Path("logs"), {"node2": "usage: …\nerror: unrecognised\n"})
+    assert lines[-1] == "error: unrecognised"
+
+
+def test_numbers() -> None:
+    assert [duration(s) for s in (0, 37, 751, 3727, 273_100)] == ["0:00", "0:37", "12:31", "1:02:07", "3 d 03:51"]
+    assert [count(v) for v in (0, 7.25, 940, 41_234, 1.3e6, 2e9)] == ["0", "7.2", "940", "41.2k", "1.3M", "2.0G"]
+    assert [gibibytes(v) for v in (2**30 * 11.2, 2**20 * 640)] == ["11.2 GiB", "640 MiB"]

@@ -1,0 +1,95 @@
+"""Remote bytes never reach the terminal as anything but text."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.text import LINE_LIMIT, LineMaker, clean, clean_lines
+
+DANGEROUS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200e\u200f\u2028\u2029\ufeff]")
+
+
+def lines_of(data: bytes, size: int = 0) -> list[str]:
+    maker = LineMaker()
+    pieces = [data[i : i + size] for i in range(0, len(data), size)] if size else [data]
+    return [line for piece in pieces for line in maker.feed(piece)] + maker.flush()
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("plain", "plain"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07after", "after"),
+        ("\x1b]0;never ended", ""),
+        ("\x1b]52;c;ZXZpbA==\x1b\\x", "x"),
+        ("\x9b2Jcleared", "cleared"),
+        ("\x90dcs\x9cx", "x"),
+        ("\x1bPq#0\x1b\\x", "x"),
+        ("a\x00b\x07c\x08d", "abcd"),
+        ("two\nlines\r\nhere", "two lines here"),
+        ("ab\u202ecd\u2066", "abcd"),
+        ("tab\tstays", "tab\tstays"),
+        ("grün 学習 🚀", "grün 学習 🚀"),
+        ("\x1b", ""),
+        ("lone \ud800 surrogate", "lone ? surrogate"),
+    ],
+)
+def test_clean(raw: str, shown: str) -> None:
+    assert clean(raw) == shown
+
+
+@given(st.text())
+def test_clean_leaves_nothing_dangerous(raw: str) -> None:
+    assert not DANGEROUS.search(clean(raw))
+
+
+@given(st.binary(max_size=2000), st.integers(1, 64))
+def test_lines_are_safe_and_the_same_for_every_cut(data: bytes, size: int) -> None:
+    whole = lines_of(data)
+    assert whole == lines_of(data, size)
+    assert not any(DANGEROUS.search(line) for line in whole)
+
+
+@given(st.lists(st.text(st.characters(codec="ascii", min_codepoint=32, max_codepoint=126), max_size=50)))
+def test_ordinary_lines_come_through_unchanged(lines: list[str]) -> None:
+    assert lines_of("".join(line + "\n" for line in lines).encode()) == lines
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        (b"10%\r50%\r100%\n", ["100%"]),
+        (b"longer text\rshort\n", ["shortr text"]),
+        (b"dos\r\nfile\r\n", ["dos", "file"]),
+        (b"bad \xff utf\n", ["bad \ufffd utf"]),
+        (b"no end", ["no end"]),
+        (b"\n\n", ["", ""]),
+        (b"\x1b[1mbold\x1b[0m\rb\n", ["bold"]),
+    ],
+)
+def test_line_rules(raw: bytes, shown: list[str]) -> None:
+    assert lines_of(raw) == shown
+
+
+def test_a_line_without_end_is_cut_and_complete() -> None:
+    data = b"x" * (LINE_LIMIT * 3 + 5)
+    lines = lines_of(data, 10_000)
+    assert max(map(len, lines)) == LINE_LIMIT
+    assert "".join(lines).encode() == data
+
+
+def test_a_progress_bar_can_be_seen_before_its_line_ends() -> None:
+    maker = LineMaker()
+    assert maker.feed(b"  1%\r  2%\r 30%") == []
+    assert maker.progress() == " 30%"
+    assert maker.feed(b"\r100%\n") == ["100%"]
+    assert maker.progress() is None
+
+
+def test_clean_lines_keeps_the_lines() -> None:
+    assert clean_lines("a\x1b[31m\nb\x07") == "a\nb"
