@@ -1,0 +1,52 @@
+# The everyday commands. `make help` lists them.
+#   make test PYTHON=python3.12    another interpreter for the environment in .venv
+#   make test TESTS=tests/unit     only some of the tests
+
+PYTHON ?= python3
+TESTS ?= tests
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c .ci/constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/train ## Train on two SSH hosts played by this machine
+	$(BIN)/disttui run profiles/2node.yaml --sandbox
+
+test: lint ## Check everything: lint, types, walls, tests
+	$(BIN)/pytest $(TESTS)
+
+lint: .venv/dev ## Style, types, the walls between the parts, the Python of the hosts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/vermin --quiet --no-tips --violations --target=3.8- runner/node
+	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- runner/train
+
+bench: .venv/dev ## Measure against bare torchrun by hand (needs root; see docs/performance.md)
+	$(BIN)/python -m tests.bench
+
+clean: ## Remove the environment and everything that was built
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps are files inside .venv, so that they go with it.
+.venv/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "disttui needs Python 3.10 or later: make PYTHON=/path/to/python3.12 …" >&2; exit 1; }
+	$(PYTHON) -m venv .venv || \
+		{ echo "$(PYTHON) cannot make an environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	touch $@
+
+.venv/train: .venv/python pyproject.toml .ci/constraints.txt
+	@echo "Installing disttui and torch into .venv (once; minutes where torch must be downloaded) …"
+	$(PIP) -e '.[train]'
+	touch $@
+
+.venv/dev: .venv/train
+	$(PIP) -e '.[train,dev]'
+	touch $@

@@ -1,0 +1,1 @@
+"""Benchmarks: ratios against the same job started by hand, measured beside each other in one run."""
