@@ -1,0 +1,216 @@
+"""OpenSSH's known_hosts files, read so that one bad line costs only that line."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+
+DEFAULT_PORT = 22
+KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
+"""Types of host keys that can be verified here."""
+
+_REVOKED = "@revoked"
+_AUTHORITY = "@cert-authority"
+
+
+class Verdict(Enum):
+    """What the files say about a host's key."""
+
+    KNOWN = "known"
+    UNKNOWN = "unknown"
+    CHANGED = "changed"
+    REVOKED = "revoked"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One usable line. `marker` is "" or `@revoked` or `@cert-authority`."""
+
+    file: str
+    line: int
+    marker: str
+    hosts: str
+    key_type: str
+    blob: bytes
+
+    def names(self, name: str) -> bool:
+        """Whether this line is about `name`: a host in lower case, or `[host]:port`."""
+        if self.hosts.startswith("|"):
+            return _hash_matches(self.hosts, name)
+        found = False
+        for pattern in self.hosts.lower().split(","):
+            if pattern.startswith("!"):
+                if _pattern(pattern[1:]).fullmatch(name):
+                    return False
+            elif _pattern(pattern).fullmatch(name):
+                found = True
+        return found
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """A line that was skipped, and why."""
+
+    file: str
+    line: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A verdict, and the line that it rests on."""
+
+    verdict: Verdict
+    entry: Entry | None = None
+
+
+class KnownHosts:
+    """The known host keys of several files, the first one before the later ones.
+
+    Args:
+        files: Paths; files that do not exist or cannot be read count as empty.
+    """
+
+    def __init__(self, files: Iterable[str]) -> None:
+        self.entries: list[Entry] = []
+        self.bad: list[BadLine] = []
+        for file in files:
+            entries, bad = _read(file)
+            self.entries += entries
+            self.bad += bad
+
+    def check(self, name: str, key_type: str, blob: bytes) -> Finding:
+        """Judge the key that the host called `name` has shown; `name` comes from `lookup_name`."""
+        about = list(self._about(name))
+        for entry in about:
+            if entry.marker == _REVOKED and entry.blob == blob:
+                return Finding(Verdict.REVOKED, entry)
+        plain = [entry for entry in about if not entry.marker]
+        for entry in plain:
+            if entry.blob == blob:
+                return Finding(Verdict.KNOWN, entry)
+        # We offer the known key types first: a host that shows another type has lost the key that was known.
+        changed = sorted(
+            (entry for entry in plain if entry.key_type in KEY_TYPES), key=lambda entry: entry.key_type != key_type
+        )
+        if changed:
+            return Finding(Verdict.CHANGED, changed[0])
+        return Finding(Verdict.UNKNOWN, next((entry for entry in about if entry.marker == _AUTHORITY), None))
+
+    def key_types(self, name: str) -> list[str]:
+        """The types of the keys known for `name`, in the files' order."""
+        return list(dict.fromkeys(entry.key_type for entry in self._about(name) if not entry.marker))
+
+    def _about(self, name: str) -> Iterator[Entry]:
+        """The lines about `name`; as in ssh those about the bare host count where none is about `[host]:port`."""
+        found = [entry for entry in self.entries if entry.names(name)]
+        if any(not entry.marker for entry in found) or not name.startswith("["):
+            yield from found
+            return
+        bare = name[1:].rpartition("]:")[0]
+        yield from found
+        yield from (entry for entry in self.entries if entry not in found and entry.names(bare))
+
+
+def lookup_name(host: str, port: int, alias: str | None) -> str:
+    """The name under which known_hosts has a host: its HostKeyAlias, or the host with a port other than 22."""
+    if alias:
+        return alias.lower()
+    return host.lower() if port == DEFAULT_PORT else f"[{host.lower()}]:{port}"
+
+
+def fingerprint(blob: bytes) -> str:
+    """A key's fingerprint as OpenSSH prints it: `SHA256:` and base64 without padding."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).rstrip(b"=").decode()
+
+
+def append(file: str, name: str, key_type: str, blob: bytes) -> None:
+    """Add a key to `file`, which is made (0600, its folder 0700) where it is missing. Raises OSError."""
+    path = Path(file)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    line = f"{name} {key_type} {base64.b64encode(blob).decode()}\n".encode()
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+
+
+def parse(file: str, data: bytes) -> tuple[list[Entry], list[BadLine]]:
+    """Return the usable lines of a file's content, and those that are not. Never raises."""
+    entries: list[Entry] = []
+    bad: list[BadLine] = []
+    for number, raw in enumerate(data.split(b"\n"), 1):
+        line = raw.strip()
+        if not line or line.startswith(b"#"):
+            continue
+        try:
+            entries.append(_entry(file, number, line.decode()))
+        except ValueError as error:
+            bad.append(BadLine(file, number, str(error)))
+    return entries, bad
+
+
+def _entry(file: str, number: int, line: str) -> Entry:
+    fields = line.split(None, 4)
+    marker = fields.pop(0) if line.startswith("@") else ""
+    if marker not in ("", _REVOKED, _AUTHORITY):
+        raise ValueError(f"unknown marker {marker}")
+    if len(fields) < 3:
+        raise ValueError("fewer than three fields")
+    hosts, key_type, text = fields[:3]
+    try:
+        blob = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise ValueError("the key is no base64") from None
+    if len(blob) < 4 or blob[4 : 4 + struct.unpack(">I", blob[:4])[0]] != key_type.encode():
+        raise ValueError(f"the key is not of type {key_type}")
+    if hosts.startswith("|"):
+        _hash_parts(hosts)
+    return Entry(file, number, marker, hosts, key_type, blob)
+
+
+def _read(file: str) -> tuple[list[Entry], list[BadLine]]:
+    try:
+        stat = os.stat(file)  # noqa: PTH116 - the cache wants plain numbers
+        return _parsed(file, stat.st_mtime_ns, stat.st_size, stat.st_ino)
+    except OSError:
+        return [], []
+
+
+@lru_cache(maxsize=16)
+def _parsed(file: str, mtime: int, size: int, inode: int) -> tuple[list[Entry], list[BadLine]]:
+    return parse(file, Path(file).read_bytes())
+
+
+@lru_cache(maxsize=1024)
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(re.escape(text).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+
+
+def _hash_parts(hosts: str) -> tuple[bytes, bytes]:
+    fields = hosts.split("|")
+    if len(fields) != 4 or fields[1] != "1":
+        raise ValueError("unknown kind of hashed name")
+    try:
+        return base64.b64decode(fields[2], validate=True), base64.b64decode(fields[3], validate=True)
+    except binascii.Error:
+        raise ValueError("the hashed name is no base64") from None
+
+
+def _hash_matches(hosts: str, name: str) -> bool:
+    salt, digest = _hash_parts(hosts)
+    return hmac.compare_digest(hmac.digest(salt, name.encode(), "sha1"), digest)

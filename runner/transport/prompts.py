@@ -1,0 +1,52 @@
+"""Questions to the person at the terminal."""
+
+from __future__ import annotations
+
+import getpass
+import io
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from runner.text import clean
+
+
+class TerminalPrompts:
+    """Asks on the controlling terminal, one question at a time; every answer is no where there is none."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def secret(self, host: str, question: str) -> str | None:
+        """Ask without echo; None when there is no terminal or the answer is empty."""
+        with self._lock, _terminal() as terminal:
+            if terminal is None:
+                return None
+            try:
+                return getpass.getpass(f"{clean(host)}: {clean(question).rstrip()} ") or None
+            except (EOFError, OSError):
+                return None
+
+    def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
+        """Show the fingerprint and ask; anything but `y` or `yes` means no."""
+        with self._lock, _terminal() as terminal:
+            if terminal is None:
+                return False
+            terminal.write(f"{clean(host)}: the host key is unknown: {clean(key_type)} {fingerprint}\n")
+            terminal.write("Trust it and remember it? [y/N] ")
+            terminal.flush()
+            return terminal.readline().strip().lower() in ("y", "yes")
+
+
+@contextmanager
+def _terminal() -> Iterator[TextIO | None]:
+    try:
+        file = io.FileIO(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC), "w+")
+    except OSError:
+        yield None
+        return
+    # Not open(): its buffers want to seek, which a terminal cannot.
+    with io.TextIOWrapper(file) as terminal:
+        yield terminal

@@ -1,0 +1,107 @@
+"""The bytes below SSH: a TCP connection, or the pipes of a ProxyCommand."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+from collections import deque
+from contextlib import suppress
+
+from runner.errors import HostError
+from runner.text import clean
+from runner.transport.ssh_config import Target
+
+CONNECT_LIMIT = 10.0
+"""Seconds for one address, unless ConnectTimeout says otherwise."""
+_USER_TIMEOUT = 30_000
+"""Milliseconds that sent bytes may stay unacknowledged before the kernel gives the connection up."""
+
+
+def dial(target: Target) -> socket.socket:
+    """Connect to the target's address. Raises HostError."""
+    limit = target.connect_timeout or CONNECT_LIMIT
+    try:
+        found = socket.getaddrinfo(target.hostname, target.port, target.family, socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError):
+        what = f"the name '{target.hostname}' does not resolve"
+        raise HostError(target.name, what, "Check the spelling, or add HostName to your ssh configuration.") from None
+    problem: OSError = TimeoutError()
+    for family, kind, protocol, _, address in found:
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(limit)
+            if target.bind_address:
+                connection.bind((target.bind_address, 0))
+            connection.connect(address)
+        except OSError as error:
+            problem = error
+            connection.close()
+            continue
+        _tune(connection)
+        return connection
+    raise _unreachable(target, problem, limit)
+
+
+def _tune(connection: socket.socket) -> None:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT)
+
+
+def _unreachable(target: Target, error: OSError, limit: float) -> HostError:
+    place = f"{target.hostname}:{target.port}"
+    if isinstance(error, TimeoutError):
+        what, cure = f"no answer from {place} in {limit:.0f} s", "Is it switched on, and does a firewall let you in?"
+    elif isinstance(error, ConnectionRefusedError):
+        what, cure = f"{place} refuses the connection", "Is an SSH server running there, and is the port right?"
+    else:
+        what, cure = f"no way to {place}: {error.strerror or error}", "Check the network, a VPN, or the address."
+    return HostError(target.name, what, cure)
+
+
+class ProxyProcess:
+    """A running ProxyCommand, its standard input and output being one socket.
+
+    paramiko's own ProxyCommand splits the command without a shell, never reads standard error and polls; a socket pair
+    needs none of that.
+    """
+
+    def __init__(self, target: Target) -> None:
+        assert target.proxy_command is not None
+        self.socket, child = socket.socketpair()
+        with child:
+            try:
+                self._process = subprocess.Popen(
+                    [os.environ.get("SHELL", "/bin/sh"), "-c", f"exec {target.proxy_command}"],
+                    stdin=child.fileno(),
+                    stdout=child.fileno(),
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self.socket.close()
+                raise HostError(target.name, f"ProxyCommand cannot be started: {error.strerror}") from None
+        self._said: deque[str] = deque(maxlen=3)
+        self._reader = threading.Thread(target=self._read, name=f"proxy of {target.name}", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            while line := lines.readline(4096):
+                self._said.append(clean(line.decode(errors="replace").strip()))
+        self._process.wait()
+
+    def said(self) -> str:
+        """The last lines of its standard error, once it has had a moment to say them."""
+        self._reader.join(0.5)
+        return " / ".join(self._said)
+
+    def close(self) -> None:
+        """End the command."""
+        self.socket.close()
+        with suppress(OSError):
+            self._process.terminate()

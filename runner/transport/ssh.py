@@ -1,0 +1,218 @@
+"""Hosts reached by SSH."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from paramiko.channel import Channel
+from paramiko.ssh_exception import ChannelException, SSHException
+from paramiko.transport import Transport
+
+from runner.errors import DisttuiError, HostError, InputError
+from runner.text import clean
+from runner.transport.auth import Login, Secrets
+from runner.transport.base import Address, Prompts
+from runner.transport.host_keys import HostKeyCheck
+from runner.transport.sockets import ProxyProcess, dial
+from runner.transport.ssh_config import Target, hop_address, resolve
+from runner.transport.ssh_stream import SshStream, in_time
+
+_GREETING_LIMIT = 15.0
+_CHANNEL_LIMIT = 30.0
+_FAST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
+
+# Without this, Python prints paramiko's warnings to the terminal.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+logging.getLogger("paramiko").propagate = False
+
+
+class SshConnection:
+    """A logged-in connection; its commands each have a channel of their own."""
+
+    def __init__(self, name: str, link: _Link) -> None:
+        self._name = name
+        self._link = link
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def run(self, command: str) -> SshStream:
+        try:
+            channel = self._link.transport.open_session(timeout=_CHANNEL_LIMIT)
+            channel.exec_command(command)
+        except ChannelException as error:
+            what = f"the server opens no session: {clean(error.text)}"
+            raise HostError(self._name, what, "Look at MaxSessions in its sshd_config.") from None
+        except (SSHException, EOFError, OSError) as error:
+            raise ConnectionError(f"{self._name}: the link broke: {error}") from None
+        return SshStream(channel)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._link.close()
+
+
+class _Link:
+    """A transport and what it runs over."""
+
+    def __init__(self, transport: Transport, proxy: ProxyProcess | None) -> None:
+        self.transport = transport
+        self._proxy = proxy
+
+    def close(self) -> None:
+        in_time(self.transport.close)
+        if self._proxy is not None:
+            self._proxy.close()
+
+
+class SshConnector:
+    """Opens SSH connections as the user's ssh configuration says, jump hosts shared.
+
+    Args:
+        config_file: As ssh's -F, None: the user's and the system's configuration.
+        prompts: Whom to ask for passphrases, passwords and unknown host keys.
+        accept_new: Trust unknown host keys without asking (never changed ones).
+        limit: Most connects at the same time: more make servers and the network refuse.
+    """
+
+    def __init__(self, config_file: str | None, prompts: Prompts, accept_new: bool = False, limit: int = 16) -> None:
+        self._config_file = config_file
+        self._prompts = prompts
+        self._accept_new = accept_new
+        self._slots = threading.BoundedSemaphore(limit)
+        self._ssh = shutil.which("ssh")
+        self._secrets = Secrets()
+        self._lock = threading.Lock()
+        self._targets: dict[Address, Target] = {}
+        self._jumps: dict[tuple[str, ...], Future[_Link]] = {}
+        self._open: list[SshConnection] = []
+
+    def connect(self, address: Address) -> SshConnection:
+        with self._slots:
+            target = self._resolve(address)
+            connection = SshConnection(address.host, self._reach(target, ()))
+        with self._lock:
+            self._open.append(connection)
+        return connection
+
+    def close(self) -> None:
+        with self._lock:
+            connections, self._open = self._open, []
+            jumps, self._jumps = list(self._jumps.values()), {}
+        for connection in connections:
+            connection.close()
+        for jump in reversed(jumps):
+            if jump.done() and not jump.exception():
+                jump.result().close()
+
+    def _resolve(self, address: Address) -> Target:
+        with self._lock:
+            known = self._targets.get(address)
+        if known is None:
+            known = resolve(address, self._config_file, self._ssh)
+            with self._lock:
+                self._targets[address] = known
+        return known
+
+    def _reach(self, target: Target, below: tuple[str, ...]) -> _Link:
+        """Open a link, over the target's own proxies; `below` holds the hosts that are reached through this one."""
+        if target.name in below:
+            chain = " → ".join((*below, target.name))
+            raise HostError(target.name, f"its ProxyJump goes in a circle: {chain}", "Mend the ssh configuration.")
+        if target.proxy_jump:
+            jump = self._jump(target.proxy_jump, target, (*below, target.name))
+            return self._through(jump, target)
+        if target.proxy_command:
+            proxy = ProxyProcess(target)
+            return self._link(proxy.socket, target, proxy)
+        return self._link(dial(target), target)
+
+    def _through(self, jump: _Link, target: Target) -> _Link:
+        try:
+            channel = jump.transport.open_channel(
+                "direct-tcpip", (target.hostname, target.port), ("127.0.0.1", 0), timeout=_GREETING_LIMIT
+            )
+        except (SSHException, EOFError, OSError) as error:
+            said = error.text if isinstance(error, ChannelException) else error
+            what = f"the jump host cannot reach {target.hostname}:{target.port}: {clean(str(said))}"
+            raise HostError(target.name, what, "Check the address as seen from the jump host.") from None
+        return self._link(channel, target)
+
+    def _jump(self, hops: tuple[str, ...], target: Target, below: tuple[str, ...]) -> _Link:
+        """The one link to the last of `hops`, opened by whoever comes first; the others wait for it."""
+        with self._lock:
+            future = self._jumps.get(hops)
+            mine = future is None or _spent(future)
+            if future is None or mine:
+                future = self._jumps[hops] = Future()
+        try:
+            if mine:
+                _settle(future, lambda: self._open_jump(hops, below))
+            return future.result()
+        except InputError:
+            raise
+        except DisttuiError as error:
+            raise HostError(target.name, f"jump host {error.what}", error.cure) from None
+
+    def _open_jump(self, hops: tuple[str, ...], below: tuple[str, ...]) -> _Link:
+        hop = self._resolve(hop_address(hops[-1]))
+        if len(hops) == 1:
+            return self._reach(hop, below)
+        return self._through(self._jump(hops[:-1], hop, below), hop)
+
+    def _link(self, connection: socket.socket | Channel, target: Target, proxy: ProxyProcess | None = None) -> _Link:
+        transport = Transport(connection)
+        link = _Link(transport, proxy)
+        try:
+            self._shake_hands(transport, target, proxy)
+            Login(transport, target, self._prompts, self._secrets).run()
+        except BaseException:
+            link.close()
+            connection.close()
+            raise
+        return link
+
+    def _shake_hands(self, transport: Transport, target: Target, proxy: ProxyProcess | None) -> None:
+        check = HostKeyCheck(target, self._prompts, self._accept_new)
+        options = transport.get_security_options()
+        options.ciphers = (*_FAST, *(name for name in options.ciphers if name not in _FAST))
+        options.key_types = check.order(tuple(options.key_types))
+        transport.banner_timeout = target.connect_timeout or _GREETING_LIMIT
+        transport.handshake_timeout = max(_GREETING_LIMIT, transport.banner_timeout)
+        transport.channel_timeout = _CHANNEL_LIMIT
+        try:
+            transport.start_client()
+        except (SSHException, EOFError, OSError) as error:
+            raise _no_greeting(target, error, proxy) from None
+        key = transport.get_remote_server_key()
+        check.verify(key.get_name(), key.asbytes())
+
+
+def _settle(future: Future[_Link], make: Callable[[], _Link]) -> None:
+    try:
+        future.set_result(make())
+    except BaseException as error:
+        future.set_exception(error)
+        if not isinstance(error, Exception):
+            raise
+
+
+def _spent(future: Future[_Link]) -> bool:
+    """Whether an earlier attempt at a jump host is over and of no use any more."""
+    return future.done() and (future.exception() is not None or not future.result().transport.is_active())
+
+
+def _no_greeting(target: Target, error: Exception, proxy: ProxyProcess | None) -> HostError:
+    if proxy is not None and (said := proxy.said()):
+        return HostError(target.name, f"ProxyCommand failed: {said}", "Mend the ssh configuration.")
+    place = f"{target.hostname}:{target.port}"
+    what = f"no SSH handshake with {place}: {clean(str(error)) or 'it hung up'}"
+    return HostError(target.name, what, f"Try `ssh {target.name}`; is this an SSH server, and is it overloaded?")

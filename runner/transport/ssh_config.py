@@ -1,0 +1,227 @@
+"""What the user's ssh configuration says about a host, resolved by ssh itself where there is one."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha1
+from pathlib import Path
+
+from runner.errors import HostError, InputError
+from runner.text import clean
+from runner.transport.base import Address
+
+Settings = Mapping[str, Sequence[str]]
+"""Keyword in lower case → its values, as `ssh -G` prints them."""
+
+_RESOLVE_LIMIT = 20.0
+# What OpenSSH refuses in names as well: they end up in ProxyCommand and Match exec, which a shell reads.
+_FORBIDDEN = re.compile(r"[\s\x00-\x1f\x7f'\"`$\\;&<>|(){}]")
+_HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]*)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:]+))(?::(?P<port>\d+))?/?")
+
+
+@dataclass(frozen=True)
+class Target:
+    """How to reach one host: the settings of ssh_config that are acted on, with paths and tokens expanded."""
+
+    name: str
+    """The host as it was asked for."""
+    hostname: str
+    port: int
+    user: str
+    identity_files: tuple[str, ...] = ()
+    certificate_files: tuple[str, ...] = ()
+    identities_only: bool = False
+    identity_agent: str | None = None
+    """The agent's socket, None: no agent."""
+    proxy_jump: tuple[str, ...] = ()
+    """Hops as `[user@]host[:port]`, the first one is dialled first."""
+    proxy_command: str | None = None
+    host_key_alias: str | None = None
+    user_known_hosts: tuple[str, ...] = ()
+    global_known_hosts: tuple[str, ...] = ()
+    strict: str = "ask"
+    """`yes`, `ask`, `accept-new` or `no`, as StrictHostKeyChecking."""
+    connect_timeout: float | None = None
+    """Seconds, None: not set."""
+    family: socket.AddressFamily = socket.AF_UNSPEC
+    bind_address: str | None = None
+    public_key: bool = True
+    password: bool = True
+    keyboard_interactive: bool = True
+    password_prompts: int = 3
+
+    @property
+    def place(self) -> str:
+        """`user@hostname:port`, for messages."""
+        return f"{self.user}@{self.hostname}:{self.port}"
+
+
+def resolve(address: Address, config_file: str | None, ssh: str | None) -> Target:
+    """Return what `ssh` would do for this host.
+
+    Args:
+        address: The host; its user and port go before those of the configuration.
+        config_file: As ssh's -F; None: the user's and the system's files.
+        ssh: Path of the ssh program, None: the files are read without it.
+
+    Raises:
+        InputError: The name or the configuration is not usable.
+    """
+    _refuse("host", address.host)
+    _refuse("user", address.user or "root")
+    if config_file is not None and not os.access(config_file, os.R_OK):
+        raise InputError(f"{config_file}: the ssh configuration cannot be read", "Check the path.")
+    if ssh is None:
+        from runner.transport.ssh_config_files import read_settings  # noqa: PLC0415
+
+        return target(address.host, read_settings(address, config_file))
+    return target(address.host, _ask_ssh(address, config_file, ssh))
+
+
+def hop_address(hop: str) -> Address:
+    """Return the host that one hop of a ProxyJump names. Raises InputError."""
+    match = _HOP.fullmatch(hop)
+    if not match:
+        raise InputError(f"ProxyJump: '{clean(hop)}' is no [user@]host[:port]", "Mend the ssh configuration.")
+    port = int(match["port"]) if match["port"] else None
+    return Address(match["v6"] or match["host"], match["user"], port)
+
+
+def target(name: str, settings: Settings) -> Target:
+    """Build the target from settings as `ssh -G` gives them. Raises InputError."""
+
+    def first(key: str, default: str = "") -> str:
+        value = next(iter(settings.get(key, ())), default)
+        return default if value.lower() == "none" else value
+
+    def whole(key: str, default: int) -> int:
+        text = first(key, str(default))
+        if not text.isdigit():
+            raise InputError(f"ssh configuration of {name}: {key} '{clean(text)}' is no number")
+        return int(text)
+
+    user = first("user") or getpass.getuser()
+    hostname = first("hostname", name)
+    _refuse("user", user)
+    _refuse("host", hostname)
+    alias = first("hostkeyalias") or None
+    tokens = _tokens(name, hostname, first("port", "22"), user, alias, first("proxyjump"))
+
+    def paths(values: Sequence[str]) -> tuple[str, ...]:
+        return tuple(expand_path(value, tokens) for value in values if value.lower() != "none")
+
+    jump = first("proxyjump")
+    command = first("proxycommand")
+    return Target(
+        name=name,
+        hostname=hostname,
+        port=whole("port", 22),
+        user=user,
+        identity_files=paths(settings.get("identityfile", ())),
+        certificate_files=paths(settings.get("certificatefile", ())),
+        identities_only=_yes(first("identitiesonly", "no")),
+        identity_agent=_agent(next(iter(settings.get("identityagent", ())), "SSH_AUTH_SOCK"), tokens),
+        proxy_jump=tuple(expand(jump, tokens).split(",")) if jump else (),
+        proxy_command=expand(command, tokens) if command and not jump else None,
+        host_key_alias=alias,
+        user_known_hosts=paths(first("userknownhostsfile").split()),
+        global_known_hosts=paths(first("globalknownhostsfile").split()),
+        strict=_strict(first("stricthostkeychecking", "ask")),
+        connect_timeout=float(whole("connecttimeout", 0)) or None,
+        family=_family(first("addressfamily", "any")),
+        bind_address=first("bindaddress") or None,
+        public_key=_yes(first("pubkeyauthentication", "yes")),
+        password=_yes(first("passwordauthentication", "yes")),
+        keyboard_interactive=_yes(first("kbdinteractiveauthentication", "yes")),
+        password_prompts=0 if _yes(first("batchmode", "no")) else whole("numberofpasswordprompts", 3),
+    )
+
+
+def expand(text: str, tokens: Mapping[str, str]) -> str:
+    """Replace ssh_config's %-tokens; unknown ones stay."""
+    return re.sub(r"%(.)", lambda match: tokens.get(match[1], match[0]), text)
+
+
+def expand_path(text: str, tokens: Mapping[str, str]) -> str:
+    """Replace `~`, ${VARIABLES} and %-tokens."""
+    text = re.sub(r"\$\{(\w+)\}", lambda match: os.environ.get(match[1], ""), text)
+    return str(Path(expand(text, tokens)).expanduser())
+
+
+def _refuse(kind: str, value: str) -> None:
+    if not value or value.startswith("-") or _FORBIDDEN.search(value):
+        raise InputError(
+            f"'{clean(value)}' is no {kind} name for ssh: it is empty, begins with '-', or holds spaces or shell signs",
+            f"Give the {kind} as in your ssh configuration.",
+        )
+
+
+def _ask_ssh(address: Address, config_file: str | None, ssh: str) -> dict[str, list[str]]:
+    argv = [ssh]
+    argv += ["-F", config_file] if config_file is not None else []
+    argv += ["-l", address.user] if address.user else []
+    argv += ["-p", str(address.port)] if address.port else []
+    argv += ["-T", "-G", "--", address.host]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_RESOLVE_LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        what = f"'ssh -G' gave no answer in {_RESOLVE_LIMIT:.0f} s"
+        raise HostError(address.host, what, "Look for a slow 'Match exec' in the ssh configuration.") from None
+    except OSError as error:
+        raise HostError(address.host, f"{ssh} cannot be started: {error.strerror}") from None
+    if done.returncode != 0:
+        said = clean(done.stderr.decode(errors="replace").strip())
+        raise InputError(f"ssh cannot make out '{address.host}': {said}", "Mend the ssh configuration or the name.")
+    settings: dict[str, list[str]] = {}
+    for line in done.stdout.decode(errors="surrogateescape").splitlines():
+        key, _, value = line.partition(" ")
+        settings.setdefault(key, []).append(value)
+    return settings
+
+
+def _tokens(name: str, hostname: str, port: str, user: str, alias: str | None, jump: str) -> dict[str, str]:
+    local = socket.gethostname()
+    return {
+        "%": "%",
+        "C": sha1(f"{local}{hostname}{port}{user}{jump}".encode(), usedforsecurity=False).hexdigest(),
+        "d": str(Path.home()),
+        "h": hostname,
+        "i": str(os.getuid()),
+        "j": jump,
+        "k": alias or name,
+        "L": local.partition(".")[0],
+        "l": local,
+        "n": name,
+        "p": port,
+        "r": user,
+        "u": getpass.getuser(),
+    }
+
+
+def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
+    if value.lower() == "none":
+        return None
+    if value == "SSH_AUTH_SOCK":
+        return os.environ.get("SSH_AUTH_SOCK") or None
+    if value.startswith("$") and not value.startswith("${"):
+        return os.environ.get(value[1:]) or None
+    return expand_path(value, tokens)
+
+
+def _yes(value: str) -> bool:
+    return value.lower() in ("yes", "true", "unbound", "host-bound")
+
+
+def _strict(value: str) -> str:
+    value = value.lower()
+    return {"true": "yes", "false": "no", "off": "no"}.get(value, value)
+
+
+def _family(value: str) -> socket.AddressFamily:
+    return {"inet": socket.AF_INET, "inet6": socket.AF_INET6}.get(value.lower(), socket.AF_UNSPEC)
