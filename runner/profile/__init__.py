@@ -2,7 +2,8 @@
 
 from runner.profile.load import Checked, load, near_files, parse, validate_files
 from runner.profile.problems import ProfileErrors, ProfileProblem
-from runner.profile.schema import Host, Job, Launch, Metrics, Parallel, Profile, Target
+from runner.profile.schema import Profile
+from runner.profile.sections import Host, Job, Launch, Metrics, Parallel, Target
 
 __all__ = [
     "Checked", "Host", "Job", "Launch", "Metrics", "Parallel", "Profile", "ProfileErrors", "ProfileProblem", "Target",

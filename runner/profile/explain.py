@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from runner.profile.nodes import Items, Node, Scalar, Table
 from runner.profile.problems import Path, Place, ProfileProblem, near, show
-from runner.profile.schema import Host, Job, Launch, Metrics, Parallel, Profile
+from runner.profile.schema import Profile
+from runner.profile.sections import Host, Job, Launch, Metrics, Parallel
 
 _SECTIONS: dict[str, type[BaseModel]] = {
     "": Profile, "hosts": Host, "job": Job, "launch": Launch, "parallel": Parallel, "metrics": Metrics,
@@ -20,8 +22,15 @@ _SYNONYMS = {
     "environment": "env", "venv": "activate", "max_restarts": "restarts", "master_addr": "master",
     "master_port": "ports", "port": "ports", "version": "disttui",
 }  # fmt: skip
+_LISTS = {"hosts": "[node1, node2]", "gpus": "[0, 1]", "args": '[--steps, "300"]', "command": "[./train.sh, fast]"}
+_MISSING = {
+    "disttui": "expected 'disttui: 1', the version of the schema",
+    "host": "expected an ssh alias, user@host:port or local",
+    "hosts": "expected a list, like [node1, node2] or [local]",
+    "job": "expected what to run, like {builtin: bytegpt} or {script: train.py}",
+}
 _EXPECTED = {
-    "string": "expected text", "int": "expected a whole number", "float": "expected seconds",
+    "string": "expected text (in quotes, if need be)", "int": "expected a whole number", "float": "expected seconds",
     "bool": "expected true or false", "literal": "expected a word", "none": "expected nothing",
 }  # fmt: skip
 
@@ -40,21 +49,13 @@ def _one(found: Mapping[str, Any], root: Table) -> list[ProfileProblem]:
     place, node = _locate(root, path, key=is_key or kind == "extra_forbidden")
     name = next((str(part) for part in reversed(path) if isinstance(part, str)), "profile")
     if kind == "profile":
-        label = "" if is_key else f"{name}: "
+        label = "" if is_key else f"{show(name)[1:-1]}: "
         return [ProfileProblem.at(place, label + context["what"], context["expected"])]
     if kind == "missing":
-        section = ".".join(str(part) for part in path)
-        return [ProfileProblem.at(place, f"{show(section)} is missing", _MISSING.get(section, ""))]
+        return [ProfileProblem.at(place, f"{show(name)} is missing", _MISSING.get(name, ""))]
     if kind == "extra_forbidden":
         return [ProfileProblem.at(place, f"unknown key {show(name)}", _meant(name, path))]
-    return [ProfileProblem.at(place, f"{name}: {_describe(node)}", _expected(kind))]
-
-
-_MISSING = {
-    "disttui": "expected 'disttui: 1', the version of the schema",
-    "hosts": "expected a list, like [node1, node2] or [local]",
-    "job": "expected what to run, like {builtin: bytegpt} or {script: train.py}",
-}
+    return [ProfileProblem.at(place, f"{show(name)[1:-1]}: {_describe(node)}", _expected(kind, name))]
 
 
 def _locate(root: Table, path: Path, *, key: bool = False) -> tuple[Place, Node]:
@@ -74,25 +75,31 @@ def _locate(root: Table, path: Path, *, key: bool = False) -> tuple[Place, Node]
 
 def _describe(node: Node) -> str:
     if isinstance(node, Scalar):
-        return "nothing" if node.is_null else show(node.text)
+        return (node.text or "nothing") if node.is_null else show(node.text)
     return "a list" if isinstance(node, Items) else "a mapping"
 
 
-def _expected(kind: str) -> str:
+def _expected(kind: str, name: str) -> str:
     if kind.startswith(("model", "dict", "mapping")):
-        return "expected a mapping, like {key: value}"
+        return "expected a host, like node1" if name == "hosts" else "expected a mapping, like {key: value}"
     if kind.startswith(("tuple", "list")):
-        return "expected a list, like [a, b]"
+        return f"expected a list, like {_LISTS.get(name, '[a, b]')}"
     return next((text for start, text in _EXPECTED.items() if kind.startswith(start)), "expected something else")
 
 
 def _meant(name: str, path: Path) -> str:
     section = str(path[0]) if len(path) > 1 else ""
-    known = list(_SECTIONS[section].model_fields)
-    synonym = _SYNONYMS.get(name)
-    if meant := synonym if synonym in known else near(name, known):
-        return f"did you mean {meant!r}?"
+    known = _keys(_SECTIONS[section])
+    if (synonym := _SYNONYMS.get(name)) in known:
+        return f"did you mean {synonym!r}?"
     for other, model in _SECTIONS.items():
-        if name in model.model_fields and other != section:
+        if name in model.model_fields:
             return f"it belongs under '{other}'" if other else "it belongs at the top level"
+    if meant := near(name, known):
+        return f"did you mean {meant!r}?"
     return f"expected one of {', '.join(known)}"
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    """The keys to suggest: all but those that are not built yet."""
+    return [key for key, field in model.model_fields.items() if field.annotation is not NoneType]

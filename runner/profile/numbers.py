@@ -60,5 +60,5 @@ def ports(value: Any) -> Any:
     except PydanticCustomError:
         numbers = []
     if not 1 <= len(numbers) <= 2 or numbers[0] > numbers[-1]:
-        raise bad("no ports", "expected one from 1024 to 65535, or the first and the last, like 29500-29599")
+        raise bad("no range of ports", "expected one from 1024 to 65535, or the first and the last, like 29500-29599")
     return [numbers[0], numbers[-1]]

@@ -46,7 +46,7 @@ class ProfileProblem:
 
     def __str__(self) -> str:
         where = f"{self.source}:{self.line}:{self.column}" if self.line else self.source
-        return f"{printable(where)}: {self.what}" + (f", {self.expected}" if self.expected else "")
+        return printable(f"{where}: {self.what}" + (f", {self.expected}" if self.expected else ""))
 
 
 class ProfileErrors(InputError):  # noqa: N818 - it carries several

@@ -1,0 +1,171 @@
+"""The sections of a profile as typed, frozen models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from runner.profile import addresses
+from runner.profile import fields as f
+from runner.profile.numbers import whole
+from runner.profile.problems import bad, conflicts
+from runner.transport.base import Address
+
+Strategy = Literal["auto", "ddp", "fsdp"]
+Precision = Literal["auto", "fp32", "bf16"]
+Backend = Literal["auto", "nccl", "gloo"]
+
+
+class Target(NamedTuple):
+    """What every rank runs. For a `command`, `value` is its first word and `args` the rest."""
+
+    kind: Literal["builtin", "script", "module", "command"]
+    value: str
+    args: tuple[str, ...]
+
+
+class Model(BaseModel):
+    """Frozen, and refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Host(Model):
+    """One machine. `num_processes`, `python` and `activate` are effective: the profile's where not given here."""
+
+    host: f.HostText
+    """The ssh alias, name or IP address; `local` for this machine."""
+    name: f.HostName = ""
+    """Its label, unique in the profile."""
+    user: f.User | None = None
+    port: f.Port | None = None
+    num_processes: f.Processes = None
+    """None: decided from what the probe finds."""
+    gpus: f.Gpus = None
+    """Indices of the GPUs to use; empty: none; None: decided from what the probe finds."""
+    env: Mapping[f.EnvName, f.EnvValue] = {}
+    """This host's own variables only; `Profile.host_env` has all layers."""
+    python: f.Python = None
+    """None: found by the probe."""
+    activate: f.Text = ""
+    workdir: f.Folder | None = None
+    """None: the job's."""
+    address: f.Ip = None
+    """The IP address that the other hosts reach it by; None: found out."""
+    interface: f.Interface = None
+    """None: the one that routes to the master."""
+
+    @property
+    def endpoint(self) -> Address:
+        """Where to connect to."""
+        return Address(self.host, self.user, self.port)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_apart(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            data = {"host": data}
+        if not isinstance(data, dict) or not isinstance(data.get("host"), str):
+            return data
+        try:
+            user, host, port = addresses.split_host(data["host"])
+        except PydanticCustomError:
+            return data  # the field itself will say what is wrong
+        found = {"user": user, "port": port}
+        if twice := [key for key, value in found.items() if value is not None and key in data]:
+            raise bad(f"the {twice[0]} is given twice", "expected it once")
+        return {**data, "host": host, **{key: value for key, value in found.items() if value is not None}}
+
+    @model_validator(mode="after")
+    def _check_local(self) -> Host:
+        if self.host == "local" and (self.user or self.port):
+            raise bad("'local' is this machine, without SSH", "write localhost to reach it by user and port")
+        return self
+
+    def label(self) -> str:
+        """Its full address as text."""
+        host = f"[{self.host}]" if ":" in self.host and self.port else self.host
+        return (f"{self.user}@" if self.user else "") + host + (f":{self.port}" if self.port else "")
+
+
+class Job(Model):
+    """What runs: exactly one of `builtin`, `script`, `module` and `command`."""
+
+    builtin: Annotated[Literal["bytegpt"], f.one_of("bytegpt")] | None = None
+    script: f.Filled | None = None
+    module: f.Module | None = None
+    command: tuple[f.Text, ...] | None = None
+    args: tuple[f.Text, ...] = ()
+    workdir: f.Folder = "~"
+    env: Mapping[f.EnvName, f.EnvValue] = {}
+    wrap: tuple[f.Text, ...] = ()
+    setup: f.NotBuilt = None
+    sync: f.NotBuilt = None
+
+    @property
+    def target(self) -> Target:
+        """What every rank runs, as spec.json has it."""
+        if self.command:
+            return Target("command", self.command[0], self.command[1:])
+        if self.builtin:
+            return Target("builtin", self.builtin, self.args)
+        return (
+            Target("script", self.script, self.args) if self.script else Target("module", self.module or "", self.args)
+        )
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Job:
+        kinds = ("builtin", "script", "module", "command")
+        given = [kind for kind in kinds if getattr(self, kind) is not None]
+        expected = "expected exactly one of builtin, script, module and command"
+        if len(given) != 1:
+            raise bad(f"{' and '.join(given)} are given" if given else "it names nothing to run", expected)
+        if self.command is not None and (not self.command or not self.command[0]):
+            raise conflicts([("the command is empty", "expected a list of words", ("job", "command"))])
+        if self.command and self.args:
+            raise conflicts([("a command has its arguments in its own list", "move them", ("job", "args"))])
+        return self
+
+
+class Launch(Model):
+    """How the gang is started, watched and ended. Times in seconds."""
+
+    launcher: Annotated[
+        Literal["torchrun"], f.one_of("torchrun", later=("accelerate", "mpirun", "deepspeed", "srun"))
+    ] = "torchrun"
+    backend: Annotated[Backend, f.one_of("auto", "nccl", "gloo")] = "auto"
+    master: f.AutoText = None
+    """An IP address, or the name of the first host; None: found out while joining."""
+    ports: f.Ports = (29500, 29599)
+    """First and last."""
+    join_timeout: f.SomeSeconds = 60.0
+    host_timeout: f.SomeSeconds = 60.0
+    restarts: Annotated[int, whole(0, 1000)] = 0
+    grace: f.Seconds = 10.0
+    instrument: f.Flag = True
+    run_dir: f.RunDir = f.RUN_DIR
+    share: f.NotBuilt = None
+
+
+class Parallel(Model):
+    """How the model is spread over the ranks."""
+
+    strategy: Annotated[Strategy, f.one_of("auto", "ddp", "fsdp", later=("hsdp",))] = "auto"
+    dp_replicate: f.NotBuilt = None
+    dp_shard: f.NotBuilt = None
+    tp: f.NotBuilt = None
+    cp: f.NotBuilt = None
+    pp: f.NotBuilt = None
+
+
+class Metrics(Model):
+    """How metrics are read from a log that disttui does not know."""
+
+    pattern: f.Pattern | None = None
