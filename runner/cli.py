@@ -170,14 +170,13 @@ def validate(files: tuple[str, ...]) -> None:
     """Check profiles without reaching any host: every error of every FILE, with its line and column."""
     from runner.profile import validate_files
 
-    bad = 0
-    for path, result in zip(files, validate_files(files), strict=True):
-        if isinstance(result, DisttuiError):
-            bad += 1
-            click.echo(str(result), err=True)
+    checked = validate_files(files)
+    for path, profile, error in checked:
+        if profile:
+            click.echo(f"{path}: good ({len(profile.hosts)} host{'s' if len(profile.hosts) != 1 else ''})")
         else:
-            click.echo(f"{path}: good ({len(result.hosts)} host{'s' if len(result.hosts) != 1 else ''})")
-    raise SystemExit(2 if bad else 0)
+            click.echo(str(error), err=True)
+    raise SystemExit(2 if any(one.error for one in checked) else 0)
 
 
 @cli.command()
@@ -206,10 +205,10 @@ def _load(name: str, overrides: tuple[str, ...]) -> Profile:
 
 @contextmanager
 def _connector(ssh_config: str | None, accept_new: bool) -> Iterator[Connector]:
-    from runner.transport.connector import MixedConnector
+    from runner.transport.connector import HostConnector
     from runner.transport.prompts import TerminalPrompts
 
-    connector = MixedConnector(ssh_config, TerminalPrompts(), accept_new)
+    connector = HostConnector(ssh_config, TerminalPrompts(), accept_new)
     try:
         yield connector
     finally:

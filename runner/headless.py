@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
-from runner.errors import DisttuiError, HostError
+from pydantic import ValidationError
+
+from runner.errors import DisttuiError, HostError, InputError
+from runner.facts import HostFacts
 from runner.plan import Plan, counts_line, make_plan
 from runner.preflight import Finding, check
-from runner.profile import Profile
+from runner.profile import Host, Profile
 from runner.recommend import Recommendation, recommend
 from runner.run.launch import launch, new_run_id
-from runner.run.session import STOPPED, Printer, Session, Signals
+from runner.run.session import STOPPED, Session, Signals
 from runner.run.state import begin
 from runner.run.store import mirrors_folder
-from runner.run.survey import Surveyed, open_link, survey
+from runner.run.survey import CONNECTS, Surveyed, open_link, survey
 from runner.ship import train_parcel
 from runner.show.jsonl import JsonPrinter
 from runner.show.live import TextPrinter
+from runner.show.plan import plan_json, render_plan
+from runner.show.probe import render_probe
 from runner.show.story import ending
+from runner.text import clean
 from runner.transport import Connector
 
 
@@ -35,7 +44,14 @@ class Prepared:
     findings: tuple[Finding, ...]
 
 
-def prepare(profile: Profile, connector: Connector, tell: Printer) -> Prepared:
+class Speaker(Protocol):
+    """Says what is being done."""
+
+    def say(self, text: str) -> None:
+        """Say something in disttui's own words."""
+
+
+def prepare(profile: Profile, connector: Connector, tell: Speaker) -> Prepared:
     """Reach the hosts, recommend, plan, check. Starts nothing. Raises DisttuiError for hosts that cannot be used."""
 
     def news(node: int, kind: str, note: str) -> None:
@@ -83,9 +99,11 @@ def run(
             profile.split_env(node, environ)
         prepared = prepare(profile, connector, printer)
         with _closing(prepared.hosts):
-            for finding in (*prepared.recommendation.warnings, *prepared.findings):
+            for advice in prepared.recommendation.warnings:
+                printer.say(_line(advice.host, advice.text))
+            for finding in prepared.findings:
                 if finding.level == "warning":
-                    printer.say(f"{finding.host + ': ' if finding.host else ''}{finding.what}. {finding.cure}".rstrip())
+                    printer.say(_line(finding.host, f"{finding.what}. {finding.cure}"))
             refuse_errors(prepared.findings)
             plan = prepared.plan
             printer.say(f"{counts_line(plan)}; {plan.backend}, {plan.strategy}, {plan.precision}")
@@ -112,6 +130,58 @@ def run(
             return code
 
 
+def show_plan(profile: Profile, connector: Connector, *, as_json: bool = False) -> tuple[str, int]:
+    """The plan of a profile as text, and the exit code of the command that shows it."""
+    prepared = prepare(profile, connector, _Quiet())
+    with _closing(prepared.hosts):
+        parts = (prepared.plan, prepared.recommendation, prepared.findings)
+        text = json.dumps(plan_json(*parts), indent=2) if as_json else render_plan(*parts)
+    return text, 3 if any(finding.level == "error" for finding in prepared.findings) else 0
+
+
+def parse_host(text: str) -> Host:
+    """A host from the command line: an ssh alias, `user@host:port` or `local`. Raises InputError."""
+    try:
+        host = Host(host=text)
+    except ValidationError as error:
+        why = "; ".join(clean(str(one["msg"])) for one in error.errors())
+        raise InputError(f"{clean(text)!r} is no host: {why}", "Give an ssh alias, user@host:port, or local.") from None
+    return host.model_copy(update={"name": host.label()})
+
+
+def probe(names: Sequence[str], connector: Connector, *, as_json: bool = False) -> tuple[str, int]:
+    """What each host has as text, and the exit code of the command that shows it. Raises InputError for bad names."""
+    hosts = [parse_host(name) for name in names]
+
+    def one(host: Host) -> tuple[str, dict[str, Any] | DisttuiError]:
+        try:
+            link = open_link(host, connector)
+        except DisttuiError as error:
+            return host.name, error
+        try:
+            return host.name, link.request("probe", ports=[29500, 29599])
+        except DisttuiError as error:
+            return host.name, error
+        finally:
+            link.close()
+
+    with ThreadPoolExecutor(max_workers=CONNECTS) as pool:
+        results = list(pool.map(one, hosts))
+    failed = any(isinstance(found, DisttuiError) for _, found in results)
+    if as_json:
+        plain = [
+            {"host": name, "error": {"what": found.what, "cure": found.cure}}
+            if isinstance(found, DisttuiError)
+            else {"host": name, "facts": found}
+            for name, found in results
+        ]
+        return json.dumps(plain, indent=2), 3 if failed else 0
+    shown = [
+        (name, found if isinstance(found, DisttuiError) else HostFacts.from_json(found)) for name, found in results
+    ]
+    return render_probe(shown), 3 if failed else 0
+
+
 @contextmanager
 def _closing(hosts: Sequence[Surveyed]) -> Iterator[None]:
     try:
@@ -130,6 +200,17 @@ def _printer(profile: Profile, environ: Mapping[str, str], as_json: bool) -> Tex
     names = tuple(host.name for host in profile.hosts)
     most = sum(host.num_processes or 1 for host in profile.hosts)
     return TextPrinter(sys.stdout, sys.stderr, names, most, colour=not environ.get("NO_COLOR"))
+
+
+def _line(host: str | None, text: str) -> str:
+    return (f"{host}: {text}" if host else text).rstrip()
+
+
+class _Quiet:
+    """For commands whose output is their result."""
+
+    def say(self, text: str) -> None:
+        """Say nothing."""
 
 
 def _quiet(node: int, kind: str, note: str) -> None:

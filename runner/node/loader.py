@@ -7,9 +7,10 @@ import hashlib
 import json
 import os
 import sys
+from typing import BinaryIO
 
 
-def cache_folder():  # type: ignore[no-untyped-def]
+def cache_folder() -> str:
     """A 0700 folder of this user: in the home, else wherever one can be made."""
     uid = os.getuid()
     runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -36,7 +37,7 @@ def cache_folder():  # type: ignore[no-untyped-def]
     raise SystemExit("no folder for the node program on this host: %s" % problem)
 
 
-def receive(path, digest, stdin):  # type: ignore[no-untyped-def]
+def receive(path: str, digest: str, stdin: BinaryIO) -> None:
     """Read one zip from standard input and place it by an atomic rename."""
     data = stdin.read(int(stdin.readline()))
     if hashlib.sha256(data).hexdigest() != digest:
@@ -48,7 +49,7 @@ def receive(path, digest, stdin):  # type: ignore[no-untyped-def]
     os.rename(part, path)
 
 
-def load():  # type: ignore[no-untyped-def]
+def load() -> None:
     """Say hello after the marker, take what is missing, and hand over to the node program."""
     stdin = sys.stdin.buffer
     os.umask(0o077)
@@ -73,9 +74,9 @@ def load():  # type: ignore[no-untyped-def]
     for kind in missing:
         receive(paths[kind], hello[kind], stdin)
     sys.path.insert(0, paths["node"])
-    from _disttui import serve  # type: ignore[import-not-found]
+    from _disttui.serve import main  # type: ignore[import-not-found]
 
-    serve.main(paths["node"], paths.get("train"), stdin, stdout)
+    main(paths["node"], paths.get("train"), stdin, stdout)
 
 
 load()
