@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from typing import Any
 
 from runner.errors import HostError
@@ -114,7 +115,8 @@ class Link:
     def _shake_hands(self, python: str) -> bytes:
         marker = secrets.token_hex(16)
         hello = {"marker": marker, "node": node_parcel().sha256, "train": train_parcel().sha256}
-        self._stream.write(loader_line() + json.dumps(hello).encode() + b"\n")
+        with suppress(ConnectionError):  # a command that has ended at once is explained by what it said
+            self._stream.write(loader_line() + json.dumps(hello).encode() + b"\n")
         answer, rest = _read_answer(self._stream, self.host, marker.encode(), python)
         self.node_python = clean(str(answer.get("python", "?")))
         if "error" in answer:

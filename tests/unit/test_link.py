@@ -1,0 +1,173 @@
+"""The link to a host's node program, through a real shell on this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.errors import HostError
+from runner.run.link import Link
+from runner.ship import COMMAND, node_parcel, train_parcel
+from runner.transport.local import LocalConnection
+
+SHELLS = [shell for shell in ("sh", "dash", "bash", "zsh", "fish", "tcsh") if Path(f"/bin/{shell}").exists()]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    return home
+
+
+@pytest.fixture
+def link(home: Path) -> Iterator[Link]:
+    opened = Link(LocalConnection("local"), "local", sys.executable)
+    yield opened
+    opened.close()
+
+
+class Shelled:
+    """A connection whose login shell is `shell`, which prints `noise` first."""
+
+    name = "shelled"
+
+    def __init__(self, shell: str, noise: str = "") -> None:
+        self._inner = LocalConnection("local")
+        self._shell = shell
+        self._noise = noise
+
+    def run(self, command: str) -> Any:
+        assert "'" not in command
+        return self._inner.run(f"{self._noise}\n{self._shell} -c '{command}'")
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def test_the_node_program_is_sent_once_and_kept_private(home: Path, link: Link) -> None:
+    cache = home / ".cache" / "disttui"
+    kept = {path.name for path in cache.iterdir()}
+    assert kept == {Path(node_parcel().remote_path).name, Path(train_parcel().remote_path).name}
+    assert cache.stat().st_mode & 0o777 == 0o700
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in cache.iterdir())
+    before = {path: path.stat().st_mtime_ns for path in cache.iterdir()}
+    Link(LocalConnection("local"), "again", sys.executable).close()
+    assert {path: path.stat().st_mtime_ns for path in cache.iterdir()} == before
+
+
+def test_parcels_are_the_same_every_time() -> None:
+    assert node_parcel().data == node_parcel.__wrapped__().data
+    assert len(node_parcel().data) < 200_000
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_login_shell_reads_the_command_alike(home: Path, shell: str) -> None:
+    link = Link(Shelled(shell, "echo Welcome; echo 'have a nice day'"), shell)
+    try:
+        assert link.request("probe")["python"]
+    finally:
+        link.close()
+
+
+def test_the_command_has_nothing_that_a_shell_could_misread() -> None:
+    assert not set(COMMAND) & set("!\\$`\n'")
+
+
+def test_a_module_of_the_user_in_the_home_shadows_nothing(home: Path) -> None:
+    (home / "json.py").write_text("raise RuntimeError('shadowed')")
+    link = Link(LocalConnection("local"), "local", sys.executable)
+    assert link.request("probe")["hostname"]
+    link.close()
+
+
+@pytest.mark.parametrize(
+    ("shelled", "python", "words"),
+    [
+        (Shelled("sh"), "/nowhere/python3", "there is no /nowhere/python3 on this host"),
+        (Shelled("sh", "yes 'motd motd motd' | head -c 100000"), "python3", "the login scripts print without end"),
+        (Shelled("sh", "echo broken >&2; exit 3"), "python3", "broken"),
+        (Shelled("sh"), "true", "it ended at once"),
+    ],
+)
+def test_what_keeps_it_from_starting_is_said(home: Path, shelled: Shelled, python: str, words: str) -> None:
+    with pytest.raises(HostError, match=words) as caught:
+        Link(shelled, "node7", python)
+    assert str(caught.value).startswith("node7: ")
+
+
+def test_a_damaged_parcel_is_not_kept(home: Path) -> None:
+    child = subprocess.run(
+        ["sh", "-c", COMMAND.format(python=sys.executable)],
+        input=b"exec("
+        + repr((Path(__file__).parents[2] / "runner/node/loader.py").read_text()).encode()
+        + b")\n"
+        + b'{"marker": "m", "node": "'
+        + b"0" * 64
+        + b'", "train": null}\n5\nhello',
+        capture_output=True,
+        env={**os.environ, "HOME": str(home)},
+        timeout=60,
+        check=False,
+    )
+    assert b"arrived damaged" in child.stderr
+    assert not list((home / ".cache" / "disttui").glob("*.zip"))
+
+
+def test_an_unknown_request_and_a_failed_one_are_answered(link: Link) -> None:
+    with pytest.raises(HostError, match="does not know 'dance'"):
+        link.request("dance")
+    with pytest.raises(HostError):
+        link.request("stop", run="nope-1234", node_rank=0, run_dir="~/.disttui/runs", now=False)
+
+
+def test_requests_run_side_by_side(link: Link) -> None:
+    futures = [link.submit("probe") for _ in range(5)]
+    assert all(future.result(60)["hostname"] for future in futures)
+
+
+def test_telemetry_streams_until_the_link_ends(link: Link) -> None:
+    came = threading.Event()
+    samples: list[Any] = []
+
+    def take(event: Any) -> None:
+        samples.append(event)
+        if len(samples) == 2:
+            came.set()
+
+    link.stream("telemetry", take, interval=0.2)
+    assert came.wait(30)
+    assert samples[0]["mem_total"] > 0
+
+
+def test_heartbeats_keep_a_silent_link_heard(link: Link) -> None:
+    time.sleep(2.5)
+    assert link.silence < 2.0
+
+
+def test_a_link_that_breaks_fails_what_is_waiting(home: Path) -> None:
+    connection = LocalConnection("local")
+    link = Link(connection, "local", sys.executable)
+    waiting = link.stream("telemetry", lambda event: None, interval=60)
+    connection.close()
+    with pytest.raises(HostError, match="the link broke"):
+        waiting.result(30)
+
+
+def test_no_writable_home_is_no_obstacle(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("a file where the home should be")
+    link = Link(Shelled("sh", f"export HOME={blocked} XDG_RUNTIME_DIR={tmp_path}"), "odd", sys.executable)
+    assert link.request("probe")["hostname"]
+    link.close()
+    assert (tmp_path / "disttui").is_dir()
