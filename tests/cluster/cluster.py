@@ -44,7 +44,7 @@ class Cluster:
         n: Number of hosts, at most 200.
         hosts_file: Whether the hosts' names resolve inside the hosts. By default they do not, which is what
             trips gloo up on real machines.
-        logins: Further users by name, each with its login shell; root's is /bin/bash.
+        logins: Further users by name, each with its login shell; root's is the machine's.
         clock_offset: Seconds by which the clock of a host (by name) is fast for everything started over SSH.
     """
 
@@ -167,7 +167,8 @@ class Cluster:
     def _fake_clock(self, name: str) -> str:
         if name not in self._clock_offset:
             return ""
-        library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+        library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+        assert library is not None, "a clock that is off needs libfaketime (Debian: faketime)"
         offset = self._clock_offset[name]
         return f"SetEnv LD_PRELOAD={library} FAKETIME={offset:+}s FAKETIME_DONT_FAKE_MONOTONIC=1\n"
 
