@@ -98,13 +98,13 @@ def parse_apps(text: str, gpus: List[Dict[str, Any]], problems: List[str]) -> No
             problems.append(f"process {row[1]} computes on {row[0]}, which is none of the listed GPUs")
             continue
         # The name comes last, as it may hold commas.
-        path = ", ".join(row[3:])
+        path = ",".join(row[3:])
         gpu["processes"].append(
             {
                 "pid": int(row[1]),
                 "user": _owner(int(row[1])),
                 "memory": megabytes(row[2]),
-                "command": os.path.basename(path.split(" ", 1)[0]) or path,
+                "command": path if path.startswith("[") else os.path.basename(path.split(" ", 1)[0]),
             }
         )
 

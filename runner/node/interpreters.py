@@ -52,11 +52,12 @@ def facts(python: str, activate: str, workdir: str, problems: List[str], limit: 
         limit: Seconds for the shell line, and for each interpreter that has to be asked.
     """
     python = "" if python == "auto" else os.path.expanduser(python)
-    named = os.path.join(workdir, python) if os.sep in python else shutil.which(python) or python
+    named = os.path.join(workdir, python) if os.sep in python else python
     tasks: Dict[str, Callable[[], Optional[_Found]]] = {}
     if activate.strip():
         tasks["activate"] = partial(_activated, activate, named, workdir, limit, problems)
     elif python:
+        named = shutil.which(named) or named
         tasks["profile"] = partial(_look, named, "profile", limit)
     for path, source in islice(_candidates(workdir), _MOST):
         tasks[path] = partial(_look, path, source, limit)

@@ -93,13 +93,14 @@ class ByProc:
         return _sum(counters, self._external)
 
     def process(self, pid: int) -> Optional[Process]:
-        """Read /proc/PID/stat; the name in it may hold spaces and brackets."""
+        """Read /proc/PID/stat, whose name field may hold spaces and brackets, and statm: stat's own rss is rough."""
         data = self._read(f"{pid}/stat")
         fields = data[data.rfind(b")") + 1 :].split()
-        if len(fields) < 22 or fields[0] in (b"Z", b"X"):
+        memory = self._read(f"{pid}/statm").split()
+        if len(fields) < 20 or len(memory) < 2 or fields[0] in (b"Z", b"X"):
             return None
         cpu = (int(fields[11]) + int(fields[12])) / self._tick
-        return Process(cpu, int(fields[21]) * self._page, int(fields[19]) / self._tick)
+        return Process(cpu, int(memory[1]) * self._page, int(fields[19]) / self._tick)
 
     def _read(self, name: str) -> bytes:
         try:

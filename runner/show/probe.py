@@ -155,8 +155,8 @@ def _gpu_summary(facts: HostFacts) -> str:
 def _torch_summary(found: Sequence[Interpreter]) -> str:
     if not found:
         return "none"
-    cuda = f" (CUDA {clean(found[0].cuda)})" if found[0].cuda else ""
-    return clean(found[0].torch or "") + cuda
+    version, cuda = clean(found[0].torch or ""), found[0].cuda
+    return f"{version} (CUDA {clean(cuda)})" if cuda and "+cu" not in version else version
 
 
 def _with_torch(facts: HostFacts) -> list[Interpreter]:

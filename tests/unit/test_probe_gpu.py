@@ -1,0 +1,190 @@
+"""nvidia-smi's answers, whole and broken; a wedged one is killed."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from runner.node import gpu
+
+_DATA = Path(__file__).parents[1] / "data" / "nvidia-smi"
+
+
+def _text(name: str) -> str:
+    return (_DATA / name).read_bytes().decode("utf-8", "replace")
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Put a nvidia-smi of the given shell lines first in PATH."""
+
+    def make(lines: str) -> None:
+        program = tmp_path / "nvidia-smi"
+        program.write_text("#!/bin/sh\n" + lines)
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    return make
+
+
+def _parsed(name: str) -> tuple[list[dict], list[str]]:
+    problems: list[str] = []
+    return gpu.parse_gpus(_text(name), problems), problems
+
+
+def test_normal():
+    gpus, problems = _parsed("gpus-normal-550.csv")
+    assert problems == []
+    assert [item["index"] for item in gpus] == [0, 1, 2, 3]
+    assert gpus[1] == {
+        "index": 1,
+        "uuid": "GPU-11111111-aaaa-bbbb-cccc-000000000001",
+        "name": "NVIDIA A100-SXM4-80GB",
+        "memory_total": 81920 * 2**20,
+        "memory_used": 79034 * 2**20,
+        "use": 98.0,
+        "driver": "550.54.15",
+        "compute_capability": "8.0",
+        "processes": [],
+    }
+
+
+@pytest.mark.parametrize("name", ["gpus-geforce-na.csv", "gpus-mig.csv", "gpus-err.csv"])
+def test_use_that_is_not_told_is_null(name: str):
+    gpus, _ = _parsed(name)
+    assert len(gpus) == 2
+    assert gpus[0]["use"] is None
+
+
+def test_a_card_that_hides_its_memory_is_named():
+    assert _parsed("gpus-unified-memory.csv")[1] == [
+        "GPU 0 (NVIDIA GB10) does not tell its memory: nvidia-smi says [N/A]"
+    ]
+    gpus, problems = _parsed("gpus-err.csv")
+    assert gpus[1]["compute_capability"] == ""
+    assert problems == [
+        "GPU 1 (NVIDIA GeForce RTX 3090) does not tell its memory: nvidia-smi says [GPU requires reset]"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gpus-lost.txt", "Unable to determine the device handle"),
+        ("gpus-no-driver.txt", "couldn't communicate"),
+        ("gpus-mismatch.txt", "Driver/library version mismatch"),
+    ],
+)
+def test_what_is_no_gpu_becomes_a_problem(name: str, said: str):
+    gpus, problems = _parsed(name)
+    assert gpus == []
+    assert said in problems[0]
+
+
+def test_a_driver_without_devices_is_no_problem():
+    assert _parsed("gpus-none.txt") == ([], [])
+
+
+def test_garbage_and_truncation():
+    gpus, problems = _parsed("gpus-garbage.bin")
+    assert gpus == []
+    assert len(problems) == 4
+    gpus, problems = _parsed("gpus-truncated.csv")
+    assert [item["index"] for item in gpus] == [0]
+    assert len(problems) == 1
+
+
+def test_endless_garbage_gives_few_problems():
+    problems: list[str] = []
+    gpu.parse_gpus("\n".join(f"line {number}" for number in range(10_000)), problems)
+    assert len(problems) == 20
+
+
+def test_processes_go_to_their_gpu():
+    gpus, problems = _parsed("gpus-normal-550.csv")
+    gpu.parse_apps(_text("apps-busy.csv"), gpus, problems)
+    assert problems == []
+    first, second = gpus[1]["processes"]
+    assert first == {"pid": 4194001, "user": "?", "memory": 78512 * 2**20, "command": "python"}
+    assert (second["memory"], second["command"]) == (None, "run")
+    assert gpus[2]["processes"][0]["command"] == "[Not Found]"
+    assert gpus[0]["processes"] == gpus[3]["processes"] == []
+
+
+def test_nobody_computes():
+    gpus, problems = _parsed("gpus-normal-550.csv")
+    gpu.parse_apps(_text("apps-none.txt"), gpus, problems)
+    assert problems == [] and not any(item["processes"] for item in gpus)
+
+
+def test_a_process_on_a_slice_is_not_lost():
+    gpus, problems = _parsed("gpus-mig.csv")
+    gpu.parse_apps(_text("apps-mig.csv"), gpus, problems)
+    assert "process 4194001 computes on MIG-" in problems[0]
+
+
+def test_owner_of_a_process():
+    gpus, problems = _parsed("gpus-old-418-retry.csv")
+    gpu.parse_apps(f"{gpus[0]['uuid']}, {os.getpid()}, 10, python", gpus, problems)
+    import pwd
+
+    assert gpus[0]["processes"][0]["user"] == pwd.getpwuid(os.getuid()).pw_name
+
+
+def test_an_old_driver_is_asked_again_without_compute_cap(smi):
+    smi(f"""case $1 in
+*compute_cap*) cat {_DATA}/gpus-old-418.csv; exit 2 ;;
+*query-gpu*) cat {_DATA}/gpus-old-418-retry.csv ;;
+*) cat {_DATA}/apps-none.txt ;;
+esac
+""")
+    problems: list[str] = []
+    gpus = gpu.facts(problems)
+    assert [(item["name"], item["compute_capability"]) for item in gpus] == [("Tesla V100-PCIE-16GB", "")]
+    assert problems == []
+
+
+def test_a_wedged_nvidia_smi_is_killed(smi, tmp_path: Path):
+    smi(f"""trap '' TERM INT HUP
+echo $$ >> {tmp_path}/pids
+while :; do sleep 1000; done
+""")
+    problems: list[str] = []
+    before = time.monotonic()
+    assert gpu.facts(problems, limit=1.0) == []
+    assert time.monotonic() - before < 8
+    assert problems == ["nvidia-smi gave no answer in 1 s and was killed"]
+    for pid in (tmp_path / "pids").read_text().split():
+        status = Path("/proc", pid, "status")
+        assert not status.exists() or "\nState:\tZ" in status.read_text()
+
+
+def test_users_unknown_when_only_the_process_list_is_wedged(smi):
+    smi(f"""case $1 in
+*query-gpu*) cat {_DATA}/gpus-normal-550.csv ;;
+*) sleep 1000 ;;
+esac
+""")
+    problems: list[str] = []
+    assert len(gpu.facts(problems, limit=1.0)) == 4
+    assert problems == ["nvidia-smi gave no answer in 1 s and was killed: who uses the GPUs is unknown"]
+
+
+def test_a_broken_program_is_named(smi, tmp_path: Path):
+    smi("")
+    (tmp_path / "nvidia-smi").write_bytes(b"\x7fELF not really")
+    problems: list[str] = []
+    assert gpu.facts(problems) == []
+    assert problems == [f"{tmp_path}/nvidia-smi cannot be started"]
+
+
+def test_no_program_and_no_device_is_silent(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(gpu, "find_smi", lambda: None)
+    monkeypatch.setattr(gpu, "has_device", lambda: False)
+    problems: list[str] = []
+    assert gpu.facts(problems) == [] and problems == []
+    monkeypatch.setattr(gpu, "has_device", lambda: True)
+    assert gpu.facts(problems) == [] and "no nvidia-smi" in problems[0]

@@ -1,0 +1,110 @@
+"""The table of `disttui probe`: what it says, its width, and hostile hosts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from runner.errors import HostError
+from runner.facts import Cpu, Disk, Gpu, GpuProcess, HostFacts, Interpreter, Memory, Nic, Workdir
+from runner.show.probe import WIDTH, render_probe
+
+_GIB = 2**30
+_PLAIN = HostFacts(
+    hostname="node1", user="u", home="/home/u", kernel="6", arch="x86_64", boot_id="", time=0.0, python="3.11.2",
+    psutil=False, euid=1000, resolves=(), resolves_to_loopback=False,
+    cpu=Cpu("Some CPU", 8, 16, 16, None, 8, 0.0),
+    memory=Memory(64 * _GIB, 60 * _GIB, None),
+    gpus=(),
+    nics=(
+        Nic("lo", ("127.0.0.1",), None, True, True, True),
+        Nic("docker0", ("172.17.0.1",), None, True, False, True),
+        Nic("eth0", ("10.0.0.1",), 1000, True, False, False),
+    ),
+    interpreters=(
+        Interpreter("/usr/bin/python3", "3.11.2", None, None, None, "path"),
+        Interpreter("/home/u/venv/bin/python", "3.11.2", "2.13.0+cpu", None, None, "venv"),
+    ),
+    disk=Disk("/", 1, 1, True), workdir=Workdir("/home/u", True, None, None), free_port=29500,
+    kill_user_processes=None, linger=None, problems=(),
+)  # fmt: skip
+
+
+def _gpu(index: int, used: int = 0, *processes: GpuProcess) -> Gpu:
+    return Gpu(index, f"GPU-{index}", "NVIDIA L4", 24 * _GIB, used, 50.0, "550", "8.9", processes)
+
+
+def test_a_plain_host():
+    assert render_probe([("node1", _PLAIN)]).splitlines() == [
+        "HOST   CORES  MEMORY     GPUS  TORCH       ADDRESS",
+        "node1  8/8    60/64 GiB  -     2.13.0+cpu  10.0.0.1",
+        "    /home/u/venv/bin/python · Python 3.11.2 · torch 2.13.0+cpu",
+    ]
+
+
+def test_busy_gpus_name_who_uses_them():
+    busy = _gpu(1, 20 * _GIB, GpuProcess(4242, "alice", 20 * _GIB, "python"))
+    text = render_probe([("node1", replace(_PLAIN, gpus=(_gpu(0), busy, _gpu(2, 9 * _GIB))))])
+    assert "1/3 free" in text
+    assert "    GPUs 0-2: NVIDIA L4, 24 GiB" in text
+    assert "    GPU 1: 20 GiB taken, 50 % busy, by alice (python 4242)" in text
+    assert "    GPU 2: 9 GiB taken, 50 % busy, by a process that is not visible from here" in text
+
+
+def test_differences_are_marked_against_most_hosts():
+    other = replace(
+        _PLAIN,
+        interpreters=(Interpreter("/p", "3.10.1", "2.12.0", "12.6", "2.21.5", "path"),),
+        memory=Memory(66 * _GIB, 60 * _GIB, None),  # within the tolerance
+        cpu=replace(_PLAIN.cpu, physical=4, available=4),
+    )
+    lines = render_probe([("a", other), ("b", _PLAIN), ("c", _PLAIN)]).splitlines()
+    assert [line.count("≠") for line in lines if line.startswith(("a ", "b ", "c "))] == [2, 0, 0]
+    assert lines[-2:] == [
+        "≠ cores: 4/4 on a; 8/8 on b, c",
+        "≠ torch: 2.12.0 (CUDA 12.6) on a; 2.13.0+cpu on b, c",
+    ]
+
+
+def test_hosts_that_failed_keep_their_place():
+    error = HostError("node2", "connection refused", "start sshd there")
+    lines = render_probe([("node1", _PLAIN), ("node2", error), ("node3", _PLAIN)]).splitlines()
+    assert lines[3:5] == ["node2: connection refused", "    → start sshd there"]
+    assert lines[5].startswith("node3  8/8")
+    assert render_probe([("node2", error)]).startswith("node2: connection refused")
+
+
+def test_limits_explain_few_cores():
+    limited = replace(_PLAIN, cpu=Cpu("Some CPU", 8, 16, 4, 1.5, 1, 0.0))
+    words = " ".join(render_probe([("node1", limited)]).split())
+    assert "this login may use 4 of 16 logical CPUs, its control group allows 1.5 cores' worth of time" in words
+
+
+@pytest.mark.parametrize("name", ["node1", "a-very-long-host-name.of.a.datacentre.far.away.example.org"])
+def test_at_most_80_columns(name: str):
+    wide = replace(
+        _PLAIN,
+        cpu=replace(_PLAIN.cpu, physical=128, available=128),
+        memory=Memory(2015 * _GIB, 1007 * _GIB, None),
+        gpus=tuple(_gpu(index) for index in range(8)),
+        nics=(Nic("ib0", ("2001:db8:1111:2222:3333:4444:5555:6666",), 200_000, True, False, False),),
+        problems=("x" * 300, "word " * 60),
+    )
+    text = render_probe([(name, wide), ("other", _PLAIN)])
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert "2001:db8:1111:2222:3333:4444:5555:6666" in text
+
+
+def test_remote_text_cannot_steer_the_terminal():
+    evil = "\x1b]0;owned\x07\x1b[2J\nnode9  ok\u202e"
+    facts = replace(
+        _PLAIN,
+        problems=(evil,),
+        interpreters=(Interpreter(evil, evil, evil, evil, evil, "path"),),
+        gpus=(replace(_gpu(0, 0, GpuProcess(1, evil, None, evil)), name=evil),),
+        nics=(Nic(evil, (evil, evil), 1000, True, False, False),),
+    )
+    text = render_probe([(evil, facts), ("b", HostError("b", evil, evil)), ("c", _PLAIN)])
+    assert not any(character in text for character in "\x1b\x07\u202e")
+    assert not any(line.startswith("node9") for line in text.splitlines())

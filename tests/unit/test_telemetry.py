@@ -1,0 +1,230 @@
+"""Telemetry records, and GPU figures from a stand-in NVML and a stand-in nvidia-smi."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.node import telemetry
+from runner.node.gpu_nvml import Nvml
+from runner.node.gpu_watch import GpuWatch, parse
+from runner.node.system import ByProc
+from runner.node.telemetry import Sampler
+
+_NVML = r"""
+#include <string.h>
+struct rates { unsigned gpu, memory; };
+struct memory { unsigned long long total, free, used; };
+int nvmlInit_v2(void) { return START; }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 3; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+    if (index == 1) return 15; /* NVML_ERROR_GPU_IS_LOST */
+    *device = (void *)(unsigned long)(0x700000000000ul + index); /* wider than an int: must pass as a pointer */
+    return 0;
+}
+static unsigned long n(void *device) { return (unsigned long)device - 0x700000000000ul; }
+int nvmlDeviceGetUtilizationRates(void *device, struct rates *out) {
+    if (n(device) == 2) return 3; /* NVML_ERROR_NOT_SUPPORTED */
+    out->gpu = 97; out->memory = 50; return 0;
+}
+int nvmlDeviceGetMemoryInfo(void *device, struct memory *out) {
+    out->total = 85899345920ull; out->used = 1073741824ull * (n(device) + 1); out->free = out->total - out->used;
+    return 0;
+}
+int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatt) { *milliwatt = 312500; return 0; }
+int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius) {
+    if (sensor != 0) return 2; /* NVML_ERROR_INVALID_ARGUMENT */
+    *celsius = 61; return 0;
+}
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Callable[[int], str]:
+    """Compile a stand-in for libnvidia-ml whose nvmlInit_v2 answers the given status."""
+    if shutil.which("gcc") is None:
+        pytest.skip("no gcc here")
+
+    def make(status: int = 0) -> str:
+        source, built = tmp_path / "nvml.c", tmp_path / f"libnvml{status}.so"
+        source.write_text(_NVML)
+        subprocess.run(["gcc", "-shared", "-fPIC", f"-DSTART={status}", "-o", built, source], check=True, timeout=120)
+        return str(built)
+
+    return make
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A nvidia-smi that notes its pid and arguments, prints two GPUs once a second and ignores TERM."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"""#!/bin/sh
+trap '' TERM
+echo $$ >> {tmp_path}/pids
+echo "$@" > {tmp_path}/arguments
+while :; do
+  echo "0, 97, 1024, 81920, 312.50, 61"
+  echo "warning: something odd"
+  echo "1, [N/A], 0, 81920, [N/A], 40"
+  sleep 1
+done
+""")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return program
+
+
+def _until(what: Callable[[], object], seconds: float = 30) -> object:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = what()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError("nothing came")
+
+
+def _gone(pid: str) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_record_has_the_fields_of_the_format(tmp_path: Path):
+    sampler = Sampler(str(tmp_path), gpus=False)
+    first = sampler.sample({0: os.getpid()})
+    assert "cpu" not in first and "net_rx" not in first and "cpu" not in first["ranks"][0]
+    time.sleep(0.1)
+    record = json.loads(json.dumps(sampler.sample({0: os.getpid(), 3: 2**22 + 1})))
+    assert set(record) <= {
+        *("t", "cpu", "load", "mem_used", "mem_total", "swap_used", "net_rx", "net_tx", "disk_free", "ranks"),
+        "gpus",
+    }
+    assert abs(record["t"] - time.time()) < 5
+    assert 0 <= record["cpu"] <= 100
+    assert 0 < record["mem_used"] < record["mem_total"]
+    assert record["disk_free"] > 0
+    assert set(record["ranks"]) == {"0"}
+    assert record["ranks"]["0"]["rss"] > 1 << 20
+    assert record["gpus"] == []
+    sampler.close()
+
+
+def test_cpu_of_a_rank_is_percent_of_one_core(tmp_path: Path):
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    idle = subprocess.Popen(["sleep", "600"])
+    sampler = Sampler(str(tmp_path), gpus=False)
+    try:
+        ranks = {0: busy.pid, 1: idle.pid}
+        _until(lambda: sampler.sample(ranks)["ranks"][0].get("cpu", 0) > 10)
+        time.sleep(1)
+        record = sampler.sample(ranks)
+        assert 10 < record["ranks"][0]["cpu"] <= 115
+        assert record["ranks"][1]["cpu"] < 5
+    finally:
+        for child in (busy, idle):
+            child.kill()
+            child.wait()
+
+
+def test_another_process_with_a_ranks_number_has_no_rate(tmp_path: Path):
+    sampler = Sampler(str(tmp_path), gpus=False)
+    child = subprocess.Popen(["sleep", "600"])
+    try:
+        sampler.sample({0: os.getpid()})
+        assert "cpu" not in sampler.sample({0: child.pid})["ranks"][0]
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_run_folder_that_vanishes_costs_one_field(tmp_path: Path):
+    record = Sampler(str(tmp_path / "gone"), gpus=False).sample({})
+    assert "disk_free" not in record and record["mem_total"] > 0
+
+
+def test_without_a_device_nothing_is_started(tmp_path: Path, smi: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(telemetry, "has_device", lambda: False)
+    sampler = Sampler(str(tmp_path))
+    assert sampler.sample({})["gpus"] == []
+    sampler.close()
+    assert not (tmp_path / "pids").exists()
+
+
+def test_a_sample_of_eight_ranks_is_cheap(tmp_path: Path):
+    sampler = Sampler(str(tmp_path), gpus=False)
+    sampler._system = ByProc()
+    ranks = dict.fromkeys(range(8), os.getpid())
+    sampler.sample(ranks)
+    rounds = []
+    for _ in range(5):
+        before = time.process_time()
+        for _ in range(50):
+            sampler.sample(ranks)
+        rounds.append((time.process_time() - before) / 50)
+    assert min(rounds) < 1e-3, f"{min(rounds) * 1e3:.2f} ms of CPU per sample"
+
+
+def test_nvml_figures(library: Callable[..., str]):
+    nvml = Nvml(library())
+    assert nvml.read() == [
+        {"index": 0, "use": 97, "mem_used": 1 << 30, "mem_total": 80 << 30, "power": 312.5, "temp": 61},
+        {"index": 2, "mem_used": 3 << 30, "mem_total": 80 << 30, "power": 312.5, "temp": 61},
+    ]
+    nvml.close()
+
+
+def test_nvml_that_refuses_raises(library: Callable[..., str]):
+    with pytest.raises(OSError, match="does not start"):
+        Nvml(library(18))
+    with pytest.raises(OSError, match="no-such-library"):
+        Nvml("no-such-library.so.1")
+
+
+def test_watch_prefers_nvml(library: Callable[..., str], smi: Path, tmp_path: Path):
+    watch = GpuWatch(library(), interval=0.05)
+    assert [gpu["index"] for gpu in _until(watch.latest)] == [0, 2]
+    watch.close()
+    assert not (tmp_path / "pids").exists()
+
+
+def test_watch_falls_back_to_one_long_lived_child(library: Callable[..., str], smi: Path, tmp_path: Path):
+    watch = GpuWatch(library(18))
+    gpus = _until(lambda: (watch.latest() or []) if len(watch.latest() or []) == 2 else None)
+    assert gpus == [
+        {"index": 0, "use": 97, "mem_used": 1 << 30, "mem_total": 80 << 30, "power": 312.5, "temp": 61},
+        {"index": 1, "mem_used": 0, "mem_total": 80 << 30, "temp": 40},
+    ]
+    assert (tmp_path / "arguments").read_text().split()[-2:] == ["-l", "1"]
+    watch.close()
+    pids = (tmp_path / "pids").read_text().split()
+    assert len(pids) == 1
+    _until(lambda: _gone(pids[0]))
+
+
+def test_death_of_the_child_is_survived(smi: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("runner.node.gpu_watch._STALE", 0.5)
+    monkeypatch.setattr(telemetry, "has_device", lambda: True)
+    monkeypatch.setattr(telemetry, "GpuWatch", lambda: GpuWatch("no-such-library.so.1"))
+    sampler = Sampler(str(tmp_path))
+    _until(lambda: sampler.sample({}).get("gpus"))
+    os.kill(int((tmp_path / "pids").read_text()), 9)
+    _until(lambda: "gpus" not in sampler.sample({}))
+    assert sampler.sample({})["mem_total"] > 0
+    sampler.close()
+
+
+@pytest.mark.parametrize("line", ["", "garbage", "0, 1", "x, 1, 2, 3, 4, 5", "0, 1, 2, 3, 4, 5, 6, 7", "\x1b[31m,,,,,"])
+def test_lines_that_are_no_gpu(line: str):
+    assert parse(line) is None
+
+
+def test_errors_in_a_line_are_absent():
+    assert parse("3, ERR!, [Unknown Error], 81920, [GPU requires reset], nan") == {"index": 3, "mem_total": 80 << 30}
