@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import yaml
@@ -112,8 +113,8 @@ class _Composer:
         self._nodes = self._size = 0
         if len(text) > MAX_SIZE:
             raise self._end(self._place(0, 0), "larger than 1 MiB", "expected a profile of a few lines")
-        if found := list(_UNPRINTABLE.finditer(text)):
-            raise ProfileErrors([*problems, *(self._unprintable(match) for match in found[:100])])
+        if found := [self._unprintable(match) for match in islice(_UNPRINTABLE.finditer(text), 100)]:
+            raise ProfileErrors([*problems, *found])
         self._loader = yaml.SafeLoader(text)
 
     def document(self) -> Node | None:

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
 from runner.profile import addresses
@@ -116,9 +112,9 @@ class Job(Model):
             return Target("command", self.command[0], self.command[1:])
         if self.builtin:
             return Target("builtin", self.builtin, self.args)
-        return (
-            Target("script", self.script, self.args) if self.script else Target("module", self.module or "", self.args)
-        )
+        if self.script:
+            return Target("script", self.script, self.args)
+        return Target("module", self.module or "", self.args)
 
     @model_validator(mode="after")
     def _check_one(self) -> Job:
