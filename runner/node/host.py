@@ -1,0 +1,109 @@
+"""What a supervisor knows of its own host's part in a run, and the launcher's command that follows from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import Any, NamedTuple
+
+from .envexec import OVERLAY
+
+
+class Host(NamedTuple):
+    """One host's part of one run: its spec and its files."""
+
+    spec: dict[str, Any]
+    folder: str
+    node_zip: str
+    train_zip: str | None
+    secrets: dict[str, Any]
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return str(self.spec["run"])
+
+    @property
+    def node(self) -> int:
+        """This host's node rank."""
+        return int(self.spec["node_rank"])
+
+    @property
+    def launch(self) -> dict[str, Any]:
+        """The profile's `launch` section."""
+        return dict(self.spec["launch"])
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks the run has on all hosts."""
+        return sum(self.spec["nproc"])
+
+    @property
+    def ranks(self) -> range:
+        """The global ranks of this host."""
+        first = sum(self.spec["nproc"][: self.node])
+        return range(first, first + self.spec["nproc"][self.node])
+
+    @property
+    def workdir(self) -> str:
+        """The absolute folder that the job runs in."""
+        return os.path.abspath(os.path.expanduser(self.spec["workdir"] or "~"))
+
+    def path(self, *names: str) -> str:
+        """A file of the run directory."""
+        return os.path.join(self.folder, *names)
+
+    def attempt_folder(self, attempt: int) -> str:
+        """The folder of an attempt."""
+        return self.path(f"attempt-{attempt}")
+
+    def command(self) -> list[bytes]:
+        """The launcher's argv: activation, wrapping command, torchrun, and the shim that ranks start through."""
+        spec = self.spec
+        target = spec["target"]
+        kind, value = target["kind"], target["value"]
+        if kind == "builtin":
+            kind, value = "script", self.train_zip or ""
+        python = os.path.expanduser(spec["python"])
+        launcher = [python, self.node_zip, "torchrun", *spec["launcher_args"]]
+        words = [*spec["wrap"], *launcher, self.node_zip, "shim", kind, value, *target["args"]]
+        if spec["activate"]:
+            shell = ["bash", "-c", spec["activate"] + '\nexec "$@"', "disttui"]
+            words = [*shell, python, self.node_zip, "envexec", *words]
+        return [to_bytes(word) for word in words]
+
+    def environment(self, attempt: int) -> dict[bytes, bytes]:
+        """The launcher's environment: the login's, this run's, the profile's, each over the one before."""
+        spec = self.spec
+        run_dir = os.path.dirname(os.path.dirname(self.folder))
+        own = {
+            "DISTTUI_RUN": self.run,
+            "DISTTUI_NODE": str(self.node),
+            "DISTTUI_ATTEMPT": str(attempt),
+            "DISTTUI_RESUME": "1" if attempt > 1 else "0",
+            "DISTTUI_TAG": f"{self.run}/{self.node}/{attempt}",
+            "DISTTUI_DIR": self.attempt_folder(attempt),
+            "DISTTUI_CHECKPOINTS": os.path.join(run_dir, self.run, "checkpoints"),
+            "DISTTUI_INSTRUMENT": "1" if self.launch["instrument"] else "0",
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(max(1, round(self.launch["grace"]))),
+        }
+        if spec["gpus"] is not None:
+            # The indices are the driver's, which counts in the order of the bus.
+            own.update(CUDA_DEVICE_ORDER="PCI_BUS_ID", CUDA_VISIBLE_DEVICES=",".join(map(str, spec["gpus"])))
+        profile = {**spec["env"], **self.secrets.get("env", {})}
+        if spec["activate"]:
+            own[OVERLAY] = json.dumps(profile)
+        added = {to_bytes(name): to_bytes(value) for name, value in {**own, **profile}.items()}
+        return {**os.environb, **added}
+
+
+def plan_hash(spec: dict[str, Any]) -> str:
+    """Names what all hosts of a run must agree on."""
+    common = {name: spec[name] for name in ("run", "hosts", "nproc", "launch", "target")}
+    return hashlib.sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()
+
+
+def to_bytes(text: str) -> bytes:
+    """UTF-8 whatever the locale says, undecodable bytes as they were."""
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,128 @@
+"""Writing a run's files so that neither a crash nor a full disk leaves half a line behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+_WAITING_LINES = 2000
+_EXIT_SIZE = 64 * 1024
+
+
+class Journal:
+    """An append-only file of JSON lines, one write() each; while the disk is full, lines wait in memory."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd: int | None = None
+        self._waiting: list[bytes] = []
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Append a record. Never raises OSError: what cannot be written now is tried again later."""
+        self._waiting.append(json.dumps(record, separators=(",", ":")).encode() + b"\n")
+        # The first may be half written, the last are the news: what is lost is lost between them.
+        del self._waiting[1 : max(1, len(self._waiting) - _WAITING_LINES)]
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what waits, as far as it goes."""
+        try:
+            if self._fd is None:
+                self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            while self._waiting:
+                done = os.write(self._fd, self._waiting[0])
+                if done < len(self._waiting[0]):
+                    self._waiting[0] = self._waiting[0][done:]
+                    return
+                self._waiting.pop(0)
+        except OSError:
+            pass
+
+
+def event(kind: str, **fields: Any) -> dict[str, Any]:
+    """A record of events.jsonl, stamped now."""
+    return {"t": round(time.time(), 6), "e": kind, **fields}
+
+
+def write_json(path: str, data: Any) -> None:
+    """Replace a file by `data` as JSON, in one step, readable by its owner alone. Raises OSError."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(json.dumps(data, separators=(",", ":")).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise
+
+
+def read_json(path: str) -> Any:
+    """What a JSON file holds, None when it is missing or broken."""
+    try:
+        with open(path, "rb") as file:
+            return json.loads(file.read())
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def prepare_exit(folder: str) -> None:
+    """Set room aside for exit.json, so that a full disk cannot keep a run from ending. Raises OSError."""
+    path = os.path.join(folder, ".exit.json")
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, b" " * _EXIT_SIZE)
+    finally:
+        os.close(fd)
+
+
+def write_exit(folder: str, data: dict[str, Any]) -> None:
+    """Write exit.json, the last file of a run, into the room set aside. Raises OSError."""
+    path = os.path.join(folder, ".exit.json")
+    body = json.dumps({"t": round(time.time(), 6), **data}, separators=(",", ":")).encode()
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, body)
+        os.ftruncate(fd, len(body))
+    finally:
+        os.close(fd)
+    os.rename(path, os.path.join(folder, "exit.json"))
+
+
+class Tail:
+    """Reads the complete lines that another process appends to a file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._offset = 0
+
+    def lines(self) -> list[bytes]:
+        """The lines completed since the last call (1 MiB at most)."""
+        try:
+            if os.stat(self._path).st_size <= self._offset:
+                return []
+            with open(self._path, "rb") as file:
+                file.seek(self._offset)
+                data = file.read(1 << 20)
+        except OSError:
+            return []
+        end = data.rfind(b"\n") + 1
+        # A line longer than the limit is nothing of ours: skip it instead of stopping at it for ever.
+        self._offset += end if end else (len(data) if len(data) == 1 << 20 else 0)
+        return data[:end].splitlines()
+
+    def records(self) -> list[dict[str, Any]]:
+        """The lines that are JSON objects."""
+        found = []
+        for line in self.lines():
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(record, dict):
+                found.append(record)
+        return found

@@ -1,0 +1,29 @@
+"""What the shipped zip does when a Python runs it: one word chooses the part."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main(argv: list[str]) -> None:
+    """Run one part of the node program: `warden FOLDER`, `torchrun …`, `shim …` or `envexec COMMAND…`."""
+    part, rest = (argv[0], argv[1:]) if argv else ("", [])
+    if part == "warden":
+        from . import warden
+
+        warden.main(rest[0], os.path.abspath(sys.argv[0]))
+    elif part == "torchrun":
+        from . import launcher
+
+        launcher.main(rest)
+    elif part == "shim":
+        from . import shim
+
+        shim.main(rest)
+    elif part == "envexec":
+        from . import envexec
+
+        envexec.main(rest)
+    else:
+        sys.exit(f"disttui: {part!r} is no part of the node program")

@@ -1,0 +1,163 @@
+"""Processes of this host: who they are, who started whom, and which carry a run's tag."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import Any, NamedTuple
+
+TAG = "DISTTUI_TAG"
+
+
+class Proc(NamedTuple):
+    """One row of the process table. `start` in clock ticks since boot, `status` as waitpid gives it."""
+
+    pid: int
+    ppid: int
+    session: int
+    state: str
+    start: int
+    status: int
+
+    @property
+    def dead(self) -> bool:
+        """Whether it only waits for its parent to take note of its end."""
+        return self.state in "ZX"
+
+
+def read(pid: int) -> Proc | None:
+    """Look one process up, None when there is none."""
+    if not os.path.exists("/proc/self/stat"):
+        return _ps().get(pid)
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name in parentheses may hold anything, further parentheses and spaces included.
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    if len(fields) < 50:
+        return None
+    numbers = [int(fields[index]) for index in (1, 3, 19, 49)]
+    return Proc(pid, numbers[0], numbers[1], fields[0].decode(), numbers[2], numbers[3])
+
+
+def table() -> dict[int, Proc]:
+    """Read the whole process table."""
+    if not os.path.exists("/proc/self/stat"):
+        return _ps()
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            proc = read(int(name))
+            if proc:
+                found[proc.pid] = proc
+    return found
+
+
+def descendants(procs: dict[int, Proc], root: int) -> set[int]:
+    """All below `root` in the tree of parents, without `root`."""
+    children: dict[int, list[int]] = {}
+    for proc in procs.values():
+        children.setdefault(proc.ppid, []).append(proc.pid)
+    found: set[int] = set()
+    todo = [root]
+    while todo:
+        new = [pid for pid in children.get(todo.pop(), []) if pid not in found and pid != root]
+        found.update(new)
+        todo.extend(new)
+    return found
+
+
+def tag(pid: int) -> str:
+    """The run tag in a process's environment, empty when it has none or may not be looked at."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environment = file.read()
+    except OSError:
+        return ""
+    for item in environment.split(b"\0"):
+        if item.startswith(TAG.encode() + b"="):
+            return item[len(TAG) + 1 :].decode("utf-8", "replace")
+    return ""
+
+
+def tagged(procs: dict[int, Proc], run: str, node: int) -> set[int]:
+    """All that carry the tag of this run and node, of whichever attempt."""
+    prefix = f"{run}/{node}/"
+    return {pid for pid in procs if tag(pid).startswith(prefix)}
+
+
+def command(pid: int) -> str:
+    """The command line of a process for people to read, empty when it is gone."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read(4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+@functools.lru_cache(maxsize=None)
+def boot_id() -> str:
+    """Names this boot of this machine; empty where the system does not say."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+@functools.lru_cache(maxsize=None)
+def pid_namespace() -> str:
+    """Names the space in which our process numbers are valid; empty where there is only one."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def identity(pid: int) -> dict[str, Any]:
+    """What tells this process from a later one with the same number."""
+    proc = read(pid)
+    return {
+        "pid": pid,
+        "start_time": proc.start if proc else None,
+        "boot_id": boot_id(),
+        "pid_namespace": pid_namespace(),
+    }
+
+
+def alive(who: dict[str, Any]) -> bool:
+    """Whether the process of an `identity` still runs, here and in this boot."""
+    if (who.get("boot_id"), who.get("pid_namespace")) != (boot_id(), pid_namespace()):
+        return False
+    proc = read(int(who.get("pid") or 0))
+    return proc is not None and not proc.dead and proc.start == who.get("start_time")
+
+
+def pidfd(pid: int) -> int | None:
+    """A descriptor that becomes readable when `pid` ends; None where the kernel has none, or it is gone."""
+    try:
+        if hasattr(os, "pidfd_open"):
+            return int(os.pidfd_open(pid))
+        if sys.platform == "linux":
+            import ctypes
+
+            fd = ctypes.CDLL(None).syscall(434, pid, 0)  # pidfd_open has this number on every architecture
+            if fd >= 0:
+                os.set_inheritable(fd, False)
+                return int(fd)
+    except OSError:
+        pass
+    return None
+
+
+def _ps() -> dict[int, Proc]:
+    """The table where there is no /proc (macOS): process groups stand for sessions, no start times."""
+    import subprocess
+
+    text = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="], stdout=subprocess.PIPE, text=True, check=False
+    ).stdout
+    rows = [line.split() for line in text.splitlines()]
+    return {int(r[0]): Proc(int(r[0]), int(r[1]), int(r[2]), r[3][0], 0, 0) for r in rows if len(r) == 4}
