@@ -78,6 +78,8 @@ class GpuWatch:
             )
         except OSError:
             return
+        if self._closed.is_set():  # closed while it was being started
+            self._child.kill()
         assert self._child.stdout is not None
         with self._child.stdout as lines:
             for line in lines:

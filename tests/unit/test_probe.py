@@ -209,6 +209,16 @@ def test_a_child_that_will_not_end_is_killed_and_its_words_kept():
     assert time.monotonic() - before < 8
 
 
+def test_a_child_that_even_kill_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """As one in uninterruptible sleep: here the KILL is swallowed instead."""
+    real = os.killpg
+    monkeypatch.setattr(os, "killpg", lambda *_: None)
+    before = time.monotonic()
+    assert ask(["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000"], 0.5).code is None
+    assert time.monotonic() - before < 8
+    real(int((tmp_path / "pid").read_text()), 9)
+
+
 def test_a_child_that_closes_its_output_is_still_waited_for():
     assert ask(["sh", "-c", "exec >&- 2>&-; sleep 0.2; exit 7"], 30).code == 7
 
