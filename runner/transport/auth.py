@@ -12,7 +12,7 @@ from paramiko.transport import Transport
 from runner.errors import HostError
 from runner.text import clean
 from runner.transport.base import Prompts
-from runner.transport.keys import KeyFile, UnusableKeyError, KeyRing, agent_keys, certified, public_blob, read_key_file
+from runner.transport.keys import KeyFile, KeyRing, UnusableKeyError, agent_keys, certified, public_blob, read_key_file
 from runner.transport.known_hosts import fingerprint
 from runner.transport.ssh_config import Target
 

@@ -213,4 +213,4 @@ def _hash_parts(hosts: str) -> tuple[bytes, bytes]:
 
 def _hash_matches(hosts: str, name: str) -> bool:
     salt, digest = _hash_parts(hosts)
-    return hmac.compare_digest(hmac.digest(salt, name.encode(), "sha1"), digest)
+    return hmac.compare_digest(hmac.digest(salt, name.encode(errors="replace"), "sha1"), digest)

@@ -6,14 +6,13 @@ import logging
 import shutil
 import socket
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 
 from paramiko.channel import Channel
 from paramiko.ssh_exception import ChannelException, SSHException
 from paramiko.transport import Transport
 
-from runner.errors import DisttuiError, HostError, InputError
+from runner.errors import HostError
 from runner.text import clean
 from runner.transport.auth import Login, Secrets
 from runner.transport.base import Address, Prompts
@@ -92,13 +91,12 @@ class SshConnector:
         self._secrets = Secrets()
         self._lock = threading.Lock()
         self._targets: dict[Address, Target] = {}
-        self._jumps: dict[tuple[str, ...], Future[_Link]] = {}
+        self._jumps: dict[tuple[Target, ...], Future[_Link]] = {}
         self._open: list[SshConnection] = []
 
     def connect(self, address: Address) -> SshConnection:
         with self._slots:
-            target = self._resolve(address)
-            connection = SshConnection(address.host, self._reach(target, ()))
+            connection = SshConnection(address.host, self._reach(self._route(self._resolve(address))))
         with self._lock:
             self._open.append(connection)
         return connection
@@ -122,51 +120,52 @@ class SshConnector:
                 self._targets[address] = known
         return known
 
-    def _reach(self, target: Target, below: tuple[str, ...]) -> _Link:
-        """Open a link, over the target's own proxies; `below` holds the hosts that are reached through this one."""
-        if target.name in below:
-            chain = " → ".join((*below, target.name))
-            raise HostError(target.name, f"its ProxyJump goes in a circle: {chain}", "Mend the ssh configuration.")
-        if target.proxy_jump:
-            jump = self._jump(target.proxy_jump, target, (*below, target.name))
-            return self._through(jump, target)
+    def _route(self, target: Target, below: tuple[Target, ...] = ()) -> tuple[Target, ...]:
+        """The hosts on the way: first the one that is dialled, last the target itself."""
+        if target in below:
+            chain = " → ".join(each.name for each in (*below, target))
+            raise HostError(below[0].name, f"its ProxyJump goes in a circle: {chain}", "Mend the ssh configuration.")
+        if not target.proxy_jump:
+            return (target,)
+        # As in ssh, only the first hop's own configuration may put hosts before it: the list says the rest.
+        hops = [self._resolve(hop_address(hop)) for hop in target.proxy_jump]
+        return (*self._route(hops[0], (*below, target)), *hops[1:], target)
+
+    def _reach(self, route: tuple[Target, ...]) -> _Link:
+        *before, target = route
+        if before:
+            return self._link(self._tunnel(self._jump(tuple(before), target), target), target)
         if target.proxy_command:
             proxy = ProxyProcess(target)
             return self._link(proxy.socket, target, proxy)
         return self._link(dial(target), target)
 
-    def _through(self, jump: _Link, target: Target) -> _Link:
+    def _jump(self, route: tuple[Target, ...], target: Target) -> _Link:
+        """The one link along `route`, opened by whoever comes first; the others wait for it."""
+        with self._lock:
+            future = self._jumps.get(route)
+            mine = future is None or _spent(future)
+            if future is None or mine:
+                future = self._jumps[route] = Future()
+        if mine:
+            try:
+                future.set_result(self._reach(route))
+            except BaseException as error:
+                future.set_exception(error)
         try:
-            channel = jump.transport.open_channel(
+            return future.result()
+        except HostError as error:
+            raise HostError(target.name, f"jump host {error.what}", error.cure) from None
+
+    def _tunnel(self, jump: _Link, target: Target) -> Channel:
+        try:
+            return jump.transport.open_channel(
                 "direct-tcpip", (target.hostname, target.port), ("127.0.0.1", 0), timeout=_GREETING_LIMIT
             )
         except (SSHException, EOFError, OSError) as error:
             said = error.text if isinstance(error, ChannelException) else error
             what = f"the jump host cannot reach {target.hostname}:{target.port}: {clean(str(said))}"
             raise HostError(target.name, what, "Check the address as seen from the jump host.") from None
-        return self._link(channel, target)
-
-    def _jump(self, hops: tuple[str, ...], target: Target, below: tuple[str, ...]) -> _Link:
-        """The one link to the last of `hops`, opened by whoever comes first; the others wait for it."""
-        with self._lock:
-            future = self._jumps.get(hops)
-            mine = future is None or _spent(future)
-            if future is None or mine:
-                future = self._jumps[hops] = Future()
-        try:
-            if mine:
-                _settle(future, lambda: self._open_jump(hops, below))
-            return future.result()
-        except InputError:
-            raise
-        except DisttuiError as error:
-            raise HostError(target.name, f"jump host {error.what}", error.cure) from None
-
-    def _open_jump(self, hops: tuple[str, ...], below: tuple[str, ...]) -> _Link:
-        hop = self._resolve(hop_address(hops[-1]))
-        if len(hops) == 1:
-            return self._reach(hop, below)
-        return self._through(self._jump(hops[:-1], hop, below), hop)
 
     def _link(self, connection: socket.socket | Channel, target: Target, proxy: ProxyProcess | None = None) -> _Link:
         transport = Transport(connection)
@@ -194,15 +193,6 @@ class SshConnector:
             raise _no_greeting(target, error, proxy) from None
         key = transport.get_remote_server_key()
         check.verify(key.get_name(), key.asbytes())
-
-
-def _settle(future: Future[_Link], make: Callable[[], _Link]) -> None:
-    try:
-        future.set_result(make())
-    except BaseException as error:
-        future.set_exception(error)
-        if not isinstance(error, Exception):
-            raise
 
 
 def _spent(future: Future[_Link]) -> bool:

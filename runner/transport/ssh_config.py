@@ -111,7 +111,7 @@ def target(name: str, settings: Settings) -> Target:
     _refuse("user", user)
     _refuse("host", hostname)
     alias = first("hostkeyalias") or None
-    tokens = _tokens(name, hostname, first("port", "22"), user, alias, first("proxyjump"))
+    tokens = host_tokens(name, hostname, first("port", "22"), user, alias, first("proxyjump"))
 
     def paths(values: Sequence[str]) -> tuple[str, ...]:
         return tuple(expand_path(value, tokens) for value in values if value.lower() != "none")
@@ -154,6 +154,26 @@ def expand_path(text: str, tokens: Mapping[str, str]) -> str:
     return str(Path(expand(text, tokens)).expanduser())
 
 
+def host_tokens(name: str, hostname: str, port: str, user: str, alias: str | None, jump: str) -> dict[str, str]:
+    """The %-tokens of ssh_config(5) for one host."""
+    local = socket.gethostname()
+    return {
+        "%": "%",
+        "C": sha1(f"{local}{hostname}{port}{user}{jump}".encode(), usedforsecurity=False).hexdigest(),
+        "d": str(Path.home()),
+        "h": hostname,
+        "i": str(os.getuid()),
+        "j": jump,
+        "k": alias or name,
+        "L": local.partition(".")[0],
+        "l": local,
+        "n": name,
+        "p": port,
+        "r": user,
+        "u": getpass.getuser(),
+    }
+
+
 def _refuse(kind: str, value: str) -> None:
     if not value or value.startswith("-") or _FORBIDDEN.search(value):
         raise InputError(
@@ -183,25 +203,6 @@ def _ask_ssh(address: Address, config_file: str | None, ssh: str) -> dict[str, l
         key, _, value = line.partition(" ")
         settings.setdefault(key, []).append(value)
     return settings
-
-
-def _tokens(name: str, hostname: str, port: str, user: str, alias: str | None, jump: str) -> dict[str, str]:
-    local = socket.gethostname()
-    return {
-        "%": "%",
-        "C": sha1(f"{local}{hostname}{port}{user}{jump}".encode(), usedforsecurity=False).hexdigest(),
-        "d": str(Path.home()),
-        "h": hostname,
-        "i": str(os.getuid()),
-        "j": jump,
-        "k": alias or name,
-        "L": local.partition(".")[0],
-        "l": local,
-        "n": name,
-        "p": port,
-        "r": user,
-        "u": getpass.getuser(),
-    }
 
 
 def _agent(value: str, tokens: Mapping[str, str]) -> str | None:

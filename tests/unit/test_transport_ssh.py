@@ -1,0 +1,299 @@
+"""Connections to real sshds: configuration, host keys, jump hosts, what goes wrong."""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from runner.errors import HostError, InputError
+from runner.transport import Address, Prompts, RefusePrompts
+from runner.transport.known_hosts import fingerprint
+from runner.transport.ssh import SshConnector
+from tests.unit.sshd import Answers, Place, Sshd, new_key, public, wait_for
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    here = Place(tmp_path)
+    yield here
+    here.close()
+
+
+def ask(config: str, host: str | Address, command: str, prompts: Prompts | None = None, **options: bool) -> str:
+    """Connect, run one command, return its output."""
+    connector = SshConnector(config, prompts or RefusePrompts(), **options)
+    try:
+        return output(connector, host, command)
+    finally:
+        connector.close()
+
+
+def output(connector: SshConnector, host: str | Address, command: str) -> str:
+    address = host if isinstance(host, Address) else Address(host)
+    stream = connector.connect(address).run(command)
+    data = b""
+    while piece := stream.read(65536, 20):
+        data += piece
+    return data.decode()
+
+
+def blob(key: Path) -> bytes:
+    return base64.b64decode(public(key).split()[1])
+
+
+def test_alias_include_and_match_exec(place: Place) -> None:
+    server = place.sshd("one")
+    included = place.folder / "included"
+    included.write_text(f'Match exec "test %n = conjured"\n  HostName 127.0.0.1\n  Port {server.port}\n')
+    config = place.write(f"Include {included}\n{server.block('alias')}")
+    assert ask(config, "alias", "echo $SSH_CONNECTION").split()[3] == str(server.port)
+    assert ask(config, "conjured", "echo here") == "here\n"
+    # The profile's own port goes before the alias's.
+    assert ask(config, Address("127.0.0.1", port=server.port), "echo plain") == "plain\n"
+
+
+def test_without_an_ssh_program(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = place.write(place.sshd("one").block("alias"))
+    monkeypatch.setattr("runner.transport.ssh.shutil.which", lambda name: None)
+    assert ask(config, "alias", "echo here") == "here\n"
+
+
+def test_unknown_key_is_refused_and_shown(place: Place) -> None:
+    server = place.sshd("one")
+    config = place.write(server.block("alias"), trusted="")
+    with pytest.raises(HostError) as caught:
+        ask(config, "alias", "true")
+    assert fingerprint(blob(server.key)) in caught.value.what
+    assert "--accept-new-host-keys" in caught.value.cure
+    assert place.known_hosts.read_text() == ""
+
+
+def test_unknown_key_is_asked_about_once(place: Place) -> None:
+    server = place.sshd("one")
+    config = place.write(server.block("alias"), trusted="")
+    prompts = Answers(accept=True)
+    assert ask(config, "alias", "echo in", prompts) == "in\n"
+    assert prompts.questions == [f"alias: ssh-ed25519 {fingerprint(blob(server.key))}"]
+    assert ask(config, "alias", "echo again") == "again\n"
+
+
+def test_strict_never_asks(place: Place) -> None:
+    config = place.write(place.sshd("one").block("alias", "  StrictHostKeyChecking yes"), trusted="")
+    prompts = Answers(accept=True)
+    with pytest.raises(HostError, match="unknown"):
+        ask(config, "alias", "true", prompts)
+    assert not prompts.questions
+
+
+@pytest.mark.parametrize("setting", ["StrictHostKeyChecking accept-new", "StrictHostKeyChecking no", ""])
+def test_accept_new_adds_unknown_but_never_changed(place: Place, setting: str) -> None:
+    server = place.sshd("one")
+    config = place.write(server.block("alias", f"  {setting}"), trusted="")
+    assert ask(config, "alias", "echo in", accept_new=not setting) == "in\n"
+    assert place.known_hosts.read_text().split()[:3] == server.known().split()[:3]
+    place.known_hosts.write_text("# first line\n" + server.known(new_key(place.folder / "other")))
+    with pytest.raises(HostError, match="has changed") as caught:
+        ask(config, "alias", "true", accept_new=True)
+    assert f"{place.known_hosts}:2" in caught.value.what
+    assert "ssh-keygen -R" in caught.value.cure
+
+
+def test_revoked_key(place: Place) -> None:
+    server = place.sshd("one")
+    config = place.write(server.block("alias"), trusted=server.known() + f"@revoked * {public(server.key).decode()}")
+    with pytest.raises(HostError, match=r"revoked by .*known_hosts:2"):
+        ask(config, "alias", "true")
+
+
+def test_the_known_key_type_is_asked_for(place: Place) -> None:
+    server = place.sshd("one")
+    config = place.write(server.block("alias"), trusted="garbage\n" + server.known(server.rsa_key))
+    assert ask(config, "alias", "echo in") == "in\n"
+
+
+def test_host_key_alias(place: Place) -> None:
+    server = place.sshd("one")
+    known = f"shared {public(server.key).decode()}"
+    config = place.write(server.block("alias", "  HostKeyAlias shared"), trusted=known)
+    assert ask(config, "alias", "echo in") == "in\n"
+
+
+def test_login_refused_names_the_keys(place: Place) -> None:
+    server = place.sshd("one")
+    server.authorized.write_text("")
+    with pytest.raises(HostError) as caught:
+        ask(place.write(server.block("alias")), "alias", "true")
+    assert f"127.0.0.1:{server.port} refused; the server accepts publickey; tried: {place.key}" in caught.value.what
+
+
+def silent() -> socket.socket:
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def test_no_way_to_a_host(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = place.write("Host *\n  ConnectTimeout 1\n")
+    with silent() as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(HostError, match="no SSH handshake"):
+            ask(config, Address("127.0.0.1", port=port), "true")
+    with pytest.raises(HostError, match="refuses the connection"):
+        ask(config, Address("127.0.0.1", port=port), "true")
+    with pytest.raises(HostError, match=r"'no\.such\.invalid' does not resolve"):
+        ask(config, "no.such.invalid", "true")
+    with pytest.raises(HostError, match="no way to"):
+        ask(config, "255.255.255.255", "true")
+
+
+def test_full_backlog_times_out(place: Place) -> None:
+    config = place.write("Host *\n  ConnectTimeout 1\n")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        place_ = listener.getsockname()
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(place_)
+        try:
+            with pytest.raises(HostError, match="no answer from .* in 1 s"):
+                ask(config, Address("127.0.0.1", port=place_[1]), "true")
+        finally:
+            for filler in fillers:
+                filler.close()
+
+
+def test_other_greetings(place: Place) -> None:
+    """A web server, and one that hangs up at once."""
+    for greeting in (b"HTTP/1.1 400 Bad Request\r\n\r\n" * 200, b""):
+        with silent() as listener:
+
+            def serve(greeting: bytes = greeting, listener: socket.socket = listener) -> None:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.sendall(greeting)
+
+            thread = threading.Thread(target=serve)
+            thread.start()
+            with pytest.raises(HostError, match="no SSH handshake"):
+                ask(place.write(""), Address("127.0.0.1", port=listener.getsockname()[1]), "true")
+            thread.join()
+
+
+def chain(place: Place) -> tuple[Sshd, Sshd, Sshd]:
+    return place.sshd("gate"), place.sshd("inner"), place.sshd("last")
+
+
+def test_jump_chain_by_comma_list(place: Place) -> None:
+    gate, inner, last = chain(place)
+    jump = f"  ProxyJump gate,127.0.0.1:{inner.port}"
+    config = place.write(gate.block("gate") + last.block("last", jump))
+    assert ask(config, "last", "echo $SSH_CONNECTION").split()[3] == str(last.port)
+    assert (gate.logins, inner.logins, last.logins) == (1, 1, 1)
+
+
+def test_jump_chain_by_each_hops_own_configuration(place: Place) -> None:
+    gate, inner, last = chain(place)
+    blocks = gate.block("gate") + inner.block("inner", "  ProxyJump gate") + last.block("last", "  ProxyJump inner")
+    assert ask(place.write(blocks), "last", "echo $SSH_CONNECTION").split()[3] == str(last.port)
+    assert (gate.logins, inner.logins, last.logins) == (1, 1, 1)
+
+
+def test_hosts_share_their_jump_host(place: Place) -> None:
+    gate, inner, last = chain(place)
+    blocks = gate.block("gate") + inner.block("n0", "  ProxyJump gate") + last.block("n1", "  ProxyJump gate")
+    connector = SshConnector(place.write(blocks), RefusePrompts())
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            said = list(pool.map(lambda i: output(connector, f"n{i % 2}", f"echo {i}"), range(8)))
+        assert said == [f"{i}\n" for i in range(8)]
+        assert gate.logins == 1
+        # A jump host that went away is opened anew.
+        for pid in gate.sessions():
+            os.kill(pid, 9)
+        wait_for(lambda: not gate.sessions())
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                assert output(connector, "n0", "echo back") == "back\n"
+                break
+            except (HostError, ConnectionError):
+                assert time.monotonic() < deadline
+        assert gate.logins == 2
+    finally:
+        connector.close()
+
+
+def test_jump_host_problems(place: Place) -> None:
+    gate = place.sshd("gate", extra="AllowTcpForwarding no")
+    blocks = gate.block("gate") + "Host shut\n  HostName 127.0.0.1\n  Port 1\n  ProxyJump gate\n"
+    blocks += "Host lost\n  ProxyJump nowhere\nHost nowhere\n  HostName no.such.invalid\n"
+    blocks += "Host a\n  ProxyJump b\nHost b\n  ProxyJump c\nHost c\n  ProxyJump b\n"
+    config = place.write(blocks)
+    with pytest.raises(HostError, match=r"shut: the jump host cannot reach 127\.0\.0\.1:1"):
+        ask(config, "shut", "true")
+    with pytest.raises(HostError, match=r"lost: jump host nowhere: the name 'no\.such\.invalid' does not resolve"):
+        ask(config, "lost", "true")
+    with pytest.raises(HostError, match="in a circle"):
+        ask(config, "a", "true")
+    place.write(gate.block("gate") + "Host n\n  ProxyJump gate\n", trusted="")
+    with pytest.raises(HostError, match="n: jump host gate: its host key is unknown"):
+        ask(config, "n", "true")
+    with pytest.raises(InputError, match="no host name"):
+        ask(place.write("Host n\n  ProxyJump x$(id)\n"), "n", "true")
+
+
+def test_proxy_command(place: Place) -> None:
+    gate, last = place.sshd("gate"), place.sshd("last")
+    config = place.write(gate.block("gate"))
+    proxy = f"  ProxyCommand ssh -F {place.folder}/config -W %h:%p gate"
+    config = place.write(gate.block("gate") + last.block("last", proxy))
+    assert ask(config, "last", "echo through") == "through\n"
+    assert gate.logins == 1
+    config = place.write("Host last\n  ProxyCommand sh -c 'echo no such tunnel >&2; false'\n")
+    with pytest.raises(HostError, match="ProxyCommand failed: no such tunnel"):
+        ask(config, "last", "true")
+
+
+def test_at_most_so_many_connects_at_once(place: Place) -> None:
+    server = place.sshd("one")
+    config = place.write(server.block("alias"))
+    connector = SshConnector(config, RefusePrompts(), limit=2)
+    try:
+        with silent() as listener:
+            # Two hosts that never greet hold both slots.
+            stuck = Address("127.0.0.1", port=listener.getsockname()[1])
+            with ThreadPoolExecutor(3) as pool:
+                waiting = [pool.submit(connector.connect, stuck) for _ in range(2)]
+                held = [listener.accept()[0] for _ in range(2)]
+                third = pool.submit(output, connector, "alias", "echo in")
+                time.sleep(0.3)
+                assert server.logins == 0
+                for connection in held:
+                    connection.close()
+                assert third.result(30) == "in\n"
+                for each in waiting:
+                    assert isinstance(each.exception(30), HostError)
+    finally:
+        connector.close()
+
+
+def test_nothing_reaches_the_terminal(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
+    server = place.sshd("one")
+    connector = SshConnector(place.write(server.block("alias")), RefusePrompts())
+    stream = connector.connect(Address("alias")).run("cat")
+    for pid in server.sessions():
+        os.kill(pid, 9)
+    with pytest.raises(ConnectionError):
+        stream.read(10, 20)
+    with pytest.raises(HostError):
+        connector.connect(Address("127.0.0.1", port=1))
+    connector.close()
+    assert capfd.readouterr() == ("", "")

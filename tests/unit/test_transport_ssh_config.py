@@ -1,0 +1,177 @@
+"""ssh_config: what ssh itself says, and the same without an ssh program."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.errors import InputError
+from runner.transport import Address
+from runner.transport.ssh_config import Target, hop_address, resolve
+
+SSH = shutil.which("ssh")
+needs_ssh = pytest.mark.skipif(SSH is None, reason="needs ssh")
+
+CONFIG = """\
+# a comment
+Include {folder}/more/*.conf
+Host alias   # with a comment
+  HostName = 10.0.0.9
+  Port 2200
+  User "somebody"
+  IdentityFile "~/.ssh/%h and %r"
+  IdentityFile %d/second
+  IdentitiesOnly yes
+  HostKeyAlias shared
+  ConnectTimeout 7
+  StrictHostKeyChecking accept-new
+  UserKnownHostsFile {folder}/kh ~/kh2
+Host behind
+  ProxyJump u@gate:2222,inner
+Host piped
+  HostName target.example
+  ProxyCommand connect --to "%h" %p %r %% # kept
+Host direct *.direct
+  ProxyJump none
+  ProxyCommand none
+  IdentityAgent none
+  StrictHostKeyChecking off
+  AddressFamily inet6
+  PubkeyAuthentication no
+  BatchMode yes
+Host *.neg !bad.neg
+  Port 77
+Match exec "test %n = magic"
+  User conjured
+Match originalhost matched,other user joe
+  Port 99
+Match host 10.0.0.9
+  BindAddress 127.0.0.1
+Host *
+  User fallback
+  GlobalKnownHostsFile /dev/null
+"""
+INCLUDED = """\
+Host included
+  HostName {name}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "b.conf").write_text(INCLUDED.format(name="second"))
+    (tmp_path / "more" / "a.conf").write_text(INCLUDED.format(name="first"))
+    (tmp_path / "config").write_text(CONFIG.format(folder=tmp_path))
+    return str(tmp_path / "config")
+
+
+HOSTS = [
+    Address("alias"),
+    Address("alias", user="me", port=5),
+    Address("behind"),
+    Address("piped"),
+    Address("direct"),
+    Address("x.direct"),
+    Address("good.neg"),
+    Address("bad.neg"),
+    Address("magic"),
+    Address("matched", user="joe"),
+    Address("matched"),
+    Address("included"),
+    Address("unheard-of", port=8022),
+    Address("::1"),
+]
+
+
+def comparable(target: Target) -> Target:
+    # Which keys exist by default differs from one ssh to the next.
+    own = tuple(path for path in target.identity_files if "/.ssh/id_" not in path)
+    return replace(target, identity_files=own)
+
+
+@needs_ssh
+@pytest.mark.parametrize("address", HOSTS, ids=str)
+def test_same_with_and_without_ssh(config: str, address: Address) -> None:
+    by_ssh = resolve(address, config, SSH)
+    assert comparable(resolve(address, config, None)) == comparable(by_ssh)
+
+
+@pytest.fixture(params=[pytest.param("ssh", marks=needs_ssh), "files"])
+def ssh(request: pytest.FixtureRequest) -> str | None:
+    return SSH if request.param == "ssh" else None
+
+
+def test_values(config: str, tmp_path: Path, ssh: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
+    alias = resolve(Address("alias"), config, ssh)
+    assert (alias.hostname, alias.port, alias.user) == ("10.0.0.9", 2200, "somebody")
+    assert alias.identity_files == (f"{Path.home()}/.ssh/10.0.0.9 and somebody", f"{Path.home()}/second")
+    assert (alias.identities_only, alias.host_key_alias, alias.connect_timeout) == (True, "shared", 7.0)
+    assert (alias.strict, alias.bind_address, alias.identity_agent) == ("accept-new", "127.0.0.1", "/run/agent")
+    assert alias.user_known_hosts == (f"{tmp_path}/kh", f"{Path.home()}/kh2")
+    assert resolve(Address("behind"), config, ssh).proxy_jump == ("u@gate:2222", "inner")
+    piped = resolve(Address("piped"), config, ssh)
+    assert piped.proxy_command == 'connect --to "target.example" 22 fallback % # kept'
+    direct = resolve(Address("direct"), config, ssh)
+    assert (direct.proxy_jump, direct.proxy_command, direct.identity_agent) == ((), None, None)
+    assert (direct.strict, direct.public_key, direct.password_prompts) == ("no", False, 0)
+    assert resolve(Address("magic"), config, ssh).user == "conjured"
+    assert resolve(Address("included"), config, ssh).hostname == "first"
+
+
+def test_unknown_match_criteria_match_nothing_without_ssh(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text("Match tagged t\n  User wrong\nMatch host x tagged t\n  User wrong\nHost *\n  User right\n")
+    assert resolve(Address("x"), str(file), None).user == "right"
+
+
+def test_include_inside_a_block_ends_with_it(tmp_path: Path, ssh: str | None) -> None:
+    (tmp_path / "inner").write_text("Host other\n  Port 1\n")
+    file = tmp_path / "config"
+    file.write_text(f"Host a\n  Include {tmp_path}/inner\n  Port 2\nHost *\n  Port 3\n")
+    assert resolve(Address("a"), str(file), ssh).port == 2
+    assert resolve(Address("b"), str(file), ssh).port == 3
+
+
+@pytest.mark.parametrize(
+    "host", ["-oProxyCommand=touch x", "", "a b", "a\nb", "$(id)", "a;b", "a`b`", "a'b", "a|b", "a\x00b", "a\\b"]
+)
+def test_hostile_names_are_refused(config: str, ssh: str | None, host: str) -> None:
+    with pytest.raises(InputError, match="no host name"):
+        resolve(Address(host), config, ssh)
+    with pytest.raises(InputError, match="no user name"):
+        resolve(Address("alias", user=host or "-"), config, ssh)
+
+
+def test_files_that_cannot_be_used(tmp_path: Path, ssh: str | None) -> None:
+    with pytest.raises(InputError, match="missing: the ssh configuration cannot be read"):
+        resolve(Address("a"), str(tmp_path / "missing"), ssh)
+    bad = tmp_path / "bad"
+    bad.write_text('Host a\nUser "open\n')
+    with pytest.raises(InputError, match=r"bad:? ?(line )?2"):
+        resolve(Address("a"), str(bad), ssh)
+    bad.write_text(f"Include {bad}\n")
+    with pytest.raises(InputError):
+        resolve(Address("a"), str(bad), ssh)
+
+
+@pytest.mark.parametrize(
+    ("hop", "address"),
+    [
+        ("gate", Address("gate")),
+        ("me@gate:2222", Address("gate", "me", 2222)),
+        ("[::1]:2222", Address("::1", None, 2222)),
+        ("ssh://me@gate:22/", Address("gate", "me", 22)),
+    ],
+)
+def test_hops(hop: str, address: Address) -> None:
+    assert hop_address(hop) == address
+
+
+def test_bad_hop() -> None:
+    with pytest.raises(InputError, match="ProxyJump"):
+        hop_address("a:b:c")
