@@ -42,6 +42,7 @@ def plan_batches(
     """Settle the sizes that were not given. Raises Problem where a global batch cannot be divided evenly."""
     if global_batch is None:
         return BatchPlan(batch_size or DEFAULT_BATCH_SIZE, accumulate or 1, world_size)
+    given = accumulate is not None
     if batch_size and not accumulate:
         size, accumulate = batch_size, global_batch // (batch_size * world_size)
     else:
@@ -49,9 +50,9 @@ def plan_batches(
         size = batch_size or global_batch // (accumulate * world_size)
     plan = BatchPlan(size, accumulate, world_size)
     if plan.global_batch != global_batch:
-        parts = f"{world_size} ranks"
+        parts = f"{world_size} rank{'s' if world_size > 1 else ''}"
         parts += f" × --batch-size {batch_size}" if batch_size else ""
-        parts += f" × --accumulate {accumulate}" if accumulate > 1 else ""
+        parts += f" × --accumulate {accumulate}" if given else ""
         raise Problem(f"--global-batch {global_batch} cannot be divided over {parts}: choose a matching size")
     return plan
 

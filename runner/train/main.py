@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import sys
@@ -47,10 +46,9 @@ def _check_torch() -> None:
 
 
 def _give_up(problem: Problem, place: Place) -> None:
-    """Say it once and exit. The silent ranks linger: a launcher would end the speaker when they go first."""
+    """Say it once and exit. The silent ranks linger: were they first, a launcher would end the speaker."""
     if (place.local_rank if problem.host_only else place.rank) == 0:
         print(f"bytegpt: {problem}", file=sys.stderr, flush=True)
     else:
         time.sleep(10)
-    sys.stdout.flush()
-    os._exit(problem.code)  # a process group that is still open would make a normal exit wait or warn
+    sys.exit(problem.code)

@@ -1,0 +1,294 @@
+"""The built-in job for real: under torchrun and without, over gloo on loopback, with a tiny model."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from runner.ship import train_parcel
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+
+TINY = [
+    "--layers",
+    "2",
+    "--heads",
+    "2",
+    "--width",
+    "32",
+    "--context",
+    "16",
+    "--warmup",
+    "4",
+    "--val-interval",
+    "6",
+    "--val-batches",
+    "3",
+    "--sample",
+    "8",
+]
+CURVE = ["loss", "grad_norm", "lr", "val_loss"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Job:
+    """A folder with the job's zip and some data, and the ways to start it there."""
+
+    folder: Path
+
+    def env(self, rank: int = 0) -> dict[str, str]:
+        """A rank's environment, without what a surrounding launcher may have left."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("DISTTUI_", "TORCHELASTIC"))}
+        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+            kept.pop(name, None)
+        return {
+            **kept,
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "DISTTUI_METRICS": str(self.metrics_file(rank)),
+            "DISTTUI_CHECKPOINTS": str(self.folder / "checkpoints"),
+        }
+
+    def metrics_file(self, rank: int) -> Path:
+        return self.folder / f"rank-{rank}.metrics.jsonl"
+
+    def metrics(self, rank: int = 0) -> list[dict[str, float]]:
+        """The complete records of a rank."""
+        path = self.metrics_file(rank)
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def curve(self) -> list[list[float | None]]:
+        """What a run's course is, per step."""
+        return [[record.get(name) for name in CURVE] for record in self.metrics() if "loss" in record]
+
+    def command(self, *arguments: str) -> list[str]:
+        (self.folder / "train.zip").write_bytes(train_parcel().data)
+        data = self.folder / "text.txt"
+        if not data.exists():
+            words = random.Random(0).choices(["to be", "or not", "that", "is", "the question"], k=4000)
+            data.write_text(" ".join(words))
+        return [str(self.folder / "train.zip"), *TINY, "--data", str(data), *arguments]
+
+    def alone(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """As one process without a launcher."""
+        command = [sys.executable, *self.command(*arguments)]
+        return run(command, {**self.env(), **env}, self.folder)
+
+    def torchrun(self, ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Under torchrun with a static rendezvous; the metrics of all ranks go to one file, in rank 0's name."""
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--node-rank", "0"]
+        place = ["--nproc-per-node", str(ranks), "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
+        return run([*launcher, *place, *self.command(*arguments)], self.env(), self.folder)
+
+    def ranks(self, count: int, *arguments: str) -> list[subprocess.Popen[str]]:
+        """As ranks of our own, started like a launcher would, each with its own metrics file."""
+        port, command = str(free_port()), [sys.executable, *self.command(*arguments)]
+        place = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
+        return [
+            subprocess.Popen(
+                command,
+                env={**self.env(rank), **place, "MASTER_PORT": port, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )
+            for rank in range(count)
+        ]  # fmt: skip
+
+
+def run(command: Sequence[str], env: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+
+def close(curve: Sequence[Sequence[float | None]], other: Sequence[Sequence[float | None]], limit: float) -> bool:
+    """Whether two courses have the same steps and differ nowhere by more than `limit`."""
+    return len(curve) == len(other) > 0 and all(
+        left is right or (left is not None and right is not None and abs(left - right) <= limit)
+        for pair in zip(curve, other, strict=True)
+        for left, right in zip(*pair, strict=True)
+    )
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """One process, 12 steps of 8 samples, checkpoints after 4, 8 and 12 (of which two are kept)."""
+    job = Job(tmp_path_factory.mktemp("reference"))
+    done = job.alone("--steps", "12", "--batch-size", "8", "--clip", "0.5", "--checkpoint-interval", "4")
+    assert done.returncode == 0, done.stderr
+    yield job
+
+
+def test_one_process_trains_and_says_so(reference: Job) -> None:
+    records = reference.metrics()
+    assert [record["step"] for record in records] == [*range(1, 13), 12]
+    assert records[0]["steps"] == 12
+    assert records[0]["loss"] == pytest.approx(5.545, abs=0.1)
+    assert records[-2]["val_loss"] < records[5]["val_loss"] < 5.5
+    assert records[0]["lr"] == pytest.approx(3e-3 / 4)
+    assert records[0]["step_time"] > records[0]["forward_time"] > 0
+    assert len(str(records[-1]["sample"])) > 0
+    assert len(list((reference.folder / "checkpoints").iterdir())) == 2
+
+
+SAME = ["--steps", "12", "--clip", "0.5", "--checkpoint-interval", "0", "--global-batch", "8"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "arguments"),
+    [
+        (2, ["--batch-size", "2"]),  # two rounds
+        (4, []),
+        (2, ["--strategy", "fsdp"]),
+        (4, ["--strategy", "fsdp", "--batch-size", "1"]),  # two rounds
+    ],
+)
+def test_ranks_train_as_one_process_would(reference: Job, job: Job, ranks: int, arguments: list[str]) -> None:
+    done = job.torchrun(ranks, *SAME, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert f"world size {ranks}" in done.stdout
+    assert close(job.curve(), reference.curve(), 1e-4)
+    for rank in range(1, ranks):
+        assert f"rank {rank} of {ranks} on " in done.stdout
+        assert f"rank {rank}: done after 12 steps" in done.stdout
+
+
+def test_accumulation_in_one_process(reference: Job, job: Job) -> None:
+    assert job.alone(*SAME, "--accumulate", "4").returncode == 0
+    assert close(job.curve(), reference.curve(), 1e-4)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_bf16_follows_fp32_closely(reference: Job, job: Job, strategy: str) -> None:
+    done = job.torchrun(2, *SAME, "--strategy", strategy, "--precision", "bf16")
+    assert done.returncode == 0, done.stderr
+    losses, exact = ([record["loss"] for record in one.metrics() if "loss" in record] for one in (job, reference))
+    assert losses == pytest.approx(exact, abs=0.05)
+    assert losses != exact
+
+
+def test_killed_and_resumed_it_continues_the_same_curve(job: Job, tmp_path_factory: pytest.TempPathFactory) -> None:
+    course = ["--steps", "150", "--batch-size", "4", "--dropout", "0.1", "--checkpoint-interval", "10"]
+    undisturbed = Job(tmp_path_factory.mktemp("undisturbed"))
+    assert undisturbed.torchrun(2, *course).returncode == 0
+
+    ranks = job.ranks(2, *course)
+    while len(job.metrics()) < 25 and ranks[0].poll() is None:
+        time.sleep(0.02)
+    for rank in ranks:
+        rank.kill()
+    outputs = [rank.communicate(timeout=60)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [-signal.SIGKILL] * 2, outputs
+    job.metrics_file(0).unlink()
+
+    resumed = job.ranks(2, *course, "--resume", "auto")
+    outputs = [rank.communicate(timeout=300)[0] for rank in resumed]
+    assert [rank.returncode for rank in resumed] == [0, 0], outputs
+    assert re.search(r"resumed from \S+step-0000[2-9]0-a1\.pt after step [2-9]0\b", outputs[0])
+    rest = job.curve()
+    assert close(rest, undisturbed.curve()[-len(rest) :], 1e-6)
+
+
+def test_other_strategy_and_world_size_go_on_from_a_checkpoint(reference: Job, job: Job) -> None:
+    """From DDP of one process to FSDP of two, past a newer checkpoint that was cut short."""
+    checkpoints = job.folder / "checkpoints"
+    checkpoints.mkdir()
+    whole = reference.folder / "checkpoints" / "step-000008-a1.pt"
+    (checkpoints / whole.name).write_bytes(whole.read_bytes())
+    (checkpoints / "step-000010-a1.pt").write_bytes(whole.read_bytes()[:9000])
+    (job.folder / "text.txt").write_bytes((reference.folder / "text.txt").read_bytes())
+    done = job.torchrun(2, *SAME, "--strategy", "fsdp", "--resume", "auto")
+    assert done.returncode == 0, done.stderr
+    assert "step-000010-a1.pt is incomplete or damaged: skipped" in done.stdout
+    assert "resumed from" in done.stdout
+    assert "will not be the one" not in done.stdout
+    assert close(job.curve(), reference.curve()[8:], 1e-4)
+
+
+def test_what_changes_the_curve_at_a_resume_is_warned_of(reference: Job, job: Job) -> None:
+    source = str(reference.folder / "checkpoints")
+    done = job.alone("--steps", "12", "--batch-size", "4", "--checkpoint-interval", "0", "--resume", source)
+    assert done.returncode == 0
+    assert "will not be the one of the checkpoint: global batch 4 (was 8)" in done.stdout
+
+
+def test_a_model_of_another_shape_cannot_go_on(reference: Job, job: Job) -> None:
+    source = str(reference.folder / "checkpoints" / "step-000012-a1.pt")
+    done = job.alone("--layers", "3", "--checkpoint-interval", "0", "--resume", source)
+    assert done.returncode == 2
+    assert "made with --layers 2 --heads 2 --width 32, this run has --layers 3 " in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_training_that_diverges_ends_with_one_line(job: Job) -> None:
+    done = job.alone("--lr", "1e12", "--steps", "30", "--clip", "0", "--checkpoint-interval", "0")
+    assert done.returncode == 1
+    assert re.fullmatch(r"bytegpt: the loss is (nan|inf) at step \d+: lower --lr.*\n", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--heads", "3"], "--width 32 must be a multiple of twice --heads 3"),
+        (["--global-batch", "3"], "--global-batch 3 cannot be divided over 2 ranks"),
+        (["--data", "/no/such"], "--data /no/such: No such file or directory"),
+        (["--context", "16384"], "text.txt is too small"),
+    ],
+)
+def test_bad_input_is_said_once_for_all_ranks(job: Job, arguments: list[str], named: str) -> None:
+    done = job.torchrun(2, *arguments)
+    assert done.returncode != 0
+    said = [line for line in done.stderr.splitlines() if line.startswith("bytegpt: ")]
+    assert len(said) == 1, done.stderr
+    assert named in said[0]
+    assert "exitcode  : 2" in done.stderr or "exitcode: 2" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "named"), [("__version__ = '2.4.1+cu121'", "has torch 2.4.1+cu121"), (None, "cannot load torch")]
+)
+def test_a_torch_that_is_too_old_or_missing_is_named(job: Job, source: str | None, named: str) -> None:
+    (job.folder / "torch.py").write_text(source or "raise ImportError('no libtorch')")
+    done = job.alone(PYTHONPATH=str(job.folder))
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert "2.6" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_full_disk_costs_the_metrics_not_the_run(job: Job) -> None:
+    done = job.alone("--steps", "2", "--checkpoint-interval", "0", DISTTUI_METRICS="/dev/full")
+    assert done.returncode == 0
+    assert done.stderr == "bytegpt: no metrics: /dev/full: No space left on device\n"
+
+
+def test_the_default_profile_learns_python(job: Job) -> None:
+    """One process, 300 steps, from ln 256 to under 2.6 nats a byte."""
+    job.command()
+    done = run([sys.executable, "train.zip", "--checkpoint-interval", "0"], job.env(), job.folder)
+    assert done.returncode == 0, done.stderr
+    records = job.metrics()
+    assert records[0]["loss"] > 5.4
+    assert records[299]["val_loss"] < 2.6
