@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from runner import addresses
 from runner.facts import Gpu, HostFacts, Interpreter
 from runner.profile import Host, Profile
+from runner.show.numbers import gibibytes
 
-GIB = 1024**3
 Reasons = Mapping[str, str]
 Share = tuple[int, int]
 """Which part of its machine a host may take: (index, parts). Hosts of a profile may be one machine."""
 
-PROCESS_MEMORY = int(1.5 * GIB)
+PROCESS_MEMORY = 3 * 2**29
 """Bytes that one process on the CPU is taken to need: about 0.4 GiB for torch, the rest for a model and its data."""
 
 
@@ -60,7 +60,7 @@ def choose(profile: Profile, rank: int, facts: HostFacts, backend: str, share: S
     count = _count_gpus(host, facts, share) if on_gpus else _count_cpu(host, facts, share)
     python, _, why_python = find_python(profile, host, facts)
     cores = _cores(facts, share)
-    threads = max(1, cores // count.processes)
+    threads, why_threads = _threads(profile.host_env(rank).get("OMP_NUM_THREADS"), cores, count.processes)
     dial = (host.address,) if host.address else addresses.candidates(facts)
     said = "the profile says so"
     return HostChoice(
@@ -76,7 +76,7 @@ def choose(profile: Profile, rank: int, facts: HostFacts, backend: str, share: S
             "num_processes": f"{count.processes}: {count.reason}",
             "gpus": count.gpu_reason or "none: this run computes on the CPU",
             "python": f"{python}: {why_python}",
-            "omp_num_threads": f"{threads}: {plural(cores, 'core')} for {plural(count.processes, 'process')}",
+            "omp_num_threads": why_threads,
             "interface": f"{host.interface}: {said}" if host.interface else _INTERFACE,
             "addresses": f"{', '.join(dial) or 'none'}: {said if host.address else 'its network cards that are up'}",
         },
@@ -123,9 +123,9 @@ def free_gpus(facts: HostFacts) -> tuple[Gpu, ...]:
 def who_uses(gpu: Gpu) -> str:
     """Who holds a busy GPU: `alice (python, 11.2 GiB)`."""
     if not gpu.processes:
-        return f"somebody unseen ({gpu.memory_used / GIB:.1f} GiB)"
+        return f"somebody unseen ({gibibytes(gpu.memory_used)})"
     first = gpu.processes[0]
-    memory = f", {first.memory / GIB:.1f} GiB" if first.memory else ""
+    memory = f", {gibibytes(first.memory)}" if first.memory else ""
     return f"{first.user} ({first.command}{memory})"
 
 
@@ -176,7 +176,7 @@ def _count_cpu(host: Host, facts: HostFacts, share: Share) -> _Count:
     cores, memory = _cores(facts, share), usable_memory(facts) // share[1]
     room = max(1, memory // PROCESS_MEMORY)
     if room < cores:
-        told = f"{memory / GIB:.1f} GiB of memory at {PROCESS_MEMORY / GIB:.1f} GiB for each process"
+        told = f"{gibibytes(memory)} of memory at {gibibytes(PROCESS_MEMORY)} for each process"
         return _Count(room, None, f"{told}{_among(share)}; its {plural(cores, 'core')} would allow {cores}")
     told = plural(facts.cpu.available, "physical core")
     if facts.cpu.available < facts.cpu.physical:
@@ -186,6 +186,13 @@ def _count_cpu(host: Host, facts: HostFacts, share: Share) -> _Count:
 
 def _cores(facts: HostFacts, share: Share) -> int:
     return max(1, facts.cpu.available // share[1])
+
+
+def _threads(given: str | None, cores: int, processes: int) -> tuple[int, str]:
+    threads = max(1, cores // processes)
+    if given is None:
+        return threads, f"{threads}: {plural(cores, 'core')} for {plural(processes, 'process')}"
+    return int(given) if given.isdecimal() else threads, f"{given}: the profile's environment says so"
 
 
 def usable_memory(facts: HostFacts) -> int:

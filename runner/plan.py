@@ -101,12 +101,14 @@ def make_plan(profile: Profile, facts: Sequence[HostFacts], recommendation: Reco
         train_zip: Where the built-in job lies on the hosts, such as `~/.cache/disttui/train-….zip`.
     """
     job_args = _job_args(profile, recommendation)
-    value = train_zip if profile.job.target.kind == "builtin" else profile.job.target.value
-    job = torchrun.job(profile.job.target.kind, value, job_args)
-    hosts = tuple(_host(profile, facts, recommendation, rank, job) for rank in range(len(profile.hosts)))
+    kind, value, _ = profile.job.target
+    hosts = []
+    for rank, found in enumerate(facts):
+        job = torchrun.job(kind, expand(train_zip, found) if kind == "builtin" else value, job_args)
+        hosts.append(_host(profile, facts, recommendation, rank, job))
     return Plan(
         profile=profile,
-        hosts=hosts,
+        hosts=tuple(hosts),
         backend=recommendation.backend,
         strategy=recommendation.strategy,
         precision=recommendation.precision,
@@ -148,20 +150,24 @@ def _host(
     port = facts[0].free_port or profile.launch.ports[0]
     added = _added_env(profile, here, recommendation, choice)
     own = profile.host_env(rank)
+    owner = addresses.owner(here, master) if nodes > 1 else None
+    interface = {} if choice.interface or not owner else {"interface": f"{owner}: it has the master's address"}
+    workdir = expand(profile.workdir(rank), here)
     return HostPlan(
         node_rank=rank,
         name=choice.name,
         num_processes=processes,
         first_rank=first,
         python=choice.python,
-        workdir=expand(profile.workdir(rank), here),
+        workdir=here.workdir.path if workdir.startswith("~") else workdir,  # ~somebody: known to the probe
         command=torchrun.by_hand(choice.python, static, job, master=master, port=port, wrap=profile.job.wrap),
         env={**{name: text for name, (text, _) in added.items()}, **own},
         activate=profile.hosts[rank].activate,
         gpus=choice.gpus,
-        interface=choice.interface or (addresses.owner(here, master) if nodes > 1 else None),
+        interface=choice.interface or owner,
         reasons={
             **choice.reasons,
+            **interface,
             **{name: "the profile says so" if name in own else why for name, (_, why) in added.items()},
         },
         launcher_args=static,

@@ -8,14 +8,15 @@ from itertools import combinations
 from typing import Literal
 
 from runner import addresses, bytegpt
-from runner.choose import GIB, find_python, release, who_uses
+from runner.choose import find_python, release, who_uses
 from runner.facts import HostFacts, Interpreter
 from runner.plan import HostPlan, Plan
 from runner.profile import Profile
+from runner.show.numbers import gibibytes
 
 OLDEST_TORCH = (2, 6)
 """For the built-in job: FSDP2's public names."""
-LITTLE_DISK = 2 * GIB
+LITTLE_DISK = 2 * 2**30
 """Free bytes below which logs and checkpoints may soon fill the disk."""
 CLOCKS_APART = 5.0
 """Seconds between two hosts' clocks that are worth a word. Probes run side by side, so that a second means nothing."""
@@ -110,7 +111,7 @@ def _places(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Find
         yield Finding("error", host.name, f"the run folder {disk.path} cannot be written", cure)
     elif disk.free < LITTLE_DISK:
         level = "error" if disk.free < LITTLE_DISK / 100 else "warning"
-        what = f"the disk of {disk.path} has {disk.free / GIB:.2f} GiB left of {disk.total / GIB:.0f} GiB"
+        what = f"the disk of {disk.path} has {gibibytes(disk.free)} left of {gibibytes(disk.total)}"
         yield Finding(level, host.name, what, "make room, or choose another by `launch.run_dir`")
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from runner import addresses, bytegpt
 from runner.advice import Advice, advise
-from runner.choose import GIB, HostChoice, Reasons, Share, choose, find_python, offered_gpus, release, usable_memory
+from runner.choose import HostChoice, Reasons, Share, choose, find_python, offered_gpus, release, usable_memory
 from runner.facts import HostFacts
 from runner.profile import Profile
+from runner.show.numbers import gibibytes
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,10 @@ def _strategy(
         return "ddp", "ddp: the script itself decides; this only names the usual case"
     states = bytegpt.parameters(bytegpt.read(profile.job.target.args)) * bytegpt.BYTES_PER_PARAMETER
     room = min(_rank_memory(found, choice) for found, choice in zip(facts, choices, strict=True))
-    need = f"model and optimizer take {states / GIB:.2g} GiB a rank ({bytegpt.BYTES_PER_PARAMETER} bytes a parameter)"
+    need = f"model and optimizer take {gibibytes(states)} a rank ({bytegpt.BYTES_PER_PARAMETER} bytes a parameter)"
     if room and states > 0.7 * room and world > 1:
-        return "fsdp", f"fsdp: {need}, too much for the {room / GIB:.1f} GiB that the smallest rank has"
-    return "ddp", f"ddp: {need}; the smallest has {room / GIB:.1f} GiB"
+        return "fsdp", f"fsdp: {need}, too much for the {gibibytes(room)} that the smallest rank has"
+    return "ddp", f"ddp: {need}; the smallest has {gibibytes(room)}"
 
 
 def _rank_memory(facts: HostFacts, choice: HostChoice) -> float:

@@ -16,7 +16,8 @@ from runner.text import clean, clean_lines
 
 _REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 _MARKS = {"error": "✗", "warning": "▲", "info": "·"}
-_SHOWN_REASONS = ("num_processes", "gpus", "python", "omp_num_threads", "interface", "addresses")
+_SHOWN_REASONS = ("num_processes", "gpus", "python", "omp_num_threads")
+_SHOWN_BETWEEN_HOSTS = ("interface", "addresses")
 
 
 def render_plan(plan: Plan, recommendation: Recommendation, findings: Sequence[Finding]) -> str:
@@ -62,13 +63,13 @@ def plan_json(plan: Plan, recommendation: Recommendation, findings: Sequence[Fin
 
 
 def shell_command(plan: Plan, host: HostPlan) -> str:
-    """One host's command for a POSIX shell, `activate` as its own line before it."""
+    """One host's command for a POSIX shell, `activate` as its own line where the start runs it: in the job's folder."""
     env = {name: _value(text) for name, text in host.env.items()}
     for name, text in _interface(plan, host).items():
         env.setdefault(name, text)
-    words = [f"cd {quote(host.workdir)} && env", *(f"{name}={text}" for name, text in env.items())]
-    words += map(quote, host.command)
-    return (f"{clean_lines(host.activate)}\n" if host.activate else "") + " ".join(words)
+    words = ["env", *(f"{name}={text}" for name, text in env.items()), *map(quote, host.command)]
+    then = f"\n{clean_lines(host.activate)}\n" if host.activate else " && "
+    return f"cd {quote(host.workdir)}{then}{' '.join(words)}"
 
 
 def quote(text: str) -> str:
@@ -110,7 +111,7 @@ def _host(plan: Plan, host: HostPlan) -> Iterator[str]:
     last = host.first_rank + host.num_processes - 1
     ranks = f"rank {last}" if last == host.first_rank else f"ranks {host.first_rank} to {last}"
     yield f"{host.name}: node rank {host.node_rank}, {host.num_processes} of {plan.world_size} processes, {ranks}"
-    for name in _SHOWN_REASONS:
+    for name in (*_SHOWN_REASONS, *(_SHOWN_BETWEEN_HOSTS if len(plan.hosts) > 1 else ())):
         yield f"  {name:<15} {clean(host.reasons[name])}"
     # Not indented: a line break inside an argument must be copied as it is.
     yield from ("", shell_command(plan, host))

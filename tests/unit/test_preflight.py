@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from runner.facts import HostFacts
+from tests.unit.planning import FOLDER, Planned, facts, planned
+
+SCRIPT = {"script": "train.py", "workdir": "~/p"}
+
+
+def one_error(it: Planned, *parts: str) -> None:
+    errors = it.found("error")
+    assert len(errors) == 1, errors
+    assert all(part in errors[0] for part in parts), errors[0]
+
+
+def test_a_sound_cluster_has_nothing_to_say() -> None:
+    assert planned(facts("a100x8"), facts("a100x6_busy")).findings == ()
+
+
+def changed(host: HostFacts, part: str, **fields: Any) -> HostFacts:
+    return replace(host, **{part: replace(getattr(host, part), **fields)})
+
+
+def cases() -> Iterator[Any]:
+    desk, box = facts("cpu_desk"), facts("a100x8")
+    ours = {"job": SCRIPT}
+    missing = changed(desk, "workdir", script="/home/ada/p/train.py", script_exists=False)
+    yield "script", missing, ours, ("node1: the script /home/ada/p/train.py is not there", "job.script")
+    nowhere = changed(desk, "workdir", path="/home/ada/p", exists=False)
+    yield "workdir", nowhere, ours, ("node1: the working folder /home/ada/p is not there", "job.workdir")
+    locked = changed(desk, "disk", writable=False)
+    yield (
+        "run folder",
+        locked,
+        {},
+        ("node1: the run folder /home/ada/.disttui/runs cannot be written", "launch.run_dir"),
+    )
+    yield "disk full", changed(desk, "disk", free=2**20), {}, ("node1: the disk of", "1 MiB left of", "make room")
+    yield "no torch", facts("no_torch"), {}, ("node1: no torch in /usr/bin/python3", "pip install torch")
+    yield "no python", replace(desk, interpreters=()), {}, ("node1: no Python was found", "install one")
+    gone = {"python": "/opt/x/bin/python"}
+    yield "wrong python", desk, gone, ("node1: /opt/x/bin/python is not there", "`python`")
+    bare = replace(desk.interpreters[0], path="/opt/x/bin/python", source="profile")
+    yield "torch elsewhere", replace(desk, interpreters=(bare, desk.interpreters[1])), gone, ("no torch in /opt/x/bin",)
+    old = replace(desk.interpreters[1], torch="2.5.1+cpu")
+    yield "old torch", replace(desk, interpreters=(old,)), {}, ("torch 2.5.1+cpu", "older than 2.6", "built-in job")
+    yield "no port", replace(desk, free_port=None), {}, ("node1: no port from 29500 to 29599 is free", "launch.ports")
+    yield "absent gpu", box, {"hosts": [{"gpus": [0, 9]}]}, ("node1: there is no GPU 9", "there are: 0, 1, 2")
+    few = {"hosts": [{"gpus": [0, 1], "num_processes": 3}]}
+    yield "too many processes", box, few, ("node1: num_processes is 3, but there are 2 GPUs", "lower num_processes")
+    nccl: dict[str, Any] = {"launch": {"backend": "nccl"}}
+    yield "nccl without gpu", desk, nccl, ("node1: backend nccl, but there is no GPU", "gloo")
+    cpu_torch = replace(box.interpreters[0], torch="2.13.0+cpu", cuda=None)
+    yield (
+        "nccl without cuda",
+        replace(box, interpreters=(cpu_torch,)),
+        nccl,
+        ("torch 2.13.0+cpu of /opt/venv", "no CUDA"),
+    )
+    yield "all gpus busy", facts("a100_all_busy"), nccl, ("num_processes is 1, but there are 0 GPUs",)
+    wrong = {"job": {"builtin": "bytegpt", "args": ["--stepz", "3"]}}
+    yield "bytegpt's arguments", desk, wrong, ("bytegpt: ", "--stepz", "job.args")
+    yield "bytegpt's help", desk, {"job": {"builtin": "bytegpt", "args": ["--help"]}}, ("bytegpt: --help only",)
+
+
+@pytest.mark.parametrize(("host", "rest", "parts"), [pytest.param(*case[1:], id=case[0]) for case in cases()])
+def test_one_error_with_host_and_cure(host: HostFacts, rest: dict[str, Any], parts: tuple[str, ...]) -> None:
+    one_error(planned(host, **rest), *parts)
+
+
+def test_only_loopback_is_an_error_between_machines_alone() -> None:
+    desk = facts("cpu_desk")
+    alone = replace(desk, nics=desk.nics[:1])
+    one_error(planned(alone, facts("cpu_container")), "node1: no network interface", "`address`")
+    assert planned(alone).found("error") == []
+    assert planned(alone, alone).found("error") == []
+    given = planned(alone, facts("cpu_container"), hosts=[{"address": "192.168.1.20"}, {}])
+    assert given.found("error") == []
+
+
+def test_an_interface_that_is_not_there() -> None:
+    it = planned(facts("vpn_docker"), facts("cpu_desk"), hosts=[{"interface": "eth7"}, {}])
+    one_error(it, "node1: there is no interface eth7", "there are: docker0")
+
+
+def test_old_torch_is_a_warning_for_a_script_and_unknown_inside_a_container() -> None:
+    attic = facts("neglected", free_port=29500)
+    it = planned(attic, job=SCRIPT)
+    assert it.found("error") == []
+    assert any("torch 2.4.1+cpu" in line for line in it.found("warning"))
+    wrapped = planned(facts("no_torch"), job={**SCRIPT, "wrap": ["apptainer", "exec", "x.sif"]})
+    assert wrapped.found("error") == []
+
+
+def test_a_busy_gpu_of_the_profile_is_a_warning() -> None:
+    it = planned(facts("a100x6_busy"), hosts=[{"gpus": [1, 2]}])
+    assert it.found("error") == []
+    assert it.found("warning") == [
+        "node1: GPU 2 is held by alice (python, 11.2 GiB) → take another by `gpus`, or ask whoever holds it"
+    ]
+
+
+def test_warnings_about_a_neglected_host() -> None:
+    told = "\n".join(planned(facts("cpu_desk"), facts("neglected")).found("warning"))
+    for part in (
+        "node2: the disk of /home/ada/.disttui/runs has 512 MiB left of 60.0 GiB",
+        "node2: systemd ends all your processes",
+        "loginctl enable-linger ada",
+        "the clock of node2 is about 93 s ahead of that of node1",
+        "Python 3.11 on node1, Python 3.8 on node2",
+        "node2: nvidia-smi gave no answer in 10 s",
+    ):
+        assert part in told
+    lingering = facts("neglected", linger=True)
+    assert not any("systemd" in line for line in planned(lingering).found("warning"))
+
+
+def test_two_hosts_that_are_one_machine_are_named_both() -> None:
+    it = planned(facts("cpu_desk"), facts("cpu_desk"))
+    assert it.found("warning") == [
+        "None: node1 and node2 are the same machine: they share its cores and memory"
+        " → list it once, unless it is meant so"
+    ]
+
+
+def test_a_name_that_resolves_to_loopback_is_only_information() -> None:
+    it = planned(facts("cpu_loopback_name"))
+    assert it.found("error") == it.found("warning") == []
+    assert "laptop resolves to 127.0.1.1" in it.found("info")[0]
+
+
+def test_errors_come_first() -> None:
+    levels = [finding.level for finding in planned(facts("cpu_desk"), facts("neglected")).findings]
+    assert levels == sorted(levels, key=["error", "warning", "info"].index)
+    assert len(set(levels)) > 1
+
+
+def test_errors_always_have_a_cure() -> None:
+    for path in FOLDER.glob("*.json"):
+        for finding in planned(facts(path.stem), facts("no_torch"), launch={"backend": "nccl"}).findings:
+            assert finding.cure or finding.level != "error"

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner import addresses, bytegpt
+from runner.choose import free_gpus, plural, release
+from tests.unit.planning import FOLDER, facts, planned
+
+NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
+SCRIPT = {"script": "train.py"}
+
+
+def test_gpus_that_are_free_on_every_host_give_nccl_and_one_rank_each() -> None:
+    it = planned(facts("a100x8"), facts("a100x6_busy")).recommendation
+    assert (it.backend, it.world_size, it.precision) == ("nccl", 12, "bf16")
+    assert [host.gpus for host in it.hosts] == [(0, 1, 2, 3, 4, 5, 6, 7), (0, 1, 3, 4)]
+    assert it.hosts[1].reasons["num_processes"] == (
+        "4: 4 of 6 GPUs are free; 2 and 5 are held by alice (python, 11.2 GiB)"
+    )
+
+
+def test_a_host_without_a_free_gpu_turns_all_to_the_cpu() -> None:
+    it = planned(facts("a100x8"), facts("a100_all_busy"))
+    assert it.recommendation.backend == "gloo"
+    assert "node2 has no free GPU" in it.recommendation.reasons["backend"]
+    assert [host.gpus for host in it.recommendation.hosts] == [None, None]
+    assert it.recommendation.precision == "fp32"
+    assert "node1: 8 free GPUs will lie idle" in it.advice()
+
+
+def test_a_torch_without_cuda_turns_to_the_cpu() -> None:
+    host = facts("a100x8")
+    cpu_only = replace(host.interpreters[0], torch="2.13.0+cpu", cuda=None)
+    it = planned(replace(host, interpreters=(cpu_only,))).recommendation
+    assert it.backend == "gloo"
+    assert "torch 2.13.0+cpu, without CUDA" in it.reasons["backend"]
+
+
+@pytest.mark.parametrize(
+    ("name", "processes", "threads", "reason"),
+    [
+        ("cpu_desk", 8, 1, "8: 8 physical cores"),
+        ("cpu_loopback_name", 2, 2, "2: 3.4 GiB of memory at 1.5 GiB for each process; its 4 cores would allow 4"),
+        ("cpu_container", 3, 1, "3: 3 physical cores of 64, the rest kept back by affinity or cgroup"),
+    ],
+)
+def test_cpu_processes_follow_cores_and_memory(name: str, processes: int, threads: int, reason: str) -> None:
+    host = planned(facts(name)).recommendation.hosts[0]
+    assert (host.num_processes, host.omp_num_threads) == (processes, threads)
+    assert host.reasons["num_processes"] == reason
+
+
+def test_the_cgroups_memory_limit_counts() -> None:
+    host = facts("cpu_container")
+    tight = replace(host, memory=replace(host.memory, limit=4 * 2**30))
+    assert planned(tight).recommendation.hosts[0].num_processes == 2
+
+
+def test_hosts_that_are_one_machine_share_its_cores_and_gpus() -> None:
+    desk, box = facts("cpu_desk"), facts("a100x8")
+    assert [host.num_processes for host in planned(desk, desk).recommendation.hosts] == [4, 4]
+    first, second = planned(box, box).recommendation.hosts
+    assert (first.gpus, second.gpus) == ((0, 1, 2, 3), (4, 5, 6, 7))
+
+
+def test_what_the_profile_says_wins() -> None:
+    it = planned(
+        facts("a100x8"),
+        facts("a100x6_busy"),
+        hosts=[{"gpus": [3, 1]}, {"num_processes": 2, "interface": "ib0", "env": {"OMP_NUM_THREADS": "5"}}],
+        parallel={"strategy": "fsdp"},
+        precision="fp32",
+        launch={"master": "10.1.0.11"},
+    ).recommendation
+    first, second = it.hosts
+    assert (first.num_processes, first.gpus) == (2, (3, 1))
+    assert (second.num_processes, second.gpus, second.interface, second.omp_num_threads) == (2, (0, 1), "ib0", 5)
+    assert (it.strategy, it.precision, it.master) == ("fsdp", "fp32", "10.1.0.11")
+    assert all("the profile says so" in it.reasons[name] for name in ("strategy", "precision", "master"))
+
+
+def test_a_gpu_of_the_profile_keeps_its_order_and_an_empty_list_means_none() -> None:
+    it = planned(facts("a100x8"), hosts=[{"gpus": []}]).recommendation
+    assert (it.backend, it.hosts[0].gpus) == ("gloo", None)
+
+
+def test_the_interpreter_is_the_profiles_or_activates_or_the_first_with_torch() -> None:
+    desk = facts("cpu_desk")
+    plain, with_torch = desk.interpreters
+    assert planned(desk).recommendation.hosts[0].python == with_torch.path
+    activated = replace(desk, interpreters=(replace(plain, path="/env/bin/python", source="activate"), with_torch))
+    assert planned(activated, activate="conda activate x").recommendation.hosts[0].python == "/env/bin/python"
+    named = replace(desk, interpreters=(replace(plain, path="/home/ada/v/bin/python", source="profile"), with_torch))
+    assert planned(named, python="~/v/bin/python").recommendation.hosts[0].python == "/home/ada/v/bin/python"
+    wrapped = planned(desk, job={**SCRIPT, "wrap": ["apptainer", "exec", "x.sif"]}).recommendation.hosts[0]
+    assert wrapped.python == "python3"
+    assert "inside apptainer" in wrapped.reasons["python"]
+
+
+def test_bf16_needs_compute_capability_8_on_every_gpu() -> None:
+    mixed = facts("mixed_gpus")
+    it = planned(mixed)
+    assert it.recommendation.hosts[0].gpus == (0, 1)
+    assert it.recommendation.precision == "fp32"
+    assert "GTX 1080 Ti has no bf16 (compute capability 6.1" in it.recommendation.reasons["precision"]
+    assert "node1: GPU 2 is left out: it is held by somebody unseen (3.5 GiB)" in it.advice()
+    assert "GPUs of different kinds" in it.advice()
+    assert planned(mixed, hosts=[{"gpus": [0]}]).recommendation.precision == "bf16"
+
+
+def test_a_model_too_big_for_a_rank_is_sharded() -> None:
+    big = {"builtin": "bytegpt", "args": ["--layers", "64", "--width", "4096", "--heads", "32"]}
+    it = planned(facts("a100x8"), job=big).recommendation
+    assert it.strategy == "fsdp"
+    assert "too much for the 80.0 GiB" in it.reasons["strategy"]
+    assert planned(facts("a100x8")).recommendation.strategy == "ddp"
+    chosen = planned(facts("a100x8"), job={**big, "args": [*big["args"], "--strategy=ddp"]}).recommendation
+    assert chosen.strategy == "ddp"
+
+
+def test_parameters_are_those_of_the_model() -> None:
+    torch = pytest.importorskip("torch")
+    from runner.train.model import Architecture, ByteGPT
+
+    options = bytegpt.read(["--layers", "3", "--width=64"])
+    model = ByteGPT(Architecture(layers=3, heads=4, width=64, context=16))
+    assert isinstance(model, torch.nn.Module)
+    assert bytegpt.parameters(options) == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_addresses_leave_out_bridges_and_link_local_and_put_tunnels_last() -> None:
+    assert addresses.candidates(facts("vpn_docker")) == (
+        "10.20.0.13", "2001:db8:20::13", "10.8.0.6", "100.101.7.9", "fd7a:115c:a1e0::7",
+    )  # fmt: skip
+    assert addresses.candidates(facts("ipv6_only")) == ("2001:db8:7::5",)
+    assert addresses.candidates(facts("a100x8")) == ("10.0.0.11", "10.1.0.11")
+
+
+def test_the_master_is_an_address_of_the_first_host() -> None:
+    both = (facts("vpn_docker"), facts("cpu_desk"))
+    assert planned(*both).recommendation.master == "10.20.0.13"
+    assert planned(*both, launch={"master": "node1"}).recommendation.master == "10.20.0.13"
+    assert planned(*both, hosts=[{"address": "10.8.0.6"}, {}]).recommendation.master == "10.8.0.6"
+    assert planned(facts("vpn_docker")).recommendation.master == "127.0.0.1"
+
+
+def test_more_processes_than_cores_is_told() -> None:
+    it = planned(facts("cpu_desk"), num_processes=12)
+    assert "node1: 12 processes for 8 physical cores" in it.advice()
+    assert it.recommendation.hosts[0].omp_num_threads == 1
+    assert "physical cores" not in planned(facts("cpu_desk")).advice()
+
+
+def test_a_second_machine_that_is_not_needed_is_told() -> None:
+    both = (facts("cpu_desk"), facts("neglected"))
+    assert "node1 alone has 8 physical cores for all 2 processes" in planned(*both, num_processes=1).advice()
+    assert "is small for 2 hosts" in planned(*both).advice()
+    assert "is small" not in planned(*both, job=SCRIPT).advice()
+    assert "alone has" not in planned(facts("a100x8"), facts("a100x6_busy")).advice()
+
+
+def test_the_global_batch_is_told_with_its_numbers() -> None:
+    both = (facts("cpu_desk"), facts("cpu_container"))
+    args = ["--batch-size", "4", "--accumulate", "2"]
+    told = "4 (--batch-size) × 2 (--accumulate) × 11 ranks = 88; on node1 alone it would be 64"
+    assert told in planned(*both, job={"builtin": "bytegpt", "args": args}).advice()
+    for settled in (["--global-batch", "88"], ["--lr-scaling", "sqrt"]):
+        assert "global batch" not in planned(*both, job={"builtin": "bytegpt", "args": settled}).advice()
+    assert "global batch grows" in planned(*both, job=SCRIPT).advice()
+    assert "global batch" not in planned(facts("cpu_desk")).advice()
+
+
+def test_different_versions_and_gpus_are_told_with_both() -> None:
+    advice = planned(facts("a100x8"), facts("mixed_gpus")).advice()
+    assert "different torch: 2.8.0+cu128 on node1, 2.7.1+cu126 on node2" in advice
+    assert "different NCCL: 2.27.3 on node1, 2.26.2 on node2" in advice
+    assert "different GPUs: NVIDIA A100-SXM4-80GB on node1" in advice
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_value_has_its_reason(name: str) -> None:
+    it = planned(facts(name), facts("cpu_desk"))
+    for field in ("backend", "strategy", "precision", "world_size", "master"):
+        assert it.recommendation.reasons[field].startswith(str(getattr(it.recommendation, field)))
+    for host in it.recommendation.hosts:
+        assert host.reasons["num_processes"].startswith(f"{host.num_processes}: ")
+        assert host.reasons["omp_num_threads"].startswith(f"{host.omp_num_threads}: ")
+        assert all(host.reasons[name] for name in ("gpus", "python", "interface", "addresses"))
+
+
+@given(
+    names=st.lists(st.sampled_from(NAMES), min_size=1, max_size=5, unique=True),
+    counts=st.lists(st.none() | st.integers(1, 40), min_size=5, max_size=5),
+    backend=st.sampled_from(["auto", "gloo"]),
+)
+def test_counts_add_up_and_nobody_elses_gpu_is_taken(names: list[str], counts: list[int | None], backend: str) -> None:
+    found = [facts(name) for name in names]
+    hosts = [{"num_processes": count} if count else {} for count in counts[: len(names)]]
+    it = planned(*found, hosts=hosts, launch={"backend": backend})
+    assert it.recommendation.world_size == sum(host.num_processes for host in it.recommendation.hosts)
+    rank = 0
+    for choice, host, one in zip(it.recommendation.hosts, it.plan.hosts, found, strict=True):
+        assert choice.num_processes >= 1
+        assert host.first_rank == rank
+        rank += host.num_processes
+        if choice.gpus is not None:
+            assert set(choice.gpus) <= {gpu.index for gpu in free_gpus(one)}
+            assert len(choice.gpus) == choice.num_processes or it.found("error")
+    assert rank == it.plan.world_size
+
+
+def test_words() -> None:
+    assert [plural(1, "process"), plural(2, "process"), plural(0, "GPU")] == ["1 process", "2 processes", "0 GPUs"]
+    assert [release("2.13.0+cpu"), release("8.0"), release("")] == [(2, 13), (8, 0), (0, 0)]
