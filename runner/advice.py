@@ -65,11 +65,13 @@ def _idle_gpus(facts: Sequence[HostFacts], choices: Sequence[HostChoice], backen
 
 def _needless_hosts(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> Iterator[Advice]:
     """One host alone has room for all ranks; or the model is so small that the network costs more than it brings."""
+    if len({host.boot_id for host in facts}) == 1:
+        return  # all are one machine, as in a sandbox
     world = sum(choice.num_processes for choice in choices)
     on_gpus = all(choice.gpus for choice in choices)
     for host, choice in zip(facts, choices, strict=True):
         room = len(free_gpus(host)) if on_gpus else host.cpu.available
-        if room >= world and len({one.boot_id for one in facts}) > 1:
+        if room >= world:
             what = "free GPUs" if on_gpus else "physical cores"
             yield Advice(
                 None,

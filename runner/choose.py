@@ -17,7 +17,6 @@ Share = tuple[int, int]
 PROCESS_MEMORY = 3 * 2**29
 """Bytes that one process on the CPU is taken to need: about 0.4 GiB for torch, the rest for a model and its data."""
 
-
 _INTERFACE = "the one on the route to the master, found on the host at the start"
 
 
@@ -86,7 +85,11 @@ def choose(profile: Profile, rank: int, facts: HostFacts, backend: str, share: S
 def find_python(profile: Profile, host: Host, facts: HostFacts) -> tuple[str, Interpreter | None, str]:
     """The interpreter of the job: its path, what the probe knows of it (None: nothing), and why this one."""
     if profile.job.wrap:
-        return host.python or "python3", None, f"as found inside {profile.job.wrap[0]}, which the probe does not enter"
+        return (
+            expand(host.python or "python3", facts),
+            None,
+            f"as found inside {profile.job.wrap[0]}, which the probe does not enter",
+        )
     if host.python:
         path = expand(host.python, facts)
         known = next((one for one in facts.interpreters if one.source == "profile" or one.path == path), None)

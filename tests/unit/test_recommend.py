@@ -160,6 +160,7 @@ def test_a_second_machine_that_is_not_needed_is_told() -> None:
     assert "node1 alone has 8 physical cores for all 2 processes" in planned(*both, num_processes=1).advice()
     assert "is small for 2 hosts" in planned(*both).advice()
     assert "is small" not in planned(*both, job=SCRIPT).advice()
+    assert "is small" not in planned(both[0], both[0]).advice()
     assert "alone has" not in planned(facts("a100x8"), facts("a100x6_busy")).advice()
 
 
