@@ -23,23 +23,9 @@ pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 TINY = [
-    "--layers",
-    "2",
-    "--heads",
-    "2",
-    "--width",
-    "32",
-    "--context",
-    "16",
-    "--warmup",
-    "4",
-    "--val-interval",
-    "6",
-    "--val-batches",
-    "3",
-    "--sample",
-    "8",
-]
+    "--layers", "2", "--heads", "2", "--width", "32", "--context", "16", "--warmup", "4", "--val-interval", "6",
+    "--val-batches", "3", "--sample", "8",
+]  # fmt: skip
 CURVE = ["loss", "grad_norm", "lr", "val_loss"]
 
 
