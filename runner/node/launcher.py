@@ -17,19 +17,19 @@ from .parent import VARIABLE, die_with_parent
 OLDEST_TORCH = (2, 0)
 
 
-def main(argv: Sequence[str]) -> None:
+def main(argv: Sequence[str]) -> int:
     """Warm up, wait for the word, be torchrun, tell the end. Ends with torchrun's exit code."""
     die_with_parent()
     try:
         run = _import_torchrun()
-    except _Unusable as problem:
+    except _UnusableError as problem:
         _tell_end(code=1, error=str(problem))
-        print(problem, file=sys.stderr)
-        raise SystemExit(1) from None
+        sys.stderr.write("disttui: %s\n" % problem)
+        return 1
     _place("launcher.ready", {"t": time.time(), "torch": sys.modules["torch"].__version__})
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
-        return
+        return 0
     order = json.loads(line)
     # Ranks inherit this descriptor, and must not hold the supervisor's pipe open.
     null = os.open(os.devnull, os.O_RDONLY)
@@ -38,9 +38,10 @@ def main(argv: Sequence[str]) -> None:
     os.environ.update(order.get("env", {}))
     os.environ[VARIABLE] = str(os.getpid())
     _be_torchrun(run, [*order["args"], *argv])
+    return 0
 
 
-class _Unusable(Exception):
+class _UnusableError(Exception):
     """This interpreter cannot run torchrun."""
 
 
@@ -49,22 +50,20 @@ def _import_torchrun() -> Any:
         import torch
     except ModuleNotFoundError as error:
         if error.name == "torch":
-            raise _Unusable("no torch in %s" % sys.executable) from None
-        raise _Unusable("torch in %s cannot be imported: %s" % (sys.executable, error)) from None
+            raise _UnusableError("no torch in %s" % sys.executable) from None
+        raise _UnusableError("torch in %s cannot be imported: %s" % (sys.executable, error)) from None
     except Exception as error:
-        raise _Unusable("torch in %s cannot be imported: %s" % (sys.executable, error)) from None
+        raise _UnusableError("torch in %s cannot be imported: %s" % (sys.executable, error)) from None
     version = getattr(torch, "__version__", "of unknown version")
     try:
         if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
-            raise _Unusable("torch %s in %s is too old: 2.0 or later is needed" % (version, sys.executable))
+            raise _UnusableError("torch %s in %s is too old: 2.0 or later is needed" % (version, sys.executable))
         from torch.distributed import run
 
         # torchrun itself imports these only once it has been told where to go.
         import torch.distributed.elastic.rendezvous.static_tcp_rendezvous  # isort: skip
     except (ValueError, ImportError, RuntimeError) as error:
-        raise _Unusable(
-            "torch %s in %s has no torchrun: %s" % (version, sys.executable, error)
-        ) from None
+        raise _UnusableError("torch %s in %s has no torchrun: %s" % (version, sys.executable, error)) from None
     return run
 
 
@@ -135,4 +134,4 @@ def _place(name: str, record: Dict[str, Any]) -> None:
         os.rename(part, path)
     except OSError as error:
         # A full disk must not take the exit code with it.
-        print("disttui: cannot write %s: %s" % (path, error), file=sys.stderr)
+        sys.stderr.write("disttui: cannot write %s: %s\n" % (path, error))
