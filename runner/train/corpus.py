@@ -13,6 +13,7 @@ from typing import Any, Optional
 
 import torch
 
+from .paths import user_path
 from .problem import Problem
 
 DATA_LIMIT = 256 * 2**20
@@ -44,8 +45,8 @@ def read_text(path: Optional[str]) -> Text:
     if path is None:
         folder = Path(sysconfig.get_path("stdlib"))
         name = f"the standard library of Python {platform.python_version()}"
-        return _gather(sorted(folder.glob("*.py")), LIBRARY_LIMIT, name)
-    place = Path(path).expanduser()
+        return Text(_gather(sorted(folder.glob("*.py")), LIBRARY_LIMIT, name).data, name)
+    place = user_path(path)
     try:
         if place.is_dir():
             return _gather(_text_files(place), DATA_LIMIT, str(place))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from .loop import Training
 from .metrics import Metrics
 from .model import Architecture, build
 from .options import Options
+from .paths import user_path
 from .place import Place
 from .sample import sample_text
 from .say import say
@@ -35,7 +35,7 @@ def run(options: Options, plan: BatchPlan, place: Place) -> None:
     corpus = Corpus(data, options.context)
     corpus.require(plan.global_batch, text.name)
     peak_lr = scale_lr(options.lr, options.lr_scaling, place.world_size)
-    folder = Path(os.environ.get("DISTTUI_CHECKPOINTS") or "checkpoints").expanduser()
+    folder = user_path(os.environ.get("DISTTUI_CHECKPOINTS") or "checkpoints")
     keeper = Keeper(folder, _recipe(options, plan, text, peak_lr), options.checkpoint_interval, device)
 
     model = build(
@@ -59,7 +59,7 @@ def run(options: Options, plan: BatchPlan, place: Place) -> None:
     )
     began = time.perf_counter()
     val_loss = training.run()
-    _say_goodbye(training, val_loss, options.steps - found.step, time.perf_counter() - began)
+    _say_goodbye(training, val_loss, training.step - found.step, time.perf_counter() - began)
     dist.destroy_process_group()
 
 

@@ -10,6 +10,7 @@ from typing import Any, Optional, Union
 
 from . import checkpoint
 from .group import from_rank0
+from .paths import user_path
 from .problem import Problem
 from .say import say
 from .state import Parameters, gather, spread_moments, spread_weights
@@ -72,7 +73,7 @@ class Keeper:
         return found
 
     def _locate(self, source: str) -> tuple[Optional[Path], checkpoint.State, list[str]]:
-        path = self._folder if source == "auto" else Path(source).expanduser()
+        path = self._folder if source == "auto" else user_path(source)
         if source != "auto" and not path.is_dir():
             return path, checkpoint.read(path), []
         found, state, notes = checkpoint.newest(path)

@@ -117,7 +117,7 @@ class Training:
         total = torch.zeros((), device=self.device)
         self.strategy.model.train()
         if self.options.dropout:
-            torch.manual_seed((self.options.seed * 1_000_003 + self.step) * 65_537 + self.place.rank)
+            torch.manual_seed(((self.options.seed * 1_000_003 + self.step) * 65_537 + self.place.rank) % 2**63)
         for index in range(rounds):
             start = self.plan.start(self.samples, index, self.place.rank)
             with self.strategy.round(last=index == rounds - 1):

@@ -46,6 +46,11 @@ class Options:
     sample: int
 
 
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    def _get_help_string(self, action: argparse.Action) -> Optional[str]:
+        return action.help if action.default is None else super()._get_help_string(action)
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise Problem(f"{message} (--help lists the options)")
@@ -85,7 +90,7 @@ def _parser() -> _Parser:
     parser = _Parser(
         prog="bytegpt",
         allow_abbrev=False,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=_Help,
         description="Train a byte-level GPT. Start it with torchrun on any number of hosts, or as one process. "
         "Nothing is shared between hosts but the network: rank 0 reads the data and keeps the checkpoints.",
         epilog="Exit codes: 0 trained, 1 training failed, 2 bad input. DISTTUI_METRICS names the metrics file, "
@@ -94,9 +99,17 @@ def _parser() -> _Parser:
     group = parser.add_argument_group("length and batch (a sample is one block of --context bytes)")
     group.add_argument("--steps", type=count, default=300, help="optimizer steps in all")
     group.add_argument(
-        "--batch-size", type=count, metavar="N", help=f"samples per rank and round ({DEFAULT_BATCH_SIZE} if not fixed)"
+        "--batch-size",
+        type=count,
+        metavar="N",
+        help=f"samples per rank and round ({DEFAULT_BATCH_SIZE} unless --global-batch says otherwise)",
     )
-    group.add_argument("--accumulate", type=count, metavar="N", help="rounds whose gradients are summed to one step")
+    group.add_argument(
+        "--accumulate",
+        type=count,
+        metavar="N",
+        help="rounds whose gradients make one step (1 unless --global-batch says otherwise)",
+    )
     group.add_argument(
         "--global-batch", type=count, metavar="N",
         help="samples of one step over all ranks; --batch-size or --accumulate follows from it. Losses then do "
@@ -111,7 +124,9 @@ def _parser() -> _Parser:
         "at this size",
     )  # fmt: skip
     group.add_argument("--warmup", type=amount, default=20, metavar="STEPS", help="steps from 0 to the peak")
-    group.add_argument("--min-lr-ratio", type=ratio, default=0.1, help="last learning rate as a share of the peak")
+    group.add_argument(
+        "--min-lr-ratio", type=ratio, default=0.1, metavar="SHARE", help="last learning rate as a share of the peak"
+    )
     group.add_argument("--weight-decay", type=real, default=0.1, help="on matrices only")
     group.add_argument("--clip", type=real, default=1.0, help="largest norm of the gradient, 0: no clipping")
     group = parser.add_argument_group("model")
@@ -146,7 +161,9 @@ def _parser() -> _Parser:
         help="nccl trains on GPUs, gloo on CPUs; auto: GPUs where there are any",
     )  # fmt: skip
     group.add_argument("--compile", choices=("yes", "no"), default="no", help="torch.compile each block")
-    group.add_argument("--seed", type=amount, default=0, help="of weights, order of samples, dropout and sample text")
+    group.add_argument(
+        "--seed", type=_number(int, 0, 2**32), default=0, help="of weights, order of samples, dropout and sample text"
+    )
     group.add_argument("--log-interval", type=count, default=10, metavar="STEPS", help="steps between log lines")
     group.add_argument("--sample", type=amount, default=200, metavar="BYTES", help="text written at the end")
     return parser
