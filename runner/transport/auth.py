@@ -71,10 +71,10 @@ class Login:
     def _keys(self, agent: tuple[AgentKey, ...]) -> Iterator[tuple[str, PKey]]:
         """The keys to try, in ssh's order; what needs a passphrase comes last, since it costs a question."""
         files = list(self._files())
-        # None stands for files that do not tell their public key; no key of an agent has that.
-        ours = {file.blob for file in files} | {public_blob(path) for path in self._target.identity_files}
-        mine = [key for key in agent if key.blob in ours]
-        others = [] if self._target.identities_only else [key for key in agent if key.blob not in ours]
+        told = {file.path: file.blob for file in files}
+        named = [told.get(path) or public_blob(path) for path in self._target.identity_files]
+        mine = sorted((key for key in agent if key.blob in named), key=lambda key: named.index(key.blob))
+        others = [] if self._target.identities_only else [key for key in agent if key.blob not in named]
         for held_key in (*mine, *others):
             yield f"agent key {held_key.comment} {fingerprint(held_key.blob)}", held_key
         held = {key.blob for key in agent}

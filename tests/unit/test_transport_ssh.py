@@ -163,7 +163,7 @@ def test_full_backlog_times_out(place: Place) -> None:
             filler.setblocking(False)
             filler.connect_ex(place_)
         try:
-            with pytest.raises(HostError, match="no answer from .* in 1 s"):
+            with pytest.raises(HostError, match=r"no answer from .* in 1 s"):
                 ask(config, Address("127.0.0.1", port=place_[1]), "true")
         finally:
             for filler in fillers:

@@ -1,0 +1,171 @@
+"""The sandbox: hosts played on loopback, reached by the real SSH code."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.errors import InputError
+from runner.transport import Address, Connection
+from runner.transport.sandbox import Sandbox
+from tests.unit.sshd import wait_for
+
+MEGA = 1024 * 1024
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox(["node1", "10.0.0.7", "local"]) as played:
+        yield played
+
+
+def output(connection: Connection, command: str) -> str:
+    stream = connection.run(command)
+    data = b""
+    while piece := stream.read(MEGA, 30):
+        data += piece
+    return data.decode()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_every_host_has_a_home_of_its_own(sandbox: Sandbox) -> None:
+    assert list(sandbox.homes) == ["node1", "10.0.0.7", "local"]
+    for name, home in sandbox.homes.items():
+        connection = sandbox.connect(Address(name, user="ignored", port=1))
+        assert connection.name == name
+        said = output(connection, "pwd; echo $HOME; touch mine; ls")
+        assert said == f"{home}\n{home}\nmine\n"
+    assert [sorted(path.name for path in home.iterdir()) for home in sandbox.homes.values()] == [["mine"]] * 3
+
+
+def test_environment_is_that_of_a_login(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    said = output(sandbox.connect(Address("node1")), "env").splitlines()
+    names = {line.partition("=")[0] for line in said}
+    assert {"HOME", "USER", "LOGNAME", "PATH"} <= names
+    assert not any(name.startswith(("XDG_", "PYTHON", "SSH_")) for name in names)
+
+
+def test_unknown_host(sandbox: Sandbox) -> None:
+    with pytest.raises(InputError, match="node2"):
+        sandbox.connect(Address("node2"))
+
+
+def test_listens_on_loopback_only(sandbox: Sandbox) -> None:
+    links = [fd.readlink() for fd in Path("/proc/self/fd").iterdir() if fd.is_socket()]
+    sockets = {str(link) for link in links}
+    listening = []
+    for file, width in (("tcp", 8), ("tcp6", 32)):
+        for line in Path(f"/proc/net/{file}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                listening.append(fields[1][:width])
+    assert listening == ["0100007F"] * 3
+
+
+def test_strangers_are_not_let_in(sandbox: Sandbox, tmp_path: Path) -> None:
+    """Another key than the one made for this run."""
+    other = Sandbox(["node1"])
+    try:
+        ours, theirs = (Path(each._private) for each in (sandbox, other))
+        (ours / "key").write_bytes((theirs / "key").read_bytes())
+        with pytest.raises(Exception, match="refused"):
+            sandbox.connect(Address("node1"))
+    finally:
+        other.close()
+
+
+def test_large_data_both_ways(sandbox: Sandbox) -> None:
+    stream = sandbox.connect(Address("node1")).run("tee /dev/stderr | cat")
+    block = os.urandom(MEGA)
+    sent, received = hashlib.sha256(), hashlib.sha256()
+
+    def write() -> None:
+        for _ in range(20):
+            stream.write(block)
+
+    threading.Thread(target=write, daemon=True).start()
+    for _ in range(20):
+        sent.update(block)
+    size = 0
+    while size < 20 * MEGA:
+        piece = stream.read(MEGA, 30)
+        received.update(piece)
+        size += len(piece)
+    assert received.digest() == sent.digest()
+
+
+def test_a_short_command_always_ends_well(sandbox: Sandbox) -> None:
+    connection = sandbox.connect(Address("node1"))
+    for index in range(30):
+        stream = connection.run(f"exit {index}")
+        assert stream.read(10, 30) == b""
+        wait_for(lambda stream=stream, index=index: stream.exit_status() == index)
+
+
+def test_input_that_nobody_reads_blocks_nobody(sandbox: Sandbox) -> None:
+    stream = sandbox.connect(Address("node1")).run("exec <&-; sleep 0.5; echo done")
+    stream.write(bytes(10 * MEGA))
+    assert stream.read(10, 30) == b"done\n"
+
+
+def test_hanging_up_ends_the_command_but_not_what_it_left_behind(sandbox: Sandbox) -> None:
+    connection = sandbox.connect(Address("node1"))
+    stream = connection.run("setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $! $$; exec sleep 300")
+    detached, command = map(int, stream.read(100, 30).split())
+    connection.close()
+    try:
+        wait_for(lambda: not alive(command))
+        assert alive(detached)
+    finally:
+        os.kill(detached, 9)
+
+
+def test_a_command_that_ends_by_itself_is_not_killed(sandbox: Sandbox) -> None:
+    connection = sandbox.connect(Address("node1"))
+    stream = connection.run("trap '' HUP TERM; cat; sleep 0.3; touch $HOME/finished")
+    stream.write(b"x")
+    assert stream.read(1, 30) == b"x"
+    connection.close()
+    wait_for((sandbox.homes["node1"] / "finished").exists)
+
+
+def test_nothing_is_left() -> None:
+    with Sandbox(["a", "b"]) as played:
+        root = played.homes["a"].parents[1]
+        stream = played.connect(Address("a")).run("echo $$; exec sleep 300")
+        pid = int(stream.read(100, 30))
+        address = played._servers[0].port
+    assert not root.exists()
+    wait_for(lambda: not alive(pid))
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", address)) != 0
+
+
+def test_homes_in_a_folder_of_the_caller_stay(tmp_path: Path) -> None:
+    with Sandbox(["node1", "a/../b", "node1"], folder=tmp_path) as played:
+        output(played.connect(Address("node1")), "echo log > log")
+        assert output(played.connect(Address("a/../b")), "pwd").startswith(f"{tmp_path}/a_.._b")
+    assert (tmp_path / "node1" / "log").read_text() == "log\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a_.._b-1", "node1"]
+
+
+def test_hosts_are_there_at_once() -> None:
+    start = time.monotonic()
+    with Sandbox([f"n{index}" for index in range(16)]) as played:
+        assert output(played.connect(Address("n15")), "echo in") == "in\n"
+    assert time.monotonic() - start < 20

@@ -1,0 +1,95 @@
+"""The one door to all hosts, and questions at the terminal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from runner.transport import Address, RefusePrompts
+from runner.transport.connector import HostConnector
+from tests.unit.sshd import Place
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    here = Place(tmp_path)
+    yield here
+    here.close()
+
+
+def test_local_and_ssh(place: Place) -> None:
+    server = place.sshd("one")
+    connector = HostConnector(place.write(server.block("host")), RefusePrompts())
+    try:
+        local, remote = connector.connect(Address("local")), connector.connect(Address("host"))
+        assert (local.name, remote.name) == ("local", "host")
+        command = "echo ${SSH_CONNECTION:-none}"
+        assert local.run(f"unset SSH_CONNECTION; {command}").read(100, 20) == b"none\n"
+        assert remote.run(command).read(100, 20).split()[3] == str(server.port).encode()
+    finally:
+        connector.close()
+
+
+def test_local_alone_needs_no_paramiko() -> None:
+    code = (
+        "import sys\nfrom runner.transport import Address, RefusePrompts\n"
+        "from runner.transport.connector import HostConnector\n"
+        "HostConnector(None, RefusePrompts()).connect(Address('local')).run('true').read(1, 20)\n"
+        "sys.exit('paramiko' in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
+
+
+ASK = "from runner.transport.prompts import TerminalPrompts; asked = TerminalPrompts()\n"
+
+
+def terminal(code: str) -> pexpect.spawn[str]:
+    return pexpect.spawn(sys.executable, ["-c", ASK + code], cwd=str(ROOT), encoding="utf-8", timeout=30)
+
+
+def test_secret_is_asked_for_without_echo() -> None:
+    child = terminal("print(repr(asked.secret('node1\\x1b[2J', 'pass\\nword:')))")
+    child.expect_exact("node1: pass word: ")
+    child.sendline("sesame")
+    child.expect(pexpect.EOF)
+    assert child.before.split() == ["'sesame'"]
+
+
+def test_empty_answer_gives_up() -> None:
+    child = terminal("print(asked.secret('node1', 'password:'))")
+    child.expect_exact("password:")
+    child.sendline("")
+    child.expect_exact("None")
+
+
+@pytest.mark.parametrize(("answer", "said"), [("y", "True"), ("yes", "True"), ("", "False"), ("n", "False")])
+def test_host_key_question(answer: str, said: str) -> None:
+    child = terminal("print(asked.accept_host_key('node1', 'ssh-ed25519', 'SHA256:abc'))")
+    child.expect_exact("node1: the host key is unknown: ssh-ed25519 SHA256:abc")
+    child.expect_exact("[y/N] ")
+    child.sendline(answer)
+    child.expect_exact(said)
+
+
+def test_no_terminal_means_no() -> None:
+    code = ASK + "print(asked.secret('h', 'q'), asked.accept_host_key('h', 't', 'f'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ},
+    )
+    assert (done.stdout, done.stderr) == ("None False\n", "")

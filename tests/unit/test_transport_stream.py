@@ -1,0 +1,233 @@
+"""Streams, over SSH and locally: whole, in time, and never stuck."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.transport import Address, Connection, RefusePrompts, Stream
+from runner.transport.local import LocalConnection
+from runner.transport.ssh import SshConnector
+from tests.unit.sshd import Place, Sshd, children, wait_for
+
+MEGA = 1024 * 1024
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    here = Place(tmp_path)
+    yield here
+    here.close()
+
+
+@pytest.fixture
+def server(place: Place) -> Sshd:
+    return place.sshd("one")
+
+
+@pytest.fixture
+def over_ssh(place: Place, server: Sshd) -> Iterator[Connection]:
+    connector = SshConnector(place.write(server.block("host")), RefusePrompts())
+    yield connector.connect(Address("host"))
+    connector.close()
+
+
+@pytest.fixture(params=["ssh", "local"])
+def connection(request: pytest.FixtureRequest) -> Iterator[Connection]:
+    if request.param == "ssh":
+        yield request.getfixturevalue("over_ssh")
+    else:
+        local = LocalConnection()
+        yield local
+        local.close()
+
+
+def read_all(stream: Stream, limit: float = 60) -> bytes:
+    data = b""
+    while piece := stream.read(MEGA, limit):
+        data += piece
+    return data
+
+
+def test_round_trip_of_100_megabytes(connection: Connection) -> None:
+    block = random.Random(7).randbytes(MEGA)
+    stream = connection.run("cat")
+
+    def write() -> None:
+        for index in range(100):
+            stream.write(index.to_bytes(4, "big") + block)
+
+    sent = hashlib.sha256()
+    for index in range(100):
+        sent.update(index.to_bytes(4, "big") + block)
+    writer = threading.Thread(target=write)
+    writer.start()
+    received, size = hashlib.sha256(), 0
+    while size < 100 * (MEGA + 4):
+        piece = stream.read(MEGA, 60)
+        assert piece
+        received.update(piece)
+        size += len(piece)
+    writer.join()
+    assert received.digest() == sent.digest()
+
+
+def test_one_large_write(connection: Connection) -> None:
+    """One write of more than any window or pipe holds."""
+    stream = connection.run(f"sleep 0.5; head -c {20 * MEGA} | cksum")
+    stream.write(bytes(20 * MEGA))
+    assert read_all(stream).split()[1] == str(20 * MEGA).encode()
+
+
+def test_flood_of_errors_holds_nothing_up(connection: Connection) -> None:
+    stream = connection.run(f"head -c {20 * MEGA} /dev/zero | tr '\\0' e >&2; echo end >&2; echo out")
+    assert read_all(stream) == b"out\n"
+    wait_for(lambda: stream.errors().endswith("end\n"))
+    assert 60_000 < len(stream.errors()) <= 65_536
+
+
+def test_both_outputs_at_once(connection: Connection) -> None:
+    stream = connection.run(f"head -c {30 * MEGA} /dev/zero >&2 & head -c {30 * MEGA} /dev/zero; wait")
+    assert len(read_all(stream)) == 30 * MEGA
+
+
+def test_timeout_then_data(connection: Connection) -> None:
+    stream = connection.run("read line; echo got $line")
+    start = time.monotonic()
+    with pytest.raises(TimeoutError):
+        stream.read(10, 0.1)
+    assert 0.05 < time.monotonic() - start < 5
+    with pytest.raises(TimeoutError):
+        stream.read(10, 0)
+    stream.write(b"this\n")
+    assert stream.read(100, 20) == b"got this\n"
+
+
+def test_status_and_end(connection: Connection) -> None:
+    stream = connection.run("echo said >&2; pwd; exec >&- 2>&-; sleep 0.3; exit 7")
+    assert read_all(stream) == f"{Path.home()}\n".encode()
+    assert stream.read(10, 1) == b""
+    wait_for(lambda: stream.exit_status() == 7)
+    assert stream.errors() == "said\n"
+
+
+def test_no_status_when_killed(connection: Connection) -> None:
+    stream = connection.run("kill -9 $$")
+    assert read_all(stream) == b""
+    time.sleep(0.2)
+    assert stream.exit_status() is None
+
+
+def test_writing_to_a_command_that_has_ended(connection: Connection) -> None:
+    stream = connection.run("true")
+    assert read_all(stream) == b""
+    with pytest.raises(ConnectionError):
+        for _ in range(1000):
+            stream.write(b"x" * 65536)
+            time.sleep(0.01)
+
+
+def test_close_wakes_the_reader(connection: Connection) -> None:
+    stream = connection.run("cat")
+    ended: list[bytes | Exception] = []
+
+    def read() -> None:
+        try:
+            ended.append(stream.read(10, None))
+        except ConnectionError as error:
+            ended.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    time.sleep(0.2)
+    stream.close()
+    stream.close()
+    reader.join(10)
+    assert ended == [b""]
+
+
+def test_close_ends_a_stuck_writer(connection: Connection) -> None:
+    """Nobody takes the input; closing the connection from another thread must not wait for that."""
+    stream = connection.run("sleep 60")
+    broke = threading.Event()
+
+    def write() -> None:
+        try:
+            stream.write(bytes(50 * MEGA))
+        except ConnectionError:
+            broke.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    time.sleep(0.5)
+    assert writer.is_alive()
+    start = time.monotonic()
+    connection.close()
+    connection.close()
+    assert time.monotonic() - start < 6
+    assert broke.wait(10)
+
+
+def test_two_commands_on_one_connection(connection: Connection) -> None:
+    one, two = connection.run("cat"), connection.run("cat")
+    two.write(b"two")
+    one.write(b"one")
+    assert (one.read(10, 20), two.read(10, 20)) == (b"one", b"two")
+    one.close()
+    two.write(b"still")
+    assert two.read(10, 20) == b"still"
+
+
+def test_peer_that_stopped_reads_time_out_and_close_returns(over_ssh: Connection, server: Sshd) -> None:
+    stream = over_ssh.run("cat")
+    stream.write(b"x")
+    assert stream.read(1, 20) == b"x"
+    stopped = [pid for session in server.sessions() for pid in (session, *children(session))]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        stream.write(b"x")
+        with pytest.raises(TimeoutError):
+            stream.read(1, 0.5)
+        # Fill the socket: a polite good-bye would now block.
+        threading.Thread(target=lambda: _swallow(stream), daemon=True).start()
+        time.sleep(0.5)
+        start = time.monotonic()
+        stream.close()
+        over_ssh.close()
+        assert time.monotonic() - start < 8
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+
+def _swallow(stream: Stream) -> None:
+    try:
+        stream.write(bytes(50 * MEGA))
+    except ConnectionError:
+        pass
+
+
+def test_dead_link_is_an_error_not_an_end(over_ssh: Connection, server: Sshd) -> None:
+    stream = over_ssh.run("echo first; sleep 60")
+    assert stream.read(100, 20) == b"first\n"
+    for pid in server.sessions():
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ConnectionError):
+        stream.read(100, 20)
+    with pytest.raises(ConnectionError):
+        over_ssh.run("true")
+
+
+def test_local_commands_have_their_own_session() -> None:
+    local = LocalConnection()
+    assert os.getsid(int(local.run("echo $$; exec cat").read(100, 20))) != os.getsid(0)
+    local.close()
