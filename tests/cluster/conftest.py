@@ -1,0 +1,25 @@
+"""Fixtures for tests that type `disttui` against a test cluster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.typed import User
+
+
+@pytest.fixture
+def user(cluster: Callable[..., Cluster], tmp_path: Path) -> Iterator[Callable[..., User]]:
+    """Make a user of a new cluster: `user(2)`, with the arguments of Cluster."""
+    with contextlib.ExitStack() as stack:
+
+        def make(n: int, **options: object) -> User:
+            one = User(cluster(n, **options), tmp_path)
+            stack.callback(one.close)
+            return one
+
+        yield make

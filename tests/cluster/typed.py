@@ -1,0 +1,147 @@
+"""`disttui` as a user types it on a machine that reaches a test cluster by ssh."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster.cluster import Cluster
+
+COMMAND = str(Path(sys.executable).with_name("disttui"))
+POLL = 0.02
+
+
+@dataclass
+class Running:
+    """A `disttui run` that was started."""
+
+    cluster: Cluster
+    process: subprocess.Popen[bytes]
+    out: Path
+    err: Path
+
+    @property
+    def stdout(self) -> str:
+        """What it has printed so far."""
+        return self.out.read_text()
+
+    @property
+    def stderr(self) -> str:
+        """Its own words so far; empty where both streams go to one place."""
+        return self.err.read_text() if self.err != self.out else ""
+
+    def wait(self, timeout: float = 120) -> int:
+        """Wait for its end; returns the exit code."""
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {timeout:g} s:\n{self.stdout}\n{self.stderr}") from None
+
+    def send(self, number: int) -> float:
+        """Send it a signal; returns the time."""
+        self.process.send_signal(number)
+        return time.time()
+
+    def wait_file(self, path: Path, timeout: float = 100) -> str:
+        """Wait until a file is there that a rank writes; returns its text."""
+        deadline = time.monotonic() + timeout
+        while not path.exists():
+            assert self.process.poll() is None, f"it has ended:\n{self.stdout}\n{self.stderr}"
+            assert time.monotonic() < deadline, f"no {path.name}:\n{self.stdout}\n{self.stderr}"
+            time.sleep(POLL)
+        return path.read_text()
+
+    def wait_gone(self, timeout: float = 60) -> float:
+        """Wait until no host has a process of its own left; returns the time."""
+        return wait_gone(self.cluster, timeout)
+
+
+class User:
+    """Somebody with a home, profiles and the cluster's ssh configuration."""
+
+    def __init__(self, cluster: Cluster, home: Path) -> None:
+        self.cluster = cluster
+        self.home = home
+        self._started: list[Running] = []
+
+    def profile(self, job: Mapping[str, Any], hosts: Sequence[Any] | None = None, **keys: Any) -> Path:
+        """Write a profile: by default one process on each host of the cluster, with this interpreter."""
+        data = {
+            "disttui": 1,
+            "name": "t",
+            "hosts": list(hosts if hosts is not None else [host.name for host in self.cluster.hosts]),
+            "num_processes": 1,
+            "python": sys.executable,
+            "job": dict(job),
+            **keys,
+        }
+        path = self.home / f"profile-{len(list(self.home.glob('profile-*')))}.yaml"
+        path.write_text(yaml.safe_dump(data))
+        return path
+
+    def script(self, text: str, name: str = "job.py") -> Path:
+        """Write a script that all hosts see."""
+        path = self.cluster.shared / name
+        path.write_text(text)
+        return path
+
+    def command(self, verb: str, *words: str | Path) -> list[str]:
+        """The command line, with the cluster's ssh configuration."""
+        return [COMMAND, verb, "--ssh-config", str(self.cluster.ssh_config), *map(str, words)]
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """The environment that the command is typed in."""
+        path = os.environ["PATH"]
+        return {"PATH": path, "HOME": str(self.home), "LANG": "C.UTF-8", "TERM": "xterm", **more}
+
+    def start(self, profile: Path, *options: str, merged: bool = False, env: Mapping[str, str] | None = None) -> Running:
+        """Type `disttui run`; with `merged`, both streams go to one place as on a terminal."""
+        number = len(self._started)
+        out = self.home / f"{number}.out"
+        err = out if merged else self.home / f"{number}.err"
+        with out.open("ab") as to_out, err.open("ab") as to_err:
+            process = subprocess.Popen(
+                self.command("run", *options, profile),
+                stdin=subprocess.DEVNULL,
+                stdout=to_out,
+                stderr=to_err,
+                env=self.environment(**(env or {})),
+                cwd=self.home,
+                start_new_session=True,
+            )
+        running = Running(self.cluster, process, out, err)
+        self._started.append(running)
+        return running
+
+    def run(self, profile: Path, *options: str, code: int | None = 0, timeout: float = 120, **how: Any) -> Running:
+        """Type it and wait for its end, and for the end of everything on the hosts; checks the exit code."""
+        running = self.start(profile, *options, **how)
+        ended = running.wait(timeout)
+        assert code is None or ended == code, f"exit code {ended}:\n{running.stdout}\n{running.stderr}"
+        running.wait_gone(10)
+        return running
+
+    def close(self) -> None:
+        """End what a failed test has left running."""
+        for running in self._started:
+            if running.process.poll() is None:
+                running.process.send_signal(signal.SIGKILL)
+                running.process.wait()
+
+
+def wait_gone(cluster: Cluster, timeout: float = 60) -> float:
+    """Wait until no host has a process left; returns the time, exact to 20 ms."""
+    deadline = time.monotonic() + timeout
+    while left := [one for host in cluster.hosts for one in host.processes()]:
+        assert time.monotonic() < deadline, f"left: {left}"
+        time.sleep(POLL)
+    return time.time()
