@@ -1,0 +1,39 @@
+"""`python -m tests.bench [PART…]`: measures the command line against the obvious alternatives, as ratios in one run."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.bench import first_step, line_delay, overhead, probing
+from tests.bench.harness import HEAD
+
+PARTS = ("first-step", "delay", "flood", "overhead", "probe")
+
+
+def main(parts: list[str], runs: int = 7) -> None:
+    """Run the parts that are named, all of them by default, and print their tables."""
+    for part in parts or PARTS:
+        print(f"\n## {part}\n", flush=True)
+        if part == "first-step":
+            print(HEAD, first_step.measure(runs).row(), sep="\n")
+        elif part == "delay":
+            print("| way | median | 99 % | worst | lines |\n|---|---|---|---|---|")
+            print(line_delay.summary(line_delay.delays(3)))
+        elif part == "flood":
+            print(HEAD, line_delay.flood(runs).row(), sep="\n")
+        elif part == "probe":
+            print(HEAD, *(one.row() for one in probing.measure(runs)), sep="\n")
+        elif part == "overhead":
+            cost = overhead.cost()
+            print(
+                f"supervision {cost.supervision:.2f} s of CPU, ranks {cost.ranks:.2f} s: "
+                f"{cost.supervision / cost.ranks:.2%}; while watched, the viewer's end {cost.serve:.2f} s; "
+                f"warden and supervisor {cost.memory / 2**20:.0f} MiB a host\n"
+            )
+            print(HEAD, overhead.rate(runs).row(), sep="\n")
+        else:
+            sys.exit(f"{part} is none of {', '.join(PARTS)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

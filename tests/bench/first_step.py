@@ -1,0 +1,32 @@
+"""From the command to the first training step on every rank, 2 hosts × 1 process."""
+
+from __future__ import annotations
+
+import time
+
+from tests.bench.harness import Comparison, compare
+from tests.bench.terminals import TRAIN, disttui, hand
+from tests.cluster import Cluster
+
+GATE = 1.15
+
+
+def measure(runs: int) -> Comparison:
+    """Seconds until both ranks have printed their first step."""
+    with Cluster(2) as cluster:
+        script = cluster.shared / "train.py"
+        script.write_text(TRAIN)
+
+        def until_both(way: object) -> float:
+            begun = time.time()
+            seen = 0
+            with way(cluster, script, [], [1, 1]) as lines:  # type: ignore[operator]
+                for when, text in lines:
+                    seen += text == "step 0"
+                    if seen == 2:
+                        took = when - begun
+                for _ in lines:
+                    pass
+            return took
+
+        return compare("first step", "s", lambda: until_both(disttui), lambda: until_both(hand), runs=runs)
