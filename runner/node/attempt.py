@@ -67,7 +67,9 @@ class Attempt:
             env = {"NCCL_SOCKET_IFNAME": "=" + interface, "GLOO_SOCKET_IFNAME": interface}
         own = {**self._host.spec["env"], **self._host.secrets.get("env", {})}
         env = {name: value for name, value in env.items() if name not in own}
-        fields = {"pid": self.launcher, "command": self._shown + args, "interface": interface}
+        at = self._shown.index("torchrun") + 1
+        command = [*self._shown[:at], *args, *self._shown[at:]]
+        fields = {"pid": self.launcher, "command": command, "interface": interface}
         self._say(event("launch", attempt=self.number, **fields))
         try:
             os.write(self._word, json.dumps({"args": args, "env": env}).encode() + b"\n")

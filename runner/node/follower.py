@@ -201,6 +201,9 @@ class Follower:
 
     def _hear(self, message: dict[str, Any]) -> None:
         new = self._link.take(message)
+        if self._not_seen:
+            self._not_seen = self._fenced = False
+            self._say(event("host", node=0, state="seen", last=round(time.time(), 3)))
         if new is None:
             return
         if new["k"] == "beat":
@@ -219,19 +222,16 @@ class Follower:
                 self._end("join", f"node 0 was not reached at port {self._port} ({tried or 'no answer'})")
             return
         self._link.beat()
-        if silent < _NOT_SEEN and self._not_seen:
-            self._say(event("host", node=0, state="seen", last=last))
-        elif silent >= _NOT_SEEN and not self._not_seen:
-            self._say(event("host", node=0, state="not seen", last=last))
-        self._not_seen = silent >= _NOT_SEEN
-        if self._not_seen:
+        if silent >= _NOT_SEEN:
+            if not self._not_seen:
+                self._say(event("host", node=0, state="not seen", last=last))
+            self._not_seen = True
             # The kernel repeats what was lost ever more slowly; a new connection is back sooner.
             self._rejoin()
-        fenced = silent >= self._host.launch["host_timeout"]
-        if fenced and not self._fenced:
+        if silent >= self._host.launch["host_timeout"] and not self._fenced:
+            self._fenced = True
             self._say(event("host", node=0, state="lost", last=last))
             self._fence()
-        self._fenced = fenced
         if silent >= self._host.launch["host_timeout"] + self._hope:
             self._end("host lost", f"the leader was not heard of for {silent:.0f} s")
 

@@ -132,7 +132,8 @@ class Gang:
                 self._send_go(other)
 
     def _on_failed(self, node: int, message: dict[str, Any]) -> None:
-        if message["port_in_use"] and node == 0 and self._phase == "starting":
+        alone = self._phase == "starting" or len(self._nodes) == 1
+        if message["port_in_use"] and node == 0 and alone:
             self._go_on_next_port()
         elif message["port_in_use"]:
             self._fail(_cause(node, "launch", "the master port was taken by another program"), "failure")

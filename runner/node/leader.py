@@ -137,6 +137,10 @@ class Leader:
 
     def _take(self, node: int, follower: _Follower, message: dict[str, Any]) -> None:
         new = follower.link.take(message)
+        if follower.not_seen or follower.lost:
+            follower.not_seen = follower.lost = False
+            self._say(event("host", node=node, state="seen", last=round(time.time(), 3)))
+            self._gang.found(node)
         if new is None:
             return
         if new["k"] == "beat":
@@ -170,10 +174,6 @@ class Leader:
     def _look_after(self, node: int, follower: _Follower, now: float) -> None:
         silent = now - follower.link.heard
         last = round(time.time() - silent, 3)
-        if silent < _NOT_SEEN and (follower.not_seen or follower.lost):
-            follower.not_seen = follower.lost = False
-            self._say(event("host", node=node, state="seen", last=last))
-            self._gang.found(node)
         if silent >= _NOT_SEEN and not follower.not_seen:
             follower.not_seen = True
             self._say(event("host", node=node, state="not seen", last=last))

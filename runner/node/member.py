@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any, Callable
 
-from . import locks
+from . import cause, locks
 from .attempt import Attempt
 from .host import Host
 from .journal import event, write_json
@@ -16,6 +16,7 @@ from .stop import Ending
 _POLL = 0.1
 _METRICS = 0.25
 _LISTENS = 0.02
+_HOLD = 1.0
 
 
 class Member:
@@ -43,6 +44,7 @@ class Member:
         self._number = 0
         self._attempt: Attempt | None = None
         self._ending: Ending | None = None
+        self._held: list[dict[str, Any]] = []
         self._then: list[dict[str, Any]] = []
         self._verdict: dict[str, Any] | None = None
         self._stopping = False
@@ -131,6 +133,7 @@ class Member:
         if self._ending:
             return
         attempt.ranks.torchrun_says(told.get("failures") or [])
+        self._tell_held()
         if told.get("port_in_use") and not attempt.ranks.failed:
             self._report({"k": "failed", "cause": None, "port_in_use": True})
         elif told["code"] == 0 and attempt.gone and not attempt.ranks.failed:
@@ -175,7 +178,21 @@ class Member:
     def _fail(self, failure: dict[str, Any]) -> None:
         if self._ending and failure["kind"] != "exception":
             return  # our own doing
+        if failure["kind"] == "signal" and cause.is_consequence(failure):
+            # The launcher ends its ranks because of one that has failed, and is about to say which.
+            self._held.append(failure)
+            self._loop.after(_HOLD, self._tell_held)
+        else:
+            self._tell(failure)
+
+    def _tell(self, failure: dict[str, Any]) -> None:
         self._report({"k": "failed", "cause": {"node": self._host.node, **failure}, "port_in_use": False})
+
+    def _tell_held(self) -> None:
+        held, self._held = self._held, []
+        for failure in held:
+            if not self._ending:
+                self._tell(failure)
 
     def _fail_launch(self, message: str) -> None:
         self._attempt = None

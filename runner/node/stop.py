@@ -73,7 +73,8 @@ class Ending:
         if now - self._killing > _GIVE_UP:
             self.left = [{"pid": pid, "command": procs.command(pid)} for pid in sorted(found)]
             return None
-        for pid in found:
+        # The launcher last: its death makes the kernel send its ranks another TERM.
+        for pid in sorted(found, key=lambda pid: pid == self._launcher):
             _send(pid, signal.SIGKILL)
         return _ROUND / 2
 

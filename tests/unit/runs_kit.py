@@ -1,0 +1,154 @@
+"""Runs on one machine that plays several hosts: every host has a run folder of its own, the gang meets on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from runner.node import procs, runs
+from runner.ship import node_parcel
+
+STUB = Path(__file__).with_name("stub_torchrun.py")
+PATIENCE = 60.0
+
+JOB = """
+import json, os, sys, time
+rank = int(os.environ["RANK"])
+attempt = int(os.environ["DISTTUI_ATTEMPT"])
+def step(n, **more):
+    with open(os.environ["DISTTUI_METRICS"], "a") as f:
+        f.write(json.dumps({"t": time.time(), "step": n, "loss": 1.0, **more}) + "\\n")
+"""
+
+
+def wait_for(condition: Callable[[], Any], what: str, timeout: float = PATIENCE) -> Any:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"{what}: not within {timeout} s")
+
+
+class Cluster:
+    """One run on `nproc` hosts, all of them this machine."""
+
+    def __init__(self, base: Path, nproc: list[int], job: str, **changes: Any) -> None:
+        self.base = base
+        self.nproc = nproc
+        self.run = "t" + uuid.uuid4().hex[:12]
+        self.key = os.urandom(32).hex()
+        self.gang: Any = None
+        self.zip = base / "node.zip"
+        self.zip.write_bytes(node_parcel().data)
+        self.job = base / "job.py"
+        self.job.write_text(JOB + job)
+        self.python = base / "python"
+        self.python.write_text(f'#!/bin/sh\nexec {sys.executable} {STUB} "$@"\n')
+        self.python.chmod(0o755)
+        first = random.randrange(20000, 30000)
+        self.launch = {"ports": [first, first + 30], "join_timeout": 30, "host_timeout": 30, "restarts": 0,
+                       "grace": 5, "instrument": True}  # fmt: skip
+        self.launch.update(changes.pop("launch", {}))
+        self.changes = changes
+
+    def spec(self, node: int) -> dict[str, Any]:
+        first = sum(self.nproc[:node])
+        spec = {
+            "disttui": 1, "run": self.run, "node_rank": node, "nproc": self.nproc,
+            "hosts": [f"host{number}" for number in range(len(self.nproc))],
+            "run_dir": str(self.run_dir(node)), "workdir": str(self.base), "python": str(self.python),
+            "activate": "", "wrap": [], "target": {"kind": "script", "value": str(self.job), "args": []},
+            "launcher_args": [str(self.nproc[node]), str(first), str(sum(self.nproc))],
+            "env": {}, "gpus": None, "backend": "gloo", "precision": "fp32", "launch": self.launch,
+            "master": "127.0.0.1", "interface": None, "leader": self.gang if node else None,
+            "metrics_pattern": None, "profile": {},
+        }  # fmt: skip
+        return {**spec, **self.changes}
+
+    def run_dir(self, node: int) -> Path:
+        return self.base / f"runs{node}"
+
+    def folder(self, node: int) -> str:
+        return runs.run_folder(str(self.run_dir(node)), self.run, node)
+
+    def path(self, node: int, name: str) -> Path:
+        return Path(self.folder(node)) / name
+
+    def start(self, *nodes: int) -> dict[str, Any]:
+        for node in nodes or range(len(self.nproc)):
+            answer = runs.start({"spec": self.spec(node), "secrets": self.secrets()}, str(self.zip), None)
+            self.gang = answer["gang"] or self.gang
+        return answer
+
+    def secrets(self) -> dict[str, Any]:
+        return {"key": self.key, "env": {"SECRET": "s3cret ☃ $(x)"}}
+
+    def events(self, node: int, kind: str = "") -> list[dict[str, Any]]:
+        try:
+            lines = self.path(node, "events.jsonl").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        records = [json.loads(line) for line in lines]
+        return [record for record in records if not kind or record["e"] == kind]
+
+    def wait_event(self, at: int, kind: str, count: int = 1, **fields: Any) -> dict[str, Any]:
+        def look() -> Any:
+            found = [e for e in self.events(at, kind) if all(e.get(n) == v for n, v in fields.items())]
+            return found[count - 1] if len(found) >= count else None
+
+        return dict(wait_for(look, f"{count} event {kind} {fields} on node {at}: {self.events(at)}"))
+
+    def wait_ranks(self, attempt: int = 1) -> None:
+        for node, count in enumerate(self.nproc):
+            for _ in range(count):
+                self.wait_event(node, "rank", count, attempt=attempt)
+
+    def exit(self, node: int, timeout: float = PATIENCE) -> dict[str, Any]:
+        def look() -> Any:
+            try:
+                return json.loads(self.path(node, "exit.json").read_text())
+            except FileNotFoundError:
+                return None
+
+        return dict(wait_for(look, f"exit of node {node}: {self.events(node)} {self.log(node)}", timeout))
+
+    def exits(self) -> list[dict[str, Any]]:
+        return [self.exit(node) for node in range(len(self.nproc))]
+
+    def log(self, node: int) -> str:
+        path = self.path(node, "supervisor.log")
+        return path.read_text() if path.exists() else ""
+
+    def stop(self, node: int = 0, now: bool = False) -> dict[str, Any]:
+        return runs.request_stop(self.folder(node), now, "user")
+
+    def supervisor(self, node: int) -> dict[str, Any]:
+        return dict(json.loads(self.path(node, "supervisor.json").read_text()))
+
+    def living(self, *nodes: int) -> dict[int, str]:
+        """Everything of this run that lives: by tag, and the supervisors."""
+        table = procs.table()
+        found = set()
+        for node in nodes or range(len(self.nproc)):
+            found |= procs.tagged(table, self.run, node)
+        return {pid: procs.command(pid) for pid in found if not table[pid].dead}
+
+    def clean_up(self) -> None:
+        for node in range(len(self.nproc)):
+            if not self.path(node, "supervisor.json").exists():
+                continue
+            up = self.supervisor(node)
+            for who in (up["warden"], up):
+                if procs.alive(who):
+                    os.kill(who["pid"], 9)
+            wait_for(lambda up=up: not procs.alive(up), "the supervisor's death")
+            runs.status(self.folder(node))

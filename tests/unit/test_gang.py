@@ -1,0 +1,364 @@
+"""Several hosts, played by one machine on loopback."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.node import ports, procs
+from runner.node.follower import Follower
+from runner.node.host import Host
+from runner.node.loop import Loop
+from tests.unit.runs_kit import Cluster, wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
+Make = Callable[..., Cluster]
+SLEEP = "time.sleep(600)\n"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Make]:
+    made: list[Cluster] = []
+
+    def make(job: str, nproc: list[int], **changes: Any) -> Cluster:
+        made.append(Cluster(tmp_path, nproc, job, **changes))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.clean_up()
+        assert one.living() == {}
+
+
+def same(run: Cluster) -> dict[str, Any]:
+    """The end of every host, which must be the same."""
+    ends = [{name: end[name] for name in ("state", "code", "cause", "attempt")} for end in run.exits()]
+    assert all(end == ends[0] for end in ends), ends
+    return ends[0]
+
+
+def test_three_unequal_hosts_train(cluster: Make) -> None:
+    run = cluster("step(1)", [1, 2, 1])
+    run.start()
+    assert same(run)["state"] == "finished"
+    assert [e["node"] for e in run.events(0, "join")] == [0, 1, 2] or len(run.events(0, "join")) == 3
+    ranks = [e["rank"] for node in range(3) for e in run.events(node, "rank")]
+    assert sorted(ranks) == [0, 1, 2, 3]
+    assert {e["world_size"] for node in range(3) for e in run.events(node, "rank")} == {4}
+    clocks = {e["node"]: e["offset"] for e in run.events(0, "clock")}
+    assert set(clocks) == {1, 2}
+    assert all(abs(offset) < 0.5 for offset in clocks.values())
+    for node in (1, 2):
+        went = run.events(node, "attempt")[0]
+        assert (went["master"], went["port"]) == ("127.0.0.1", run.events(0, "attempt")[0]["port"])
+    assert went["port"] != run.gang["port"]
+
+
+def test_homes_shared_by_all_hosts(cluster: Make, tmp_path: Path) -> None:
+    run = cluster("step(1)", [1, 1])
+    run.run_dir = lambda node: tmp_path / "shared"  # type: ignore[method-assign]
+    run.start()
+    assert same(run)["state"] == "finished"
+
+
+@pytest.mark.parametrize("stopper", [0, 1])
+def test_stop_on_any_host_stops_all(cluster: Make, stopper: int) -> None:
+    run = cluster(SLEEP, [1, 1])
+    run.start()
+    run.wait_ranks()
+    began = time.monotonic()
+    run.stop(stopper)
+    wait_for(lambda: not run.living(), "the end of all")
+    seconds = time.monotonic() - began
+    assert same(run)["state"] == "stopped"
+    assert all(run.path(node, "stop").exists() for node in (0, 1))
+    assert seconds < 2.0, seconds
+
+
+@pytest.mark.parametrize("stopper", [0, 1])
+def test_stop_while_joining(cluster: Make, stopper: int) -> None:
+    run = cluster(SLEEP, [1, 1, 1])
+    run.start(0, 1)
+    run.wait_event(0, "join", node=1)
+    run.stop(stopper)
+    for node in (0, 1):
+        assert run.exit(node)["state"] == "stopped"
+    assert run.living() == {}
+
+
+def test_late_joiner_of_a_stopped_run_ends_itself(cluster: Make) -> None:
+    job = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('armed', flush=True)\n" + SLEEP
+    run = cluster(job, [1, 1, 1], launch={"join_timeout": 3})
+    run.start(0, 1)
+    run.wait_event(0, "join", node=1)
+    run.stop(0)
+    run.exit(0)
+    run.start(2)
+    end = run.exit(2)
+    assert (end["state"], end["cause"]["kind"]) == ("failed", "join")
+
+
+def test_missing_host_is_named(cluster: Make) -> None:
+    run = cluster(SLEEP, [1, 1, 1], launch={"join_timeout": 6})
+    run.start(0, 1)
+    waiting = run.wait_event(0, "waiting")
+    assert waiting["missing"] == [2]
+    for node in (0, 1):
+        end = run.exit(node)
+        assert (end["state"], end["cause"]["kind"], end["cause"]["node"]) == ("failed", "join", 2)
+        assert "host2 (node 2)" in end["cause"]["message"]
+
+
+def test_follower_without_leader_ends_itself_and_says_why(cluster: Make) -> None:
+    run = cluster(SLEEP, [1, 1], launch={"join_timeout": 2})
+    run.gang = {"port": ports.reserve((40000, 40100)).port, "addresses": ["127.0.0.1"]}
+    run.start(1)
+    assert run.wait_event(1, "dial")["problem"] == "Connection refused"
+    end = run.exit(1)
+    assert (end["state"], end["cause"]["kind"]) == ("failed", "join")
+    assert "Connection refused" in end["cause"]["message"]
+
+
+def test_wrong_key_is_a_stranger(cluster: Make) -> None:
+    run = cluster(SLEEP, [1, 1], launch={"join_timeout": 3})
+    run.start(0)
+    run.key = "00" * 32
+    run.start(1)
+    assert "not this run's leader" in run.wait_event(1, "dial")["problem"]
+    assert run.exit(0)["cause"]["kind"] == "join"
+
+
+def test_one_rank_raises_all_hosts_end(cluster: Make) -> None:
+    run = cluster("step(1)\nif rank == 2: raise ValueError('boom')\n" + SLEEP, [1, 2])
+    run.start()
+    at = run.wait_event(1, "error")["t"]
+    end = same(run)
+    assert time.time() - at < 3.0
+    cause = end["cause"]
+    assert (cause["node"], cause["rank"], cause["type"], cause["message"]) == (1, 2, "ValueError", "boom")
+    assert run.living() == {}
+
+
+def test_echoes_are_not_the_cause(cluster: Make) -> None:
+    job = """
+if rank == 0: raise RuntimeError("pair.cc:553] Connection closed by peer [127.0.0.1]:1")
+time.sleep(0.3)
+raise KeyError("the real one")
+"""
+    run = cluster(job, [1, 1])
+    run.start()
+    cause = same(run)["cause"]
+    assert (cause["rank"], cause["type"]) == (1, "KeyError") or cause["rank"] == 0
+    assert run.events(0, "error")
+
+
+def test_restart_of_the_whole_gang(cluster: Make) -> None:
+    run = cluster(
+        """
+step(attempt)
+if attempt == 1:
+    time.sleep(0.5)
+    if rank == 1: raise ValueError("once")
+    time.sleep(600)
+""",
+        [1, 1],
+        launch={"restarts": 1},
+    )
+    run.start()
+    end = same(run)
+    assert (end["state"], end["attempt"]) == ("finished", 2)
+    assert [e["attempt"] for e in run.events(1, "attempt")] == [1, 2]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_stop_during_the_switch_of_attempts(cluster: Make, seed: int) -> None:
+    job = "step(attempt)\ntime.sleep(0.2)\nif rank == 1: raise ValueError('again')\n" + SLEEP
+    run = cluster(job, [1, 1], launch={"restarts": 1000})
+    run.start()
+    run.wait_event(0, "stopping")
+    time.sleep(random.Random(seed).random())
+    run.stop(seed % 2)
+    assert same(run)["state"] == "stopped"
+    assert run.living() == {}
+
+
+def test_follower_supervisor_killed(cluster: Make) -> None:
+    run = cluster(SLEEP, [1, 1])
+    run.start()
+    run.wait_ranks()
+    os.kill(run.supervisor(1)["pid"], signal.SIGKILL)
+    assert run.exit(1)["cause"]["kind"] == "supervisor lost"
+    end = run.exit(0, 20)
+    assert (end["state"], end["cause"]["kind"], end["cause"]["node"]) == ("failed", "host lost", 1)
+
+
+def test_follower_and_warden_killed(cluster: Make) -> None:
+    run = cluster(SLEEP, [1, 1])
+    run.start()
+    run.wait_ranks()
+    up = run.supervisor(1)
+    os.kill(up["warden"]["pid"], signal.SIGKILL)
+    os.kill(up["pid"], signal.SIGKILL)
+    assert run.exit(0, 20)["cause"]["kind"] == "host lost"
+    wait_for(lambda: not run.living(), "the kernel ends the ranks with their launcher")
+
+
+def test_leader_killed_ends_the_followers_quickly(cluster: Make) -> None:
+    run = cluster(SLEEP, [1, 1])
+    run.start()
+    run.wait_ranks()
+    began = time.monotonic()
+    os.kill(run.supervisor(0)["pid"], signal.SIGKILL)
+    end = run.exit(1, 20)
+    assert (end["state"], end["code"], end["cause"]["kind"]) == ("lost", 1, "host lost")
+    assert time.monotonic() - began < 4
+    assert run.exit(0)["cause"]["kind"] == "supervisor lost"
+    assert run.living() == {}
+
+
+class Wire:
+    """A TCP relay between leader and follower that can fall silent without closing anything."""
+
+    def __init__(self, port: int) -> None:
+        import threading
+
+        self.target = port
+        self.silent = False
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port = self.server.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        import threading
+
+        while True:
+            try:
+                near, _ = self.server.accept()
+                far = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                return
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+
+    def _pump(self, one: socket.socket, other: socket.socket) -> None:
+        try:
+            while data := one.recv(4096):
+                while self.silent:
+                    time.sleep(0.05)
+                other.sendall(data)
+        except OSError:
+            pass
+        while self.silent:
+            time.sleep(0.05)
+        other.close()
+
+
+def cut_cluster(cluster: Make, job: str, **launch: Any) -> tuple[Cluster, Wire]:
+    run = cluster(job, [1, 1], launch=launch)
+    run.start(0)
+    wire = Wire(run.gang["port"])
+    run.gang = {**run.gang, "port": wire.port, "addresses": ["127.0.0.1"]}
+    run.start(1)
+    run.wait_ranks()
+    return run, wire
+
+
+def test_a_cut_costs_nothing(cluster: Make, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    run, wire = cut_cluster(cluster, f"while not os.path.exists({str(flag)!r}): time.sleep(0.1)", host_timeout=60)
+    wire.silent = True
+    run.wait_event(0, "host", node=1, state="not seen")
+    run.wait_event(1, "host", node=0, state="not seen")
+    flag.write_text("")
+    wait_for(lambda: run.events(1, "launcher"), "the follower's part is done during the cut")
+    wire.silent = False
+    assert same(run)["state"] == "finished"
+    run.wait_event(0, "host", node=1, state="seen")
+
+
+def test_a_long_cut_fences_both_sides(cluster: Make) -> None:
+    run, wire = cut_cluster(cluster, SLEEP, host_timeout=7)
+    wire.silent = True
+    ends = run.exits()
+    assert (ends[0]["state"], ends[0]["cause"]["kind"], ends[0]["cause"]["node"]) == ("failed", "host lost", 1)
+    assert (ends[1]["state"], ends[1]["cause"]["kind"]) == ("lost", "host lost")
+    assert run.living() == {}
+
+
+def test_a_gang_comes_back_after_a_long_cut(cluster: Make) -> None:
+    run, wire = cut_cluster(
+        cluster, "step(attempt)\nif attempt == 1: time.sleep(600)", host_timeout=6, restarts=1, grace=1
+    )
+    run.wait_event(1, "step")
+    wire.silent = True
+    run.wait_event(0, "host", node=1, state="lost")
+    run.wait_event(1, "host", node=0, state="lost")
+    wire.silent = False
+    end = same(run)
+    assert (end["state"], end["attempt"]) == ("finished", 2)
+    # The second attempt began only after the lost host must have ended the first.
+    ended = run.events(1, "launcher")[0]["t"]
+    assert run.events(0, "attempt")[1]["t"] > ended
+
+
+def test_strangers_at_the_door_cost_nothing(cluster: Make) -> None:
+    run = cluster("step(1)", [1, 1])
+    run.start(0)
+    door = ("127.0.0.1", run.gang["port"])
+    held = []
+    for junk in (
+        b"", b"GET / HTTP/1.1\r\n\r\n", struct.pack(">I", 1 << 30), struct.pack(">I", 65536) + b"[" * 65536,
+        struct.pack(">I", 2) + b"{}",
+        struct.pack(">I", 44) + b'{"nonce":"0123456789abcdef0123456789abcdef"}' + b"\0" * 9,
+        *[random.Random(seed).randbytes(200) for seed in range(100)],
+    ):  # fmt: skip
+        sock = socket.create_connection(door)
+        sock.sendall(junk)
+        held.append(sock)
+    run.start(1)
+    assert same(run)["state"] == "finished"
+    assert run.log(0) == ""
+    assert {e["node"] for e in run.events(0, "join")} == {0, 1}
+
+
+def test_a_second_supervisor_of_the_same_node_is_refused(cluster: Make) -> None:
+    run = cluster(SLEEP, [1, 1, 1])
+    run.start(0, 1)
+    run.wait_event(0, "join", node=1)
+    # Inside this process, since by its tag it would own the first one's processes.
+    told: list[tuple[str, str]] = []
+    loop = Loop()
+    host = Host(run.spec(1), str(run.base), str(run.zip), None, run.secrets())
+
+    def lost(kind: str, why: str) -> None:
+        told.append((kind, why))
+        loop.stop()
+
+    Follower(host, loop, lambda event: None, lambda message: None, lambda: None, lost).start()
+    loop.after(20, loop.stop)
+    loop.run()
+    assert told == [("join", "the leader refuses this host: another supervisor has joined as this host and is alive")]
+    assert procs.alive(run.supervisor(1))
+    run.stop(0)
+    assert run.exit(1)["state"] == "stopped"
+
+
+def test_no_free_gang_port_is_said_at_start(cluster: Make) -> None:
+    from runner.node.problem import Problem
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        run = cluster(SLEEP, [1, 1], launch={"ports": [port, port]})
+        with pytest.raises(Problem, match="no free port"):
+            run.start(0)
+    assert run.exit(0)["state"] == "failed"

@@ -1,0 +1,89 @@
+"""Ports, reservations and routes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.node import locks, ports, routes
+from runner.node.problem import Problem
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
+
+
+def test_reserved_ports_are_not_given_twice() -> None:
+    first = ports.reserve((41000, 41100))
+    second = ports.reserve((41000, 41100))
+    assert first.port != second.port
+    first.holder.close()
+    third = ports.reserve((first.port, first.port))
+    assert third.port == first.port
+    with pytest.raises(Problem, match="no free port"):
+        ports.reserve((third.port, third.port))
+    second.holder.close()
+    third.holder.close()
+
+
+def test_the_next_port_wraps_around() -> None:
+    found = ports.reserve((41200, 41202), after=41201)
+    assert found.port == 41202
+    again = ports.reserve((41200, 41202), after=41202)
+    assert again.port == 41200
+    found.holder.close()
+    again.holder.close()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_a_taken_port_is_not_free(address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        server = socket.create_server((address, 0), family=family)
+    except OSError:
+        pytest.skip("no IPv6 here")
+    port = server.getsockname()[1]
+    assert not ports.is_free(port)
+    with pytest.raises(Problem):
+        ports.reserve((port, port))
+    server.close()
+
+
+def test_listening_is_asked_of_the_right_process() -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    port = server.getsockname()[1]
+    assert ports.is_listening(port, [os.getpid()])
+    assert not ports.is_listening(port, [1 if os.getpid() != 1 else 2])
+    server.close()
+    assert not ports.is_listening(port, [os.getpid()])
+
+
+def test_listen_takes_both_families() -> None:
+    server = ports.listen(0)
+    port = server.getsockname()[1]
+    socket.create_connection(("127.0.0.1", port), 5).close()
+    if server.family == socket.AF_INET6:
+        try:
+            socket.create_connection(("::1", port), 5).close()
+        except OSError as error:
+            assert "assign" in str(error) or "unreachable" in str(error)
+    server.close()
+
+
+def test_interface_of_an_address() -> None:
+    assert routes.interface_towards("127.0.0.1") == "lo"
+    assert routes.interface_towards("not an address") is None
+    for address in routes.reachable_addresses():
+        assert routes.interface_towards(address) not in (None, "lo")
+
+
+def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+    with locks.hold("start", str(tmp_path)):
+        with pytest.raises(Problem, match="holds its start lock"), locks.hold("start", str(tmp_path), 0.1):
+            pass
+        with locks.hold("spawn", str(tmp_path)):
+            pass
+    with locks.hold("start", str(tmp_path)):
+        pass

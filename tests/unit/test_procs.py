@@ -1,0 +1,80 @@
+"""Processes: who they are, and that a number alone is not enough."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.node import procs
+from tests.unit.runs_kit import wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
+
+
+def test_identity_ends_with_the_process() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    who = procs.identity(child.pid)
+    assert procs.alive(who)
+    assert not procs.alive({**who, "start_time": who["start_time"] - 1})
+    assert not procs.alive({**who, "boot_id": "another boot"})
+    assert not procs.alive({**who, "pid_namespace": "pid:[1]"})
+    child.kill()
+    wait_for(lambda: not procs.alive(who), "a zombie is not alive")
+    child.wait()
+    assert not procs.alive(who)
+    assert not procs.alive({})
+
+
+def test_a_name_of_parentheses_and_spaces_is_read(tmp_path: Path) -> None:
+    odd = tmp_path / ") R 1 (x"
+    odd.symlink_to("/bin/sleep")
+    child = subprocess.Popen([str(odd), "60"])
+    try:
+        found = procs.read(child.pid)
+        assert found is not None
+        assert (found.ppid, found.pid) == (os.getpid(), child.pid)
+        assert procs.command(child.pid) == f"{odd} 60"
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_exit_status_of_a_zombie_is_read() -> None:
+    child = subprocess.Popen(["sh", "-c", "exit 7"])
+    fd = procs.pidfd(child.pid)
+    if fd is None:
+        pytest.skip("this kernel has no pidfd")
+    assert select.select([fd], [], [], 30)[0]
+    os.close(fd)
+    found = procs.read(child.pid)
+    assert found is not None
+    assert found.dead
+    assert os.waitstatus_to_exitcode(found.status) == 7
+    child.wait()
+
+
+def test_tag_and_descendants() -> None:
+    child = subprocess.Popen(
+        ["sh", "-c", "sleep 60 & sleep 60; true"], env={"DISTTUI_TAG": "run-a/3/2", "PATH": os.environ["PATH"]}
+    )
+    try:
+        below = wait_for(lambda: len(found := procs.descendants(procs.table(), child.pid)) == 2 and found, "both")
+        table = procs.table()
+        wait_for(lambda: procs.tagged(procs.table(), "run-a", 3) == below | {child.pid}, "the tags")
+        assert procs.tagged(table, "run-a", 33) == set()
+        assert procs.tagged(table, "run", 3) == set()
+        assert procs.tag(1) == ""
+    finally:
+        for pid in [child.pid, *procs.descendants(procs.table(), child.pid)]:
+            os.kill(pid, 9)
+        child.wait()
+
+
+def test_the_table_without_proc_agrees() -> None:
+    own = procs._ps()[os.getpid()]
+    assert own.ppid == os.getppid()
