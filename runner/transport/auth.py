@@ -28,7 +28,7 @@ class Secrets:
 
     def __init__(self) -> None:
         self.keys = KeyRing()
-        self.passwords: dict[str, str] = {}
+        self.passwords: dict[Target, str] = {}
 
 
 class Login:
@@ -60,6 +60,8 @@ class Login:
         if not self._target.public_key:
             return False
         with agent_keys(self._target.identity_agent) as agent:
+            if agent:  # somebody may have to confirm
+                self._transport.auth_timeout = _ANSWER_LIMIT
             for label, key in self._keys(agent):
                 self._tried.append(label)
                 if self._try(lambda key=key: self._transport.auth_publickey(self._target.user, key)):  # type: ignore[misc]
@@ -115,7 +117,7 @@ class Login:
             answers: list[str | None] = []
             if self._try(lambda: attempt(answers)):  # noqa: B023 - called at once
                 if len(answers) == 1 and answers[0]:
-                    self._secrets.passwords[self._target.place] = answers[0]
+                    self._secrets.passwords[self._target] = answers[0]
                 return True
             if None in answers:
                 return False
@@ -138,7 +140,7 @@ class Login:
 
     def _secret(self, question: str) -> str | None:
         """What worked for this host before, used up by the first question; else somebody's answer."""
-        return self._secrets.passwords.pop(self._target.place, None) or self._ask(question)
+        return self._secrets.passwords.pop(self._target, None) or self._ask(question)
 
     def _ask(self, question: str) -> str | None:
         return self._prompts.secret(self._target.name, question)
@@ -150,9 +152,11 @@ class Login:
         except BadAuthenticationType as error:
             self._allowed = set(error.allowed_types)
             return False
-        except AuthenticationException:
+        except AuthenticationException as error:
             if not self._transport.is_active():
                 raise EOFError from None
+            if "timeout" in str(error):
+                raise SSHException(f"no answer in {self._transport.auth_timeout:.0f} s") from None
             return False
         self._allowed = set(more) or self._allowed
         return not more

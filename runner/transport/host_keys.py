@@ -70,5 +70,10 @@ class HostKeyCheck:
         what = f"its host key is unknown: {key_type} {print_}"
         if finding.entry is not None:
             what += f" (the certificate authority at {finding.entry.file}:{finding.entry.line} cannot be used here)"
+        if self._known.bad:
+            first = self._known.bad[0]
+            what += (
+                f"; {len(self._known.bad)} lines of known_hosts make no sense: {first.file}:{first.line} {first.why}"
+            )
         cure = f"Compare the fingerprint, then run `ssh {self._target.name}` once and accept, "
         return HostError(self._target.name, what, cure + "or give --accept-new-host-keys.")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import getpass
 import io
 import os
+import termios
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
 from runner.text import clean
 
@@ -18,6 +19,15 @@ class TerminalPrompts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._echoing: list[Any] | None = None
+
+    def close(self) -> None:
+        """Have the terminal echo again: an interrupt may have left a question for a secret open."""
+        echoing = self._echoing
+        if echoing is not None:
+            with _terminal() as terminal:
+                if terminal is not None:
+                    termios.tcsetattr(terminal, termios.TCSANOW, echoing)
 
     def secret(self, host: str, question: str) -> str | None:
         """Ask without echo; None when there is no terminal or the answer is empty."""
@@ -25,9 +35,12 @@ class TerminalPrompts:
             if terminal is None:
                 return None
             try:
+                self._echoing = termios.tcgetattr(terminal)
                 return getpass.getpass(f"{clean(host)}: {clean(question).rstrip()} ") or None
             except (EOFError, OSError):
                 return None
+            finally:
+                self._echoing = None
 
     def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
         """Show the fingerprint and ask; anything but `y` or `yes` means no."""

@@ -36,7 +36,7 @@ class SshConnection:
     def __init__(self, name: str, link: _Link) -> None:
         self._name = name
         self._link = link
-        self._closed = False
+        self.closed = False
 
     @property
     def name(self) -> str:
@@ -54,8 +54,8 @@ class SshConnection:
         return SshStream(channel)
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             self._link.close()
 
 
@@ -98,7 +98,7 @@ class SshConnector:
         with self._slots:
             connection = SshConnection(address.host, self._reach(self._route(self._resolve(address))))
         with self._lock:
-            self._open.append(connection)
+            self._open = [*(each for each in self._open if not each.closed), connection]
         return connection
 
     def close(self) -> None:

@@ -68,12 +68,13 @@ def test_without_an_ssh_program(place: Place, monkeypatch: pytest.MonkeyPatch) -
 
 def test_unknown_key_is_refused_and_shown(place: Place) -> None:
     server = place.sshd("one")
-    config = place.write(server.block("alias"), trusted="")
+    config = place.write(server.block("alias"), trusted="garbage\n")
     with pytest.raises(HostError) as caught:
         ask(config, "alias", "true")
+    assert f"{place.known_hosts}:1 fewer than three fields" in caught.value.what
     assert fingerprint(blob(server.key)) in caught.value.what
     assert "--accept-new-host-keys" in caught.value.cure
-    assert place.known_hosts.read_text() == ""
+    assert place.known_hosts.read_text() == "garbage\n"
 
 
 def test_unknown_key_is_asked_about_once(place: Place) -> None:
