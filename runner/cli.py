@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -208,11 +207,13 @@ def _connector(ssh_config: str | None, accept_new: bool) -> Iterator[Connector]:
     from runner.transport.connector import HostConnector
     from runner.transport.prompts import TerminalPrompts
 
-    connector = HostConnector(ssh_config, TerminalPrompts(), accept_new)
+    prompts = TerminalPrompts()
+    connector = HostConnector(ssh_config, prompts, accept_new)
     try:
         yield connector
     finally:
         connector.close()
+        prompts.close()
 
 
 @contextmanager
@@ -234,13 +235,14 @@ def _reach(
 def main() -> None:
     """Run the command; end with one clear line and the right exit code for everything that can be mended."""
     try:
-        cli(prog_name="disttui")
+        code = cli.main(prog_name="disttui", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
     except DisttuiError as error:
         click.echo(f"disttui: {error}", err=True)
-        raise SystemExit(error.exit_code) from None
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
-    except BrokenPipeError:
-        # `disttui plan … | head`: the reader has what it wanted.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None
+        code = error.exit_code
+    except click.Abort:
+        # Threads that still wait for a dead host would hold up an orderly end.
+        os._exit(130)
+    raise SystemExit(code)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +19,10 @@ from runner.preflight import Finding, check
 from runner.profile import Host, Profile
 from runner.recommend import Recommendation, recommend
 from runner.run.launch import launch, new_run_id
-from runner.run.session import STOPPED, Session, Signals
+from runner.run.session import Session, Signals
 from runner.run.state import begin
 from runner.run.store import mirrors_folder
-from runner.run.survey import CONNECTS, Surveyed, open_link, survey
+from runner.run.survey import Surveyed, open_link, side_by_side, survey
 from runner.ship import train_parcel
 from runner.show.jsonl import JsonPrinter
 from runner.show.live import TextPrinter
@@ -107,8 +106,7 @@ def run(
             refuse_errors(prepared.findings)
             plan = prepared.plan
             printer.say(f"{counts_line(plan)}; {plan.backend}, {plan.strategy}, {plan.precision}")
-            if signals.stops or signals.detach:
-                return STOPPED
+            signals.hold_back()
             run_id = new_run_id(profile.name)
             launch(profile=profile, plan=plan, hosts=prepared.hosts, run=run_id, environ=environ, tell=_quiet)
             folder = (mirrors or mirrors_folder(environ)) / run_id
@@ -165,8 +163,7 @@ def probe(names: Sequence[str], connector: Connector, *, as_json: bool = False) 
         finally:
             link.close()
 
-    with ThreadPoolExecutor(max_workers=CONNECTS) as pool:
-        results = list(pool.map(one, hosts))
+    results = side_by_side(one, hosts)
     failed = any(isinstance(found, DisttuiError) for _, found in results)
     if as_json:
         plain = [

@@ -21,9 +21,6 @@ LINGER = 10.0
 TICK = 0.05
 """Seconds between looks at the signals while nothing comes."""
 
-STOPPED = 130
-
-
 class Printer(Protocol):
     """Shows a run as it goes on."""
 
@@ -44,11 +41,19 @@ class Printer(Protocol):
 
 
 class Signals:
-    """Counts what the user asked for by signals; see the design's "Signals and exits"."""
+    """What the user asked for by signals: SIGINT and SIGTERM stop, SIGHUP detaches.
+
+    Until `hold_back` there is nothing to stop or to leave: the first signal raises KeyboardInterrupt.
+    """
 
     def __init__(self) -> None:
         self.stops = 0
         self.detach = False
+        self._held_back = False
+
+    def hold_back(self) -> None:
+        """From now on signals are only noted."""
+        self._held_back = True
 
     @contextmanager
     def caught(self) -> Any:
@@ -65,9 +70,16 @@ class Signals:
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.stops += 1
+        self._interrupt()
 
     def _hang_up(self, number: int, frame: FrameType | None) -> None:
         self.detach = True
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        if not self._held_back:
+            self._held_back = True
+            raise KeyboardInterrupt
 
 
 class Session:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from runner.errors import DisttuiError, HostError
 from runner.facts import HostFacts
@@ -18,6 +18,10 @@ Tell = Callable[[int, str, str], None]
 
 CONNECTS = 16
 """Hosts that are connected to at the same time; more at once is slower for all (sshd's own limits, key exchanges)."""
+
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class HostsError(DisttuiError):
@@ -71,8 +75,7 @@ def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]
                 link.close()
             return error
 
-    with ThreadPoolExecutor(max_workers=max(CONNECTS, 1), thread_name_prefix="survey") as pool:
-        results = list(pool.map(one, range(len(profile.hosts)), profile.hosts))
+    results = side_by_side(lambda item: one(*item), enumerate(profile.hosts))
     errors = [result for result in results if isinstance(result, DisttuiError)]
     if errors:
         for result in results:
@@ -80,6 +83,18 @@ def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]
                 result.link.close()
         raise errors[0] if len(errors) == 1 else HostsError(errors)
     return [result for result in results if isinstance(result, Surveyed)]
+
+
+def side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+    """Do `work` for all items, `CONNECTS` at a time; the results in the items' order.
+
+    An interrupt ends the waiting at once: what is under way, such as a connect to a dead host, is left to itself.
+    """
+    pool = ThreadPoolExecutor(max_workers=CONNECTS, thread_name_prefix="hosts")
+    try:
+        return list(pool.map(work, items))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def probe_request(profile: Profile, node: int) -> dict[str, Any]:
