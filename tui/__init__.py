@@ -1,0 +1,1 @@
+"""The terminal app: screens and widgets over what `runner` knows."""

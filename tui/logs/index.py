@@ -1,0 +1,130 @@
+"""Where the lines of one growing log file begin. The text itself stays on disk."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, count
+from operator import add
+from pathlib import Path
+
+from runner.text import LINE_LIMIT
+
+CHUNK = 256 * 1024
+"""Bytes read at once: small enough that no step holds the interpreter for long."""
+
+
+class LineIndex:
+    """The offsets of the lines of one file, eight bytes each.
+
+    A line longer than `LINE_LIMIT` continues as a line of its own, as everywhere in disttui.
+
+    Args:
+        path: The file; it may not exist yet.
+        base: Offset in the original of the first byte held here.
+    """
+
+    def __init__(self, path: Path, base: int = 0) -> None:
+        self.path = path
+        self.base = base
+        self.inode = 0
+        self.starts = array("Q", [0])
+        """Start of every whole line, then that of the unfinished one."""
+        self.scanned = 0
+        """Bytes looked at."""
+        self.size = 0
+
+    def __len__(self) -> int:
+        """Whole lines."""
+        return len(self.starts) - 1
+
+    @property
+    def behind(self) -> bool:
+        """Whether bytes are known that have not been looked at."""
+        return self.scanned < self.size
+
+    def look(self) -> bool:
+        """Take the file's present size; False where another file stands in its place now."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return True
+        if not self.inode:
+            self.inode = found.st_ino
+        if found.st_ino != self.inode or found.st_size < self.scanned:
+            return False
+        self.size = found.st_size
+        return True
+
+    def grow(self) -> bool:
+        """Look at one more chunk; False when there was none."""
+        data = self._read(self.scanned, CHUNK)
+        if not data:
+            self.size = self.scanned
+            return False
+        *lines, _ = data.split(b"\n")
+        ends = array("Q", map(add, accumulate(map(len, lines)), count(self.scanned + 1)))
+        # The sum of a chunk's first line and what was unfinished before it can pass the limit as well.
+        if ends and ends[0] - self.starts[-1] <= LINE_LIMIT and max(map(len, lines)) <= LINE_LIMIT:
+            self.starts.extend(ends)
+        else:
+            for end in ends:
+                self._cut(end - 1)
+                self.starts.append(end)
+        self.scanned += len(data)
+        self._cut(self.scanned)
+        return True
+
+    def finish(self) -> None:
+        """Make a line of the unfinished one: the file will not grow any more."""
+        if self.scanned > self.starts[-1]:
+            self.starts.append(self.scanned)
+
+    def line(self, number: int) -> bytes:
+        """The bytes of one line, without its end."""
+        start, end = self.starts[number], self.starts[number + 1]
+        return self._read(start, end - start).removesuffix(b"\n")
+
+    def chunk(self, first: int, last: int) -> bytes:
+        """The bytes of lines `first` up to but not including `last`, as they are in the file."""
+        return self._read(self.starts[first], self.starts[last] - self.starts[first])
+
+    def split(self, data: bytes, first: int, last: int) -> list[bytes]:
+        """Split what `chunk` returned into its lines."""
+        lines = data.split(b"\n")
+        if data.endswith(b"\n"):
+            lines.pop()
+        if len(lines) == last - first:
+            return lines
+        bounds = [self.starts[number] - self.starts[first] for number in range(first, last + 1)]
+        return [data[a:b].removesuffix(b"\n") for a, b in zip(bounds, bounds[1:], strict=False)]
+
+    def tail(self) -> bytes:
+        """The unfinished line, empty where the last one is whole."""
+        start = self.starts[-1]
+        return self._read(start, self.scanned - start)
+
+    def line_at(self, offset: int) -> int:
+        """The number of the line that holds the byte at `offset`."""
+        return bisect_right(self.starts, offset) - 1
+
+    def offsets(self, first: int, last: int) -> Sequence[int]:
+        """Where lines `first` to `last` begin."""
+        return self.starts[first:last]
+
+    def _cut(self, end: int) -> None:
+        while end - self.starts[-1] > LINE_LIMIT:
+            self.starts.append(self.starts[-1] + LINE_LIMIT)
+
+    def _read(self, start: int, length: int) -> bytes:
+        # Opened for every read: a thousand ranks would use up the descriptors that a login may hold.
+        try:
+            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            return os.pread(file, length, start)
+        finally:
+            os.close(file)

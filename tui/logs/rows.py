@@ -1,0 +1,162 @@
+"""Which lines of the merged order a view shows, found block by block so that the first are there at once."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tui.logs.merge import LINE, SHIFT
+from tui.logs.search import Pattern
+from tui.logs.sources import AttemptLog
+
+BLOCK = 4096
+"""Lines looked at in one step."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is to be shown of a log."""
+
+    ranks: frozenset[int] | None = None
+    """None: all."""
+    patterns: tuple[Pattern, ...] = ()
+    """All of them must fit."""
+    fold: bool = False
+    """Show a line that several ranks wrote one after another once."""
+
+    @property
+    def everything(self) -> bool:
+        """Whether every line has a row of its own."""
+        return self.ranks is None and not self.patterns and not self.fold
+
+
+class Rows:
+    """The chosen lines, as places in the merged order. One thread takes steps; any thread may read.
+
+    Args:
+        start: The place to begin at; what comes before it is looked at last.
+    """
+
+    def __init__(self, log: AttemptLog, choice: Choice, start: int = 0) -> None:
+        self.choice = choice
+        self.counts = array("Q")
+        """With `fold`: how many lines each row stands for."""
+        self.scanned = start
+        """Everything from `start` to here has been looked at."""
+        self._log = log
+        self._start = start
+        self._scanned_before = 0
+        self._after = array("Q")
+        self._before = array("Q")
+        self._group: tuple[bytes, set[int]] = (b"", set())
+
+    def __len__(self) -> int:
+        return self.scanned if self.choice.everything else len(self._before) + len(self._after)
+
+    def __getitem__(self, row: int) -> int:
+        """The place of a row's (first) line."""
+        if self.choice.everything:
+            return row
+        return self._before[row] if row < len(self._before) else self._after[row - len(self._before)]
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything of the order has been looked at."""
+        return self.scanned == len(self._log.order) and self._scanned_before == self._start
+
+    def row_at(self, place: int) -> int:
+        """The first row at or after a place; `len(self)` where there is none."""
+        if self.choice.everything:
+            return min(place, self.scanned)
+        if place < self._start:
+            return bisect_left(self._before, place)
+        return len(self._before) + bisect_left(self._after, place)
+
+    def row_with(self, place: int) -> int:
+        """The row that holds a place, or would: with `fold` the one that it was folded into."""
+        if self.choice.fold:
+            return max(0, bisect_right(self._after, place) - 1)
+        return self.row_at(place)
+
+    def count(self, row: int) -> int:
+        """How many lines a row stands for."""
+        return self.counts[row] if self.choice.fold and row < len(self.counts) else 1
+
+    def step(self) -> bool:
+        """Look at one more block; False when nothing is left to look at."""
+        total = len(self._log.order)
+        if self.scanned < total:
+            upto = min(total, self.scanned + BLOCK)
+            if not self.choice.everything:
+                self._add(self._after, self.scanned, upto)
+            self.scanned = upto
+            return True
+        if self._scanned_before < self._start:
+            upto = min(self._start, self._scanned_before + BLOCK)
+            self._add(self._before, self._scanned_before, upto)
+            self._scanned_before = upto
+            return True
+        return False
+
+    def _add(self, found: array[int], first: int, last: int) -> None:
+        block = self._log.order.items[first:last]
+        spans = _spans(block)
+        if self.choice.ranks is not None:
+            ranks = self.choice.ranks
+            spans = {number: span for number, span in spans.items() if self._log.sources[number].rank in ranks}
+        fits = {number: self._search(number, *span) for number, span in spans.items()}
+        if self.choice.fold:
+            self._fold(block, first, fits)
+        elif len(fits) == 1 and block[-1] - block[0] == len(block) - 1:
+            ((number, lines),) = fits.items()
+            shift = first - (block[0] & LINE)
+            found.extend([line + shift for line in lines])
+        elif any(fits.values()):
+            wanted = {(number << SHIFT) + line for number, lines in fits.items() for line in lines}
+            found.extend([place for place, entry in enumerate(block, first) if entry in wanted])
+
+    def _search(self, number: int, first: int, last: int) -> Sequence[int]:
+        """Those lines of one source that all patterns fit."""
+        lines: Sequence[int] = range(first, last)
+        if self.choice.patterns:
+            index = self._log.sources[number].index
+            data = index.chunk(first, last)
+            for turn, pattern in enumerate(self.choice.patterns):
+                fits = pattern.lines(index, first, last, data)
+                lines = sorted(set(lines).intersection(fits)) if turn else fits
+        return lines
+
+    def _fold(self, block: array[int], first: int, fits: dict[int, Sequence[int]]) -> None:
+        texts: dict[int, bytes] = {}
+        for number, lines in fits.items():
+            if lines:
+                index = self._log.sources[number].index
+                begin, end = lines[0], lines[-1] + 1
+                split = index.split(index.chunk(begin, end), begin, end)
+                texts.update(((number << SHIFT) + line, split[line - begin]) for line in lines)
+        text, sources = self._group
+        for place, entry in enumerate(block, first):
+            one = texts.get(entry)
+            if one is None:
+                continue
+            source = entry >> SHIFT
+            if self.counts and one == text and source not in sources:
+                sources.add(source)
+                self.counts[-1] += 1
+            else:
+                text, sources = one, {source}
+                self.counts.append(1)
+                self._after.append(place)
+        self._group = (text, sources)
+
+
+def _spans(block: array[int]) -> dict[int, tuple[int, int]]:
+    """Source → first line and end of its lines in a block, which rise in it one by one."""
+    if block[-1] - block[0] == len(block) - 1:
+        return {block[0] >> SHIFT: (block[0] & LINE, (block[-1] & LINE) + 1)}
+    sources = [entry >> SHIFT for entry in block]
+    last = dict(zip(sources, block, strict=True))
+    first = dict(zip(reversed(sources), reversed(block), strict=True))
+    return {number: (first[number] & LINE, (last[number] & LINE) + 1) for number in last}
