@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     except _UnusableError as problem:
         _tell_end(code=1, error=str(problem))
         sys.stderr.write("disttui: %s\n" % problem)
-        return 1
+        raise SystemExit(1) from None
     _place("launcher.ready", {"t": time.time(), "torch": sys.modules["torch"].__version__})
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):

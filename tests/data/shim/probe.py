@@ -8,6 +8,7 @@ import linecache
 import multiprocessing
 import os
 import pickle
+import re
 import sys
 import threading
 
@@ -18,7 +19,7 @@ class Thing:
 
 
 def double(thing):
-    return type(thing).__module__, thing.value * 2, __name__, sys.argv[1:], sys.path[0]
+    return type(thing).__module__, thing.value * 2, __name__, sys.argv[2:], sys.path
 
 
 def relative_import():
@@ -38,13 +39,18 @@ def own_module():
     return profile.OWNER, secrets.OWNER
 
 
+def in_worker(method, function, *args):
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        return pool.apply(function, args)
+
+
 def look():
     main = sys.modules["__main__"]
     seen = {
         "argv": sys.argv,
         "path": sys.path,
         "main": {
-            name: repr(value) if name not in ("__loader__", "__builtins__") else type(value).__qualname__
+            name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) if name not in ("__loader__", "__builtins__") else type(value).__qualname__
             for name, value in vars(main).items()
             if name.startswith("__")
         },
@@ -66,9 +72,12 @@ def look():
         "orig_argv": getattr(sys, "orig_argv", None),
         "cwd": os.getcwd(),
     }
-    for method in ("spawn", "fork"):
-        with multiprocessing.get_context(method).Pool(1) as pool:
-            seen[method] = pool.apply(double, (Thing(21),))
+    seen["fork"] = in_worker("fork", double, Thing(21))
+    # A spawned worker cannot find the __main__ of a zip, a folder or a package: Python's own limit.
+    if os.path.basename(__file__) == "probe.py" and os.path.isfile(__file__):
+        seen["spawn"] = in_worker("spawn", double, Thing(21))
+    else:
+        seen["spawn"] = in_worker("spawn", os.getcwd)
     return seen
 
 

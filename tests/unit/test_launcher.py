@@ -1,0 +1,304 @@
+"""The launcher is torchrun: the same ranks, the same ends, told in launcher.json; nothing outlives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import ship
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
+
+DATA = Path(__file__).parents[1] / "data" / "shim"
+PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 120) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen in time")
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class Launch:
+    """One launcher of a host, with two ranks."""
+
+    def __init__(self, folder: Path, *job: str, python: str = sys.executable, env: dict[str, str] | None = None):
+        self.attempt = folder / "attempt-1"
+        self.attempt.mkdir()
+        (folder / "node.zip").write_bytes(ship.node_parcel().data)
+        node_zip = str(folder / "node.zip")
+        options = ["--nnodes", "1", "--nproc-per-node", "2", "--node-rank", "0", "--rdzv-backend", "static",
+                   "--max-restarts", "0"]  # fmt: skip
+        with (self.attempt / "launcher.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [python, "-u", node_zip, "torchrun", *options, node_zip, "shim", *job],
+                cwd=folder, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
+                env={**PLAIN, "DISTTUI_DIR": str(self.attempt), "DISTTUI_RUN": folder.name, "DISTTUI_NODE": "0",
+                     "DISTTUI_ATTEMPT": "1", "OMP_NUM_THREADS": "1", **(env or {})},
+            )  # fmt: skip
+
+    def ready(self) -> None:
+        wait_for(lambda: (self.attempt / "launcher.ready").exists() or self.process.poll() is not None)
+        assert self.process.poll() is None, self.log("launcher")
+
+    def go(self, port: int | None = None, **env: str) -> None:
+        args = ["--master-addr", "127.0.0.1", "--master-port", str(port or free_port()), "--rdzv-id", "test-1"]
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"args": args, "env": env}).encode() + b"\n")
+        self.process.stdin.close()
+
+    def end(self) -> dict[str, Any]:
+        """Wait for the end; launcher.json, whose code must be the exit code."""
+        code = self.process.wait(200)
+        told: dict[str, Any] = json.loads((self.attempt / "launcher.json").read_text())
+        assert told["code"] == code, self.log("launcher")
+        return told
+
+    def log(self, name: str) -> str:
+        return (self.attempt / f"{name}.log").read_text()
+
+    def reports(self, kind: str) -> dict[int, dict[str, Any]]:
+        path = self.attempt / "ranks.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return {r["rank"]: r for r in map(json.loads, lines) if r["e"] == kind}
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
+    started: list[Launch] = []
+
+    def start(*job: str, **how: Any) -> Launch:
+        started.append(Launch(tmp_path, *job, **how))
+        return started[-1]
+
+    yield start
+    for one in started:
+        for pid in [r["pid"] for r in one.reports("start").values()]:
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        one.process.kill()
+        one.process.wait()
+
+
+def script(folder: Path, text: str) -> str:
+    (folder / "job.py").write_text(text)
+    return "job.py"
+
+
+TRAIN = """
+import os, sys, torch, torch.distributed as dist
+from torch.utils.data import DataLoader
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 4
+    def __getitem__(self, i): return torch.tensor([float(i)]), __name__
+def main():
+    dist.init_process_group("gloo")
+    total = sum(float(x.sum()) for x, _ in DataLoader(Data(), num_workers=1, multiprocessing_context="spawn"))
+    t = torch.tensor([total + dist.get_rank()]); dist.all_reduce(t)
+    print("sum", t.item(), os.environ["EXTRA"], os.environ["LOCAL_WORLD_SIZE"])
+    import time
+    while not os.path.exists("enough"): time.sleep(0.05)
+    dist.destroy_process_group()
+if __name__ == "__main__": main()
+"""
+
+
+def test_two_ranks_train_and_report(launch: Callable[..., Launch], tmp_path: Path) -> None:
+    one = launch("script", script(tmp_path, TRAIN))
+    one.ready()
+    one.go(EXTRA="more")
+    groups = wait_for(lambda: len(found := one.reports("group")) == 2 and found)
+    assert {(g["world_size"], g["backend"]) for g in groups.values()} == {(2, "gloo")}
+    (tmp_path / "enough").touch()
+    told = one.end()
+    assert (told["code"], told["error"], told["failures"], told["port_in_use"]) == (0, None, [], False)
+    for rank in (0, 1):
+        assert one.log(f"rank-{rank}").endswith("sum 13.0 more 2\n")
+        assert one.reports("start")[rank]["world_size"] == 2
+        assert one.reports("exit")[rank]["code"] == 0
+        assert (tmp_path / f"attempt-1/rank-{rank}.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_failures_are_told_with_codes_and_signals(launch: Callable[..., Launch], tmp_path: Path) -> None:
+    text = """
+import os, signal, time
+while open("attempt-1/ranks.jsonl").read().count("start_time") < 2:
+    time.sleep(0.02)
+if os.environ["RANK"] == "0":
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(600)
+"""
+    one = launch("script", script(tmp_path, text))
+    one.go()
+    told = one.end()
+    pids = {rank: start["pid"] for rank, start in one.reports("start").items()}
+    assert told["code"] == 1
+    first = told["failures"][0]
+    assert (first["rank"], first["local_rank"], first["pid"], first["code"]) == (0, 0, pids[0], -9)
+    assert not alive(pids[1])
+
+
+def test_an_exception_is_reported_by_the_rank(launch: Callable[..., Launch], tmp_path: Path) -> None:
+    one = launch("script", script(tmp_path, "import os\nif os.environ['RANK'] == '1':\n    raise ValueError('boom')"))
+    one.go()
+    told = one.end()
+    assert [(f["rank"], f["code"]) for f in told["failures"]] == [(1, 1)]
+    error = one.reports("error")[1]
+    assert (error["type"], error["message"]) == ("ValueError", "boom")
+    assert error["traceback"] == one.log("rank-1")
+    assert error["traceback"].count("File ") == 1
+    assert one.reports("exit")[1]["code"] == 1
+
+
+def test_the_ranks_die_with_a_killed_launcher(launch: Callable[..., Launch], tmp_path: Path) -> None:
+    one = launch("script", script(tmp_path, "import time; time.sleep(600)"))
+    one.go()
+    started = wait_for(lambda: len(found := one.reports("start")) == 2 and found)
+    one.process.send_signal(signal.SIGKILL)
+    wait_for(lambda: not any(alive(start["pid"]) for start in started.values()), 10)
+
+
+def test_term_reaches_each_rank_once(launch: Callable[..., Launch], tmp_path: Path) -> None:
+    text = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *a: print("TERM", flush=True))
+print("up", flush=True)
+end = time.time() + 600
+while time.time() < end:
+    time.sleep(1)
+    if open(sys.argv[1] % __import__("os").environ["RANK"]).read().count("TERM"):
+        time.sleep(2)
+        break
+"""
+    one = launch("script", script(tmp_path, text), str(tmp_path / "attempt-1/rank-%s.log"))
+    one.go()
+    wait_for(lambda: [p for p in tmp_path.glob("attempt-1/rank-?.log") if "up" in p.read_text()][1:])
+    one.process.send_signal(signal.SIGTERM)
+    told = one.end()
+    assert (told["code"], told["signal"], told["error"]) == (1, signal.SIGTERM, None)
+    assert [one.log(f"rank-{rank}") for rank in (0, 1)] == ["up\nTERM\n"] * 2
+
+
+def test_a_port_in_use_is_told_as_such(launch: Callable[..., Launch], tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        one = launch("script", script(tmp_path, "print('never')"))
+        one.go(port=taken.getsockname()[1])
+        told = one.end()
+    assert told["port_in_use"] is True
+    assert "EADDRINUSE" in told["error"]
+    assert not (tmp_path / "attempt-1" / "rank-0.log").exists()
+
+
+def test_no_word_no_ranks(launch: Callable[..., Launch], tmp_path: Path) -> None:
+    one = launch("script", script(tmp_path, "print('never')"))
+    one.process.stdin.close()  # type: ignore[union-attr]
+    assert one.process.wait(120) == 0
+    assert sorted(p.name for p in one.attempt.iterdir()) == ["launcher.log", "launcher.ready"]
+    assert "Error" not in one.log("launcher")
+
+
+def test_the_launcher_dies_with_who_started_it(tmp_path: Path) -> None:
+    (tmp_path / "node.zip").write_bytes(ship.node_parcel().data)
+    starter = (
+        "import os, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, 'node.zip', 'torchrun'], stdin=subprocess.PIPE)\n"
+        "print(child.pid, flush=True)\nsys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", starter], cwd=tmp_path, env={**os.environ, "DISTTUI_DIR": str(tmp_path)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as parent:  # fmt: skip
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        wait_for((tmp_path / "launcher.ready").exists)
+        parent.kill()
+        wait_for(lambda: not alive(pid), 10)
+
+
+def test_an_interpreter_without_torch_is_said(launch: Callable[..., Launch], tmp_path: Path) -> None:
+    empty = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", empty], check=True)
+    python = str(empty / "bin" / "python")
+    one = launch("script", "x.py", python=python)
+    told = one.end()
+    assert (told["code"], told["error"]) == (1, f"no torch in {python}")
+    assert "Traceback" not in one.log("launcher")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [("__version__ = '1.13.1'", "torch 1.13.1 in"), ("raise OSError('libcudart.so: no such file')", "libcudart.so")],
+)
+def test_an_unusable_torch_is_said(launch: Callable[..., Launch], tmp_path: Path, source: str, words: str) -> None:
+    (tmp_path / "lib" / "torch").mkdir(parents=True)
+    (tmp_path / "lib" / "torch" / "__init__.py").write_text(source)
+    told = launch("script", "x.py", env={"PYTHONPATH": str(tmp_path / "lib")}).end()
+    assert words in told["error"]
+
+
+def test_a_wrong_option_is_told(launch: Callable[..., Launch], tmp_path: Path) -> None:
+    one = launch("script", "x.py")
+    assert one.process.stdin is not None
+    one.process.stdin.write(b'{"args": ["--no-such-option"], "env": {}}\n')
+    one.process.stdin.close()
+    told = one.end()
+    assert (told["code"], told["error"]) == (2, "torchrun refused its options")
+
+
+def test_a_probing_script_sees_the_same_under_bare_torchrun(launch: Callable[..., Launch], tmp_path: Path) -> None:
+    for file in DATA.glob("*.py"):
+        (tmp_path / file.name).write_text(file.read_text())
+    port = free_port()
+    bare_env = {**PLAIN, "OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "2", "--node-rank", "0",
+         "--rdzv-backend", "static", "--max-restarts", "0", "--master-addr", "127.0.0.1", "--master-port", str(port),
+         "--rdzv-id", "test-1", "probe.py", "bare-%s.json", "--lr", "1"],
+        cwd=tmp_path, env=bare_env, check=True, timeout=200, stdin=subprocess.DEVNULL, capture_output=True,
+    )  # fmt: skip
+    one = launch("script", "probe.py", "ours-%s.json", "--lr", "1")
+    one.go(port=port)
+    assert one.end()["code"] == 0
+    for rank in (0, 1):
+        bare, ours = (json.loads((tmp_path / f"{who}-{rank}.json").read_text()) for who in ("bare", "ours"))
+        added = {name for name in set(ours["env"]) - set(bare["env"]) if ours["env"].pop(name)}
+        assert added == {
+            "DISTTUI_DIR", "DISTTUI_RUN", "DISTTUI_NODE", "DISTTUI_ATTEMPT", "DISTTUI_METRICS", "PYTHONUNBUFFERED",
+        }  # fmt: skip
+        for seen in (bare, ours):
+            # A folder with a random name, made by each torchrun.
+            assert seen["env"].pop("TORCHELASTIC_ERROR_FILE").endswith(f"/{rank}/error.json")
+            seen["argv"][1] = seen["orig_argv"][3] = ""
+        assert set(ours) == set(bare)
+        for what in bare:
+            assert ours[what] == bare[what], what

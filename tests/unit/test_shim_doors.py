@@ -1,0 +1,193 @@
+"""A rank tells where it is through its doors, whatever its own code is doing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import ship
+from runner.node import doors, stacks
+
+STUCK = """
+import os, sys, time, threading
+def load_batch():
+    while True:
+        time.sleep(0.05)
+def helper():
+    time.sleep(600)
+threading.Thread(target=helper, name="prefetch", daemon=True).start()
+print("up", flush=True)
+load_batch()
+"""
+# PyDLL keeps the interpreter's lock during the call.
+HOLDING = "import ctypes\nprint('up', flush=True)\nctypes.PyDLL(None).sleep(600)\n"
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen in time")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start a rank with a script, and wait until the script says "up"."""
+    attempt = tmp_path / "attempt-1"
+    attempt.mkdir()
+    node_zip = tmp_path / "node.zip"
+    node_zip.write_bytes(ship.node_parcel().data)
+    children: list[subprocess.Popen[bytes]] = []
+
+    def start_one(text: str, rank: int = 0, **env: str) -> subprocess.Popen[bytes]:
+        script = tmp_path / f"job{rank}.py"
+        script.write_text(text)
+        known = {
+            "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "DISTTUI_DIR": str(attempt),
+            "DISTTUI_RUN": tmp_path.name, "DISTTUI_NODE": "0", "DISTTUI_ATTEMPT": "1",
+        }  # fmt: skip
+        children.append(
+            subprocess.Popen(
+                [sys.executable, "-u", node_zip, "shim", "script", script], env={**os.environ, **known, **env}
+            )
+        )
+        log = attempt / f"rank-{rank}.log"
+        wait_for(lambda: log.exists() and b"up" in log.read_bytes())
+        return children[-1]
+
+    yield start_one
+    for child in children:
+        child.kill()
+        child.wait()
+
+
+def test_every_thread_tells_its_stack(start: Callable[..., Any], tmp_path: Path) -> None:
+    start(STUCK, 0)
+    start(STUCK, 1)
+    (tmp_path / "attempt-0").mkdir()
+    answers = stacks.collect(str(tmp_path))
+    assert sorted(answers) == ["0", "1"]
+    for rank, answer in answers.items():
+        threads = {thread["name"]: thread for thread in answer["threads"]}
+        assert sorted(threads) == ["MainThread", "prefetch"]
+        main = threads["MainThread"]
+        assert main["main"] and not threads["prefetch"]["main"]
+        assert [frame["function"] for frame in main["frames"]] == ["<module>", "load_batch"]
+        inner = main["frames"][-1]
+        assert inner["file"] == str(tmp_path / f"job{rank}.py")
+        assert (inner["line"], inner["text"]) in [(4, "while True:"), (5, "time.sleep(0.05)")]
+        assert answer["recorder"] == {}
+
+
+def test_a_rank_that_holds_the_lock_is_asked_by_signal(start: Callable[..., Any], tmp_path: Path) -> None:
+    child = start(HOLDING)
+    began = time.monotonic()
+    answer = stacks.collect(str(tmp_path))["0"]
+    assert time.monotonic() - began < 8
+    assert "by a signal into its own log" in answer["note"]
+    assert 'job0.py", line 3' in answer["text"]
+    assert answer["text"] in (tmp_path / "attempt-1" / "rank-0.log").read_text()
+    assert child.poll() is None
+
+
+def test_a_program_that_took_the_signal_back_is_not_signalled(start: Callable[..., Any], tmp_path: Path) -> None:
+    number = int(signal.SIGRTMIN) + 9
+    child = start(f"import signal\nsignal.signal({number}, signal.SIG_DFL)\n" + HOLDING)
+    answer = stacks.collect(str(tmp_path))["0"]
+    assert "taken the signal" in answer["note"]
+    assert child.poll() is None
+
+
+def test_a_rank_that_has_ended_and_one_without_instruments(start: Callable[..., Any], tmp_path: Path) -> None:
+    child = start(STUCK, 0)
+    start(STUCK, 1, DISTTUI_INSTRUMENT="0")
+    child.kill()
+    child.wait()
+    answers = stacks.collect(str(tmp_path))
+    assert answers["0"] == {"note": "the process has ended"}
+    assert "not instrumented" in answers["1"]["note"]
+
+
+def test_a_run_without_ranks_has_no_stacks(tmp_path: Path) -> None:
+    assert stacks.collect(str(tmp_path)) == {}
+    (tmp_path / "attempt-1").mkdir()
+    assert stacks.collect(str(tmp_path)) == {}
+
+
+def test_a_squatter_on_the_name_does_not_keep_the_rank_from_answering(
+    start: Callable[..., Any], tmp_path: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX) as squatter:
+        squatter.bind("\0" + doors.name_of(tmp_path.name, "0", "1", 0))
+        squatter.listen()
+        start(STUCK)
+        assert stacks.collect(str(tmp_path))["0"]["threads"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+def test_another_user_gets_no_answer(start: Callable[..., Any], tmp_path: Path) -> None:
+    start(STUCK)
+    name = doors.name_of(tmp_path.name, "0", "1", 0)
+    ask = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect(chr(0) + {name!r}); print(s.recv(9))"
+    nobody = subprocess.run(
+        ["/usr/bin/python3", "-c", ask], user=65534, check=True, capture_output=True, text=True, timeout=60
+    )
+    assert nobody.stdout == "b''\n"
+
+
+def test_a_forked_worker_does_not_keep_the_door(start: Callable[..., Any], tmp_path: Path) -> None:
+    child = start("import os, time\nif os.fork() == 0:\n    print('up', flush=True)\ntime.sleep(600)\n")
+    name = doors.name_of(tmp_path.name, "0", "1", 0)
+    wait_for(lambda: name in Path("/proc/net/unix").read_text())
+    forks = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+    child.kill()
+    child.wait()
+    wait_for(lambda: name not in Path("/proc/net/unix").read_text())
+    os.kill(int(forks[0]), signal.SIGKILL)
+
+
+def test_long_names_fit_the_kernel() -> None:
+    names = {doors.name_of("r" * 200, "0", str(attempt), rank) for attempt in (1, 2) for rank in (0, 1)}
+    assert len(names) == 4
+    assert all(len(name) < 107 for name in names)
+
+
+@pytest.mark.torch
+def test_the_flight_recorder_tells_who_has_not_come(start: Callable[..., Any], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    text = f"""
+import time, torch, torch.distributed as dist
+dist.init_process_group("gloo", init_method="file://{tmp_path}/store")
+x = torch.ones(2)
+dist.all_reduce(x)
+print("up", flush=True)
+if dist.get_rank() == 1: time.sleep(600)
+dist.all_reduce(x)
+"""
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda rank: start(text, rank), (0, 1)))
+
+    def answered() -> Any:
+        answers = stacks.collect(str(tmp_path))
+        status = {rank: answer["recorder"]["gloo"]["pg_status"]["0"] for rank, answer in answers.items()}
+        enqueued = {rank: int(one["last_enqueued_collective"]) for rank, one in status.items()}
+        return answers if enqueued["0"] > enqueued["1"] else None
+
+    answers = wait_for(answered)
+    main = next(thread for thread in answers["0"]["threads"] if thread["main"])
+    assert main["frames"][-1]["function"] == "all_reduce"
+    records = [line for line in (tmp_path / "attempt-1" / "ranks.jsonl").read_text().splitlines() if '"group"' in line]
+    assert len(records) == 2 and all('"backend": "gloo"' in line for line in records)
