@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import time
@@ -32,6 +33,7 @@ class Attempt:
     ) -> None:
         self.number = number
         self.ranks = Ranks(host, number, loop, say, fail)
+        self._harvest = _harvest(host, number)
         self.gone = False
         self._host = host
         self._folder = host.attempt_folder(number)
@@ -99,6 +101,12 @@ class Attempt:
         text = {"type": "", "message": words, "code": code, "at": time.time()}
         return {"rank": None, "kind": "launch", **text}
 
+    def poll_metrics(self) -> None:
+        """Take what the ranks have printed or written as metrics since the last call."""
+        if self._harvest:
+            self._harvest.poll()
+        self.ranks.poll_metrics()
+
     def members(self) -> set[int]:
         """All living processes of this run on this host."""
         return stop.attempt_processes(self._host.run, self._host.node, os.getpid())
@@ -118,3 +126,12 @@ class Attempt:
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)
+
+
+def _harvest(host: Host, number: int) -> Any:
+    """Whoever finds metrics in the ranks' logs; None where the node program has no such part."""
+    try:
+        harvest = importlib.import_module(".harvest", __package__)
+    except ImportError:
+        return None
+    return harvest.Harvest(host.attempt_folder(number), host.ranks, host.spec["metrics_pattern"])

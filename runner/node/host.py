@@ -86,11 +86,7 @@ class Host(NamedTuple):
             "DISTTUI_DIR": self.attempt_folder(attempt),
             "DISTTUI_CHECKPOINTS": os.path.join(run_dir, self.run, "checkpoints"),
             "DISTTUI_INSTRUMENT": "1" if self.launch["instrument"] else "0",
-            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(max(1, round(self.launch["grace"]))),
         }
-        if spec["gpus"] is not None:
-            # The indices are the driver's, which counts in the order of the bus.
-            own.update(CUDA_DEVICE_ORDER="PCI_BUS_ID", CUDA_VISIBLE_DEVICES=",".join(map(str, spec["gpus"])))
         profile = {**spec["env"], **self.secrets.get("env", {})}
         if spec["activate"]:
             own[OVERLAY] = json.dumps(profile)

@@ -9,6 +9,7 @@ from typing import Any
 
 _WAITING_LINES = 2000
 _EXIT_SIZE = 64 * 1024
+_EXIT_ROOM = "exit.room"
 
 
 class Journal:
@@ -72,7 +73,7 @@ def read_json(path: str) -> Any:
 
 def prepare_exit(folder: str) -> None:
     """Set room aside for exit.json, so that a full disk cannot keep a run from ending. Raises OSError."""
-    path = os.path.join(folder, ".exit.json")
+    path = os.path.join(folder, _EXIT_ROOM)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, b" " * _EXIT_SIZE)
@@ -82,7 +83,7 @@ def prepare_exit(folder: str) -> None:
 
 def write_exit(folder: str, data: dict[str, Any]) -> None:
     """Write exit.json, the last file of a run, into the room set aside. Raises OSError."""
-    path = os.path.join(folder, ".exit.json")
+    path = os.path.join(folder, _EXIT_ROOM)
     body = json.dumps({"t": round(time.time(), 6), **data}, separators=(",", ":")).encode()
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -173,7 +173,7 @@ class Member:
 
     def _poll_metrics(self) -> None:
         if self._attempt:
-            self._attempt.ranks.poll_metrics()
+            self._attempt.poll_metrics()
 
     def _fail(self, failure: dict[str, Any]) -> None:
         if self._ending and failure["kind"] != "exception":
@@ -219,7 +219,7 @@ class Member:
             self._say(event("left", processes=self.left))
         if self._attempt:
             self._attempt.ranks.poll()
-            self._attempt.ranks.poll_metrics()
+            self._attempt.poll_metrics()
             self._attempt.ranks.close()
         self._ending = None
         self._ended()

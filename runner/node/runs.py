@@ -79,15 +79,15 @@ def request_stop(folder: str, now: bool, reason: str) -> dict[str, Any]:
     return {"stopped": True, "state": "stopping"}
 
 
-def status(folder: str) -> dict[str, Any]:
+def status(folder: str, settle: bool = True) -> dict[str, Any]:
     """Whether a run lives on this host, its supervisor's pid, and its end. Raises Problem when it is not there.
 
-    A run whose supervisor and warden were both killed is brought to its end here.
+    A run whose supervisor and warden were both killed is brought to its end here, if `settle`.
     """
     if not os.path.exists(os.path.join(folder, "spec.json")):
-        raise Problem(f"there is no run at {folder}", "look for it with disttui runs")
+        raise Problem(f"there is no run at {folder}", "look for it with disttui ps")
     with locks.hold("start", folder):
-        return _settle(folder)
+        return _settle(folder) if settle else _look(folder)
 
 
 def forget(folder: str) -> dict[str, Any]:
@@ -100,26 +100,32 @@ def forget(folder: str) -> dict[str, Any]:
         shutil.rmtree(folder)
     except OSError as error:
         raise Problem(f"{folder} cannot be removed: {error}") from None
-    try:
-        os.rmdir(os.path.dirname(folder))
-    except OSError:
-        pass  # other hosts or checkpoints live there
+    run = os.path.dirname(folder)
+    if not any(name.isdigit() for name in os.listdir(run)):
+        # The last host of those that share this disk takes the checkpoints with it.
+        shutil.rmtree(run, ignore_errors=True)
     return {}
 
 
-def _settle(folder: str) -> dict[str, Any]:
+def _look(folder: str) -> dict[str, Any]:
     end = journal.read_json(os.path.join(folder, "exit.json"))
     up = journal.read_json(os.path.join(folder, "supervisor.json")) or {}
     alive = end is None and (procs.alive(up) or procs.alive(up.get("warden", {})))
-    if end is None and not alive and up:
+    return {"alive": alive, "pid": up.get("pid"), "exit": end}
+
+
+def _settle(folder: str) -> dict[str, Any]:
+    found = _look(folder)
+    up = journal.read_json(os.path.join(folder, "supervisor.json")) or {}
+    if found["exit"] is None and not found["alive"] and up:
         again = up.get("boot_id") == procs.boot_id()
         why = "supervisor and warden were killed" if again else "the host was started anew"
         try:
             warden.conclude(folder, f"the {why}" if again else why, None)
         except OSError as error:
             raise Problem(f"{folder} cannot be written: {error.strerror}", "make room on the disk") from None
-        end = journal.read_json(os.path.join(folder, "exit.json"))
-    return {"alive": alive, "pid": up.get("pid"), "exit": end}
+        return _look(folder)
+    return found
 
 
 def _make_folder(folder: str) -> None:

@@ -11,7 +11,7 @@ from . import procs
 
 _ROUND = 0.02
 _GIVE_UP = 5.0
-_STRAGGLERS = 1.0
+_STRAGGLERS = 0.5
 
 Members = Callable[[], "set[int]"]
 
@@ -81,7 +81,9 @@ class Ending:
     def _wait_kindly(self, found: set[int], now: float) -> None:
         if not self._asked:
             return
-        if self._launcher is not None and found == {self._launcher}:
+        if self._launcher in found and all(
+            proc is None or proc.ppid != self._launcher for proc in map(procs.read, found)
+        ):
             # Its ranks are gone; the slow exit of a large interpreter is not worth waiting for.
             _send(self._launcher, signal.SIGKILL)
         elif self._launcher not in found and not self._orphaned and not found & self._ranks():
