@@ -9,14 +9,14 @@ import subprocess
 import time
 from collections.abc import Callable
 
-import pexpect
+import pexpect  # type: ignore[import-untyped]
 import pytest
 
 from tests.cluster.typed import Running, User, wait_gone
 
 pytestmark = pytest.mark.torch
 
-# The ranks print nothing, and each has a child that has left its session and knows of no TERM.
+# The ranks print nothing, and each has a child; that of a deaf one has also left its session.
 _SLEEP = """
 import os, pathlib, signal, subprocess, sys, time
 
@@ -24,7 +24,7 @@ here = pathlib.Path(__file__).parent
 if "--deaf" in sys.argv:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(900)"], start_new_session=True)
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(900)"], start_new_session="--deaf" in sys.argv)
 (here / f"up-{os.environ['RANK']}").write_text(str(os.getpid()))
 time.sleep(900)
 """
