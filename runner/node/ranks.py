@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, MutableMapping, NamedTuple, Optional, Tuple
+from typing import Any, MutableMapping, NamedTuple, Tuple
 
 from .problem import Problem
 
@@ -72,12 +72,3 @@ class Reports:
                 os.close(file)
         except OSError:
             pass
-
-
-def start_time(pid: int) -> Optional[int]:
-    """When a process started, in clock ticks since boot; None where that cannot be known."""
-    try:
-        with open("/proc/%d/stat" % pid, "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
-        return None

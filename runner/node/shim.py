@@ -20,7 +20,8 @@ def main(argv: Sequence[str]) -> int:
     path = _hide_user_modules()
     from .parent import die_with_parent
     from .problem import Problem
-    from .ranks import Reports, adopt, start_time
+    from .procs import read
+    from .ranks import Reports, adopt
 
     die_with_parent()
     try:
@@ -34,10 +35,11 @@ def main(argv: Sequence[str]) -> int:
     os.environ["DISTTUI_METRICS"] = base + ".metrics.jsonl"
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     reports = Reports(folder, place)
+    process = read(os.getpid())
     start = {
         "world_size": place.world_size,
         "python": sys.executable,
-        "start_time": start_time(os.getpid()),
+        "start_time": process.start if process else None,
         "door": None,
         "signal": None,
     }

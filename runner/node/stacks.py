@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List
 
 from .doors import same_user
-from .ranks import start_time
+from .procs import read
 
 _LIMIT = 2.0
 _LONGEST_ANSWER = 4 << 20
@@ -30,8 +30,13 @@ def collect(folder: str) -> Dict[str, Any]:
 
 
 def _newest_attempt(folder: str) -> str:
+    """The newest that has ranks: the next one's folder is there before its ranks are."""
     numbers = [int(m.group(1)) for m in map(re.compile(r"attempt-(\d+)$").match, os.listdir(folder)) if m]
-    return os.path.join(folder, "attempt-%d" % max(numbers)) if numbers else ""
+    for number in sorted(numbers, reverse=True):
+        attempt = os.path.join(folder, "attempt-%d" % number)
+        if os.path.exists(os.path.join(attempt, "ranks.jsonl")):
+            return attempt
+    return ""
 
 
 def _started(attempt: str) -> List[Dict[str, Any]]:
@@ -48,7 +53,8 @@ def _started(attempt: str) -> List[Dict[str, Any]]:
 
 
 def _ask(attempt: str, rank: Dict[str, Any]) -> Dict[str, Any]:
-    if start_time(rank["pid"]) != rank["start_time"]:
+    process = read(rank["pid"])
+    if process is None or process.dead or process.start != rank["start_time"]:
         return {"note": "the process has ended"}
     if rank["door"]:
         try:
