@@ -221,11 +221,12 @@ def _reach(
     profile: Profile, sandbox: bool, ssh_config: str | None, accept_new: bool
 ) -> Iterator[tuple[Connector, Profile]]:
     """The way to the profile's hosts, and the profile as it is to be run that way."""
+    from runner.headless import at_home, sandboxed
+
     if not sandbox:
         with _connector(ssh_config, accept_new) as connector:
-            yield connector, profile
+            yield connector, at_home(profile)
         return
-    from runner.headless import sandboxed
     from runner.transport.sandbox import Sandbox
 
     with Sandbox([host.host for host in profile.hosts]) as played:

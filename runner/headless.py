@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -212,6 +213,19 @@ class _Quiet:
 
 def _quiet(node: int, kind: str, note: str) -> None:
     """Launching is short: its news are the supervisors' own events."""
+
+
+def at_home(profile: Profile) -> Profile:
+    """The same profile, with disttui's own interpreter for `local` where the profile leaves it open and it has torch."""
+    if find_spec("torch") is None:
+        return profile
+    hosts = tuple(
+        host.model_copy(update={"python": sys.executable})
+        if host.endpoint.is_local and not (host.python or host.activate)
+        else host
+        for host in profile.hosts
+    )
+    return profile.model_copy(update={"hosts": hosts})
 
 
 def sandboxed(profile: Profile) -> Profile:
