@@ -216,7 +216,7 @@ def _quiet(node: int, kind: str, note: str) -> None:
 
 
 def at_home(profile: Profile) -> Profile:
-    """The same profile, with disttui's own interpreter for `local` where the profile leaves it open and it has torch."""
+    """The same profile; `local` takes disttui's own interpreter where the profile names none and it has torch."""
     if find_spec("torch") is None:
         return profile
     hosts = tuple(

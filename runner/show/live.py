@@ -94,8 +94,9 @@ class TextPrinter:
             )
         elif kind == "attempt" and node == 0:
             number = f"attempt {record['attempt']}: " if record["attempt"] > 1 else ""
+            joined = f"all {len(state.hosts)} hosts have joined; " if len(state.hosts) > 1 else ""
             self.say(
-                f"{number}all {len(state.hosts)} hosts have joined; world size {record['world_size']}, "
+                f"{number}{joined}world size {record['world_size']}, "
                 f"master {clean(str(record['master']))}:{record['port']}"
             )
         elif kind == "host" and node == 0:
