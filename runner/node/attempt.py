@@ -12,7 +12,7 @@ from . import ports, procs, routes, spawn, stop
 from .host import Host
 from .journal import event, read_json
 from .loop import Loop
-from .observe import Ranks
+from .observe import MESSAGE_LIMIT, Ranks
 
 _LOG_TAIL = 2000
 
@@ -98,7 +98,7 @@ class Attempt:
         """The failure to report when the launcher has failed and no rank has."""
         code = told["code"]
         words = told.get("error") or self._last_words() or f"the launcher ended with code {code}"
-        text = {"type": "", "message": words, "code": code, "at": time.time()}
+        text = {"type": "", "message": words[:MESSAGE_LIMIT], "code": code, "at": time.time()}
         return {"rank": None, "kind": "launch", **text}
 
     def poll_metrics(self) -> None:

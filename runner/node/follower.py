@@ -73,6 +73,11 @@ class Follower:
         """Send a message to the leader, now or when it is back."""
         self._link.send(message)
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection to the leader."""
+        return self._link.connected
+
     def delivered(self) -> bool:
         """Whether the leader has confirmed everything, or cannot be asked."""
         return self._link.delivered or not self._link.connected

@@ -14,7 +14,7 @@ from .loop import Loop
 from .wirehmac import Session
 
 _HANDSHAKE = 5.0
-_STRANGERS = 64
+_STRANGERS = 512
 _NOT_SEEN = 5.0
 _COMES_BACK = 3.0
 """Seconds that a host with a broken connection has to connect again; who is alive needs one."""
@@ -36,7 +36,7 @@ class _Follower:
 class Leader:
     """Accepts followers at a listening socket and hands what they say to the gang.
 
-    A connection that has not proved itself within 5 s is dropped; of those there are 64 at most.
+    A connection that has not proved itself within 5 s is dropped; of those there are 512 at most.
     """
 
     def __init__(

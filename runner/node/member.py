@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any, Callable
 
-from . import cause, locks
+from . import cause, locks, stacks
 from .attempt import Attempt
 from .host import Host
 from .journal import event, write_json
@@ -15,6 +15,7 @@ from .stop import Ending
 
 _POLL = 0.1
 _METRICS = 0.25
+_SIGNS = 2.0
 _LISTENS = 0.02
 _HOLD = 1.0
 
@@ -50,8 +51,11 @@ class Member:
         self._stopping = False
         self._listening: Timer | None = None
         self.left: list[dict[str, Any]] = []
+        self.shows: Callable[[], list[str]] = list
+        """Tells what this host shows that may slow its ranks down."""
         loop.every(_POLL, self._poll)
         loop.every(_METRICS, self._poll_metrics)
+        loop.every(_SIGNS, self._tell_signs)
 
     @property
     def number(self) -> int:
@@ -93,8 +97,10 @@ class Member:
             self.end(message["reason"], message["now"], [{"k": "ended"}])
         elif kind == "stop":
             self.stop(message["reason"], message["now"], [{"k": "ended"}])
+        elif kind == "stacks":
+            stacks.keep(self._host.folder, self._number, int(message["number"]))
         elif kind == "verdict":
-            self._verdict = message
+            self._verdict = self._verdict or message
             self._maybe_over()
 
     def stop(self, reason: str, now: bool, then: list[dict[str, Any]] | None = None) -> None:
@@ -175,6 +181,11 @@ class Member:
         if self._attempt:
             self._attempt.poll_metrics()
 
+    def _tell_signs(self) -> None:
+        attempt = self._attempt
+        if attempt and attempt.gone and attempt.launcher and not self._ending:
+            self._report(attempt.ranks.signs.message(time.monotonic(), self.shows()))
+
     def _fail(self, failure: dict[str, Any]) -> None:
         if self._ending and failure["kind"] != "exception":
             return  # our own doing
@@ -229,7 +240,7 @@ class Member:
         ranks = self._attempt.ranks if self._attempt else None
         made = {"made_step": bool(ranks and ranks.started), "step": ranks.step if ranks else None}
         for message in then:
-            self._report({**message, "left": [one["pid"] for one in self.left], **made})
+            self._report({**message, "left": [one["pid"] for one in self.left[:1000]], **made})
         self._maybe_over()
 
     def _maybe_over(self) -> None:

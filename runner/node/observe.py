@@ -8,9 +8,15 @@ import time
 from typing import Any, Callable
 
 from . import procs
+from .growth import Growth
 from .host import Host
 from .journal import Tail, event
 from .loop import Loop
+from .oom import OomWatch
+from .signs import Signs
+
+MESSAGE_LIMIT = 4000
+"""Characters of an error's message that a cause keeps."""
 
 
 class Ranks:
@@ -36,13 +42,16 @@ class Ranks:
         self._say = say
         self._fail = fail
         self._reports = Tail(os.path.join(folder, "ranks.jsonl"))
-        self._metrics = [Tail(os.path.join(folder, f"rank-{rank}.metrics.jsonl")) for rank in host.ranks]
+        self._metrics = {rank: Tail(os.path.join(folder, f"rank-{rank}.metrics.jsonl")) for rank in host.ranks}
+        self._growth = Growth(folder, host.ranks)
+        self._oom = OomWatch()
         self._watched: dict[int, tuple[int | None, procs.Proc]] = {}
         self._over: set[int] = set()
         self.pids: dict[int, int] = {}
         self.failed: set[int] = set()
         self.step: int | None = None
         self.started = False
+        self.signs = Signs(host.ranks, time.monotonic())
 
     def poll(self) -> None:
         """Take what has been reported since the last call."""
@@ -54,9 +63,14 @@ class Ranks:
             self._check(rank)
 
     def poll_metrics(self) -> None:
-        """Note the newest step."""
-        for tail in self._metrics:
+        """Note the newest step and the growth of logs."""
+        now = time.monotonic()
+        for rank in self._growth.look():
+            self.signs.alive(rank, now)
+        for rank, tail in self._metrics.items():
             records = tail.records()
+            if records:
+                self.signs.steps(rank, records, now)
             if records and not self.started:
                 self.started = True
                 self._say(event("step", attempt=self._attempt))
@@ -77,6 +91,7 @@ class Ranks:
         """Watch no more processes."""
         for rank in list(self._watched):
             self._unwatch(rank)
+        self._oom.close()
 
     def _on_start(self, record: dict[str, Any], rank: int) -> None:
         pid, world_size = int(record["pid"]), record.get("world_size")
@@ -123,7 +138,9 @@ class Ranks:
             return
         self._over.add(rank)
         at = at or time.time()
-        self._say(event("death", attempt=self._attempt, rank=rank, pid=pid, code=code, at=at))
+        evidence = self._oom.evidence() if code == -signal.SIGKILL else None
+        more = {"oom": evidence} if evidence else {}
+        self._say(event("death", attempt=self._attempt, rank=rank, pid=pid, code=code, at=at, **more))
         if code is not None and code < 0:
             self._fail_once(rank, "signal", _signal_name(-code), f"killed by {_signal_name(-code)}", code, at)
         else:
@@ -139,7 +156,8 @@ class Ranks:
         if rank in self.failed:
             return
         self.failed.add(rank)
-        fields = {"type": type_, "message": message[-4000:], "code": code, "at": at}
+        # A cause must fit into a frame of the gang, whatever a script raises.
+        fields = {"type": type_[:200], "message": message[:MESSAGE_LIMIT], "code": code, "at": at}
         self._fail({"rank": rank, "kind": kind, **fields})
 
     def _event(self, kind: str, record: dict[str, Any], *names: str) -> dict[str, Any]:

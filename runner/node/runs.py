@@ -49,6 +49,8 @@ def start(request: dict[str, Any], node_zip: str, train_zip: str | None) -> dict
             if known is not None and up is not None:
                 _settle(folder)
                 return {"dir": folder, "pid": up["pid"], "already": True, "gang": up["gang"]}
+            if os.path.exists(os.path.join(folder, "exit.json")):
+                os.unlink(os.path.join(folder, "exit.json"))  # of a supervisor that could not begin
             journal.write_json(os.path.join(folder, "spec.json"), spec)
             up = _spawn(folder, node_zip, {"secrets": request["secrets"], "train_zip": train_zip})
     except OSError as error:
@@ -63,6 +65,7 @@ def request_stop(folder: str, now: bool, reason: str) -> dict[str, Any]:
     Returns `stopped` (whether there was anything to stop) and `state`. Raises Problem for a run that is not there.
     """
     state = status(folder)
+    reason = reason[:200]
     if not state["alive"]:
         return {"stopped": False, "state": (state["exit"] or {}).get("state")}
     path = os.path.join(folder, "stop")

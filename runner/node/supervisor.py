@@ -23,6 +23,8 @@ from .problem import Problem
 
 _FAREWELL = 2.0
 """Seconds that the verdict may need to reach the others."""
+_CONCLUSION = 10.0
+"""Seconds beyond `grace` that the leader may need to conclude a stopped run."""
 
 
 class Supervisor:
@@ -32,8 +34,10 @@ class Supervisor:
         self._host = host
         self._loop = Loop()
         self._events = Journal(host.path("events.jsonl"))
-        self._code = 1
         self._ended = False
+        self._stopped = False
+        self._stopped_now = False
+        self._sampler: Any = None
         self._member = Member(host, self._loop, self._say, self._send_up, self._over)
         self._gang: Gang | None = None
         self._leader: Leader | None = None
@@ -65,6 +69,8 @@ class Supervisor:
         self._loop.soon(self._begin)
         self._loop.every(1.0, self._tick)
         self._loop.run()
+        if self._sampler:
+            self._sampler.close()
 
     def _begin(self) -> None:
         self._member.warm(1)
@@ -110,25 +116,24 @@ class Supervisor:
             self._stop(str(request.get("reason")), bool(request.get("now")))
 
     def _stop(self, reason: str, now: bool) -> None:
-        if self._ended:
+        if self._ended or self._stopped_now or (self._stopped and not now):
             return
+        self._stopped, self._stopped_now = True, now
         if self._gang:
             self._gang.stop(reason, now)
             return
         self._send_up({"k": "stop", "reason": reason, "now": now})
         self._member.stop(reason, now)
         # Without a leader to conclude it, this host's part ends by itself.
-        timeout = self._host.launch["host_timeout"] + self._host.launch["grace"]
-        self._loop.after(timeout, lambda: self._conclude_alone("stopped", 130, None))
+        connected = self._follower and self._follower.connected
+        patience = self._host.launch["grace"] + _CONCLUSION if connected else 0
+        self._loop.after(patience, lambda: self._conclude_alone("stopped", 130, None))
 
     def _tick(self) -> None:
         self._events.flush()
         stop = journal.read_json(self._host.path("stop"))
-        if isinstance(stop, dict) and not self._ended and (stop["now"], True) != self._known_stop:
-            self._known_stop = (stop["now"], True)
+        if isinstance(stop, dict):
             self._stop(stop["reason"], stop["now"])
-
-    _known_stop = (False, False)
 
     def _fence(self) -> None:
         self._member.end("leader lost", False, [])
@@ -198,9 +203,9 @@ class Supervisor:
         from .telemetry import Sampler
 
         records = Journal(self._host.path("telemetry.jsonl"))
-        sampler = Sampler(self._host.folder)
+        self._sampler = Sampler(self._host.folder)
         while not self._ended:
-            records.add(sampler.sample(self._member.pids))
+            records.add(self._sampler.sample(self._member.pids))
             time.sleep(1.0)
 
     def _say(self, record: dict[str, Any]) -> None:
@@ -222,12 +227,17 @@ def run(host: Host, status_fd: int) -> None:
     except (Problem, OSError) as error:
         what = error.what if isinstance(error, Problem) else f"{host.folder}: {error}"
         answer = {"error": what, "cure": getattr(error, "cure", "")}
+        _end_before_the_start(host, what)
     os.write(status_fd, json.dumps(answer).encode() + b"\n")
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, status_fd)
-    if "error" in answer:
-        cause = {"node": host.node, "rank": None, "kind": "launch", "type": "", "message": answer["error"]}
-        blamed = {**cause, "code": None, "at": time.time()}
-        journal.write_exit(host.folder, {"state": "failed", "code": 1, "cause": blamed, "attempt": 0, "left": []})
-        return
-    supervisor.run()
+    os.dup2(os.open(os.devnull, os.O_RDWR), status_fd)
+    if "error" not in answer:
+        supervisor.run()
+
+
+def _end_before_the_start(host: Host, why: str) -> None:
+    cause = {"node": host.node, "rank": None, "kind": "launch", "type": "", "message": why, "code": None}
+    end = {"state": "failed", "code": 1, "cause": {**cause, "at": time.time()}, "attempt": 0, "left": []}
+    try:
+        journal.write_exit(host.folder, end)
+    except OSError:
+        pass  # whoever asked for the start is told

@@ -37,7 +37,9 @@ def main(folder: str, node_zip: str) -> None:
         pid, status = os.wait()
         if pid == supervisor:
             break
-    if not os.path.exists(os.path.join(folder, "exit.json")):
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    if status and not os.path.exists(os.path.join(folder, "exit.json")):
         end = f"killed by signal {status & 0x7F}" if status & 0x7F else f"ended with code {status >> 8}"
         conclude(folder, f"the supervisor was {end}", os.getpid())
 

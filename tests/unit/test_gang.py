@@ -96,6 +96,20 @@ def test_stop_while_joining(cluster: Make, stopper: int) -> None:
     assert run.living() == {}
 
 
+def test_stop_of_a_host_that_has_not_joined_is_quick(cluster: Make) -> None:
+    run = cluster(SLEEP, [1, 1], launch={"join_timeout": 300, "grace": 300})
+    run.gang = {"port": ports.reserve((40000, 40100)).port, "addresses": ["127.0.0.1"]}
+    run.start(1)
+    run.stop(1)
+    assert run.exit(1, 10)["state"] == "stopped"
+
+
+def test_huge_error_messages_pass_the_wire(cluster: Make) -> None:
+    run = cluster("if rank == 1: raise ValueError('\U0001f600' * 100000)\n" + SLEEP, [1, 1])
+    run.start()
+    assert same(run)["cause"]["message"].startswith("\U0001f600" * 100)
+
+
 def test_late_joiner_of_a_stopped_run_ends_itself(cluster: Make) -> None:
     job = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('armed', flush=True)\n" + SLEEP
     run = cluster(job, [1, 1, 1], launch={"join_timeout": 3})
@@ -362,3 +376,5 @@ def test_no_free_gang_port_is_said_at_start(cluster: Make) -> None:
         with pytest.raises(Problem, match="no free port"):
             run.start(0)
     assert run.exit(0)["state"] == "failed"
+    run.start(0)
+    assert not run.path(0, "exit.json").exists()

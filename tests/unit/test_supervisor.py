@@ -247,6 +247,17 @@ def test_both_killed_the_next_viewer_tidies_up(cluster: Make) -> None:
     assert run.events(0)[-1]["e"] == "verdict"
 
 
+@pytest.mark.parametrize("who", ["supervisor", "warden"])
+def test_term_of_the_machine_is_a_stop(cluster: Make, who: str) -> None:
+    run = cluster(SLEEP)
+    run.start()
+    run.wait_ranks()
+    up = run.supervisor(0)
+    os.kill((up if who == "supervisor" else up["warden"])["pid"], signal.SIGTERM)
+    assert run.exit(0)["state"] == "stopped"
+    assert run.events(0, "stopping")[0]["reason"] == "signal"
+
+
 def test_restart_recovers(cluster: Make) -> None:
     job = """
 step(attempt)
