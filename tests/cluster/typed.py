@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,17 @@ class Running:
         """Its own words so far; empty where both streams go to one place."""
         return self.err.read_text() if self.err != self.out else ""
 
+    @property
+    def mirror(self) -> Path:
+        """Where it keeps the run's files, one folder per host."""
+        words = re.findall(r"^logs: (.+)$", self.stdout + self.stderr, re.MULTILINE)
+        return Path(words[-1])
+
+    def records(self, name: str) -> list[dict[str, Any]]:
+        """Every record of a JSON-lines file of the run, host after host; `name` may hold wildcards."""
+        paths = sorted(self.mirror.glob(f"[0-9]*/{name}"))
+        return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
     def wait(self, timeout: float = 120) -> int:
         """Wait for its end; returns the exit code."""
         try:
@@ -53,12 +66,16 @@ class Running:
 
     def wait_file(self, path: Path, timeout: float = 100) -> str:
         """Wait until a file is there that a rank writes; returns its text."""
-        deadline = time.monotonic() + timeout
-        while not path.exists():
-            assert self.process.poll() is None, f"it has ended:\n{self.stdout}\n{self.stderr}"
-            assert time.monotonic() < deadline, f"no {path.name}:\n{self.stdout}\n{self.stderr}"
-            time.sleep(POLL)
+        self.wait_for(path.exists, timeout)
         return path.read_text()
+
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 100) -> None:
+        """Wait while it runs until something is so."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            assert self.process.poll() is None, f"it has ended:\n{self.stdout}\n{self.stderr}"
+            assert time.monotonic() < deadline, f"it does not happen:\n{self.stdout}\n{self.stderr}"
+            time.sleep(POLL)
 
     def wait_gone(self, timeout: float = 60) -> float:
         """Wait until no host has a process of its own left; returns the time."""
@@ -71,7 +88,7 @@ class User:
     def __init__(self, cluster: Cluster, home: Path) -> None:
         self.cluster = cluster
         self.home = home
-        self._started: list[Running] = []
+        self.started: list[Running] = []
 
     def profile(self, job: Mapping[str, Any], hosts: Sequence[Any] | None = None, **keys: Any) -> Path:
         """Write a profile: by default one process on each host of the cluster, with this interpreter."""
@@ -103,9 +120,11 @@ class User:
         path = os.environ["PATH"]
         return {"PATH": path, "HOME": str(self.home), "LANG": "C.UTF-8", "TERM": "xterm", **more}
 
-    def start(self, profile: Path, *options: str, merged: bool = False, env: Mapping[str, str] | None = None) -> Running:
+    def start(
+        self, profile: Path, *options: str, merged: bool = False, env: Mapping[str, str] | None = None
+    ) -> Running:
         """Type `disttui run`; with `merged`, both streams go to one place as on a terminal."""
-        number = len(self._started)
+        number = len(self.started)
         out = self.home / f"{number}.out"
         err = out if merged else self.home / f"{number}.err"
         with out.open("ab") as to_out, err.open("ab") as to_err:
@@ -119,7 +138,7 @@ class User:
                 start_new_session=True,
             )
         running = Running(self.cluster, process, out, err)
-        self._started.append(running)
+        self.started.append(running)
         return running
 
     def run(self, profile: Path, *options: str, code: int | None = 0, timeout: float = 120, **how: Any) -> Running:
@@ -132,7 +151,7 @@ class User:
 
     def close(self) -> None:
         """End what a failed test has left running."""
-        for running in self._started:
+        for running in self.started:
             if running.process.poll() is None:
                 running.process.send_signal(signal.SIGKILL)
                 running.process.wait()

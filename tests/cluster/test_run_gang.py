@@ -1,0 +1,82 @@
+"""The built-in job on three hosts, 1 + 2 + 1 processes: one world, the losses of one process, killed and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.ship import train_parcel
+from tests.cluster.typed import Running, User
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
+
+_JOB = [
+    *("--steps", "60", "--global-batch", "8", "--lr", "1e-3", "--warmup", "4", "--layers", "2", "--heads", "2"),
+    *("--width", "32", "--context", "16", "--val-interval", "20", "--val-batches", "2", "--checkpoint-interval", "10"),
+]
+
+
+Curve = dict[tuple[int, str], float]
+
+
+def _curve(records: list[dict[str, float]]) -> Curve:
+    names = ("loss", "val_loss")
+    return {(int(one["step"]), name): one[name] for one in records for name in names if name in one}
+
+
+def _alone(folder: Path, args: list[str]) -> Curve:
+    """The curve of one process without any launcher."""
+    (folder / "train.zip").write_bytes(train_parcel().data)
+    metrics = folder / "alone.metrics.jsonl"
+    env = {
+        "PATH": os.environ["PATH"],
+        "DISTTUI_METRICS": str(metrics),
+        "DISTTUI_CHECKPOINTS": str(folder / "checkpoints"),
+    }
+    subprocess.run([sys.executable, folder / "train.zip", *args], env=env, cwd=folder, check=True, capture_output=True)
+    return _curve([json.loads(line) for line in metrics.read_text().splitlines()])
+
+
+def test_three_hosts_train_as_one_process_does(user: Callable[..., User]) -> None:
+    """DDP with a rank killed on the way, and FSDP, both give the losses of a single process to 1e-4."""
+    me = user(3)
+    data = me.cluster.shared / "text"
+    data.write_text(" ".join(random.Random(0).choices(["to be", "or not", "that", "is", "the question"], k=4000)))
+    args = [*_JOB, "--data", str(data)]
+    expected = _alone(me.home, args)
+    assert len(expected) == 60 + 3
+
+    hosts = ["node1", {"host": "node2", "num_processes": 2}, "node3"]
+    profile = me.profile({"builtin": "bytegpt", "args": args}, hosts, launch={"restarts": 1})
+    running = me.start(profile, "--set", "parallel.strategy=ddp")
+    _kill_a_rank_after_the_first_checkpoint(me, running)
+    assert running.wait(200) == 0, running.stderr
+    running.wait_gone(10)
+    events = running.records("events.jsonl")
+    for attempt in (1, 2):
+        groups = [one for one in events if one["e"] == "group" and one["attempt"] == attempt]
+        assert sorted((one["rank"], one["world_size"]) for one in groups) == [(rank, 4) for rank in range(4)]
+    first, second = (_curve(running.records(f"attempt-{attempt}/rank-0.metrics.jsonl")) for attempt in (1, 2))
+    assert 10 <= max(first)[0] < 60
+    assert 10 < min(second)[0] <= max(first)[0] + 1, "it did not go on from its last checkpoint"
+    assert {**second, **first} == pytest.approx(expected, abs=1e-4)
+    assert {**first, **second} == pytest.approx(expected, abs=1e-4)
+
+    sharded = me.run(profile, "--set", "parallel.strategy=fsdp", timeout=200)
+    assert _curve(sharded.records("attempt-1/rank-0.metrics.jsonl")) == pytest.approx(expected, abs=1e-4)
+    assert "finished" in sharded.stderr
+    assert "4 ranks on 3 hosts" in sharded.stderr
+
+
+def _kill_a_rank_after_the_first_checkpoint(me: User, running: Running) -> None:
+    runs = me.cluster[0].home / ".disttui/runs"
+    running.wait_for(lambda: any(path.is_file() for path in runs.glob("*/checkpoints/**/*")))
+    victim = next(pid for pid, command in me.cluster[1].processes() if " shim " in command and " -u " in command)
+    me.cluster[1].kill(victim)
