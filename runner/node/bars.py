@@ -1,0 +1,75 @@
+"""Reads the steps of a training off its progress bars (tqdm, and what is built on it)."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+from .patterns import LONGEST, Record, pairs
+
+# Epoch 1/3:  12%|█▏  | 12/100 [00:01<00:10, 8.1it/s, loss=1.2], and 12it [00:01, 8.1it/s] where the end is not known.
+_BAR = re.compile(
+    r"(?:^|\||: )\s{0,12}(\d{1,12})(?:/(\d{1,12})|it)\s{1,12}\[[^\],]{1,40},\s{0,12}"
+    r"(\d{1,12}(?:\.\d{1,12})?|\?)\s?(it|step|batch|s)/(it|step|batch|s)(?:,([^\]]*))?\]"
+)
+_TRAINING = re.compile(r"epoch|train|step|iter", re.IGNORECASE)
+_NOT_TRAINING = re.compile(r"val|test|eval|predict|sanity", re.IGNORECASE)
+_EPOCH = re.compile(r"epoch\s{0,4}\[?(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECASE)
+
+
+class Bars:
+    """The bars of one rank. A script has others than that of its training (downloads, evaluation): a bar counts that
+    shows a loss, or that has no title or a training's, and the length of those that counted before.
+
+    Attributes:
+        step: Steps made in the whole run, None before the first bar.
+    """
+
+    def __init__(self) -> None:
+        self.step: Optional[int] = None
+        self._total = 0
+        self._earlier = 0
+        """Steps of the epochs before this one, each of which had a bar of its own."""
+
+    def recognise(self, line: str) -> Optional[Record]:
+        """The metrics of a line that is a bar, None for any other."""
+        bar = _BAR.search(line) if len(line) <= LONGEST else None
+        if bar is None:
+            return None
+        done, total, speed, per, of, rest = bar.groups()
+        title = _title(line[: bar.start()])
+        found = pairs(rest or "")
+        if not self._counts(title, int(total or 0), "loss" in found):
+            return None
+        found.update(self._progress(int(done), int(total or 0), title))
+        if speed != "?" and float(speed) > 0 and (per == "s") != (of == "s"):
+            found["steps_per_s"] = round(1 / float(speed), 6) if per == "s" else float(speed)
+        return found
+
+    def _counts(self, title: str, total: int, trains: bool) -> bool:
+        if _NOT_TRAINING.search(title):
+            return False
+        if trains:
+            return True
+        return (not title or bool(_TRAINING.search(title))) and (self.step is None or total == self._total)
+
+    def _progress(self, done: int, total: int, title: str) -> Record:
+        found: Record = {}
+        if self.step is not None and done < self.step - self._earlier:
+            self._earlier += self._total
+        self._total = total
+        self.step = self._earlier + done
+        found["step"] = self.step
+        epoch = _EPOCH.search(title)
+        if epoch:
+            found["epoch"] = int(epoch.group(1))
+            if epoch.group(2) and total:
+                found["steps"] = total * int(epoch.group(2))
+        elif total and not self._earlier:
+            found["steps"] = total
+        return found
+
+
+def _title(head: str) -> str:
+    text, percent, _ = head.partition("%|")
+    return (text.rstrip("0123456789 ") if percent else text).rstrip(": ")

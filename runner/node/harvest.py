@@ -1,0 +1,204 @@
+"""Metrics out of what the ranks print, for scripts that write none themselves.
+
+Bounded in cost: a MiB of log per second for a whole host; where the ranks print more, the newest 64 KiB count. Sampled
+metrics still show the way, and the log itself is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+from types import FrameType
+from typing import List, Optional, Sequence
+
+from .bars import Bars
+from .patterns import HINTS, LONGEST, Record, by_pattern, recognise
+
+_RATE = 1 << 20
+_NEWEST = 64 << 10
+_MOST_LINES = 400
+"""Lines of a host that are looked at closely each time, the newest of every rank."""
+_MATCH_LIMIT = 0.2
+_BREAKS = re.compile(rb"[\r\n]+")
+
+
+class Harvest:
+    """Reads the logs of one attempt's ranks and appends what it recognises to their metrics files.
+
+    A rank whose metrics file grows by another hand is left alone: its script writes its own.
+
+    Args:
+        pattern: The profile's expression; its named groups are the metrics, and nothing else is looked for.
+
+    Attributes:
+        notes: What the user should know, to be taken by whoever polls.
+    """
+
+    def __init__(self, attempt_dir: str, ranks: Sequence[int], pattern: Optional[str]) -> None:
+        self.notes: List[str] = []
+        self._own = self._compile(pattern)
+        self._rows = [_Row(os.path.join(attempt_dir, "rank-%d" % rank)) for rank in ranks]
+        self._polled = time.monotonic()
+
+    def poll(self) -> None:
+        """Take what is new since the last call."""
+        now = time.monotonic()
+        budget = int(_RATE * min(1.0, now - self._polled + 0.05))
+        self._polled = now
+        rows = [row for row in self._rows if row.grown()]
+        for done, row in enumerate(rows):
+            share = max(budget // (len(rows) - done), _NEWEST // len(rows))
+            budget -= min(share, row.behind)
+            row.write(self._recognise(row, row.read(share), _MOST_LINES // len(rows)))
+
+    def _recognise(self, row: "_Row", lines: List[bytes], most: int) -> List[Record]:
+        if self._own is not None:
+            return self._match(lines[-most:])
+        records = []
+        for line in [line for line in lines if _may_tell(line)][-most:]:
+            text = line.decode("utf-8", "replace")
+            record = row.bars.recognise(text) or recognise(text)
+            if record:
+                if "step" not in record and row.bars.step is not None:
+                    record["step"] = row.bars.step
+                records.append(record)
+        return records
+
+    def _match(self, lines: List[bytes]) -> List[Record]:
+        """Apply the profile's expression, which may be one that never ends."""
+        records = []
+        guard = _Guard()
+        try:
+            for line in lines:
+                text = line.decode("utf-8", "replace")
+                with guard:
+                    match = self._own.search(text) if self._own else None
+                record = by_pattern(match) if match else None
+                if record:
+                    records.append(record)
+        except _TooSlowError:
+            self._own = None
+            self.notes.append(
+                "metrics.pattern took more than %g s for one line and is not used any more; the usual forms of"
+                " metrics are recognised instead" % _MATCH_LIMIT
+            )
+        finally:
+            guard.close()
+        return records
+
+    def _compile(self, pattern: Optional[str]) -> "Optional[re.Pattern[str]]":
+        try:
+            return re.compile(pattern) if pattern else None
+        except re.error as error:
+            self.notes.append("metrics.pattern is no regular expression: %s" % error)
+            return None
+
+
+class _Row:
+    """One rank's log and metrics file, and how far both are."""
+
+    def __init__(self, base: str) -> None:
+        self.bars = Bars()
+        self._log = base + ".log"
+        self._metrics = base + ".metrics.jsonl"
+        self._size = 0
+        self._offset = 0
+        self._written = 0
+        self._tail = b""
+        self._foreign = False
+
+    def grown(self) -> bool:
+        """Whether there is anything to read for us."""
+        size = _size(self._metrics)
+        # Opened is as good as written: a script that is about to write its first metrics has printed them before.
+        self._foreign = self._foreign or (size is not None and size != (self._written or None))
+        self._size = _size(self._log) or 0
+        return not self._foreign and self.behind > 0
+
+    @property
+    def behind(self) -> int:
+        """Bytes of the log that have not been read."""
+        return self._size - self._offset
+
+    def read(self, share: int) -> List[bytes]:
+        """The whole lines that are new, the newest of them where there is more than `share` bytes."""
+        skip = self.behind > share
+        try:
+            with open(self._log, "rb") as file:
+                if skip:
+                    self._offset = self._size - min(share, _NEWEST)
+                file.seek(self._offset)
+                data = file.read(self.behind)
+        except OSError:
+            return []
+        self._offset += len(data)
+        # The rest of a line whose beginning was skipped is made one that is too long to count.
+        lines = _BREAKS.split((b" " * LONGEST + b" " if skip else self._tail) + data)
+        self._tail = lines.pop()[: LONGEST + 1]
+        return [line for line in lines if 0 < len(line) <= LONGEST]
+
+    def write(self, records: List[Record]) -> None:
+        """Append records to the metrics file."""
+        if not records:
+            return
+        now = time.time()
+        text = "".join(json.dumps({"t": now, **record}) + "\n" for record in records)
+        try:
+            file = os.open(self._metrics, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                self._written += os.write(file, text.encode())
+            finally:
+                os.close(file)
+        except OSError:
+            pass
+
+
+class _TooSlowError(Exception):
+    """A match took too long."""
+
+
+class _Guard:
+    """Raises _TooSlowError for a block that takes too long: during it in the main thread, where an alarm can break
+    a running match off, after it elsewhere."""
+
+    def __init__(self) -> None:
+        self._main = threading.current_thread() is threading.main_thread()
+        self._began = 0.0
+        if self._main:
+            self._before = signal.signal(signal.SIGALRM, self._stop)
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+        if self._main:
+            signal.setitimer(signal.ITIMER_REAL, _MATCH_LIMIT)
+
+    def __exit__(self, *_: object) -> None:
+        if self._main:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        if time.monotonic() - self._began > _MATCH_LIMIT:
+            raise _TooSlowError
+
+    def close(self) -> None:
+        """Give the alarm back."""
+        if self._main:
+            signal.signal(signal.SIGALRM, self._before)
+
+    @staticmethod
+    def _stop(_number: int, _frame: Optional[FrameType]) -> None:
+        raise _TooSlowError
+
+
+def _may_tell(line: bytes) -> bool:
+    lower = line.lower()
+    return any(hint in lower for hint in HINTS)
+
+
+def _size(path: str) -> Optional[int]:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return None

@@ -1,0 +1,129 @@
+"""Recognises metrics in lines that training scripts print: pairs, dictionaries, progress bars.
+
+Every expression is bounded, and applied to lines of at most LONGEST characters, so that no line costs more than a few
+milliseconds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Dict, Optional, Tuple, Union
+
+Value = Union[int, float, str]
+Record = Dict[str, Value]
+
+LONGEST = 2000
+"""Characters of a line that are looked at; longer lines are no metrics."""
+
+HINTS = (b"loss", b"step", b"epoch", b"iter", b"/s", b"s/it", b"lr")
+"""Lower-case bytes of which every metric line has at least one."""
+
+_NUMBER = (
+    r"[-+]?(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})?|[-+]?(?:nan|inf)\b"
+)
+_WORD = r"[\w./()%-]{0,40}"
+_END = r"(?!\d|[:-]\d)"
+# name: number, name = number, name: [number/total]; a name is up to five words.
+_PAIR = re.compile(
+    rf"(?<![\w./(-])([A-Za-z]{_WORD}(?: [A-Za-z(]{_WORD}){{0,4}})\s{{0,12}}[:=]\s{{0,12}}\[{{0,2}}\s{{0,12}}({_NUMBER}){_END}"
+    rf"(?:\s{{0,12}}/\s{{0,12}}(\d{{1,12}}))?\s?([kKM](?![A-Za-z])|ms\b)?",
+    re.IGNORECASE,
+)
+# The same without a sign between, for names that can be nothing else: Step 100, Epoch [1/10], iter 7 loss 2.3.
+_SPACED = re.compile(
+    rf"(?<![\w./-])(train loss|val loss|loss|global step|step|iteration|iter|epoch)\s{{1,12}}\[?\s{{0,12}}({_NUMBER})"
+    rf"(?:\s{{0,12}}/\s{{0,12}}(\d{{1,12}}))?(?![\w.])",
+    re.IGNORECASE,
+)
+# 'name': number, as Python prints a dictionary and JSON an object; Trainer 5 quotes its numbers.
+_QUOTED = re.compile(rf"""['"]([\w./ -]{{1,60}})['"]\s{{0,4}}:\s{{0,4}}['"]?({_NUMBER})""", re.IGNORECASE)
+_NAMES = {
+    "loss": "loss", "train_loss": "loss", "training_loss": "loss", "lm_loss": "loss",
+    "val_loss": "val_loss", "eval_loss": "val_loss", "valid_loss": "val_loss", "validation_loss": "val_loss",
+    "lr": "lr", "learning_rate": "lr",
+    "grad_norm": "grad_norm", "gradient_norm": "grad_norm", "gnorm": "grad_norm", "norm": "grad_norm",
+    "step": "step", "global_step": "step", "iter": "step", "iteration": "step",
+    "epoch": "epoch", "train_epoch": "epoch",
+    "step_time": "step_time", "time_per_step": "step_time", "iter_time": "step_time", "dt": "step_time",
+    "elapsed_time_per_iteration": "step_time",
+    "steps/s": "steps_per_s", "steps/sec": "steps_per_s", "it/s": "steps_per_s", "iter/s": "steps_per_s",
+    "steps_per_sec": "steps_per_s", "steps_per_second": "steps_per_s", "iterations/s": "steps_per_s",
+    "samples/s": "samples_per_s", "samples/sec": "samples_per_s", "samples_per_sec": "samples_per_s",
+    "samples_per_second": "samples_per_s", "img/s": "samples_per_s", "images/s": "samples_per_s",
+    "images/sec": "samples_per_s", "examples/s": "samples_per_s",
+    "tokens/s": "tokens_per_s", "tokens/sec": "tokens_per_s", "tok/s": "tokens_per_s", "tok/sec": "tokens_per_s",
+    "tokens_per_sec": "tokens_per_s", "tokens_per_second": "tokens_per_s", "tps": "tokens_per_s",
+}  # fmt: skip
+# What may stand before a name without being a part of it.
+_BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank"])
+_TELLING = frozenset(
+    ["loss", "val_loss", "lr", "grad_norm", "step_time", "steps_per_s", "samples_per_s", "tokens_per_s"]
+)
+_FACTORS = {"k": 1e3, "m": 1e6, "ms": 1e-3}
+
+
+def recognise(line: str) -> Optional[Record]:
+    """The metrics in one line, None where it holds none."""
+    if len(line) > LONGEST:
+        return None
+    found: Record = {}
+    for match in _QUOTED.finditer(line):
+        put(found, *match.groups())
+    if "train_runtime" in found:
+        return None  # Trainer's summary: its loss is the mean of all that came before
+    if not found:
+        for pattern in (_SPACED, _PAIR):
+            for match in pattern.finditer(line):
+                put(found, *match.groups())
+    trained = "loss" in found or "val_loss" in found
+    return found if trained or ("step" in found and not _TELLING.isdisjoint(found)) else None
+
+
+def pairs(text: str) -> Record:
+    """Every `name: number` and `name=number` in a text."""
+    found: Record = {}
+    for match in _PAIR.finditer(text):
+        put(found, *match.groups())
+    return found
+
+
+def by_pattern(match: "re.Match[str]") -> Record:
+    """The named groups of a profile's own expression; what is no number stays out."""
+    found: Record = {}
+    for name, text in match.groupdict().items():
+        try:
+            found[name] = _value(text)
+        except (AttributeError, ValueError):
+            continue
+    return found
+
+
+def put(found: Record, name: str, number: str, total: Optional[str] = None, unit: Optional[str] = None) -> None:
+    """Note one value under the name that is known everywhere; the first of a line counts."""
+    name, unit_of_name = _canonical(name)
+    value = _value(number)
+    if not isinstance(value, str) and (unit or unit_of_name):
+        value *= _FACTORS[(unit or unit_of_name).lower()]
+    found.setdefault(name, value)
+    if total and name == "step":
+        found.setdefault("steps", int(total))
+
+
+def _canonical(name: str) -> Tuple[str, str]:
+    """The name that is known everywhere, else its words joined by underscores; and the unit it ends with."""
+    name, in_ms, _ = name.lower().partition("(ms)")
+    words = name.replace("-", "_").split()
+    while len(words) > 1 and "_".join(words) not in _NAMES and words[0] in _BEFORE:
+        words = words[1:]
+    joined = "_".join(words)
+    known = _NAMES.get(joined) or _NAMES.get(joined.replace("/", "_"))
+    return known or re.sub(r"[^a-z0-9_]+", "_", joined).strip("_"), "ms" if in_ms else ""
+
+
+def _value(text: str) -> Value:
+    text = text.replace(",", "").lower()
+    number = float(text)
+    if not math.isfinite(number):
+        return str(number)
+    return int(text) if text.lstrip("+-").isdigit() else number
