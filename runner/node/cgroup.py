@@ -23,6 +23,19 @@ def memory_limit(proc: str = "/proc") -> Optional[int]:
     return None if limit is None else int(limit)
 
 
+def oom_kills(proc: str = "/proc") -> Optional[int]:
+    """Return how many processes of this process's own group were killed for memory, None where that is not counted.
+
+    Version 2 counts the groups below it as well (memory.events), version 1 does not (memory.oom_control).
+    """
+    for is_unified, folder in _folders(proc, "memory"):
+        for line in _lines(os.path.join(folder, "memory.events" if is_unified else "memory.oom_control")):
+            name, _, count = line.partition(" ")
+            if name == "oom_kill" and count.isdigit():
+                return int(count)
+    return None
+
+
 _Read = Callable[[str], Optional[float]]
 
 

@@ -6,6 +6,7 @@ import time
 from typing import Any, Callable
 
 from . import cause, ports
+from .health import Health
 from .host import Host
 from .journal import event
 from .loop import Loop
@@ -56,6 +57,8 @@ class Gang:
         self._stop = False
         self._fenced = 0.0
         self._last_step: int | None = None
+        self._health = Health(say, self._ask_stacks)
+        loop.every(1.0, self._look_at_health)
 
     @property
     def open(self) -> bool:
@@ -124,6 +127,16 @@ class Gang:
 
     def _on_stop(self, node: int, message: dict[str, Any]) -> None:
         self.stop(str(message["reason"]), bool(message["now"]))
+
+    def _on_signs(self, node: int, message: dict[str, Any]) -> None:
+        self._health.hear(node, message, time.monotonic())
+
+    def _look_at_health(self) -> None:
+        self._health.look(self._attempt if self._phase == "running" else 0, time.monotonic())
+
+    def _ask_stacks(self, number: int) -> None:
+        for node in self._nodes:
+            self._send(node, {"k": "stacks", "attempt": self._attempt, "number": number})
 
     def _on_listening(self, node: int, message: dict[str, Any]) -> None:
         if self._phase == "starting":

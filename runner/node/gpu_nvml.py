@@ -1,6 +1,6 @@
 """GPU figures from the driver's own library, by ctypes: no package, no process.
 
-Prototypes and structures are those of nvml.h, unchanged since NVML 4.
+Prototypes and structures are those of nvml.h: unchanged since NVML 4, processes as of NVML 11.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ import ctypes
 from typing import Any, Callable, Dict, List, Optional
 
 _TEMPERATURE_GPU = 0
+_THERMAL = 0x20 | 0x40
+"""nvmlClocksThrottleReasonSwThermalSlowdown, nvmlClocksThrottleReasonHwThermalSlowdown."""
+_MOST_PROCESSES = 64
 
 
 class _Rates(ctypes.Structure):
@@ -17,6 +20,15 @@ class _Rates(ctypes.Structure):
 
 class _Memory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+class _Process(ctypes.Structure):
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("memory", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
 
 
 class Nvml:
@@ -57,6 +69,12 @@ class Nvml:
             gpu["power"] = milliwatt.value / 1000
         if self._call("nvmlDeviceGetTemperature", handle, _TEMPERATURE_GPU, ctypes.byref(celsius)):
             gpu["temp"] = celsius.value
+        reasons = ctypes.c_ulonglong()
+        if self._call("nvmlDeviceGetCurrentClocksThrottleReasons", handle, ctypes.byref(reasons)):
+            gpu["throttle"] = bool(reasons.value & _THERMAL)
+        count, found = ctypes.c_uint(_MOST_PROCESSES), (_Process * _MOST_PROCESSES)()
+        if self._call("nvmlDeviceGetComputeRunningProcesses_v3", handle, ctypes.byref(count), found):
+            gpu["pids"] = [process.pid for process in found[: count.value]]
         return gpu
 
     def _call(self, name: str, *arguments: Any) -> bool:

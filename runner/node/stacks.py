@@ -6,16 +6,20 @@ import json
 import os
 import re
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List
 
 from .doors import same_user
+from .journal import write_json
 from .procs import read
 
 _LIMIT = 2.0
 _LONGEST_ANSWER = 4 << 20
 _LONGEST_TEXT = 65536
+_PAUSE = 0.4
+"""Seconds between the two looks that tell a rank which goes on from one that stands still."""
 
 
 def collect(folder: str) -> Dict[str, Any]:
@@ -25,8 +29,50 @@ def collect(folder: str) -> Dict[str, Any]:
     if not ranks:
         return {}
     with ThreadPoolExecutor(min(64, len(ranks))) as pool:
-        answers = {str(rank["rank"]): pool.submit(_ask, attempt, rank) for rank in ranks}
-    return {rank: answer.result() for rank, answer in answers.items()}
+        answers = list(pool.map(lambda rank: _look(attempt, rank), ranks))
+    return {str(rank["rank"]): answer for rank, answer in zip(ranks, answers)}  # noqa: B905
+
+
+def keep(folder: str, attempt: int, number: int) -> None:
+    """Write the stacks of all ranks to stacks-<number>.json of the run's folder, in a thread: it takes seconds."""
+
+    def work() -> None:
+        try:
+            found = {"t": time.time(), "attempt": attempt, "ranks": collect(folder)}
+            write_json(os.path.join(folder, "stacks-%d.json" % number), found)
+        except OSError:
+            pass  # the disk is full, which other words tell
+
+    threading.Thread(target=work, daemon=True).start()
+
+
+def _look(attempt: str, rank: Dict[str, Any]) -> Dict[str, Any]:
+    about = {"t": time.time(), "pid": rank["pid"], "silent": _silent(attempt, rank)}
+    answer = _ask(attempt, rank)
+    if "threads" in answer:
+        time.sleep(_PAUSE)
+        try:
+            about["moved"] = _where(_knock(rank["door"])) != _where(answer)
+        except (OSError, ValueError):
+            pass  # it has ended, or stands with the interpreter's lock in its hand
+    return {**answer, **about}
+
+
+def _silent(attempt: str, rank: Dict[str, Any]) -> float:
+    """Seconds since the rank last logged or wrote a metric."""
+    last = float(rank["t"])
+    for name in ("rank-%d.log", "rank-%d.metrics.jsonl"):
+        try:
+            last = max(last, os.stat(os.path.join(attempt, name % rank["rank"])).st_mtime)
+        except OSError:
+            continue
+    return round(max(0.0, time.time() - last), 2)
+
+
+def _where(answer: Dict[str, Any]) -> List[Any]:
+    """The functions that the main thread is in. Its line may change in a loop that waits."""
+    frames = [frame for thread in answer["threads"] if thread["main"] for frame in thread["frames"]]
+    return [(frame["file"], frame["function"]) for frame in frames]
 
 
 def _newest_attempt(folder: str) -> str:
@@ -55,7 +101,9 @@ def _started(attempt: str) -> List[Dict[str, Any]]:
 def _ask(attempt: str, rank: Dict[str, Any]) -> Dict[str, Any]:
     process = read(rank["pid"])
     if process is None or process.dead or process.start != rank["start_time"]:
-        return {"note": "the process has ended"}
+        return {"note": "the process has ended", "state": "ended"}
+    if process.state in "Tt":
+        return {"note": "the process is stopped by a signal (SIGSTOP) or a debugger", "state": "stopped"}
     if rank["door"]:
         try:
             return _knock(rank["door"])
@@ -90,12 +138,17 @@ def _signal(log: str, rank: Dict[str, Any]) -> Dict[str, Any]:
     if not _catches(rank["pid"], number):
         return {"note": "the rank does not answer, and its program has taken the signal that would print its stack"}
     try:
-        before = os.stat(log).st_size
+        before = os.stat(log)
         os.kill(rank["pid"], number)
-        text = _grown(log, before)
+        text = _grown(log, before.st_size)
+        # What we have had printed is no sign of life.
+        os.utime(log, ns=(before.st_atime_ns, before.st_mtime_ns))
     except OSError as error:
         return {"note": "the rank does not answer: %s" % error}
     if not text:
+        process = read(rank["pid"])
+        if process is not None and process.state == "D":
+            return {"note": "the rank is inside the kernel, waiting for a disk or a file server", "state": "kernel"}
         return {"note": "the rank answers neither its door nor a signal: it may be stopped, or in the kernel"}
     note = "the rank holds the interpreter's lock in native code; this was printed by a signal into its own log"
     return {"text": text, "note": note}

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import threading
 import time
 from typing import Any
 
@@ -20,6 +19,7 @@ from .leader import Leader
 from .loop import Loop
 from .member import Member
 from .problem import Problem
+from .sampling import Sampling
 
 _FAREWELL = 2.0
 """Seconds that the verdict may need to reach the others."""
@@ -28,7 +28,7 @@ _CONCLUSION = 10.0
 
 
 class Supervisor:
-    """Everything that goes on for one run on one host, in one thread (telemetry has another)."""
+    """Everything that goes on for one run on one host, in one thread (telemetry and stacks have others)."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -37,8 +37,9 @@ class Supervisor:
         self._ended = False
         self._stopped = False
         self._stopped_now = False
-        self._sampler: Any = None
         self._member = Member(host, self._loop, self._say, self._send_up, self._over)
+        self._sampling = Sampling(host, lambda: self._member.pids)
+        self._member.shows = self._sampling.shows
         self._gang: Gang | None = None
         self._leader: Leader | None = None
         self._follower: Follower | None = None
@@ -69,8 +70,7 @@ class Supervisor:
         self._loop.soon(self._begin)
         self._loop.every(1.0, self._tick)
         self._loop.run()
-        if self._sampler:
-            self._sampler.close()
+        self._sampling.close()
 
     def _begin(self) -> None:
         self._member.warm(1)
@@ -79,7 +79,7 @@ class Supervisor:
             self._gang.start()
         if self._follower:
             self._follower.start()
-        threading.Thread(target=self._sample, daemon=True).start()
+        self._sampling.start()
 
     def _open_gang(self) -> dict[str, Any]:
         given = self._host.spec["master"]
@@ -131,6 +131,8 @@ class Supervisor:
 
     def _tick(self) -> None:
         self._events.flush()
+        for alarm in self._sampling.events():
+            self._say(alarm)
         stop = journal.read_json(self._host.path("stop"))
         if isinstance(stop, dict):
             self._stop(stop["reason"], stop["now"])
@@ -197,16 +199,6 @@ class Supervisor:
             if not pid:
                 return
             self._member.child_ended(pid, status)
-
-    def _sample(self) -> None:
-        """Write telemetry; in a thread, since a dead file server may hold it for ever."""
-        from .telemetry import Sampler
-
-        records = Journal(self._host.path("telemetry.jsonl"))
-        self._sampler = Sampler(self._host.folder)
-        while not self._ended:
-            records.add(self._sampler.sample(self._member.pids))
-            time.sleep(1.0)
 
     def _say(self, record: dict[str, Any]) -> None:
         self._events.add(record)

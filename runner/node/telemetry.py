@@ -8,6 +8,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 from .gpu import has_device
 from .gpu_watch import GpuWatch
+from .pressure import Pressure
 from .system import Process, system
 
 
@@ -25,6 +26,7 @@ class Sampler:
     def __init__(self, run_dir: str, gpus: bool = True) -> None:
         self._run_dir = os.path.expanduser(run_dir)
         self._system = system()
+        self._pressure = Pressure()
         self._gpus = GpuWatch() if gpus and has_device() else None
         self._before: Optional[float] = None
         self._cpu: Optional[Tuple[float, float]] = None
@@ -47,9 +49,10 @@ class Sampler:
         if memory.swap_used is not None:
             record["swap_used"] = memory.swap_used
         self._add_network(record, seconds)
+        record.update(self._pressure.sample(seconds))
         try:
             disk = os.statvfs(self._run_dir)
-            record["disk_free"] = disk.f_bavail * disk.f_frsize
+            record.update(disk_free=disk.f_bavail * disk.f_frsize, disk_total=disk.f_blocks * disk.f_frsize)
         except OSError:
             pass
         record["ranks"] = self._sample_ranks(ranks, seconds)

@@ -116,7 +116,7 @@ def test_a_rank_that_has_ended_and_one_without_instruments(start: Callable[..., 
     child.kill()
     child.wait()
     answers = stacks.collect(str(tmp_path))
-    assert answers["0"] == {"note": "the process has ended"}
+    assert answers["0"]["note"] == "the process has ended"
     assert "not instrumented" in answers["1"]["note"]
 
 

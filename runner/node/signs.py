@@ -1,0 +1,50 @@
+"""The signs of life of one host's ranks: when each last logged or stepped, and how long its steps take."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Sequence
+
+_RECENT = 30.0
+"""Seconds of steps that a rank's usual step time is taken from."""
+_OWN_TIME = ("forward_time", "step_time")
+"""Metrics that tell a slow rank from a waiting one, the better first: under DDP every rank's step takes the same."""
+
+
+class Signs:
+    """Collects what the leader needs to tell a stalled gang and a slow rank. Times are monotonic seconds."""
+
+    def __init__(self, ranks: Iterable[int], now: float) -> None:
+        self._last = dict.fromkeys(ranks, now)
+        self._times: dict[int, list[tuple[float, float]]] = {rank: [] for rank in self._last}
+
+    def alive(self, rank: int, now: float) -> None:
+        """A rank has logged or stepped."""
+        self._last[rank] = now
+
+    def steps(self, rank: int, records: Iterable[dict[str, Any]], now: float) -> None:
+        """A rank has made steps: its new metrics."""
+        self.alive(rank, now)
+        found = [next((r[name] for name in _OWN_TIME if _is_time(r.get(name))), None) for r in records]
+        times = [*self._times[rank], *((now, float(time)) for time in found if time is not None)]
+        self._times[rank] = [(when, time) for when, time in times if now - when <= _RECENT][-500:]
+
+    def message(self, now: float, shows: Sequence[str]) -> dict[str, Any]:
+        """The message `signs` to the leader.
+
+        Args:
+            shows: What the host shows that may slow its ranks down, as sentences.
+        """
+        silent = {str(rank): round(now - last, 2) for rank, last in self._last.items()}
+        times = {str(rank): median([time for _, time in found]) for rank, found in self._times.items() if found}
+        return {"k": "signs", "silent": silent, "times": times, "shows": list(shows)[:8]}
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle one of at least one value, the mean of both where there are two."""
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e9
