@@ -32,7 +32,7 @@ class Bars:
         """Steps of the epochs before this one, each of which had a bar of its own."""
 
     def recognise(self, line: str) -> Optional[Record]:
-        """The metrics of a line that is a bar, None for any other."""
+        """The metrics of a line that is a bar, none for a bar that does not count; None for any other line."""
         bar = _BAR.search(line) if len(line) <= LONGEST else None
         if bar is None:
             return None
@@ -40,7 +40,7 @@ class Bars:
         title = _title(line[: bar.start()])
         found = pairs(rest or "")
         if not self._counts(title, int(total or 0), "loss" in found):
-            return None
+            return {}
         found.update(self._progress(int(done), int(total or 0), title))
         if speed != "?" and float(speed) > 0 and (per == "s") != (of == "s"):
             found["steps_per_s"] = round(1 / float(speed), 6) if per == "s" else float(speed)

@@ -42,7 +42,7 @@ def become(kind: str, value: str, args: Sequence[str], reports: Reports) -> None
             main.__dict__[name] = fresh
     sys.modules["__main__"] = main
     sys.argv = [value, *args]
-    if hasattr(sys, "orig_argv"):
+    if hasattr(sys, "orig_argv"):  # novm
         sys.orig_argv = [sys.orig_argv[0], "-u", *(["-m"] if kind == "module" else []), value, *args]
     if kind == "module":
         body = _module(value)
@@ -200,7 +200,7 @@ def _print(problem: BaseException) -> None:
     """What the interpreter does with an uncaught exception."""
     kind, trace = type(problem), problem.__traceback__
     sys.last_type, sys.last_value, sys.last_traceback = kind, problem, trace
-    if sys.version_info >= (3, 12):
+    if sys.version_info >= (3, 12):  # novm
         sys.last_exc = problem
     try:
         sys.excepthook(kind, problem, trace)

@@ -24,6 +24,7 @@ _MOST_LINES = 400
 """Lines of a host that are looked at closely each time, the newest of every rank."""
 _MATCH_LIMIT = 0.2
 _BREAKS = re.compile(rb"[\r\n]+")
+_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
 
 class Harvest:
@@ -60,8 +61,10 @@ class Harvest:
             return self._match(lines[-most:])
         records = []
         for line in [line for line in lines if _may_tell(line)][-most:]:
-            text = line.decode("utf-8", "replace")
-            record = row.bars.recognise(text) or recognise(text)
+            text = _COLOURS.sub("", line.decode("utf-8", "replace"))
+            record = row.bars.recognise(text)
+            if record is None:
+                record = recognise(text)
             if record:
                 if "step" not in record and row.bars.step is not None:
                     record["step"] = row.bars.step

@@ -16,7 +16,7 @@ Record = Dict[str, Value]
 LONGEST = 2000
 """Characters of a line that are looked at; longer lines are no metrics."""
 
-HINTS = (b"loss", b"step", b"epoch", b"iter", b"/s", b"s/it", b"lr")
+HINTS = (b"loss", b"step", b"epoch", b"iter", b"it/s", b"s/it", b"batch")
 """Lower-case bytes of which every metric line has at least one."""
 
 _NUMBER = (
@@ -26,14 +26,15 @@ _WORD = r"[\w./()%-]{0,40}"
 _END = r"(?!\d|[:-]\d)"
 # name: number, name = number, name: [number/total]; a name is up to five words.
 _PAIR = re.compile(
-    rf"(?<![\w./(-])([A-Za-z]{_WORD}(?: [A-Za-z(]{_WORD}){{0,4}})\s{{0,12}}[:=]\s{{0,12}}\[{{0,2}}\s{{0,12}}({_NUMBER}){_END}"
-    rf"(?:\s{{0,12}}/\s{{0,12}}(\d{{1,12}}))?\s?([kKM](?![A-Za-z])|ms\b)?",
+    rf"(?<![\w./(-])([A-Za-z]{_WORD}(?: [A-Za-z(]{_WORD}){{0,4}})\s{{0,12}}[:=]\s{{0,12}}\[{{0,2}}\s{{0,12}}"
+    rf"({_NUMBER}){_END}"
+    rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?\s?([kKM](?![A-Za-z])|ms\b)?",
     re.IGNORECASE,
 )
 # The same without a sign between, for names that can be nothing else: Step 100, Epoch [1/10], iter 7 loss 2.3.
 _SPACED = re.compile(
     rf"(?<![\w./-])(train loss|val loss|loss|global step|step|iteration|iter|epoch)\s{{1,12}}\[?\s{{0,12}}({_NUMBER})"
-    rf"(?:\s{{0,12}}/\s{{0,12}}(\d{{1,12}}))?(?![\w.])",
+    rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])",
     re.IGNORECASE,
 )
 # 'name': number, as Python prints a dictionary and JSON an object; Trainer 5 quotes its numbers.
@@ -104,10 +105,10 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
     name, unit_of_name = _canonical(name)
     value = _value(number)
     if not isinstance(value, str) and (unit or unit_of_name):
-        value *= _FACTORS[(unit or unit_of_name).lower()]
+        value = round(value * _FACTORS[(unit or unit_of_name).lower()], 9)
     found.setdefault(name, value)
     if total and name == "step":
-        found.setdefault("steps", int(total))
+        found.setdefault("steps", int(total.replace(",", "")))
 
 
 def _canonical(name: str) -> Tuple[str, str]:

@@ -1,0 +1,193 @@
+"""Metrics are read from what ranks print, at a bounded cost, and never where the script writes its own."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from runner.node.bars import Bars
+from runner.node.harvest import Harvest
+from runner.node.patterns import LONGEST, recognise
+
+FORMS = (Path(__file__).parents[1] / "data" / "logs" / "forms.txt").read_text().splitlines()
+
+
+class Rank:
+    """A log that grows, and the metrics that come of it."""
+
+    def __init__(self, folder: Path, number: int = 0) -> None:
+        self.log = folder / f"rank-{number}.log"
+        self.metrics = folder / f"rank-{number}.metrics.jsonl"
+
+    def print(self, text: str | bytes) -> None:
+        with self.log.open("ab") as file:
+            file.write(text if isinstance(text, bytes) else text.encode())
+
+    def records(self) -> list[dict[str, Any]]:
+        lines = self.metrics.read_text().splitlines() if self.metrics.exists() else []
+        return [{name: value for name, value in json.loads(line).items() if name != "t"} for line in lines]
+
+
+def read(line: str) -> dict[str, Any] | None:
+    bar = Bars().recognise(line)
+    return recognise(line) if bar is None else bar or None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_forms(form: str) -> None:
+    line, _, expected = form.rpartition(" => ")
+    assert read(line) == json.loads(expected)
+
+
+def test_a_log_is_read_as_it_grows(tmp_path: Path) -> None:
+    rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0, 1], None)
+    harvest.poll()
+    assert not rank.metrics.exists()
+    rank.print("hello\nStep 1 | Loss: 0.5\nStep 2 | Lo")
+    harvest.poll()
+    rank.print("ss: 0.25\n")
+    before = time.time()
+    harvest.poll()
+    harvest.poll()
+    assert rank.records() == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25}]
+    assert before <= json.loads(rank.metrics.read_text().splitlines()[1])["t"] <= time.time()
+    assert rank.metrics.stat().st_mode & 0o777 == 0o600
+
+
+def test_ranks_do_not_mix(tmp_path: Path) -> None:
+    ranks = [Rank(tmp_path, 4), Rank(tmp_path, 5)]
+    harvest = Harvest(str(tmp_path), [4, 5], None)
+    for number, rank in enumerate(ranks):
+        rank.print(f"Step {number} | Loss: {number}.5\n")
+    harvest.poll()
+    assert [rank.records() for rank in ranks] == [[{"step": 0, "loss": 0.5}], [{"step": 1, "loss": 1.5}]]
+
+
+@pytest.mark.parametrize("content", ["", '{"t": 1, "step": 1, "loss": 9}\n'])
+def test_a_script_that_writes_its_own_metrics_is_left_alone(tmp_path: Path, content: str) -> None:
+    rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
+    rank.metrics.write_text(content)
+    rank.print("Step 1 | Loss: 0.5\n")
+    harvest.poll()
+    assert rank.metrics.read_text() == content
+
+
+def test_a_script_that_begins_to_write_its_own_is_left_alone_from_then_on(tmp_path: Path) -> None:
+    rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
+    rank.print("Step 1 | Loss: 0.5\n")
+    harvest.poll()
+    with rank.metrics.open("a") as file:
+        file.write('{"t": 1, "step": 2}\n')
+    rank.print("Step 2 | Loss: 0.5\n")
+    harvest.poll()
+    assert rank.records() == [{"step": 1, "loss": 0.5}, {"step": 2}]
+
+
+def test_a_trainers_losses_get_the_step_of_its_bar(tmp_path: Path) -> None:
+    rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
+    rank.print("\r  0%|          | 0/20 [00:00<?, ?it/s]\r 50%|█████     | 10/20 [00:01<00:01,  9.80it/s]\n")
+    rank.print("{'loss': 1.5, 'epoch': 0.5}\n\r 20%|██        | 1/5 [00:00<00:00, 9.0it/s]\n{'eval_loss': 1.25}\n")
+    harvest.poll()
+    assert rank.records() == [
+        {"step": 0, "steps": 20},
+        {"step": 10, "steps": 20, "steps_per_s": 9.8},
+        {"loss": 1.5, "epoch": 0.5, "step": 10},
+        {"val_loss": 1.25, "step": 10},
+    ]
+
+
+def test_a_bar_per_epoch_counts_on() -> None:
+    bars = Bars()
+    for epoch in (1, 2):
+        for done in (0, 4, 8):
+            line = f"Epoch {epoch}/2: 10%|#| {done}/8 [00:01<00:02, 2.00it/s, loss=1]"
+            found = bars.recognise(line)
+            assert found is not None
+            assert (found["step"], found["steps"]) == (done + 8 * (epoch - 1), 16)
+
+
+def test_the_profiles_pattern_wins(tmp_path: Path) -> None:
+    rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], r"^@(?P<step>\d+) (?P<loss>\S+)(?: (?P<lr>\S+))?$")
+    rank.print("Step 1 | Loss: 0.5\n@12 0.25\n@13 nan 1e-3\n@14 oops\n")
+    harvest.poll()
+    assert rank.records() == [{"step": 12, "loss": 0.25}, {"step": 13, "loss": "nan", "lr": 0.001}, {"step": 14}]
+    assert harvest.notes == []
+
+
+def test_a_pattern_that_never_ends_is_given_up(tmp_path: Path) -> None:
+    rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], r"^(a+)+(?P<loss>\d)$")
+    rank.print("a" * 80 + "!\n")
+    began = time.monotonic()
+    harvest.poll()
+    assert time.monotonic() - began < 5
+    assert len(harvest.notes) == 1 and "metrics.pattern took more than 0.2 s" in harvest.notes[0]
+    rank.print("Step 1 | Loss: 0.5\n")
+    harvest.poll()
+    assert rank.records() == [{"step": 1, "loss": 0.5}]
+
+
+def test_a_slow_pattern_is_given_up_in_any_thread(tmp_path: Path) -> None:
+    rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], r"^(a+)+(?P<loss>\d)$")
+    rank.print("a" * 26 + "!\n")
+    thread = threading.Thread(target=harvest.poll)
+    thread.start()
+    thread.join(120)
+    assert len(harvest.notes) == 1
+
+
+def test_a_pattern_that_is_none_is_said(tmp_path: Path) -> None:
+    assert "no regular expression" in Harvest(str(tmp_path), [0], "(").notes[0]
+
+
+def test_a_flood_is_sampled_at_a_bounded_cost(tmp_path: Path) -> None:
+    ranks = [Rank(tmp_path, number) for number in range(4)]
+    harvest = Harvest(str(tmp_path), [0, 1, 2, 3], None)
+    for rank in ranks:
+        rank.print(b"".join(b"Step %d | Loss: 0.5 | LR: 1e-3\n" % step for step in range(500_000)))
+        rank.print("é" * 3000)
+    began = time.thread_time()
+    harvest.poll()
+    assert time.thread_time() - began < 2
+    for rank in ranks:
+        assert rank.records()[-1]["step"] == 499_999
+        assert 0 < len(rank.records()) <= 400
+        rank.print("\nStep 500000 | Loss: 1\n")
+    harvest.poll()
+    assert all(rank.records()[-1] == {"step": 500_000, "loss": 1} for rank in ranks)
+
+
+def test_a_line_whose_beginning_was_skipped_does_not_count(tmp_path: Path) -> None:
+    rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
+    rank.print("x" * (3 << 20) + " Loss: 0.5\n")
+    harvest.poll()
+    assert rank.records() == []
+
+
+def test_bytes_that_are_no_text_do_not_matter(tmp_path: Path) -> None:
+    rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
+    rank.print(b"\xff\xfe\x00 loss\n\x1b[32mStep 1\x1b[0m | Loss: 0.5\n")
+    harvest.poll()
+    assert rank.records() == [{"step": 1, "loss": 0.5}]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="loss step=:[]{}'\"|/ 0123456789.,-+eE%<it\t(", max_size=LONGEST))
+@example("loss " * 400)
+@example("a: " * 600)
+@example("a " * 1000)
+@example("loss = " + "[" * 1900)
+@example("1/" * 900 + " [" + "0" * 90)
+@example("loss: 1e999")
+@example("loss: " + "9" * 1900)
+def test_no_line_is_expensive_and_every_record_is_plain(line: str) -> None:
+    began = time.thread_time()
+    record = read(line)
+    assert time.thread_time() - began < 0.1
+    json.loads(json.dumps(record), parse_constant=pytest.fail)
