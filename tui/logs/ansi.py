@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any
 
 from rich.color import Color
 from rich.style import Style
@@ -19,7 +20,8 @@ _SGR = re.compile(r"(?:\x1b\[|\x9b)([0-9;:]*)m")
 _STEERS = re.compile("[\r\x1b\x9b]")
 
 
-class Look(NamedTuple):
+@dataclass(frozen=True)
+class Look:
     """What SGR sequences have set so far."""
 
     fg: str | None = None
@@ -115,22 +117,26 @@ def _set(look: Look, parameters: str) -> Look:
         if code == 0:
             look = PLAIN
         elif code in _ON:
-            look = look._replace(**{_ON[code]: True})
+            look = _with(look, {_ON[code]: True})
         elif code in _OFF:
-            look = look._replace(**dict.fromkeys(_OFF[code], False))
+            look = _with(look, dict.fromkeys(_OFF[code], False))
         elif code in _COLOURS:
-            look = look._replace(**{_COLOURS[code]: _extended(codes)})
+            look = _with(look, {_COLOURS[code]: _extended(codes)})
         elif code in (39, 49):
-            look = look._replace(**{"fg" if code == 39 else "bg": None})
+            look = _with(look, {"fg" if code == 39 else "bg": None})
         else:
             look = _simple_colour(look, code)
     return look
 
 
+def _with(look: Look, changes: dict[str, Any]) -> Look:
+    return replace(look, **changes)
+
+
 def _simple_colour(look: Look, code: int) -> Look:
     for first, name, number in ((30, "fg", 0), (40, "bg", 0), (90, "fg", 8), (100, "bg", 8)):
         if first <= code < first + 8:
-            return look._replace(**{name: f"color({number + code - first})"})
+            return _with(look, {name: f"color({number + code - first})"})
     return look
 
 

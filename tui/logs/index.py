@@ -6,7 +6,7 @@ import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, count
+from itertools import accumulate, count, pairwise
 from operator import add
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from runner.text import LINE_LIMIT
 
 CHUNK = 256 * 1024
 """Bytes read at once: small enough that no step holds the interpreter for long."""
+
+_CONTROLS = bytes({*range(9), *range(11, 32), 127})
 
 
 class LineIndex:
@@ -35,6 +37,8 @@ class LineIndex:
         self.scanned = 0
         """Bytes looked at."""
         self.size = 0
+        self._special: list[tuple[int, int]] = []
+        self._tail = ((0, 0), b"")
 
     def __len__(self) -> int:
         """Whole lines."""
@@ -73,9 +77,18 @@ class LineIndex:
             for end in ends:
                 self._cut(end - 1)
                 self.starts.append(end)
+        if not data.isascii() or len(data.translate(None, _CONTROLS)) < len(data):
+            begin = self._special.pop()[0] if self._special and self._special[-1][1] == self.scanned else self.scanned
+            self._special.append((begin, self.scanned + len(data)))
         self.scanned += len(data)
         self._cut(self.scanned)
         return True
+
+    def plain(self, first: int, last: int) -> bool:
+        """Whether the bytes of lines `first` to `last` are their text as it is shown: printable ASCII and tabs."""
+        begin, end = self.starts[first], self.starts[last]
+        near = bisect_right(self._special, (begin, 0))
+        return not any(low < end and high > begin for low, high in self._special[max(0, near - 1) : near + 1])
 
     def finish(self) -> None:
         """Make a line of the unfinished one: the file will not grow any more."""
@@ -99,12 +112,14 @@ class LineIndex:
         if len(lines) == last - first:
             return lines
         bounds = [self.starts[number] - self.starts[first] for number in range(first, last + 1)]
-        return [data[a:b].removesuffix(b"\n") for a, b in zip(bounds, bounds[1:], strict=False)]
+        return [data[a:b].removesuffix(b"\n") for a, b in pairwise(bounds)]
 
     def tail(self) -> bytes:
         """The unfinished line, empty where the last one is whole."""
-        start = self.starts[-1]
-        return self._read(start, self.scanned - start)
+        span = (self.starts[-1], self.scanned)
+        if self._tail[0] != span:
+            self._tail = (span, self._read(span[0], span[1] - span[0]))
+        return self._tail[1]
 
     def line_at(self, offset: int) -> int:
         """The number of the line that holds the byte at `offset`."""

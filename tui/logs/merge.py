@@ -16,8 +16,14 @@ SHIFT = 40
 LINE = (1 << SHIFT) - 1
 BATCH = 8000
 """Lines sorted at once."""
+BLOCK = 4096
+"""Lines looked at in one step of a search."""
 HOLD = 0.4
 """Seconds that new lines wait for lines of other hosts that were printed before them."""
+
+
+Spans = dict[int, tuple[int, int]]
+"""Source → its first line in a block of the order, and the end of its lines; they rise in it one by one."""
 
 
 @dataclass
@@ -47,6 +53,7 @@ class Order:
     def __init__(self) -> None:
         self.items = array("Q")
         self._waiting: deque[tuple[float, list[int]]] = deque()
+        self._spans: list[Spans] = []
 
     def __len__(self) -> int:
         return len(self.items)
@@ -65,9 +72,17 @@ class Order:
             ((source, limit),) = ready
             limit = min(limit, source.merged + BATCH)
             self._append(range(source.merged, limit), source)
-            return True
-        self._sort(ready)
+        else:
+            self._sort(ready)
+        for first in range(len(self._spans) * BLOCK, len(self.items) - BLOCK + 1, BLOCK):
+            self._spans.append(_spans(self.items[first : first + BLOCK]))
         return True
+
+    def spans(self, first: int, last: int) -> Spans:
+        """Which lines of which sources lie between two places."""
+        if first % BLOCK == 0 and last - first == BLOCK and first // BLOCK < len(self._spans):
+            return self._spans[first // BLOCK]
+        return _spans(self.items[first:last])
 
     def _limits(self, ready: list[int], hold: bool) -> list[int]:
         if not hold:
@@ -105,3 +120,12 @@ class Order:
             source.merged += taken
         by_time = sorted(range(len(entries)), key=all_times.__getitem__)
         self.items.extend(map(entries.__getitem__, by_time))
+
+
+def _spans(block: array[int]) -> Spans:
+    if block[-1] - block[0] == len(block) - 1:
+        return {block[0] >> SHIFT: (block[0] & LINE, (block[-1] & LINE) + 1)}
+    sources = [entry >> SHIFT for entry in block]
+    last = dict(zip(sources, block, strict=True))
+    first = dict(zip(reversed(sources), reversed(block), strict=True))
+    return {number: (first[number] & LINE, (last[number] & LINE) + 1) for number in last}

@@ -7,12 +7,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tui.logs.merge import LINE, SHIFT
+from tui.logs.merge import BLOCK, LINE, SHIFT
 from tui.logs.search import Pattern
 from tui.logs.sources import AttemptLog
-
-BLOCK = 4096
-"""Lines looked at in one step."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,8 @@ class Rows:
         self.scanned = start
         """Everything from `start` to here has been looked at."""
         self._log = log
-        self._start = start
+        self.start = start
+        """Where the search began."""
         self._scanned_before = 0
         self._after = array("Q")
         self._before = array("Q")
@@ -64,13 +62,13 @@ class Rows:
     @property
     def complete(self) -> bool:
         """Whether everything of the order has been looked at."""
-        return self.scanned == len(self._log.order) and self._scanned_before == self._start
+        return self.scanned == len(self._log.order) and self._scanned_before == self.start
 
     def row_at(self, place: int) -> int:
         """The first row at or after a place; `len(self)` where there is none."""
         if self.choice.everything:
             return min(place, self.scanned)
-        if place < self._start:
+        if place < self.start:
             return bisect_left(self._before, place)
         return len(self._before) + bisect_left(self._after, place)
 
@@ -80,6 +78,22 @@ class Rows:
             return max(0, bisect_right(self._after, place) - 1)
         return self.row_at(place)
 
+    def after(self, place: int) -> int | None:
+        """The place of the first row at or after a place, as far as is known."""
+        for part in (self._before, self._after):
+            at = bisect_left(part, place)
+            if at < len(part):
+                return part[at]
+        return None
+
+    def before(self, place: int) -> int | None:
+        """The place of the last row before a place, as far as is known."""
+        for part in (self._after, self._before):
+            at = bisect_left(part, place)
+            if at:
+                return part[at - 1]
+        return None
+
     def count(self, row: int) -> int:
         """How many lines a row stands for."""
         return self.counts[row] if self.choice.fold and row < len(self.counts) else 1
@@ -88,13 +102,13 @@ class Rows:
         """Look at one more block; False when nothing is left to look at."""
         total = len(self._log.order)
         if self.scanned < total:
-            upto = min(total, self.scanned + BLOCK)
+            upto = min(total, self.scanned - self.scanned % BLOCK + BLOCK)
             if not self.choice.everything:
                 self._add(self._after, self.scanned, upto)
             self.scanned = upto
             return True
-        if self._scanned_before < self._start:
-            upto = min(self._start, self._scanned_before + BLOCK)
+        if self._scanned_before < self.start:
+            upto = min(self.start, self._scanned_before + BLOCK)
             self._add(self._before, self._scanned_before, upto)
             self._scanned_before = upto
             return True
@@ -102,7 +116,7 @@ class Rows:
 
     def _add(self, found: array[int], first: int, last: int) -> None:
         block = self._log.order.items[first:last]
-        spans = _spans(block)
+        spans = self._log.order.spans(first, last)
         if self.choice.ranks is not None:
             ranks = self.choice.ranks
             spans = {number: span for number, span in spans.items() if self._log.sources[number].rank in ranks}
@@ -110,7 +124,7 @@ class Rows:
         if self.choice.fold:
             self._fold(block, first, fits)
         elif len(fits) == 1 and block[-1] - block[0] == len(block) - 1:
-            ((number, lines),) = fits.items()
+            (lines,) = fits.values()
             shift = first - (block[0] & LINE)
             found.extend([line + shift for line in lines])
         elif any(fits.values()):
@@ -150,13 +164,3 @@ class Rows:
                 self.counts.append(1)
                 self._after.append(place)
         self._group = (text, sources)
-
-
-def _spans(block: array[int]) -> dict[int, tuple[int, int]]:
-    """Source → first line and end of its lines in a block, which rise in it one by one."""
-    if block[-1] - block[0] == len(block) - 1:
-        return {block[0] >> SHIFT: (block[0] & LINE, (block[-1] & LINE) + 1)}
-    sources = [entry >> SHIFT for entry in block]
-    last = dict(zip(sources, block, strict=True))
-    first = dict(zip(reversed(sources), reversed(block), strict=True))
-    return {number: (first[number] & LINE, (last[number] & LINE) + 1) for number in last}

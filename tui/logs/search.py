@@ -12,8 +12,6 @@ from runner.text import clean
 from tui.logs.ansi import safe_text
 from tui.logs.index import LineIndex
 
-_UNSAFE_BYTES = bytes({*range(9), *range(11, 32), 127})
-
 
 @dataclass(frozen=True)
 class Pattern:
@@ -54,6 +52,10 @@ class Pattern:
         """Whether a line of this text is one that is looked for."""
         return (self.expression.search(text) is not None) != self.inverse
 
+    def has_raw(self, raw: bytes) -> bool:
+        """The same for a line's bytes."""
+        return self.has(safe_text(raw))
+
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where in a line of text it stands, for marking it."""
         if self.inverse:
@@ -64,7 +66,7 @@ class Pattern:
         """The numbers of those lines from `first` to `last` that are looked for; `data` is their chunk."""
         if self.hints and not any(hint in data for hint in self.hints):
             found = []
-        elif not data.isascii() or len(data.translate(None, _UNSAFE_BYTES)) < len(data) or self._bytes is None:
+        elif self._bytes is None or not index.plain(first, last):
             texts = map(safe_text, index.split(data, first, last))
             found = list(compress(count(first), map(self.expression.search, texts)))
         elif self.regex:
@@ -97,7 +99,9 @@ ERROR = Pattern(
     r"|CUDA error|out of memory|[Ss]egmentation fault|Killed\b",
     regex=True,
     case=True,
-    hints=(b"Traceback", b"Error", b"Exception", b"ERROR", b"FATAL", b"CRITICAL", b"out of memory", b"egmentation fault",
-           b"Killed", b"CUDA error"),
-)  # fmt: skip
+    hints=(
+        *(b"Traceback", b"Error", b"Exception", b"ERROR", b"FATAL", b"CRITICAL"),
+        *(b"CUDA error", b"out of memory", b"egmentation fault", b"Killed"),
+    ),
+)
 """What the first line of an error looks like."""

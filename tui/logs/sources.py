@@ -32,9 +32,7 @@ class LogSources:
         offsets: Node → its clock minus the leader's, seconds.
     """
 
-    def __init__(
-        self, mirror: Path, names: Sequence[str] = (), offsets: Mapping[int, float] | None = None
-    ) -> None:
+    def __init__(self, mirror: Path, names: Sequence[str] = (), offsets: Mapping[int, float] | None = None) -> None:
         self.mirror = mirror
         self._names = [clean(name) for name in names]
         self._offsets = offsets or {}
@@ -44,8 +42,8 @@ class LogSources:
         found = (_ATTEMPT.fullmatch(path.name) for path in self.mirror.glob("*/attempt-*"))
         return sorted({int(match[1]) for match in found if match})
 
-    def open(self, attempt: int) -> AttemptLog:
-        """The logs of one attempt."""
+    def open(self, attempt: int | None = None) -> AttemptLog:
+        """The logs of one attempt; None: of the latest there will be at the first poll."""
         return AttemptLog(self, attempt)
 
     def folders(self, attempt: int) -> dict[int, Path]:
@@ -65,9 +63,11 @@ class LogSources:
 class AttemptLog:
     """All logs of one attempt, their lines in one order. One thread polls; any thread may read."""
 
-    def __init__(self, run: LogSources, attempt: int) -> None:
+    def __init__(self, run: LogSources, attempt: int | None) -> None:
         self._run = run
         self.attempt = attempt
+        self.attempts: list[int] = []
+        """All attempts that have been seen."""
         self.sources: list[Source] = []
         self.order = Order()
         self.loaded = False
@@ -128,6 +128,11 @@ class AttemptLog:
 
     def _discover(self) -> bool:
         self._discover_at = time.monotonic() + DISCOVER
+        self.attempts = self._run.attempts()
+        if self.attempt is None:
+            if not self.attempts:
+                return False
+            self.attempt = self.attempts[-1]
         known = len(self.sources)
         for node, folder in sorted(self._run.folders(self.attempt).items()):
             if node not in self._growth:

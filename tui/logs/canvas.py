@@ -1,0 +1,205 @@
+"""The lines of a log on the screen, drawn one by one."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.cache import LRUCache
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tui.logs.engine import Progress
+from tui.logs.merge import Source
+from tui.logs.paint import Line
+from tui.logs.rows import Choice
+from tui.logs.view import TAIL, Lines, View, chosen, page, pause
+
+NODE_STYLES = 6
+
+
+class LogCanvas(Widget):
+    """Draws a view of a log."""
+
+    ALLOW_SELECT = False
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "log-lines--cursor",
+        "log-lines--range",
+        "log-lines--gutter",
+        "log-lines--match",
+        "log-lines--count",
+        "log-lines--bar",
+        "log-lines--thumb",
+        "log-lines--empty",
+        *(f"log-lines--node-{number}" for number in range(NODE_STYLES)),
+    }
+    DEFAULT_CSS = """
+    LogCanvas {
+        height: 1fr;
+        & > .log-lines--cursor { background: $boost; }
+        &:focus > .log-lines--cursor { background: $primary 30%; }
+        & > .log-lines--range { background: $primary 20%; }
+        & > .log-lines--gutter { color: $accent; text-style: bold; }
+        & > .log-lines--match { background: $warning; color: $background; text-style: bold; }
+        & > .log-lines--count { color: $accent; }
+        & > .log-lines--bar { color: $foreground 15%; }
+        & > .log-lines--thumb { color: $foreground 50%; }
+        & > .log-lines--empty { color: $text-muted; }
+        & > .log-lines--node-0 { color: $primary-lighten-2; }
+        & > .log-lines--node-1 { color: $warning; }
+        & > .log-lines--node-2 { color: $secondary-lighten-2; }
+        & > .log-lines--node-3 { color: $accent; }
+        & > .log-lines--node-4 { color: $foreground 80%; }
+        & > .log-lines--node-5 { color: $success; }
+    }
+    """
+
+    def __init__(self, progress: Progress, *, name: str | None = None, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(name=name, id=id)
+        self.view = View()
+        self.nothing = ""
+        """What to say where there are no lines."""
+        self._cache: LRUCache[int, Line] = LRUCache(2048)
+        self._page: list[tuple[int, int]] = []
+        self._cursor = 0
+        self._chosen = range(0)
+        self.progress = progress
+        self.take(progress)
+
+    def take(self, progress: Progress) -> None:
+        """Show what is known now."""
+        if progress.work.log is not self.progress.work.log:
+            self._cache.clear()
+        self.progress = progress
+        self._tails = [(source, Line(raw)) for source, raw in progress.tails]
+        self.lines = Lines(progress.work.rows, progress.count, len(self._tails), self._height_at)
+        sources = progress.work.log.sources
+        ranks = self._choice.ranks
+        labels = [source.label for source in sources if ranks is None or source.rank in ranks]
+        self.prefixed = len(set(labels)) > 1
+        self._label_width = max(map(len, labels)) if self.prefixed else 0
+        self.refresh()
+
+    def shown_places(self) -> list[int]:
+        """The places of all lines on the screen, without the unfinished ones."""
+        rows = dict.fromkeys(row for row, _ in page(self.view, self.lines, self.size.height))
+        return [place for row in rows if (place := self.lines.place(row)) < TAIL]
+
+    def chosen_places(self) -> list[int]:
+        """The places of the range, or of the cursor's line."""
+        return [place for row in chosen(self.paused(), self.lines) if (place := self.lines.place(row)) < TAIL]
+
+    def paused(self) -> View:
+        """The view, staying at what is shown now."""
+        return pause(self.view, self.lines, self.size.height, self.progress.total)
+
+    # Drawing
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Decide what is shown once for all lines."""
+        self._page = page(self.view, self.lines, self.size.height)
+        here = self.paused()
+        self._cursor = self.lines.row(here.cursor)
+        self._chosen = range(0) if here.mark is None else chosen(here, self.lines)
+        return super().render_lines(crop)
+
+    def render_line(self, y: int) -> Strip:
+        """Draw one screen row."""
+        base = self.rich_style
+        if not self.lines:
+            return self._empty_line(y)
+        if y >= len(self._page):
+            return Strip.blank(self.size.width - 1, base) + self._bar(y)
+        row, part = self._page[y]
+        cursor, ranged = row == self._cursor, row in self._chosen
+        if cursor or ranged:
+            base += self.get_component_rich_style(f"log-lines--{'cursor' if cursor else 'range'}", partial=True)
+        gutter = "▌" if cursor else "┃" if ranged else " "
+        head = [
+            Segment(gutter, self.get_component_rich_style("log-lines--gutter", partial=True)),
+            *self._prefix(row, part),
+        ]
+        strip = Strip.join([Strip(head), self._body(row, part)]).apply_style(base)
+        return strip.adjust_cell_length(self.size.width - 1, base) + self._bar(y)
+
+    def _empty_line(self, y: int) -> Strip:
+        style = self.rich_style + self.get_component_rich_style("log-lines--empty", partial=True)
+        text = self.nothing if y == min(1, self.size.height - 1) else ""
+        return Strip([Segment(f"  {text}", style)]).adjust_cell_length(self.size.width, style)
+
+    def _body(self, row: int, part: int) -> Strip:
+        line = self._line(self.lines.place(row))
+        marks: list[tuple[int, int, Style]] = []
+        if self.view.find is not None:
+            style = self.get_component_rich_style("log-lines--match", partial=True)
+            marks = [(begin, end, style) for begin, end in self.view.find.spans(line.text)]
+        if self.view.wrap:
+            return line.wrapped(part, self.text_width, marks)
+        return line.scrolled(self.view.x, self.text_width, marks)
+
+    def _prefix(self, row: int, part: int) -> list[Segment]:
+        count = self.lines.rows.count(row) if self._choice.fold and row < self.lines.count else 1
+        width = self._prefix_width
+        if not width:
+            return []
+        source = self._source(self.lines.place(row))
+        label = "" if part else source.label
+        if len(label) > width - 3 - self._count_width:
+            label = "…" + label[-(width - 4 - self._count_width) :]
+        node = self.get_component_rich_style(f"log-lines--node-{source.node % NODE_STYLES}", partial=True)
+        times = f" ×{count}" if count > 1 and not part else ""
+        return [
+            Segment(label.ljust(width - 3 - self._count_width), node),
+            Segment(times.ljust(self._count_width), self.get_component_rich_style("log-lines--count", partial=True)),
+            Segment(" │ ", self.get_component_rich_style("log-lines--bar", partial=True)),
+        ]
+
+    def _bar(self, y: int) -> Strip:
+        """The last column: which part of the whole is shown."""
+        height, total = self.size.height, max(1, len(self.lines))
+        rows = [row for row, _ in self._page] or [0]
+        low = rows[0] * height // total
+        high = max(low + 1, -(-(rows[-1] + 1) * height // total))
+        thumb = len(rows) < total and low <= y < high
+        style = self.rich_style + self.get_component_rich_style(
+            f"log-lines--{'thumb' if thumb else 'bar'}", partial=True
+        )
+        return Strip([Segment("┃" if thumb else " ", style)], 1)
+
+    @property
+    def _choice(self) -> Choice:
+        return self.progress.work.rows.choice
+
+    @property
+    def text_width(self) -> int:
+        """Cells for the text of a line."""
+        return max(1, self.size.width - 2 - self._prefix_width)
+
+    @property
+    def _count_width(self) -> int:
+        return 1 + len(f"×{len(self.progress.work.log.sources)}") if self._choice.fold else 0
+
+    @property
+    def _prefix_width(self) -> int:
+        if not self.prefixed:
+            return 0
+        return min(self._label_width, max(4, self.size.width // 4)) + self._count_width + 3
+
+    def _line(self, place: int) -> Line:
+        if place >= TAIL:
+            return self._tails[place - TAIL][1]
+        log = self.progress.work.log
+        entry = log.order.items[place]
+        line = self._cache.get(entry)
+        if line is None:
+            line = self._cache[entry] = Line(log.read(entry))
+        return line
+
+    def _source(self, place: int) -> Source:
+        log = self.progress.work.log
+        return self._tails[place - TAIL][0] if place >= TAIL else log.source_of(log.order.items[place])
+
+    def _height_at(self, place: int) -> int:
+        return self._line(place).height(self.text_width) if self.view.wrap else 1

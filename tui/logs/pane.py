@@ -1,0 +1,228 @@
+"""What a log view shows: an attempt, ranks, a filter, what is searched; and the thread that finds it out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from textual import work
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.message import Message
+from textual.reactive import reactive
+
+from tui.logs.engine import Engine, Progress, Work
+from tui.logs.lines import LogLines
+from tui.logs.prompt import LogPrompt
+from tui.logs.rows import Choice, Rows
+from tui.logs.search import Pattern
+from tui.logs.sources import AttemptLog, LogSources
+from tui.logs.status import LogStatus, badge, parts
+from tui.logs.view import TAIL, View
+
+FOCUSED_PACE = 10.0
+"""Most redraws a second for new lines while the view has the focus."""
+PACE = 4.0
+"""The same without it: a line over a slow link costs as much as it says."""
+
+
+class LogPane(Vertical):
+    """Shows the logs of a run from its local mirror, as its methods are told.
+
+    Args:
+        sources: The run's mirror.
+        attempt: Which attempt; None: the latest, and each new one while following.
+        read_only: Leave out what starts another program.
+    """
+
+    DEFAULT_CSS = """
+    LogPane { height: 1fr; }
+    """
+
+    class OlderRequested(Message):
+        """The first line held was reached, and the original has `before` bytes in front of it that are not here."""
+
+        def __init__(self, node: int, rank: int, attempt: int, before: int) -> None:
+            super().__init__()
+            self.node = node
+            self.rank = rank
+            self.attempt = attempt
+            self.before = before
+
+    class _Progressed(Message):
+        def __init__(self, progress: Progress) -> None:
+            super().__init__()
+            self.progress = progress
+
+        def can_replace(self, message: Message) -> bool:
+            """Only the newest counts."""
+            return isinstance(message, LogPane._Progressed)
+
+    following: reactive[bool] = reactive(True)
+    """Whether the end is shown and stays shown."""
+    badge: reactive[str] = reactive("● FOLLOW")
+    """● FOLLOW, or ■ PAUSED +1,234."""
+
+    def __init__(
+        self,
+        sources: LogSources,
+        *,
+        attempt: int | None = None,
+        read_only: bool = False,
+        name: str | None = None,
+        id: str | None = None,  # noqa: A002
+        classes: str | None = None,
+    ) -> None:
+        super().__init__(name=name, id=id, classes=classes)
+        self.sources = sources
+        self._read_only = read_only
+        self._latest = attempt is None
+        self._awaiting_hit = False
+        self._asked_older: set[Path] = set()
+        log = sources.open(attempt)
+        self._work = Work(log, Rows(log, Choice()))
+        self._engine = Engine(self._work, self._tell)
+        self.lines = LogLines(Progress(self._work, 0, 0, 0, complete=False, searched=True, tails=()))
+        self.lines.nothing = "No lines yet: the ranks have printed nothing."
+
+    def compose(self) -> ComposeResult:
+        """Lines, and under them the status or the prompt."""
+        yield self.lines
+        yield LogStatus()
+        yield LogPrompt()
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        self._run_engine()
+
+    def on_unmount(self) -> None:
+        """End the thread."""
+        self._engine.stop()
+
+    @work(thread=True, group="log", exit_on_error=False)
+    def _run_engine(self) -> None:
+        self._engine.run()
+
+    def _tell(self, progress: Progress) -> None:
+        self.post_message(self._Progressed(progress))
+
+    # What the app may ask for
+
+    def refresh_sources(self) -> None:
+        """Look for new lines and files at once: the mirror has grown."""
+        self._engine.wake()
+
+    def show_ranks(self, ranks: Iterable[int] | None) -> None:
+        """Show only these ranks' lines; None: all."""
+        self._choose(ranks=None if ranks is None else frozenset(ranks))
+
+    def show_attempt(self, attempt: int | None) -> None:
+        """Show another attempt, from its end; None: the latest, and each new one while following."""
+        self._latest = attempt is None or attempt == max(self._work.log.attempts, default=attempt)
+        log = self.sources.open(attempt)
+        view = self.lines.view
+        self._set(replace(view, following=True, top=0, skip=0, cursor=0, mark=None, seen=0), log=log)
+
+    def filter(self, pattern: Pattern | None) -> None:
+        """Show only the lines that this fits; None: all."""
+        self._choose(patterns=() if pattern is None else (pattern,))
+
+    def find(self, pattern: Pattern | None, *, begin: bool = False) -> None:
+        """Mark what this fits and go to the first such line after the top of the screen, or with `begin` of all."""
+        view = self.lines.view
+        self._awaiting_hit = pattern is not None
+        start = 0 if begin else (self.lines.shown_places() or [0])[0] if view.following else view.cursor
+        self._set(replace(view, find=pattern), start=start)
+
+    def fold(self, on: bool) -> None:
+        """Show what several ranks printed one after another once."""
+        self._choose(fold=on)
+
+    def _choose(self, **changes: Any) -> None:
+        view = self.lines.view
+        self._set(replace(view, choice=replace(view.choice, **changes)))
+
+    def _set(self, view: View, *, start: int | None = None, log: AttemptLog | None = None) -> None:
+        """Make `view` the one shown, and let the engine find what it needs."""
+        was = self._work
+        log = log or was.log
+        same = log is was.log and view.choice == was.rows.choice
+        rows = was.rows if same else Rows(log, view.choice)
+        find = was.find
+        if not same or start is not None:
+            begin = start if start is not None else find.start if find and log is was.log else 0
+            find = None
+            if view.find is not None:
+                patterns = (*view.choice.patterns, view.find)
+                find = Rows(log, Choice(view.choice.ranks, patterns), min(begin, len(log.order)))
+        self._work = Work(log, rows, find)
+        self._engine.set(self._work)
+        self.lines.show(view)
+        self._show_status()
+
+    # What has become known
+
+    def on_log_pane__progressed(self, event: _Progressed) -> None:
+        """Show it, unless something else is wanted by now."""
+        event.stop()
+        progress = event.progress
+        if progress.work is not self._work:
+            return
+        self.lines.take(progress)
+        if self._awaiting_hit and progress.hits:
+            self._awaiting_hit = False
+            self.go_to_hit(1, at_once=True)
+        attempts = progress.work.log.attempts
+        if self._latest and self.lines.view.following and attempts and attempts[-1] != progress.work.log.attempt:
+            self.show_attempt(None)
+        self._show_status()
+
+    def go_to_hit(self, by: int, *, at_once: bool = False) -> None:
+        """Go to the next place found, or the one before; over the end to the other side.
+
+        Args:
+            at_once: The place where the search began counts as well.
+        """
+        find = self._work.find
+        if find is None or not len(find):
+            return
+        if at_once:
+            place = find.after(find.start)
+            place = find.after(0) if place is None else place
+        elif by > 0:
+            place = find.after(self.lines.paused().cursor + 1)
+            place = find.after(0) if place is None else place
+        else:
+            place = find.before(self.lines.paused().cursor)
+            place = find.before(TAIL) if place is None else place
+        if place is not None:
+            self.lines.jump(place)
+
+    def on_log_lines_moved(self, event: LogLines.Moved) -> None:
+        """Say where the view is now, and ask for what is before its first line."""
+        event.stop()
+        self._show_status()
+        if not self.lines.view.following and 0 in self.lines.shown_places():
+            for source in self._work.log.sources:
+                if source.index.base and source.index.path not in self._asked_older:
+                    self._asked_older.add(source.index.path)
+                    attempt = self._work.log.attempt or 0
+                    self.post_message(self.OlderRequested(source.node, source.rank, attempt, source.index.base))
+
+    def on_descendant_focus(self) -> None:
+        """Redraw as fast as eyes can use."""
+        self._engine.pace = FOCUSED_PACE
+
+    def on_descendant_blur(self) -> None:
+        """Spare the link."""
+        self._engine.pace = PACE
+
+    def _show_status(self) -> None:
+        if not self.is_mounted:
+            return
+        self.following = self.lines.view.following
+        self.badge = badge(self.lines)
+        older = any(source.index.base for source in self._work.log.sources)
+        self.query_one(LogStatus).parts = tuple(parts(self.lines, older=older))
