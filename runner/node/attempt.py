@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import time
 from typing import Any, Callable
 
 from . import ports, procs, routes, spawn, stop
+from .harvest import Harvest
 from .host import Host
 from .journal import event, read_json
 from .loop import Loop
@@ -33,7 +33,7 @@ class Attempt:
     ) -> None:
         self.number = number
         self.ranks = Ranks(host, number, loop, say, fail)
-        self._harvest = _harvest(host, number)
+        self._harvest = Harvest(host.attempt_folder(number), host.ranks, host.spec["metrics_pattern"])
         self.gone = False
         self._host = host
         self._folder = host.attempt_folder(number)
@@ -103,8 +103,10 @@ class Attempt:
 
     def poll_metrics(self) -> None:
         """Take what the ranks have printed or written as metrics since the last call."""
-        if self._harvest:
-            self._harvest.poll()
+        self._harvest.poll()
+        for text in self._harvest.notes:
+            self._say(event("note", level="warning", text=text))
+        self._harvest.notes.clear()
         self.ranks.poll_metrics()
 
     def members(self) -> set[int]:
@@ -126,12 +128,3 @@ class Attempt:
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)
-
-
-def _harvest(host: Host, number: int) -> Any:
-    """Whoever finds metrics in the ranks' logs; None where the node program has no such part."""
-    try:
-        harvest = importlib.import_module(".harvest", __package__)
-    except ImportError:
-        return None
-    return harvest.Harvest(host.attempt_folder(number), host.ranks, host.spec["metrics_pattern"])

@@ -56,6 +56,15 @@ def test_finishes_and_tells_the_story(cluster: Make) -> None:
     assert oct(run.path(0, "spec.json").stat().st_mode)[-3:] == "600"
 
 
+def test_printed_metrics_are_harvested_up_to_the_last_line(cluster: Make) -> None:
+    run = cluster("for n in range(1, 4): print(f'Step {n} | Loss: 0.{n}')")
+    run.start()
+    assert run.exit(0)["state"] == "finished"
+    lines = run.path(0, "attempt-1/rank-0.metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["step"] == 3
+    assert run.events(0, "step")
+
+
 def test_start_twice_is_once_and_another_spec_is_refused(cluster: Make) -> None:
     run = cluster(SLEEP)
     first = run.start()
