@@ -90,7 +90,10 @@ def _started(attempt: str) -> List[Dict[str, Any]]:
     try:
         with open(os.path.join(attempt, "ranks.jsonl"), encoding="utf-8") as file:
             for line in file:
-                record = json.loads(line) if line.endswith("\n") else {}
+                try:
+                    record = json.loads(line)
+                except ValueError:
+                    continue  # torn by a full disk, or not yet whole
                 if record.get("e") == "start":
                     ranks[record["rank"]] = record
     except FileNotFoundError:
