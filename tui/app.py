@@ -1,0 +1,238 @@
+"""The app: what all screens share, and how one screen opens another.
+
+**A screen** is a subclass of `tui.screens.base.DisttuiScreen` in a module of its own that is imported when it is first
+opened; `SCREENS` below names them. Nobody pushes another's screen: `app.open_home()`, `app.open_run(run_id)`,
+`app.open_replay(run)`, `app.open_wizard(path, launch=False)`, `app.open_top(hosts, profile)`. Each takes a moment (the
+module is imported in a thread), so tests wait with `await app.workers.wait_for_complete()`.
+
+    class TopScreen(DisttuiScreen):
+        HELP = "What every host is doing now."
+        BINDINGS = [bind("top.sort", "s", "sort", "sort", "sort by the next column", group=VIEW)]
+
+        def body(self) -> Iterable[Widget]:        # header, footer and the "too small" word are there already
+            yield HostTable()
+
+        def on_mount(self) -> None:
+            self.header.show("top", ["3 hosts"], state="running", right="00:12:31")
+
+**What a screen may call**, all of it on the app's own thread (`self.disttui` is the app, typed):
+`await app.ask(question, consequence, yes="stop")` in a worker, before whatever ends or removes something ·
+`app.copy(text)` · `app.notify(text)`, which shows no markup and no control characters · `app.read_only` (actions bound
+in the group `tui.keys.CHANGE` are refused by themselves) · `app.environ`, `app.ssh_config`.
+
+**Looks** come from `tui.theme` alone: `state_words("running")` for text; for strips `STATE_CLASSES`, `RAMP_CLASSES`
+and `SERIES_CLASSES` in COMPONENT_CLASSES; in CSS the variables $muted, $rule, $selected, $selected-text,
+$state-running and so on beside Textual's. Screens get the classes -narrow (under 80 columns), -normal, -wide (from
+120) and -short (under 24 rows), -medium, -tall (from 40). Use `tui.widgets.table.Table` for rows and
+`tui.widgets.empty.Empty` for what is not there yet.
+
+Nothing that comes from a host, a file or the user is ever parsed as markup: build `Content`, clean it first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+from textual import work
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
+from textual.notifications import SeverityLevel
+from textual.screen import Screen
+
+from runner.text import clean_lines
+from tui import clipboard, crash, theme
+from tui.config import Settings
+from tui.keys import APP, bind
+from tui.palette import Everything
+from tui.shelf import Shelf
+
+SCREENS: Mapping[str, str] = {
+    "home": "tui.screens.home:HomeScreen",
+    "run": "tui.screens.dashboard:DashboardScreen",
+    "replay": "tui.screens.dashboard:ReplayScreen",
+    "wizard": "tui.screens.wizard:WizardScreen",
+    "top": "tui.screens.top:TopScreen",
+    "help": "tui.screens.help:HelpScreen",
+    "confirm": "tui.screens.confirm:ConfirmScreen",
+}
+"""Kind → module:class. Its arguments are those of the `open_…` method."""
+
+
+class DisttuiApp(App[None]):
+    """The terminal app.
+
+    Args:
+        environ: The environment of the process.
+        settings: What the user's config says.
+        first: What to open over the home screen: the name of an `open_…` method and its arguments.
+        read_only: Refuse everything that changes something.
+        ssh_config: As ssh's -F.
+    """
+
+    TITLE = "disttui"
+    CSS_PATH = "disttui.tcss"
+    COMMANDS: ClassVar[set[Any]] = {Everything}
+    NOTIFICATION_TIMEOUT = 6
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("app.help", "question_mark,f1", "help", "help", "the keys of this screen, in words", group=APP),
+        bind("app.palette", "ctrl+p", "command_palette", "palette", "find a run, profile, host or action", group=APP),
+        bind("app.quit", "ctrl+q", "quit", "quit", "leave disttui; runs go on", group=APP, show=False, priority=True),
+    ]
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        settings: Settings | None = None,
+        *,
+        first: tuple[str, tuple[Any, ...]] | None = None,
+        read_only: bool = False,
+        ssh_config: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.environ = environ
+        self.settings = settings or Settings()
+        self.read_only = read_only
+        self.ssh_config = ssh_config
+        self.shelf = Shelf()
+        """Runs, profiles and hosts as last read; the palette and the home screen show it."""
+        self._first = first
+        self._clashes: set[str] = set()
+        for ours in theme.THEMES:
+            self.register_theme(ours)
+        self.theme = self._theme_wanted()
+        if "TEXTUAL_ANIMATIONS" not in environ:
+            still = "SSH_CONNECTION" in environ if self.settings.animations is None else not self.settings.animations
+            self.animation_level = "none" if still else "basic"
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our colours under any theme."""
+        return theme.DEFAULTS
+
+    def get_default_screen(self) -> Screen[Any]:
+        """The screen under all others."""
+        return cast("Screen[Any]", _screen("home")())
+
+    def on_mount(self) -> None:
+        """Open what was asked for."""
+        self.set_keymap(dict(self.settings.keys))
+        if not self.is_headless:
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                with suppress(ValueError, NotImplementedError):
+                    asyncio.get_running_loop().add_signal_handler(number, partial(self.exit, return_code=0))
+        if self._first:
+            name, arguments = self._first
+            getattr(self, name)(*arguments)
+
+    def open_home(self) -> None:
+        """Go back to the home screen."""
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+
+    def open_run(self, run_id: str) -> None:
+        """Open the dashboard of a run that this viewer knows, and follow it."""
+        self._open("run", run_id)
+
+    def open_replay(self, run: str) -> None:
+        """Open a run from its mirror, with a cursor in time; `example` is the one that comes with disttui."""
+        self._open("replay", run)
+
+    def open_wizard(self, profile: Path | None = None, *, launch: bool = False) -> None:
+        """Open the wizard on a profile, or on a new one.
+
+        Args:
+            launch: Begin at the last step, "Check & save", and launch when the checks are through.
+        """
+        self._open("wizard", profile, launch=launch)
+
+    def open_top(self, hosts: Sequence[str] = (), profile: Path | None = None) -> None:
+        """Open the view of what hosts are doing: those named, those of a profile, or all in view."""
+        self._open("top", tuple(hosts), profile)
+
+    @work(group="open")
+    async def _open(self, kind: str, *arguments: Any, **named: Any) -> None:
+        # Importing a screen takes longer than a frame.
+        made = await asyncio.to_thread(_screen, kind)
+        await self.push_screen(made(*arguments, **named))
+
+    async def ask(self, question: str, consequence: str, yes: str = "yes") -> bool:
+        """Ask before something that cannot be undone; call it in a worker.
+
+        Args:
+            question: `Stop 2node-7f3a?`
+            consequence: What will happen then, in full sentences.
+            yes: The word on the button that does it.
+        """
+        return bool(await self.push_screen_wait(_screen("confirm")(question, consequence, yes)))
+
+    @work(group="copy")
+    async def copy(self, text: str) -> None:
+        """Copy to the clipboard by the best way there is, and say which."""
+        self._clipboard = text
+        done = await asyncio.to_thread(clipboard.copy, text, self.environ)
+        if done.sequence and self._driver:
+            self._driver.write(done.sequence)
+        self.notify(done.words, severity="information" if done.good else "warning")
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Copy by all our ways where Textual's own widgets copy."""
+        self.copy(text)
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        """Show a toast; its words are cleaned, and never taken as markup."""
+        super().notify(clean_lines(message), title=clean_lines(title), severity=severity, timeout=timeout, markup=False)
+
+    def get_system_commands(self, screen: Screen[Any]) -> Any:
+        """What the palette offers besides `tui.palette.Everything`."""
+        yield SystemCommand("Theme", "Choose other colours", self.action_change_theme)
+        yield SystemCommand("Picture of this screen", "Save it as SVG", self.deliver_screenshot)
+
+    def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
+        """Say once which keys of the config stand in each other's way."""
+        names = ", ".join(sorted(binding.id or binding.action for binding in clashed_bindings))
+        if names not in self._clashes:
+            self._clashes.add(names)
+            self.notify(f"config: {names} have the same key", severity="warning")
+
+    def action_help(self) -> None:
+        """Show every key of the screen."""
+        if not self.screen.is_modal:
+            self.push_screen(_screen("help")(self.screen))
+
+    async def action_back(self) -> None:
+        """Leave the screen, but never the last one."""
+        if len(self.screen_stack) > 1:
+            await self.pop_screen()
+
+    def action_help_quit(self) -> None:
+        """Say what ctrl+c does not do."""
+        self.notify("q leaves this screen, ctrl+q leaves disttui; runs go on")
+
+    def _theme_wanted(self) -> str:
+        wanted = self.settings.theme
+        return wanted if wanted in self.available_themes else theme.suggested(self.environ)
+
+    def _fatal_error(self) -> None:
+        # Textual would print the traceback with all local variables; secrets may be among them.
+        self._exit_renderables[:] = [crash.note(self.environ, getattr(self.screen, "run_id", None))]
+        self._close_messages_no_wait()
+
+
+def _screen(kind: str) -> Any:
+    module, _, name = SCREENS[kind].partition(":")
+    return getattr(import_module(module), name)

@@ -1,0 +1,97 @@
+"""The clipboard of the person in front of the terminal, wherever this process runs."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from typing import NamedTuple
+
+OSC_LIMIT = 74_000
+"""Base64 characters of one OSC 52 sequence that xterm, tmux and others still take."""
+_PATIENCE = 3.0
+_DEAF = ("Apple_Terminal",)
+_DEAF_TERMS = ("linux", "dumb", "")
+
+
+class Copied(NamedTuple):
+    """How a text was copied."""
+
+    words: str
+    """For the toast: how much, and by which way."""
+    sequence: str = ""
+    """What is still to be written to the terminal."""
+    good: bool = True
+    """False: it is only in a file."""
+
+
+def copy(text: str, environ: Mapping[str, str]) -> Copied:
+    """Copy by the first way that works here: tmux, a native tool, OSC 52, a file. Blocks for some seconds at most.
+
+    A native tool is only used where the screen is this machine's: over SSH it would fill a clipboard that nobody sees.
+    OSC 52 is never acknowledged, so it comes after the ways that are, and not for texts that terminals would drop.
+    """
+    size = _size(text)
+    inside_tmux = bool(environ.get("TMUX"))
+    sequence = _osc52(text, environ, inside_tmux)
+    if inside_tmux and _fed(["tmux", "load-buffer", "-w", "-"], text, environ):
+        return Copied(f"{size} copied (tmux buffer{' and OSC 52' if sequence else ''})", sequence)
+    for command in _native(environ):
+        if _fed(command, text, environ):
+            return Copied(f"{size} copied ({command[0]})")
+    if sequence:
+        return Copied(f"{size} copied (OSC 52{' through tmux' if inside_tmux else ''})", sequence)
+    return _to_file(text, size)
+
+
+def _native(environ: Mapping[str, str]) -> list[list[str]]:
+    if "SSH_CONNECTION" in environ or "SSH_TTY" in environ:
+        return []
+    ways = [["pbcopy"], ["clip.exe"]]
+    if environ.get("WAYLAND_DISPLAY"):
+        ways.append(["wl-copy"])
+    if environ.get("DISPLAY"):
+        ways += [["xclip", "-selection", "clipboard"], ["xsel", "--clipboard", "--input"]]
+    return ways
+
+
+def _fed(command: list[str], text: str, environ: Mapping[str, str]) -> bool:
+    found = shutil.which(command[0], path=environ.get("PATH", os.defpath))
+    if not found:
+        return False
+    try:
+        done = subprocess.run(
+            [found, *command[1:]], input=text.encode(), env=dict(environ), timeout=_PATIENCE, check=False,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0
+
+
+def _osc52(text: str, environ: Mapping[str, str], inside_tmux: bool) -> str:
+    if environ.get("TERM", "") in _DEAF_TERMS or environ.get("TERM_PROGRAM") in _DEAF:
+        return ""
+    coded = base64.b64encode(text.encode()).decode()
+    if len(coded) > OSC_LIMIT:
+        return ""
+    sequence = f"\x1b]52;c;{coded}\x07"
+    # tmux hands on what is wrapped so; every escape within is doubled.
+    return "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\" if inside_tmux else sequence
+
+
+def _to_file(text: str, size: str) -> Copied:
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="disttui-", suffix=".txt", delete=False, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        return Copied(f"nothing copied: no clipboard here, and no file: {error.strerror}", good=False)
+    return Copied(f"{size} written to {file.name}: there is no clipboard here that takes it", good=False)
+
+
+def _size(text: str) -> str:
+    lines = text.count("\n") + (not text.endswith("\n"))
+    return f"{lines:,} lines" if lines != 1 else f"{len(text):,} characters"

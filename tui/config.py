@@ -1,0 +1,96 @@
+"""The user's config: `$XDG_CONFIG_HOME/disttui/config.yaml`.
+
+theme: disttui-light          # auto, disttui-dark, disttui-light, or one of Textual's
+animations: false             # by default: not over SSH
+keys:                         # binding id: keys; the ids stand in the help (?)
+  home.new: ctrl+n
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from runner.errors import InputError
+from runner.text import clean
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the config says, or its defaults."""
+
+    theme: str = "auto"
+    animations: bool | None = None
+    """None: wherever the terminal is on this machine."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Binding id → keys, separated by commas."""
+
+
+_KINDS: Mapping[str, tuple[type, str]] = {
+    "theme": (str, "a name, such as disttui-light"),
+    "animations": (bool, "true or false"),
+    "keys": (dict, "a mapping of binding ids to keys"),
+}
+
+
+def config_file(environ: Mapping[str, str]) -> Path:
+    """Where the config is."""
+    base = environ.get("XDG_CONFIG_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".config") / "disttui" / "config.yaml"
+
+
+def load_settings(environ: Mapping[str, str]) -> Settings:
+    """Read the config; a missing one is the default.
+
+    Raises:
+        InputError: It cannot be read, is no YAML, or holds a key or value that means nothing here.
+    """
+    path = config_file(environ)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Settings()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
+    return _checked(_parsed(path, text), path)
+
+
+def _parsed(path: Path, text: str) -> Mapping[str, Any]:
+    import yaml  # most people have no config  # noqa: PLC0415
+
+    try:
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else f"{path}"
+        raise InputError(f"{place}: {clean(getattr(error, 'problem', None) or 'this is no YAML')}") from None
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: this is no mapping", "Write lines such as 'theme: disttui-light'.")
+    return data
+
+
+def _checked(data: Mapping[str, Any], path: Path) -> Settings:
+    for name, value in data.items():
+        if name not in _KINDS:
+            raise InputError(f"{path}: {_show(name)} is no setting", _meant(name, list(_KINDS)))
+        kind, words = _KINDS[name]
+        if not isinstance(value, kind):
+            raise InputError(f"{path}: {name}: expected {words}, not {_show(value)}")
+    for name, keys in data.get("keys", {}).items():
+        if not isinstance(name, str) or not isinstance(keys, str) or not all(map(str.strip, keys.split(","))):
+            raise InputError(f"{path}: keys: {_show(name)}: expected keys such as ctrl+n, not {_show(keys)}")
+    return Settings(**data)
+
+
+def _show(value: object) -> str:
+    return repr(clean(str(value)))[:80]
+
+
+def _meant(name: object, known: list[str]) -> str:
+    near = get_close_matches(str(name), known, 1)
+    return f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."

@@ -1,0 +1,23 @@
+"""What is said when the app itself fails."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+
+from runner import __version__
+
+
+def note(environ: Mapping[str, str], run: str | None) -> str:
+    """Keep the traceback of the exception that is being handled in a file, and say what the user should know."""
+    state = environ.get("XDG_STATE_HOME")
+    path = (Path(state) if state else Path.home() / ".local" / "state") / "disttui" / "crash.txt"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_text(f"disttui {__version__}\n{traceback.format_exc()}", encoding="utf-8")
+        where = f"what happened is in {path}"
+    except OSError as error:
+        where = f"{path} could not be written ({error.strerror}):\n{traceback.format_exc()}"
+    again = f"disttui attach {run}" if run else "disttui attach RUN"
+    return f"disttui: the app has failed; this is a bug, {where}\n  → Runs go on as before. To look again: {again}"

@@ -1,0 +1,65 @@
+"""What the command palette finds: the actions of the screen, runs, profiles, hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+if TYPE_CHECKING:
+    from tui.app import DisttuiApp
+
+
+class Found(NamedTuple):
+    """One line of the palette."""
+
+    title: str
+    help: str
+    run: Callable[[], object]
+
+
+class Everything(Provider):
+    """Actions first, then runs from the newest, profiles, hosts."""
+
+    async def discover(self) -> Hits:
+        """What is there before anything is typed: the actions of the screen and the newest runs."""
+        for found in [*self._actions(), *list(self._runs())[:5]]:
+            yield DiscoveryHit(found.title, found.run, help=found.help)
+
+    async def search(self, query: str) -> Hits:
+        """Whatever fits what was typed."""
+        matcher = self.matcher(query)
+        for found in (*self._actions(), *self._runs(), *self._profiles(), *self._hosts()):
+            if (score := matcher.match(found.title)) > 0:
+                yield Hit(score, matcher.highlight(found.title), found.run, help=found.help)
+
+    @property
+    def _app(self) -> DisttuiApp:
+        return cast("DisttuiApp", self.app)
+
+    def _actions(self) -> Iterator[Found]:
+        seen = {"app.command_palette", "command_palette"}
+        for node, binding, enabled, _ in self.screen.active_bindings.values():
+            if enabled and binding.id and binding.group and binding.action not in seen and binding.show:
+                seen.add(binding.action)
+                key = self.app.get_key_display(binding)
+                run = partial(self.app.run_action, binding.action, node)
+                yield Found(binding.description.capitalize(), f"{key}  {binding.tooltip}", run)
+        for command in getattr(self.screen, "commands", lambda: ())():
+            yield Found(*command)
+
+    def _runs(self) -> Iterator[Found]:
+        for row in self._app.shelf.runs:
+            words = f"run, {row.state}, on {', '.join(row.hosts[:4])}"
+            yield Found(row.run, words, partial(self._app.open_run, row.run))
+
+    def _profiles(self) -> Iterator[Found]:
+        for row in self._app.shelf.profiles:
+            words = f"profile ({row.origin})  {row.description or row.problem}"
+            yield Found(row.name, words, partial(self._app.open_wizard, row.path))
+
+    def _hosts(self) -> Iterator[Found]:
+        for row in self._app.shelf.hosts:
+            yield Found(row.name, "host: what it is doing now", partial(self._app.open_top, [row.name]))

@@ -1,0 +1,96 @@
+"""What all screens have: a line at the top, one at the bottom, help, breakpoints, and a word when there is no room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.screen import ModalScreen, Screen, ScreenResultType
+from textual.widget import Widget
+
+from tui.keys import APP, CHANGE, bind
+from tui.screens.too_small import TooSmall
+from tui.widgets.footer import FooterBar
+from tui.widgets.header import HeaderBar
+
+if TYPE_CHECKING:
+    from tui.app import DisttuiApp
+
+
+class Command(NamedTuple):
+    """Something a screen offers in the palette beyond its keys."""
+
+    title: str
+    help: str
+    run: Callable[[], object]
+
+
+class DisttuiScreen(Screen[None]):
+    """A screen of the app. A subclass gives `body`, `BINDINGS` made by `tui.keys.bind`, and `HELP`.
+
+    Its actions whose bindings are of the group `CHANGE` do nothing under --read-only, and their keys are not shown.
+    """
+
+    HELP: ClassVar[str | None] = ""
+    """A few sentences for the top of the help screen: what this screen is for."""
+    MIN_SIZE: ClassVar[tuple[int, int]] = (40, 12)
+    """Columns and rows under which the screen only says which size it needs."""
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (80, "-normal"), (120, "-wide")]
+    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-short"), (24, "-medium"), (40, "-tall")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("screen.back", "q,escape", "back", "back", "back to the screen before", group=APP),
+    ]
+
+    def compose(self) -> ComposeResult:
+        """Header, body, footer."""
+        yield HeaderBar()
+        yield from self.body()
+        yield FooterBar()
+        yield TooSmall(self.MIN_SIZE)
+
+    def body(self) -> Iterable[Widget]:
+        """The widgets between header and footer."""
+        return ()
+
+    def commands(self) -> Iterator[Command]:
+        """What the palette offers on this screen besides its keys."""
+        return iter(())
+
+    @property
+    def header(self) -> HeaderBar:
+        """The line at the top."""
+        return self.query_one(HeaderBar)
+
+    @property
+    def disttui(self) -> DisttuiApp:
+        """The app."""
+        return cast("DisttuiApp", self.app)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Refuse what changes something under --read-only."""
+        return not (self.disttui.read_only and action in self._changes())
+
+    async def action_back(self) -> None:
+        """Leave this screen."""
+        await self.disttui.action_back()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Say the size that is needed where there is too little room."""
+        columns, rows = self.MIN_SIZE
+        self.set_class(event.size.width < columns or event.size.height < rows, "-too-small")
+
+    def _changes(self) -> set[str]:
+        bindings = [binding for _, binding in self._bindings]
+        return {binding.action for binding in bindings if binding.group is CHANGE}
+
+
+class DisttuiModal(ModalScreen[ScreenResultType]):
+    """A question or a text over the screen, at most as large as it needs."""
+
+    @property
+    def disttui(self) -> DisttuiApp:
+        """The app."""
+        return cast("DisttuiApp", self.app)

@@ -1,0 +1,93 @@
+"""Every key of a screen, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Static
+
+from tui.keys import GROUPS, bind
+from tui.screens.base import DisttuiModal
+from tui.theme import LOOKS
+
+_MEANINGS = {
+    "running": "running", "waiting": "waiting", "slow": "slow", "failed": "failed or lost",
+    "unseen": "not seen: the link is down, the run may go on", "done": "finished", "stopped": "stopped",
+}  # fmt: skip
+
+
+class HelpScreen(DisttuiModal[None]):
+    """The keys of the screen under it, by what they do, with the id by which the config can remap each."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("help.close", "escape,q,question_mark,f1,enter", "dismiss", "close"),
+        bind("help.down", "j,down", "scroll(1)", "down", show=False, priority=True),
+        bind("help.up", "k,up", "scroll(-1)", "up", show=False, priority=True),
+    ]
+    AUTO_FOCUS = ".box"
+
+    def __init__(self, over: Screen[Any]) -> None:
+        super().__init__()
+        self._over = over
+
+    def compose(self) -> ComposeResult:
+        """What the screen is for, its keys, the glyphs."""
+        with VerticalScroll(classes="box wide"):
+            if words := self._over.HELP:
+                yield Static(Content(" ".join(words.split())), classes="prose")
+            yield Static(self._keys(), classes="keys")
+            yield Static(_legend())
+        yield Static(Content.assemble(("esc", "bold $accent"), " close"), classes="hint")
+
+    def action_scroll(self, rows: int) -> None:
+        """Scroll by rows."""
+        self.query_one(VerticalScroll).scroll_relative(y=rows, animate=False)
+
+    def _keys(self) -> Content:
+        parts: list[Any] = []
+        rows = list(self._rows())
+        keys = max((len(shown) for _, shown, _ in rows), default=0)
+        for group in GROUPS:
+            told = [row for row in rows if row[0].group is group]
+            if told:
+                parts.append((f"{group.description}\n", "bold"))
+            for binding, shown, words in told:
+                parts += [("  " + shown.ljust(keys), "$accent"), f"  {words}", (f"  {binding.id}\n", "$muted")]
+            if told:
+                parts.append("\n")
+        return Content.assemble(*parts)
+
+    def _rows(self) -> Iterator[tuple[Binding, str, str]]:
+        """Binding, its keys as shown, its words: of every widget of the screen, the screen and the app."""
+        found: dict[str, tuple[Binding, list[str]]] = {}
+        for binding in self._all():
+            if binding.id and binding.group in GROUPS:
+                shown = self.app.get_key_display(binding)
+                keys = found.setdefault(binding.id, (binding, []))[1]
+                if shown not in keys:
+                    keys.append(shown)
+        for binding, keys in found.values():
+            yield binding, " ".join(keys), binding.tooltip or binding.description
+
+    def _all(self) -> Iterator[Binding]:
+        keymap = self.app._keymap
+        for node in (*self._over.walk_children(), self._over, self.app):
+            if not (node.disabled if hasattr(node, "disabled") else False):
+                bindings = node._bindings.copy()
+                bindings.apply_keymap(keymap)
+                for _, binding in bindings:
+                    if node.check_action(binding.action, ()) is not False:
+                        yield binding
+
+
+def _legend() -> Content:
+    parts: list[Any] = [("Signs\n", "bold")]
+    for kind, words in _MEANINGS.items():
+        parts += ["  ", (LOOKS[kind].glyph, LOOKS[kind].style), f" {words}\n"]
+    return Content.assemble(*parts)

@@ -1,0 +1,28 @@
+"""What is shown instead of a screen that does not fit."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widget import Widget
+
+
+class TooSmall(Widget):
+    """Says the size that is needed and the size there is; hidden while there is room."""
+
+    DEFAULT_CSS = """
+    TooSmall { display: none; width: 100%; height: 100%; content-align: center middle; text-align: center; }
+    .-too-small > Widget { display: none; }
+    .-too-small > TooSmall { display: block; }
+    """
+
+    def __init__(self, needs: tuple[int, int]) -> None:
+        super().__init__()
+        self._needs = needs
+
+    def render(self) -> Content:
+        """Both sizes."""
+        columns, rows = self._needs
+        width, height = self.screen.size
+        return Content.assemble(
+            ("terminal too small", "bold"), f"\nneeds {columns}×{rows}\n", (f"has {width}×{height}", "$state-slow")
+        )

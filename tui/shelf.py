@@ -1,0 +1,172 @@
+"""What the home screen and the palette list: runs, profiles and hosts that this machine knows. Read in a thread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runner.text import clean
+
+if TYPE_CHECKING:
+    from runner.run.history import KnownRun
+
+QUIET = 30.0
+"""Seconds without news after which this machine no longer knows whether a run goes on."""
+ENDED = ("finished", "failed", "stopped", "lost")
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run."""
+
+    run: str
+    state: str
+    """A word that `tui.theme.look` knows."""
+    hosts: tuple[str, ...]
+    processes: int
+    step: int | None
+    steps: int | None
+    loss: float | None
+    started: float
+    ended: float | None
+    seen: float
+    """When this machine last had news of it, unix time."""
+    by: str
+    folder: Path
+    profile: str
+    """Name of its profile."""
+    source: str | None
+    """File of its profile."""
+    problem: str
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended for certain."""
+        return self.state in ENDED
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """A profile that can be named."""
+
+    name: str
+    path: Path
+    origin: str
+    """own, team or built in."""
+    hosts: tuple[str, ...] = ()
+    processes: tuple[int | None, ...] = ()
+    """Per host; None where the probe decides."""
+    description: str = ""
+    problem: str = ""
+    """The first error in it, with its place."""
+
+
+@dataclass(frozen=True)
+class HostRow:
+    """A host that a profile or a run names."""
+
+    name: str
+    runs: tuple[str, ...]
+    """The runs that go on there as far as is known here."""
+    profiles: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Everything, as it was at one moment."""
+
+    runs: tuple[RunRow, ...] = ()
+    profiles: tuple[ProfileRow, ...] = ()
+    hosts: tuple[HostRow, ...] = ()
+    problems: tuple[str, ...] = ()
+    read: bool = False
+    """False until it was read for the first time."""
+
+    @property
+    def newcomer(self) -> bool:
+        """Whether there is nothing but what comes with disttui."""
+        return self.read and not self.runs and all(row.origin == "built in" for row in self.profiles)
+
+
+def read_shelf(environ: Mapping[str, str], now: float) -> Shelf:
+    """Read everything anew."""
+    from runner.library import list_profiles  # noqa: PLC0415 - the schema's library takes 100 ms
+    from runner.run.history import known_runs  # noqa: PLC0415
+
+    known, problems = known_runs(environ)
+    runs = tuple(_run_row(run, now) for run in known)
+    profiles = tuple(_profile_row(*entry) for entry in list_profiles())
+    return Shelf(runs, profiles, tuple(_hosts(runs, profiles)), tuple(map(clean, problems)), read=True)
+
+
+def fingerprint(environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    """Changes when `read_shelf` would tell something new; costs a few stats per run."""
+    from runner.library import list_profiles  # noqa: PLC0415
+    from runner.run.store import mirrors_folder  # noqa: PLC0415
+
+    watched = [entry.path for entry in list_profiles()]
+    with suppress(OSError):
+        for run in mirrors_folder(environ).iterdir():
+            watched += [run / "run.json", run / "seen.json", run / "0" / "exit.json"]
+            if not watched[-1].exists():
+                watched += [run / "0" / "events.jsonl", run / "0" / "telemetry.jsonl"]
+    found = []
+    for path in watched:
+        with suppress(OSError):
+            found.append((str(path), path.stat().st_mtime_ns))
+    return tuple(sorted(found))
+
+
+def _run_row(run: KnownRun, now: float) -> RunRow:
+    told = run.summary()
+    seen = _newest(run.folder)
+    state = clean(str(told.get("state") or "unknown"))
+    if state not in ENDED and now - seen > QUIET:
+        state = "not seen"
+    return RunRow(
+        run=run.run, state=state, hosts=tuple(clean(host.name) for host in run.hosts),
+        processes=sum(host.nproc for host in run.hosts),
+        step=_number(told.get("step"), int), steps=_number(told.get("steps"), int),
+        loss=_number(told.get("loss"), float),
+        started=run.started, ended=_number(told.get("ended"), float), seen=seen, by=clean(run.by),
+        folder=run.folder, profile=run.name, source=run.source, problem=clean(run.problem),
+    )  # fmt: skip
+
+
+def _profile_row(name: str, path: Path, origin: str) -> ProfileRow:
+    from runner.errors import InputError  # noqa: PLC0415
+    from runner.profile import load  # noqa: PLC0415
+
+    try:
+        profile = load(path)
+    except InputError as error:
+        return ProfileRow(clean(name), path, origin, problem=clean(error.what.splitlines()[0]))
+    counts = tuple(host.num_processes for host in profile.hosts)
+    hosts = tuple(clean(host.name) for host in profile.hosts)
+    return ProfileRow(clean(name), path, origin, hosts, counts, clean(profile.description))
+
+
+def _hosts(runs: Iterable[RunRow], profiles: Iterable[ProfileRow]) -> Iterable[HostRow]:
+    """Hosts of runs and of the user's and the team's profiles: those of examples are nobody's machines."""
+    mine = [row for row in profiles if row.origin != "built in"]
+    names = {host for row in (*runs, *mine) for host in row.hosts}
+    for name in sorted(names | {"local"}, key=lambda name: (name == "local", name)):
+        alive = tuple(row.run for row in runs if name in row.hosts and not row.over)
+        yield HostRow(name, alive, tuple(row.name for row in mine if name in row.hosts))
+
+
+def _newest(folder: Path) -> float:
+    newest = 0.0
+    for name in ("run.json", "seen.json", "0/events.jsonl", "0/telemetry.jsonl", "0/exit.json"):
+        with suppress(OSError):
+            newest = max(newest, (folder / name).stat().st_mtime)
+    return newest
+
+
+def _number(value: Any, kind: type) -> Any:
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return kind(value) if usable else None

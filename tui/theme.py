@@ -1,0 +1,130 @@
+"""Colours and glyphs, all in one place: two themes of our own, and how each state of a run, host or rank looks.
+
+States are told by glyph and word first; the colours only help. They lie on one blue–orange axis, which red-green and
+blue-yellow blindness both leave apart, and differ in lightness too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from textual.content import Content
+from textual.theme import Theme
+
+DARK = "disttui-dark"
+LIGHT = "disttui-light"
+
+
+class Look(NamedTuple):
+    """How a kind of state looks."""
+
+    kind: str
+    """running, waiting, slow, failed, unseen, done or stopped."""
+    glyph: str
+    """One cell."""
+
+    @property
+    def style(self) -> str:
+        """The style for Content and markup: `$state-running`."""
+        return f"$state-{self.kind}"
+
+    @property
+    def css(self) -> str:
+        """The component class for widgets that draw strips: `state--running`."""
+        return f"state--{self.kind}"
+
+
+_GLYPHS = {
+    "running": "●", "waiting": "◌", "slow": "▲", "failed": "✗", "unseen": "◇", "done": "✓", "stopped": "■",
+}  # fmt: skip
+LOOKS: Mapping[str, Look] = {kind: Look(kind, glyph) for kind, glyph in _GLYPHS.items()}
+_KINDS = {
+    "running": ("running",),
+    "slow": ("slow", "straggler", "warning", "stopping"),
+    "failed": ("failed", "lost", "error", "gone"),
+    "unseen": ("not seen", "unknown"),
+    "done": ("finished", "ok", "done"),
+    "stopped": ("stopped", "ended"),
+}
+_KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
+
+STATE_CLASSES = frozenset(look.css for look in LOOKS.values())
+"""For COMPONENT_CLASSES of a widget that draws states itself: `get_component_rich_style(look("slow").css)`."""
+RAMP = 8
+RAMP_CLASSES = frozenset(f"ramp--{step}" for step in range(RAMP))
+"""For COMPONENT_CLASSES: low (blue) to high (orange) of a load or a deviation."""
+SERIES = 8
+SERIES_CLASSES = frozenset(f"series--{index}" for index in range(SERIES))
+"""For COMPONENT_CLASSES: the lines of a chart, each apart from its neighbours."""
+
+
+def look(word: str) -> Look:
+    """How a state looks that `runner.show.status` names by `word`; whatever is on its way is waiting."""
+    return LOOKS[_KIND_OF.get(word, "waiting")]
+
+
+def state_words(word: str, width: int = 0) -> Content:
+    """Glyph and word of a state in its colour, padded to `width` cells."""
+    seen = look(word)
+    return Content.styled(f"{seen.glyph} {word}".ljust(width), seen.style)
+
+
+def _variables(**colours: str) -> dict[str, str]:
+    named = {name.replace("_", "-"): colour for name, colour in colours.items() if name not in ("ramp", "series")}
+    for family in ("ramp", "series"):
+        named |= {f"{family}-{step}": colour for step, colour in enumerate(colours[family].split())}
+    return named
+
+
+def _theme(name: str, dark: bool, base: str, variables: dict[str, str]) -> Theme:
+    background, surface, panel, foreground, accent = base.split()
+    return Theme(
+        name=name, dark=dark, background=background, surface=surface, panel=panel, foreground=foreground,
+        primary=accent, secondary=accent, accent=accent, boost=surface, text_alpha=1.0,
+        success=variables["state-done"], warning=variables["state-slow"], error=variables["state-failed"],
+        variables={
+            **variables,
+            "border": accent, "border-blurred": variables["rule"],
+            "block-cursor-foreground": variables["selected-text"], "block-cursor-background": variables["selected"],
+            "block-cursor-text-style": "none",
+            "block-hover-background": surface,
+            "input-cursor-text-style": "reverse", "input-selection-background": f"{accent} 35%",
+            "scrollbar": variables["rule"], "scrollbar-hover": variables["muted"], "scrollbar-active": accent,
+            "scrollbar-background": background, "scrollbar-background-hover": background,
+            "scrollbar-background-active": background, "scrollbar-corner-color": background,
+            "footer-background": background, "footer-key-foreground": accent,
+            "link-color": accent,
+        },
+    )  # fmt: skip
+
+
+_DARK = _theme(
+    DARK, True, "#0e131a #151c25 #1d2632 #d7dee7 #62b0f0",
+    _variables(
+        muted="#8593a3", rule="#2d3947", selected="#21384f", selected_text="#f2f6fa",
+        state_running="#62b0f0", state_waiting="#a3afbd", state_slow="#f0b545", state_failed="#ff7b4a",
+        state_unseen="#c59bef", state_done="#7fb8c4", state_stopped="#a3afbd",
+        ramp="#3b73b9 #5490cd #7eaedb #a9c5dd #d3c9ae #e8b865 #f09a3e #f4772e",
+        series="#62b0f0 #f0a345 #b48ae0 #8fd0c8 #ff7b4a #e3d36b #8ea2ff #d99bb8",
+    ),
+)  # fmt: skip
+_LIGHT = _theme(
+    LIGHT, False, "#fafbfc #f0f3f6 #e4e9ef #1c2733 #0b63b5",
+    _variables(
+        muted="#5b6875", rule="#c9d2dc", selected="#cfe2f7", selected_text="#0d1a28",
+        state_running="#0b63b5", state_waiting="#5b6875", state_slow="#8f5600", state_failed="#b93511",
+        state_unseen="#7440ad", state_done="#1a6a78", state_stopped="#5b6875",
+        ramp="#1d4f91 #3570ad #5d8fbf #8aa7bd #b39b66 #b97f24 #b8621a #b04010",
+        series="#0b63b5 #b56a00 #7440ad #1a7a6e #b93511 #7c6f00 #4353c4 #a13c6e",
+    ),
+)  # fmt: skip
+
+THEMES = (_DARK, _LIGHT)
+DEFAULTS = _DARK.variables
+"""Our variables for Textual's other themes, so that a user may choose any of them."""
+
+
+def suggested(environ: Mapping[str, str]) -> str:
+    """The theme that fits the terminal's background as far as it tells (COLORFGBG), dark where it does not."""
+    return LIGHT if environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15") else DARK

@@ -1,0 +1,25 @@
+"""What stands where nothing is yet."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+
+class Empty(Static):
+    """A quiet line or two that say what is missing, and the key that brings it.
+
+    Args:
+        what: What is not there.
+        keys: (key, what it does) pairs.
+    """
+
+    DEFAULT_CSS = """
+    Empty { width: 1fr; height: 1fr; content-align: center middle; color: $muted; }
+    """
+
+    def __init__(self, what: str, *keys: tuple[str, str], id: str | None = None) -> None:
+        parts: list[Content | str | tuple[str, str]] = [what]
+        for key, does in keys:
+            parts += ["\n", (key, "bold $accent"), f"  {does}"]
+        super().__init__(Content.assemble(*parts), id=id)

@@ -1,0 +1,101 @@
+"""The line at the bottom of every screen: the keys that mean something now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from textual import events
+from textual.content import Content
+from textual.widget import Widget
+
+from tui.keys import APP
+
+if TYPE_CHECKING:
+    from textual.screen import Screen
+
+
+class Hint(NamedTuple):
+    """One key of the footer."""
+
+    key: str
+    shown: str
+    label: str
+    everywhere: bool
+
+    @property
+    def width(self) -> int:
+        """Cells it takes."""
+        return len(self.shown) + 1 + len(self.label)
+
+
+class FooterBar(Widget):
+    """Key and label of what can be done here, the focused widget's first; `?` and the palette keep their place at
+    the right. What does not fit is left out: it stands in the help. A click is the key."""
+
+    DEFAULT_CSS = """
+    FooterBar {
+        height: 1;
+        dock: bottom;
+        padding: 0 1;
+        background: $panel;
+        color: $muted;
+        text-wrap: nowrap;
+        pointer: pointer;
+    }
+    """
+
+    ALLOW_SELECT = False
+    GAP = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: list[tuple[int, int, str]] = []
+        self._shown: list[Hint] = []
+
+    def render(self) -> Content:
+        """The hints that fit."""
+        hints = self._shown = self._hints()
+        here = [hint for hint in hints if not hint.everywhere]
+        always = [hint for hint in hints if hint.everywhere]
+        width = self.size.width
+        while always and sum(hint.width + self.GAP for hint in always) > max(width // 2, always[0].width + self.GAP):
+            always.pop()
+        right = sum(hint.width + self.GAP for hint in always)
+        self._places, parts, at = [], [], 0
+        for hint in here:
+            if at + hint.width + right > width:
+                break
+            at = self._put(parts, hint, at)
+        parts.append(" " * max(0, width - at - right + self.GAP))
+        at = max(at, width - right + self.GAP)
+        for hint in always:
+            at = self._put(parts, hint, at)
+        return Content.assemble(*parts)
+
+    def _put(self, parts: list[Content | str | tuple[str, str]], hint: Hint, at: int) -> int:
+        parts += [(hint.shown, "bold $accent"), f" {hint.label}", " " * self.GAP]
+        self._places.append((at, at + hint.width, hint.key))
+        return at + hint.width + self.GAP
+
+    def _hints(self) -> list[Hint]:
+        found: dict[str, Hint] = {}
+        for _, binding, enabled, _ in self.screen.active_bindings.values():
+            if binding.show and enabled and binding.action not in found:
+                shown = self.app.get_key_display(binding)
+                found[binding.action] = Hint(binding.key, shown, binding.description, binding.group is APP)
+        return list(found.values())
+
+    def on_mount(self) -> None:
+        """Follow the bindings."""
+        self.screen.bindings_updated_signal.subscribe(self, self._follow)
+
+    def _follow(self, screen: Screen[object]) -> None:
+        if self.is_attached and screen is self.screen and self._hints() != self._shown:
+            self.refresh()
+
+    def on_click(self, event: events.Click) -> None:
+        """Press the key under the pointer."""
+        offset = event.get_content_offset(self)
+        for start, end, key in self._places:
+            if offset is not None and start <= offset.x < end:
+                self.app.simulate_key(key)
