@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner import __version__
-from runner.errors import DisttuiError
-
-if TYPE_CHECKING:
-    from runner.profile import Profile
-    from runner.transport import Connector
+from runner import __version__, cli_ends, cli_runs
+from runner.cli_parts import connecting, kept_of, load_profile, profile_options, reaching, ssh_options
+from runner.errors import DisttuiError, InputError
 
 _EPILOG = """\b
 Try it without a second machine:
@@ -25,6 +19,12 @@ With your own hosts (any ssh alias, user@host:port, or `local`):
   disttui probe node1 node2          what each has
   disttui plan 2node.yaml            what would run where, and why
   disttui run 2node.yaml             train; Ctrl-C stops everything, everywhere
+
+\b
+Runs go on by themselves, and whoever reaches their hosts can look in:
+  disttui run --detach 2node.yaml    start, and leave
+  disttui ps                         all runs
+  disttui attach 2node-7f3a          look in; the id may be shortened
 
 \b
 Exit codes: 0 trained · 1 training failed or a host was lost · 2 bad input ·
@@ -47,56 +47,10 @@ def cli() -> None:
     """
 
 
-def _ssh_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            "--accept-new-host-keys",
-            is_flag=True,
-            help="Add unknown host keys to known_hosts (changed keys are always refused).",
-        ),
-        click.option(
-            "--ssh-config",
-            type=click.Path(exists=True, dir_okay=False),
-            envvar="DISTTUI_SSH_CONFIG",
-            help="Use this file as ssh's -F does.  [env: DISTTUI_SSH_CONFIG]",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def _profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            "--sandbox",
-            is_flag=True,
-            help="Play every host by a throwaway SSH server on this machine's loopback.",
-        ),
-        click.option(
-            "--set",
-            "overrides",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Override a key of the profile, such as job.args='[--steps, \"20\"]' or hosts.0.num_processes=2.",
-        ),
-        click.argument("profile", metavar="PROFILE", shell_complete=_complete_profiles),
-    ):
-        command = option(command)
-    return command
-
-
-def _complete_profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    from click.shell_completion import CompletionItem
-
-    from runner.library import list_profiles
-
-    known = [CompletionItem(str(item.name)) for item in list_profiles() if str(item.name).startswith(incomplete)]
-    return [*known, CompletionItem(incomplete, type="file")]
-
-
 @cli.command()
-@_profile_options
-@_ssh_options
+@profile_options
+@ssh_options
+@click.option("--detach", is_flag=True, help="Leave the run to itself once all hosts have joined; print its id.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of text.")
 def run(
     profile: str,
@@ -104,6 +58,7 @@ def run(
     sandbox: bool,
     ssh_config: str | None,
     accept_new_host_keys: bool,
+    detach: bool,
     as_json: bool,
 ) -> None:
     """Run PROFILE on all its hosts until it has trained.
@@ -114,15 +69,18 @@ def run(
     """
     from runner import headless
 
-    loaded = _load(profile, overrides)
-    with _reach(loaded, sandbox, ssh_config, accept_new_host_keys) as (connector, ready):
-        code = headless.run(ready, connector, os.environ, as_json=as_json)
+    if detach and sandbox:
+        raise InputError("a sandbox lives only as long as its command, so it cannot be left", "Leave out --detach.")
+    loaded = load_profile(profile, overrides)
+    kept = kept_of(profile, sandbox, ssh_config)
+    with reaching(loaded, sandbox, ssh_config, accept_new_host_keys) as (connector, ready):
+        code = headless.run(ready, connector, os.environ, as_json=as_json, detach=detach, kept=kept)
     raise SystemExit(code)
 
 
 @cli.command()
-@_profile_options
-@_ssh_options
+@profile_options
+@ssh_options
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def plan(
     profile: str,
@@ -139,8 +97,8 @@ def plan(
     """
     from runner import headless
 
-    loaded = _load(profile, overrides)
-    with _reach(loaded, sandbox, ssh_config, accept_new_host_keys) as (connector, ready):
+    loaded = load_profile(profile, overrides)
+    with reaching(loaded, sandbox, ssh_config, accept_new_host_keys) as (connector, ready):
         text, code = headless.show_plan(ready, connector, as_json=as_json)
     click.echo(text)
     raise SystemExit(code)
@@ -148,7 +106,7 @@ def plan(
 
 @cli.command()
 @click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
-@_ssh_options
+@ssh_options
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
 def probe(hosts: tuple[str, ...], ssh_config: str | None, accept_new_host_keys: bool, as_json: bool) -> None:
     """Show what each HOST has: cores, memory, GPUs and who uses them, network, interpreters with torch.
@@ -157,7 +115,7 @@ def probe(hosts: tuple[str, ...], ssh_config: str | None, accept_new_host_keys: 
     """
     from runner import headless
 
-    with _connector(ssh_config, accept_new_host_keys) as connector:
+    with connecting(ssh_config, accept_new_host_keys) as connector:
         text, code = headless.probe(hosts, connector, as_json=as_json)
     click.echo(text)
     raise SystemExit(code)
@@ -195,42 +153,11 @@ def completion(shell: str) -> None:
     click.echo(found(cli, {}, "disttui", "_DISTTUI_COMPLETE").source())
 
 
-def _load(name: str, overrides: tuple[str, ...]) -> Profile:
-    from runner.library import find
-    from runner.profile import load
-
-    return load(find(name), overrides)
-
-
-@contextmanager
-def _connector(ssh_config: str | None, accept_new: bool) -> Iterator[Connector]:
-    from runner.transport.connector import HostConnector
-    from runner.transport.prompts import TerminalPrompts
-
-    prompts = TerminalPrompts()
-    connector = HostConnector(ssh_config, prompts, accept_new)
-    try:
-        yield connector
-    finally:
-        connector.close()
-        prompts.close()
-
-
-@contextmanager
-def _reach(
-    profile: Profile, sandbox: bool, ssh_config: str | None, accept_new: bool
-) -> Iterator[tuple[Connector, Profile]]:
-    """The way to the profile's hosts, and the profile as it is to be run that way."""
-    from runner.headless import at_home, sandboxed
-
-    if not sandbox:
-        with _connector(ssh_config, accept_new) as connector:
-            yield connector, at_home(profile)
-        return
-    from runner.transport.sandbox import Sandbox
-
-    with Sandbox([host.host for host in profile.hosts]) as played:
-        yield played, sandboxed(profile)
+for _command in (
+    *(cli_runs.ps, cli_runs.attach, cli_runs.logs, cli_runs.show, cli_runs.metrics),
+    *(cli_ends.stop, cli_ends.rerun, cli_ends.forget, cli_ends.gc, cli_ends.pull),
+):
+    cli.add_command(_command)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,10 +20,11 @@ from runner.plan import Plan, counts_line, make_plan
 from runner.preflight import Finding, check
 from runner.profile import Host, Profile
 from runner.recommend import Recommendation, recommend
+from runner.run.after import tell_end
+from runner.run.history import keep, mirror_of
 from runner.run.launch import launch, new_run_id
 from runner.run.session import Session, Signals
-from runner.run.state import begin
-from runner.run.store import mirrors_folder
+from runner.run.state import RunState, begin
 from runner.run.survey import Surveyed, open_link, side_by_side, survey
 from runner.ship import train_parcel
 from runner.show.jsonl import JsonPrinter
@@ -88,9 +90,16 @@ def run(
     environ: Mapping[str, str],
     *,
     as_json: bool = False,
-    mirrors: Path | None = None,
+    detach: bool = False,
+    kept: Mapping[str, Any] | None = None,
 ) -> int:
-    """Run a profile to its end and return the command's exit code."""
+    """Run a profile to its end and return the command's exit code.
+
+    Args:
+        detach: Leave as soon as all hosts have joined.
+        kept: Further fields of KnownRun: where the profile comes from, how the hosts are reached.
+    """
+    begun = time.monotonic()
     printer = _printer(profile, environ, as_json)
     signals = Signals()
     with signals.caught():
@@ -109,24 +118,40 @@ def run(
             printer.say(f"{counts_line(plan)}; {plan.backend}, {plan.strategy}, {plan.precision}")
             signals.hold_back()
             run_id = new_run_id(profile.name)
-            launch(profile=profile, plan=plan, hosts=prepared.hosts, run=run_id, environ=environ, tell=_quiet)
-            folder = (mirrors or mirrors_folder(environ)) / run_id
-            names = tuple(host.name for host in plan.hosts)
-            state = begin(run_id, names, tuple(host.num_processes for host in plan.hosts))
-            session = Session(
-                state,
-                printer,
-                signals,
-                folder=folder,
-                request={"run": run_id, "run_dir": profile.launch.run_dir},
-                reopen=lambda node: open_link(profile.hosts[node], connector),
-            )
-            code = session.follow([host.link for host in prepared.hosts])
-            if isinstance(printer, TextPrinter):
-                printer.end(ending(session.state, printer.elapsed, folder, printer.launcher_tails))
-            elif isinstance(printer, JsonPrinter):
-                printer.end(session.state, str(folder))
-            return code
+            counts = [host.num_processes for host in plan.hosts]
+            known = keep(profile, counts, run_id, environ, **(kept or {}))
+            try:
+                launch(
+                    profile=profile, plan=plan, hosts=prepared.hosts, run=run_id, environ=environ, tell=_quiet,
+                    by=known.by,
+                )  # fmt: skip
+            except DisttuiError as error:
+                known.failed(error.what)
+                raise
+            with mirror_of(known) as folder:
+                session = Session(
+                    begin(run_id, tuple(host.name for host in plan.hosts), tuple(counts)),
+                    printer,
+                    signals,
+                    folder=folder,
+                    request=known.request(),
+                    reopen=lambda node: open_link(profile.hosts[node], connector),
+                    until=(lambda state: state.attempt > 0) if detach else None,
+                )
+                code = session.follow([host.link for host in prepared.hosts])
+                finish(printer, session.state, time.monotonic() - begun, folder)
+        tell_end(profile, known, session.state, printer.say)
+        if detach and session.state.result is None:
+            printer.detached(run_id)
+        return code
+
+
+def finish(printer: TextPrinter | JsonPrinter, state: RunState, elapsed: float, folder: Path) -> None:
+    """Print what closes a command that followed a run; nothing for one that goes on without it."""
+    if isinstance(printer, JsonPrinter):
+        printer.end(state, str(folder))
+    else:
+        printer.end(ending(state, elapsed, folder, printer.launcher_tails))
 
 
 def show_plan(profile: Profile, connector: Connector, *, as_json: bool = False) -> tuple[str, int]:

@@ -13,7 +13,7 @@ from .watch import Watch
 CHECKED = 1024
 """Bytes before the resume offset whose checksum must match what the viewer holds."""
 
-NAMES = (".jsonl", ".log", ".json")
+NAMES = (".jsonl", ".log", ".json", "launcher.ready")
 PRIVATE = ("supervisor.json",)
 
 
@@ -111,6 +111,8 @@ class Mirror:
         for file in sorted(self._files.values(), key=lambda f: (f.name == "exit.json", f.is_log, f.number)):
             if cancelled.is_set():
                 return False
+            if more and file.name == "exit.json":
+                continue
             more = self._advance(file) or more
         return more
 

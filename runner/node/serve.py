@@ -36,6 +36,10 @@ class Server:
             "stacks": self._stacks,
             "mirror": self._mirror,
             "telemetry": self._telemetry,
+            "list": self._list,
+            "read": self._read,
+            "files": self._files,
+            "fetch": self._fetch,
         }
 
     def handle(self, request: Dict[str, Any]) -> None:
@@ -98,7 +102,7 @@ class Server:
     def _status(self, request: Dict[str, Any]) -> Any:
         from .runs import status
 
-        return status(_folder(request))
+        return status(_folder(request), settle=bool(request.get("settle", True)))
 
     def _forget(self, request: Dict[str, Any]) -> Any:
         from .runs import forget
@@ -124,6 +128,26 @@ class Server:
         mirror.run(self._cancelled[number])
         return {}
 
+    def _list(self, request: Dict[str, Any]) -> Any:
+        from .listing import list_runs
+
+        return {"runs": list_runs(request.get("run_dir") or "~/.disttui/runs", request.get("run"))}
+
+    def _read(self, request: Dict[str, Any]) -> Any:
+        from .reading import read
+
+        return read(_folder(request), request, self.sender.data)
+
+    def _files(self, request: Dict[str, Any]) -> Any:
+        from .reading import files
+
+        return files(_run_folder(request))
+
+    def _fetch(self, request: Dict[str, Any]) -> Any:
+        from .reading import fetch
+
+        return fetch(_run_folder(request), request, self.sender.data, self._cancelled[request["id"]])
+
     def _telemetry(self, request: Dict[str, Any]) -> Any:
         from .telemetry import Sampler
 
@@ -141,6 +165,10 @@ def _folder(request: Dict[str, Any]) -> str:
     from .runs import run_folder
 
     return run_folder(request.get("run_dir") or "~/.disttui/runs", request["run"], int(request["node_rank"]))
+
+
+def _run_folder(request: Dict[str, Any]) -> str:
+    return os.path.dirname(_folder({**request, "node_rank": 0}))
 
 
 def main(node_zip: str, train_zip: Optional[str], stdin: BinaryIO, stdout: BinaryIO) -> None:

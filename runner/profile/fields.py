@@ -131,6 +131,12 @@ def _not_built(value: Any) -> None:
         raise bad("not built yet", "remove it")
 
 
+def _url(value: str) -> str:
+    if not re.fullmatch(r"https?://[!-~]+", value):
+        raise bad(show(value), "expected http://… or https://…")
+    return value
+
+
 def _filled(value: str) -> str:
     if not value:
         raise bad("empty text", "expected some")
@@ -143,6 +149,7 @@ def _auto(value: Any) -> Any:
 
 Text = Annotated[str, StringConstraints(strict=True)]
 Filled = Annotated[Text, AfterValidator(_filled)]
+Url = Annotated[Text, AfterValidator(_url)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Seconds = Annotated[float, BeforeValidator(numbers.seconds)]
 SomeSeconds = Annotated[Seconds, AfterValidator(numbers.some_seconds)]

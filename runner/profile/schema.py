@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validat
 from runner.profile import addresses
 from runner.profile import fields as f
 from runner.profile.problems import Flaw, Path, Place, ProfileErrors, ProfileProblem, bad, conflicts, show
-from runner.profile.sections import Host, Job, Launch, Metrics, Model, Parallel, Precision
+from runner.profile.sections import Host, Job, Launch, Metrics, Model, OnEnd, Parallel, Precision
 from runner.transport.base import Address
 
 VERSION = 1
@@ -38,6 +38,7 @@ class Profile(Model):
     parallel: Parallel = Parallel()
     precision: Annotated[Precision, f.one_of("auto", "fp32", "bf16", later=("fp16",))] = "auto"
     metrics: Metrics = Metrics()
+    on_end: OnEnd = OnEnd()
 
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
     _references: dict[Path, Place] = PrivateAttr(default_factory=dict)

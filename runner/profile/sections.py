@@ -148,6 +148,7 @@ class Launch(Model):
     instrument: f.Flag = True
     run_dir: f.RunDir = f.RUN_DIR
     share: f.NotBuilt = None
+    log_limit: f.NotBuilt = None
 
 
 class Parallel(Model):
@@ -159,6 +160,13 @@ class Parallel(Model):
     tp: f.NotBuilt = None
     cp: f.NotBuilt = None
     pp: f.NotBuilt = None
+
+
+class OnEnd(Model):
+    """What is done where a run was started from, when it has ended; both get its summary as JSON."""
+
+    command: tuple[f.Text, ...] = ()
+    webhook: f.Url | None = None
 
 
 class Metrics(Model):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Queue
 from typing import Any
 
 from runner.errors import DisttuiError
 from runner.run.link import SILENCE, Link
+from runner.run.records import records
 from runner.run.store import HostStore
 
 EAGER = 300.0
@@ -24,7 +25,7 @@ PIECES = 256
 
 @dataclass(frozen=True)
 class LinkNews:
-    """The viewer's link to a host has changed: seen, not seen, ended, failed."""
+    """The viewer's link to a host has changed: seen, caught up, not seen, ended, failed."""
 
     node: int
     kind: str
@@ -50,7 +51,16 @@ class LogRead:
     restart: bool = False
 
 
-News = LinkNews | RecordRead | LogRead
+@dataclass(frozen=True)
+class Skipped:
+    """A line of a host's file that is no record."""
+
+    node: int
+    file: str
+    offset: int
+
+
+News = LinkNews | RecordRead | LogRead | Skipped
 
 
 class Follower:
@@ -60,6 +70,9 @@ class Follower:
         request: Arguments of the `mirror` op (run, node_rank, run_dir).
         reopen: Makes a new link when one has broken; raises DisttuiError.
         news: Where news go. Bounded: a slow reader slows down the reading of files, never the run.
+        replay: Bytes at the end of every log that is held already to tell before what is new; events, metrics and
+            telemetry are told whole.
+        only_look: Change nothing on the host: a run that nobody supervises any more is left as it is.
     """
 
     def __init__(
@@ -69,6 +82,9 @@ class Follower:
         store: HostStore,
         reopen: Callable[[], Link],
         news: Queue[News],
+        *,
+        replay: int = 0,
+        only_look: bool = False,
     ) -> None:
         self.node = node
         self.link: Link | None = None
@@ -78,12 +94,14 @@ class Follower:
         self._news = news
         self._names: dict[int, str] = {}
         self._partial: dict[str, bytes] = {}
+        self._replay = replay
+        self._only_look = only_look
         self._closed = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"follow {node}", daemon=True)
 
-    def start(self, link: Link) -> None:
-        """Begin with a link that is open already."""
+    def start(self, link: Link | None) -> None:
+        """Begin with a link that is open already; None: try to make one."""
         self.link = link
         self._thread.start()
 
@@ -97,6 +115,12 @@ class Follower:
         self._store.close()
 
     def _run(self) -> None:
+        self._tell_held()
+        if "exit.json" in self._store.files():
+            # The last file of a run: the mirror is whole.
+            self._ended.set()
+            self._news.put(LinkNews(self.node, "ended"))
+            return
         while not self._closed.is_set():
             link = self.link
             if link is None:
@@ -114,12 +138,32 @@ class Follower:
                 if time.monotonic() - checked > CHECK:
                     # A supervisor and its warden that were both killed leave no word: the node program finds it out.
                     checked = time.monotonic()
-                    link.submit("status", **self._request)
+                    status = link.submit("status", settle=not self._only_look, **self._request)
+                    if self._only_look:
+                        status.add_done_callback(self._note_death)
             if self._ended.is_set() or self._closed.is_set():
                 return
             link.close()
             self.link = None
             self._news.put(LinkNews(self.node, "not seen", _why(future)))
+
+    def _tell_held(self) -> None:
+        """Tell what an earlier viewer has left in the mirror."""
+        for name, (_, end) in sorted(self._store.files().items()):
+            try:
+                for offset, data in self._store.read(name, end - self._replay if name.endswith(".log") else 0):
+                    if self._closed.is_set():
+                        return
+                    self._tell(name, offset, data)
+            except OSError:
+                continue
+
+    def _note_death(self, status: Future[Any]) -> None:
+        found = None if status.cancelled() or status.exception() else status.result()
+        if found and not found["alive"] and found["exit"] is None and not self._ended.is_set():
+            self._ended.set()
+            self._news.put(LinkNews(self.node, "ended", "its supervisor is gone without a word"))
+            self._closed.set()
 
     def _reconnect(self) -> Link | None:
         waited = 0.0
@@ -142,12 +186,14 @@ class Follower:
                 file, _, offset, data = item
                 name = self._store.write(file, offset, data)
                 if name is not None:
-                    self._tell(name, data)
+                    self._tell(name, offset, data)
             elif "file" in item:
                 restarted = self._store.announce(item)
                 if restarted:
                     self._partial.pop(restarted, None)
                     self._news.put(LogRead(self.node, restarted, b"", restart=True))
+            elif "caught_up" in item:
+                self._news.put(LinkNews(self.node, "caught up"))
             elif "ended" in item:
                 self._ended.set()
                 self._news.put(LinkNews(self.node, "ended"))
@@ -156,31 +202,23 @@ class Follower:
             self._news.put(LinkNews(self.node, "failed", str(error)))
             self._closed.set()
 
-    def _tell(self, name: str, data: bytes) -> None:
+    def _tell(self, name: str, offset: int, data: bytes) -> None:
         if name.endswith(".log"):
             self._news.put(LogRead(self.node, name, data))
             return
-        held = self._partial.get(name, b"") + data
+        before = self._partial.get(name, b"")
+        held = before + data
         if name.endswith(".json"):
             # Written by rename, so it comes whole; it may still come in several pieces.
             self._partial[name] = held
-            lines = [held]
+            lines = held
         else:
-            body, _, self._partial[name] = held.rpartition(b"\n")
-            lines = body.split(b"\n")
-        for record in _records(lines):
-            self._news.put(RecordRead(self.node, name, record))
-
-
-def _records(lines: list[bytes]) -> Iterator[Mapping[str, Any]]:
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            # A line torn by a full disk: the next one is whole again.
-            continue
-        if isinstance(record, dict):
-            yield record
+            lines, _, self._partial[name] = held.rpartition(b"\n")
+        for at, record in records(lines, offset - len(before)):
+            if record is not None:
+                self._news.put(RecordRead(self.node, name, record))
+            elif not name.endswith(".json"):
+                self._news.put(Skipped(self.node, name, at))
 
 
 def _why(future: Any) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from runner import __version__
 from runner.errors import DisttuiError
 from runner.plan import Plan
 from runner.profile import Profile
@@ -26,11 +28,13 @@ def launch(
     run: str,
     environ: Mapping[str, str],
     tell: Tell,
+    by: str = "",
 ) -> None:
     """Start the supervisors of all hosts.
 
     Args:
         environ: Where `${env:NAME}` references are looked up.
+        by: Who starts it, `alice@laptop`.
 
     Raises:
         DisttuiError: A host could not start; those that had started are stopped before this is raised.
@@ -39,10 +43,11 @@ def launch(
     # Resolved before anything is started: a missing variable must not leave half a gang.
     resolved = [profile.split_env(node, environ)[1] for node in range(len(hosts))]
     leader: Mapping[str, Any] | None = None
+    begun = {"by": by, "started": time.time(), "version": __version__}
 
     def start(node: int) -> Mapping[str, Any]:
         tell(node, "starting", "")
-        spec = {**plan.spec(node, run), "leader": leader}
+        spec = {**plan.spec(node, run), **begun, "leader": leader}
         answer: Mapping[str, Any] = hosts[node].link.request(
             "start", spec=spec, secrets={"key": key, "env": resolved[node]}
         )

@@ -96,10 +96,16 @@ class Link:
         future: Future[Any] = Future()
         self._waiting[number] = future
         self._handlers[number] = handler
-        if op == "mirror":
+        if op in ("mirror", "read", "fetch"):
             self._files = handler
         self._send({"id": number, "op": op, **arguments}, future)
         return future
+
+    def cancel(self, future: Future[Any]) -> None:
+        """End a stream: its future is done once nothing more of it will come."""
+        for number, waiting in list(self._waiting.items()):
+            if waiting is future:
+                self._send({"cancel": number})
 
     @property
     def silence(self) -> float:
@@ -159,7 +165,7 @@ class Link:
                     break
                 self.heard = time.monotonic()
                 self._take(data)
-        except (ConnectionError, OSError, ValueError) as error:
+        except (OSError, ValueError, LookupError, TypeError) as error:
             reason = str(error)
         self._end(reason)
 

@@ -11,15 +11,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from runner.run.follow import PIECES, Follower, LinkNews, LogRead, News, RecordRead
+from runner.run.follow import PIECES, Follower, LinkNews, LogRead, News, RecordRead, Skipped
 from runner.run.link import Link
 from runner.run.state import RunState, fold, link
 from runner.run.store import HostStore
 
 LINGER = 10.0
 """Seconds that hosts which are not seen may hold up the end of a run whose result is known."""
+REPLAY = 256 * 1024
+"""Bytes at the end of every mirrored log that an attached viewer begins with."""
+GONE = 60.0
+"""Seconds after which hosts that are not seen are given up, when all the others have come to their end."""
 TICK = 0.05
 """Seconds between looks at the signals while nothing comes."""
+
 
 class Printer(Protocol):
     """Shows a run as it goes on."""
@@ -89,6 +94,10 @@ class Session:
         reopen: Makes a new link to the host of a node rank. Raises DisttuiError.
         folder: The run's mirror; one folder per node rank is made in it.
         request: Arguments that name the run to the node program (`run`, `run_dir`).
+        attached: Look at a run that others have begun: what the mirror holds is told first, and Ctrl-C detaches.
+        only_look: Change nothing on the hosts.
+        until: Leave as soon as this is true.
+        caught_up: Called once, when everything that was there at the beginning has been taken.
     """
 
     def __init__(
@@ -100,6 +109,10 @@ class Session:
         folder: Path,
         request: Mapping[str, Any],
         reopen: Callable[[int], Link],
+        attached: bool = False,
+        only_look: bool = False,
+        caught_up: Callable[[RunState], None] | None = None,
+        until: Callable[[RunState], bool] | None = None,
     ) -> None:
         self.state = state
         self._printer = printer
@@ -109,6 +122,10 @@ class Session:
         self._ended: set[int] = set()
         self._result_at: float | None = None
         self._failed = ""
+        self._attached = attached
+        self._caught_up = caught_up
+        self._until = until
+        self._behind = set(range(len(state.hosts)))
         self._news: queue.Queue[News] = queue.Queue(PIECES)
         self._followers = [
             Follower(
@@ -117,12 +134,17 @@ class Session:
                 HostStore(folder / str(node)),
                 lambda node=node: reopen(node),  # type: ignore[misc]
                 self._news,
+                replay=REPLAY if attached else 0,
+                only_look=only_look,
             )
             for node in range(len(state.hosts))
         ]
 
-    def follow(self, links: Sequence[Link]) -> int:
+    def follow(self, links: Sequence[Link | None]) -> int:
         """Follow until the run has ended or the viewer is told to leave.
+
+        Args:
+            links: One per host; None for those that cannot be reached yet.
 
         Returns:
             The run's exit code; 0 when detached.
@@ -134,7 +156,7 @@ class Session:
                 self._take_news()
                 self._printer.refresh(self.state)
                 self._obey()
-                if self._signals.detach or self._failed:
+                if self._signals.detach or self._failed or (self._until and self._until(self.state)):
                     break
         finally:
             for follower in self._followers:
@@ -162,6 +184,9 @@ class Session:
     def _take(self, item: News) -> None:
         if isinstance(item, LogRead):
             self._printer.log(self.state.hosts[item.node].name, item.file, item.data, restart=item.restart)
+        elif isinstance(item, Skipped):
+            name = self.state.hosts[item.node].name
+            self._printer.say(f"{name}: {item.file} at byte {item.offset}: this is no record, skipped")
         elif isinstance(item, RecordRead):
             try:
                 self.state = fold(self.state, item.node, item.file, item.record)
@@ -175,6 +200,10 @@ class Session:
             self._take_link(item)
 
     def _take_link(self, item: LinkNews) -> None:
+        if item.kind in ("caught up", "ended", "not seen", "failed"):
+            self._reached_now(item.node)
+        if item.kind == "caught up":
+            return
         self.state = link(self.state, item.node, item.kind, item.note)
         self._printer.link(self.state, item.node, item.kind, item.note)
         if item.kind == "ended":
@@ -182,18 +211,33 @@ class Session:
         elif item.kind == "failed":
             self._failed = item.note
 
+    def _reached_now(self, node: int) -> None:
+        """Note that a host has told all it had; one that is not seen holds up nobody."""
+        if node in self._behind:
+            self._behind.discard(node)
+            if not self._behind and self._caught_up:
+                self._caught_up(self.state)
+
     def _over(self) -> bool:
         if len(self._ended) == len(self.state.hosts):
             return True
-        if self.state.result is None:
-            return False
-        # Known how it ended: hosts that are still seen come to their own end, the others are waited for a little.
-        self._result_at = self._result_at or time.monotonic()
+        # Hosts that are still seen come to their own end, the others are waited for a little.
         waiting = [host for host in self.state.hosts if host.node not in self._ended]
-        return all(host.link == "not seen" for host in waiting) and time.monotonic() - self._result_at > LINGER
+        if not self.state.exits or any(host.link != "not seen" for host in waiting):
+            self._result_at = None
+            return False
+        self._result_at = self._result_at or time.monotonic()
+        if time.monotonic() - self._result_at < (GONE if self.state.result is None else LINGER):
+            return False
+        for host in waiting:
+            self.state = link(self.state, host.node, "gone")
+        return True
 
     def _obey(self) -> None:
-        """Send a stop for the first Ctrl-C, a kill for the second."""
+        """Send a stop for the first Ctrl-C, a kill for the second; an attached viewer just leaves."""
+        if self._attached and self._signals.stops:
+            self._signals.detach = True
+            return
         wanted = min(self._signals.stops, 2)
         if self._signals.stops > 2:
             self._signals.detach = True

@@ -69,7 +69,7 @@ class HostState:
     name: str
     nproc: int
     link: str = "connecting"
-    """What this viewer has to do with the host: connecting, starting, seen, not seen, ended."""
+    """What this viewer has to do with the host: connecting, starting, seen, not seen, ended, gone (given up)."""
     link_note: str = ""
     story: Story = Story()
     series: Mapping[tuple[int, int], Series] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class RunState:
         """How the run ended: the leader's word where it is there, else the worst of the others'; None: it lives."""
         if self.hosts and self.hosts[0].exit is not None:
             return self.hosts[0].exit
-        if len(self.exits) == len(self.hosts) and self.exits:
+        if self.exits and all(host.exit is not None or host.link == "gone" for host in self.hosts):
             return max(self.exits, key=lambda end: int(end.get("code", 1)))
         return None
 

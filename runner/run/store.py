@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,7 +14,8 @@ from runner.errors import DisttuiError
 from runner.node.mirror import CHECKED
 
 KEPT = ".mirror.json"
-"""Which generation of which file the mirror holds, and from which offset on."""
+"""Which generation of which file the mirror holds, and from which offset on: name → [generation, start]."""
+PIECE = 64 * 1024
 
 
 def mirrors_folder(environ: Mapping[str, str]) -> Path:
@@ -24,74 +25,108 @@ def mirrors_folder(environ: Mapping[str, str]) -> Path:
 
 
 class HostStore:
-    """The mirrored files of one host of one run."""
+    """The mirrored files of one host of one run.
+
+    A log whose beginning has not been fetched is a sparse file: every byte stands at the offset it has on the host.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._names: dict[int, str] = {}
         self._open: dict[str, BinaryIO] = {}
-        self._held: dict[str, list[int]] = self._load()
+        self._held: dict[str, list[int]] = held(folder)
 
     def have(self) -> dict[str, list[int]]:
         """What the node program needs to resume: name → [generation, length, CRC-32 of the last bytes]."""
         answer = {}
         for name, (generation, start, length) in self._held.items():
-            path = self.folder / name
+            before = min(CHECKED, length)
+            if length - start < before:
+                continue
             try:
-                with path.open("rb") as file:
-                    file.seek(max(0, length - CHECKED - start))
-                    tail = file.read(min(CHECKED, length - start))
+                with (self.folder / name).open("rb") as file:
+                    file.seek(length - before)
+                    answer[name] = [generation, length, zlib.crc32(file.read(before))]
             except OSError:
                 continue
-            if length - start >= min(CHECKED, length):
-                answer[name] = [generation, length, zlib.crc32(tail)]
         return answer
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        """What is held of which file: name → (first offset, end)."""
+        return {name: (start, length) for name, (_, start, length) in self._held.items()}
+
+    def read(self, name: str, start: int = 0) -> Iterator[tuple[int, bytes]]:
+        """The bytes held of a file from `start` on, as (offset, piece)."""
+        first, end = self.files().get(name, (0, 0))
+        with (self.folder / name).open("rb") as file:
+            offset = file.seek(max(first, start))
+            while offset < end and (data := file.read(min(PIECE, end - offset))):
+                yield offset, data
+                offset += len(data)
 
     def announce(self, event: Mapping[str, Any]) -> str | None:
         """Take a file announcement; return the name when this is a new generation that starts the file over."""
         name = _safe_name(str(event["name"]))
         self._names[int(event["file"])] = name
         generation, start = int(event["generation"]), int(event["start"])
-        held = self._held.get(name)
-        if held and held[0] == generation and held[2] == start:
+        known = self._held.get(name)
+        if known and known[0] == generation and known[2] == start:
             return None
         self._close(name)
         path = self.folder / name
         if path.exists():
             # What was mirrored of a truncated file stays readable beside the new one.
-            path.rename(path.with_name(f"{path.name}~{held[0] if held else 'old'}"))
+            path.rename(path.with_name(f"{path.name}~{known[0] if known else 'old'}"))
         self._held[name] = [generation, start, start]
+        self._note()
         return name
 
     def write(self, file: int, offset: int, data: bytes) -> str | None:
         """Append a piece to its file; return the file's name, or None for a piece already held."""
         name = self._names[file]
-        held = self._held[name]
-        if offset != held[2]:
+        known = self._held[name]
+        if offset != known[2]:
             return None
-        handle = self._open.get(name)
         try:
-            if handle is None:
-                path = self.folder / name
-                path.parent.mkdir(exist_ok=True, mode=0o700)
-                handle = self._open[name] = path.open("ab", buffering=0)
-            if handle.write(data) != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            _write_at(self._handle(name), offset, data)
         except OSError as error:
-            raise DisttuiError(
-                f"{self.folder / name}: {error.strerror}", "Make room for the run's logs and attach again."
-            ) from None
-        held[2] += len(data)
+            raise self._no_room(name, error) from None
+        known[2] += len(data)
         return name
 
+    def fill(self, name: str, data: bytes) -> None:
+        """Put bytes before the first one that is held."""
+        known = self._held[name]
+        try:
+            _write_at(self._handle(name), known[1] - len(data), data)
+        except OSError as error:
+            raise self._no_room(name, error) from None
+        known[1] -= len(data)
+        self._note()
+
     def close(self) -> None:
-        """Close the files and note what is held."""
+        """Close the files."""
         for name in list(self._open):
             self._close(name)
+
+    def _handle(self, name: str) -> BinaryIO:
+        handle = self._open.get(name)
+        if handle is None:
+            path = self.folder / name
+            path.parent.mkdir(exist_ok=True, mode=0o700)
+            handle = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0)
+            self._open[name] = handle
+        return handle
+
+    def _no_room(self, name: str, error: OSError) -> DisttuiError:
+        return DisttuiError(f"{self.folder / name}: {error.strerror}", "Make room for the run's logs and attach again.")
+
+    def _note(self) -> None:
+        """Write down what is held. Lengths are the files' own, so that a viewer that is killed loses nothing."""
         part = self.folder / (KEPT + ".part")
         try:
-            part.write_text(json.dumps(self._held))
+            part.write_text(json.dumps({name: known[:2] for name, known in self._held.items()}))
             part.replace(self.folder / KEPT)
         except OSError:
             part.unlink(missing_ok=True)
@@ -101,16 +136,27 @@ class HostStore:
         if handle:
             handle.close()
 
-    def _load(self) -> dict[str, list[int]]:
-        try:
-            held = json.loads((self.folder / KEPT).read_text())
-            return {
-                name: value
-                for name, value in held.items()
-                if (self.folder / name).stat().st_size == value[2] - value[1]
-            }
-        except (OSError, ValueError):
-            return {}
+
+def held(folder: Path) -> dict[str, list[int]]:
+    """What a host's mirror holds: name → [generation, start, length]. What makes no sense counts as not held."""
+    found: dict[str, list[int]] = {}
+    try:
+        noted = json.loads((folder / KEPT).read_text())
+        for name, (generation, start) in noted.items():
+            path = folder / _safe_name(name)
+            # A file that is announced and still empty has no copy yet.
+            length = path.stat().st_size if path.exists() else int(start)
+            if 0 <= int(start) <= length:
+                found[name] = [int(generation), int(start), length]
+    except (OSError, ValueError, TypeError, AttributeError):
+        return found
+    return found
+
+
+def _write_at(handle: BinaryIO, offset: int, data: bytes) -> None:
+    handle.seek(offset)
+    if handle.write(data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _safe_name(name: str) -> str:

@@ -17,7 +17,7 @@ class JsonPrinter:
     """Prints a run as JSON lines.
 
     Every object has `type`: `log` (host, attempt, rank, line), `event`, `metrics`, `telemetry` (host and the record),
-    `link` (host, state, note), `say` (text), `exit` (host, record), `end` (run, result).
+    `link` (host, state, note), `say` (text), `exit` (host, record), `end` (run, result), `detached` (run).
     """
 
     def __init__(self, out: TextIO) -> None:
@@ -57,6 +57,10 @@ class JsonPrinter:
         for (host, file), maker in self._lines.items():
             self._print_lines(host, file, maker.flush())
         self._print({"type": "end", "run": state.run, "result": state.result, "logs": folder})
+
+    def detached(self, run: str) -> None:
+        """Print the id of a run that goes on without this viewer."""
+        self._print({"type": "detached", "run": run})
 
     def _print_lines(self, host: str, file: str, lines: list[str]) -> None:
         found = _RANK_LOG.fullmatch(file)

@@ -144,6 +144,12 @@ class TextPrinter:
         self._clear()
         self._tell("\n".join(lines) + "\n")
 
+    def detached(self, run: str) -> None:
+        """Print the id of a run that goes on without this viewer, and how to come back to it."""
+        self._tell(f"look in: disttui attach {run}\nstop it: disttui stop {run}\n")
+        self._out.write(f"{run}\n")
+        self._out.flush()
+
     def _hold(self, place: tuple[str, str]) -> Hold:
         return self._holds.setdefault(place, Hold())
 

@@ -134,7 +134,8 @@ def test_a_late_viewer_may_begin_with_the_tail_of_logs_but_has_metrics_whole(run
     with following(run, store, tail=100) as events:
         eventually(lambda: {"caught_up": True} in events)
     store.close()
-    assert (tmp_path / "mirror/attempt-1/rank-0.log").stat().st_size == 100
+    assert store.files()["attempt-1/rank-0.log"] == (9900, 10_000)
+    assert (tmp_path / "mirror/attempt-1/rank-0.log").read_bytes() == b"\0" * 9900 + b"0123456789" * 10
     assert (tmp_path / "mirror/attempt-1/rank-0.metrics.jsonl").read_text() == '{"step": 1}\n' * 1000
 
 

@@ -1,0 +1,100 @@
+"""The commands that change runs: stop, run again, fetch, remove."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from runner.cli_parts import ssh_options
+from runner.cli_which import connectors, existing, finding, run_options, say, warn
+
+
+@click.command()
+@run_options
+@click.option("--now", is_flag=True, help="Kill at once, without the grace that lets ranks save their work.")
+def stop(now: bool, **where: Any) -> None:
+    """Stop RUN on all its hosts, and wait until nothing of it is left.
+
+    One host that is reached is enough: it hands the stop on. A run that has ended already is left as it is.
+    """
+    from runner.commands.stop import stop as end
+
+    with finding(where) as (known, connector):
+        code = end(known, connector, say, now=now)
+    raise SystemExit(code)
+
+
+@click.command()
+@run_options
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the profile.")
+@click.option("--detach", is_flag=True, help="Leave the run to itself once all hosts have joined; print its id.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of text.")
+def rerun(overrides: tuple[str, ...], detach: bool, as_json: bool, **where: Any) -> None:
+    """Run the profile of RUN once more, exactly as it was run then."""
+    from runner import headless
+    from runner.cli_parts import reaching
+    from runner.errors import InputError
+    from runner.run.history import profile_of
+
+    with finding(where) as (known, _):
+        profile = profile_of(known, overrides)
+    if detach and known.sandbox:
+        raise InputError("a sandbox lives only as long as its command, so it cannot be left", "Leave out --detach.")
+    config = where["ssh_config"] or existing(known.ssh_config)
+    kept = {"source": known.source, "sandbox": known.sandbox, "ssh_config": config}
+    with reaching(profile, known.sandbox, config, where["accept_new_host_keys"]) as (connector, ready):
+        code = headless.run(ready, connector, os.environ, as_json=as_json, detach=detach, kept=kept)
+    raise SystemExit(code)
+
+
+@click.command()
+@run_options
+@click.option("--here", is_flag=True, help="Remove only what is held here; the hosts keep the run.")
+def forget(here: bool, **where: Any) -> None:
+    """Remove RUN with its logs and checkpoints, on all its hosts and here. Refused while it lives."""
+    from runner.commands.stop import forget as remove
+
+    with finding(where) as (known, connector):
+        code = remove(known, connector, say, here=here)
+    raise SystemExit(code)
+
+
+@click.command()
+@click.option("--older", metavar="AGE", help="Runs that ended longer ago, such as 30d (the default) or 12h.")
+@click.option("--over", metavar="SIZE", help="The oldest runs, until all together hold no more, such as 10GiB.")
+@click.option("--yes", is_flag=True, help="Remove without asking.")
+@ssh_options
+def gc(older: str | None, over: str | None, yes: bool, ssh_config: str | None, accept_new_host_keys: bool) -> None:
+    """Remove old runs, on their hosts and here, after showing which. Runs that live are never touched."""
+    from runner.commands import gc as command
+
+    age = command.parse_age(older) if older else (None if over else command.parse_age("30d"))
+    size = command.parse_size(over) if over else None
+    with connectors(ssh_config, accept_new_host_keys) as connect:
+        chosen, problems = command.choose(os.environ, connect, older=age, over=size)
+        warn(problems)
+        if not chosen:
+            click.echo("nothing to remove")
+            return
+        click.echo(command.render(chosen))
+        if not yes and not (sys.stdin.isatty() and click.confirm("Remove them?")):
+            click.echo("nothing is removed; add --yes to remove them")
+            return
+        code = command.remove(chosen, connect, say)
+    raise SystemExit(code)
+
+
+@click.command()
+@run_options
+@click.option("--to", type=click.Path(file_okay=False, path_type=Path), help="Into this folder, by default ./RUN.")
+def pull(to: Path | None, **where: Any) -> None:
+    """Copy the checkpoints and results of RUN to here. What was copied before is not copied again."""
+    from runner.commands.pull import pull as copy
+
+    with finding(where) as (known, connector):
+        code = copy(known, connector, to or Path(known.run), say)
+    raise SystemExit(code)

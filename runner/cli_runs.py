@@ -1,0 +1,122 @@
+"""The commands that look at runs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from runner.cli_parts import ssh_options
+from runner.cli_which import RUN_DIR, connectors, finding, run_options, warn
+
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+LOCAL = click.option("--local", is_flag=True, help="Tell what is held here, without asking any host.")
+
+
+@click.command()
+@click.option(
+    "--host", "hosts", multiple=True, metavar="HOST", help="Also all runs of this host, whoever started them."
+)
+@click.option("--run-dir", default=RUN_DIR, show_default=True, help="Where runs lie on --host.")
+@LOCAL
+@AS_JSON
+@ssh_options
+def ps(
+    hosts: tuple[str, ...],
+    run_dir: str,
+    local: bool,
+    as_json: bool,
+    ssh_config: str | None,
+    accept_new_host_keys: bool,
+) -> None:
+    """List the runs that are known here, and on given hosts.
+
+    Hosts have 3 seconds to tell how their runs are; rows that are older say so.
+    """
+    from runner.commands.ps import ps as listed
+
+    with connectors(ssh_config, accept_new_host_keys) as connect:
+        text, problems = listed(hosts, connect, os.environ, local=local, as_json=as_json, run_dir=run_dir)
+        warn(problems)
+        click.echo(text)
+
+
+@click.command()
+@run_options
+@click.option("--read-only", is_flag=True, help="Change nothing on the hosts, not even what a dead supervisor left.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of text.")
+def attach(read_only: bool, as_json: bool, **where: Any) -> None:
+    """Look in on RUN until it ends; Ctrl-C leaves it as it is.
+
+    Begins with where the run is and the last lines of every rank. RUN is an id or its beginning. The exit code is the
+    run's; 0 when it was left.
+    """
+    from runner.commands.attach import attach as look_in
+
+    with finding(where) as (known, connector):
+        code = look_in(known, connector, os.environ, as_json=as_json, read_only=read_only)
+    raise SystemExit(code)
+
+
+@click.command()
+@run_options
+@click.option("--rank", type=click.IntRange(min=0), help="Of this rank only.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with what comes.")
+@click.option(
+    "--since", metavar="WHEN", help="What was printed since: 90s, 10m, 2h, 3d ago, or a date like 2026-03-01T14:00."
+)
+@click.option("--grep", metavar="REGEX", help="Only lines in which this is found.")
+def logs(rank: int | None, follow: bool, since: str | None, grep: str | None, **where: Any) -> None:
+    """Print all that the ranks of RUN have printed, rank by rank.
+
+    With --host, of the ranks on that host of the run; a run that is not known here is looked for there.
+    """
+    from runner.commands import logs as command
+    from runner.run.history import is_known
+
+    on_host = None
+    if is_known(where["run"], os.environ):
+        on_host, where["host"] = where["host"], None
+    wanted = command.Wanted(
+        rank,
+        on_host,
+        command.parse_since(since) if since else None,
+        command.parse_grep(grep) if grep else None,
+    )
+    with finding(where) as (known, connector):
+        code = command.logs(known, connector, wanted, follow=follow)
+    raise SystemExit(code)
+
+
+@click.command()
+@run_options
+@LOCAL
+@AS_JSON
+def show(local: bool, as_json: bool, **where: Any) -> None:
+    """Tell the story of RUN: versions, what happened when, the profile as it was run, the result."""
+    from runner.commands.tell import show as told
+
+    with finding(where) as (known, connector):
+        text, warnings = told(known, None if local else connector, as_json=as_json)
+    warn(warnings)
+    click.echo(text)
+
+
+@click.command()
+@run_options
+@LOCAL
+@click.option("--csv", "as_csv", is_flag=True, help="Print one table with a column per metric.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line (the default).")
+def metrics(local: bool, as_csv: bool, as_json: bool, **where: Any) -> None:
+    """Print every metric of every rank of RUN."""
+    from runner.commands.tell import metrics as figures
+    from runner.errors import InputError
+
+    if as_csv and as_json:
+        raise InputError("--csv and --json exclude each other", "Give one of them.")
+    with finding(where) as (known, connector):
+        text, warnings = figures(known, None if local else connector, as_csv=as_csv)
+    warn(warnings)
+    if text:
+        click.echo(text)

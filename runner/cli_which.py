@@ -1,0 +1,118 @@
+"""Which run a command is about, and the way to its hosts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from runner.cli_parts import connecting, ssh_options
+
+if TYPE_CHECKING:
+    from runner.run.history import KnownRun
+    from runner.transport import Connector
+
+RUN_DIR = "~/.disttui/runs"
+
+
+def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The ids that begin so."""
+    from runner.run.history import run_names
+
+    return [name for name in run_names(os.environ) if name.startswith(incomplete)]
+
+
+_FINDING: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
+    ssh_options,
+    click.option("--run-dir", help=f"Where runs lie on --host, {RUN_DIR} unless the profile says otherwise."),
+    click.option(
+        "--profile",
+        "hosts_from",
+        metavar="PROFILE",
+        help="Reach the hosts of a run found with --host as this profile does, in its order.",
+    ),
+    click.option("--host", metavar="HOST", help="Find a run there that was started elsewhere, by anybody."),
+    click.argument("run", metavar="RUN", shell_complete=complete_runs),
+)
+
+
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the run, and the options that find one that was started elsewhere."""
+    for option in _FINDING:
+        command = option(command)
+    return command
+
+
+@contextmanager
+def _known(
+    run: str, host: str | None, hosts_from: str | None, run_dir: str | None, ssh_config: str | None, accept_new: bool
+) -> Iterator[tuple[KnownRun, Connector]]:
+    """The run that is meant, and the way to its hosts."""
+    from runner.errors import InputError
+    from runner.run.history import find_run
+
+    if host is None:
+        if hosts_from or run_dir:
+            raise InputError("--profile and --run-dir go with --host", "Add --host, any host of the run.")
+        known = find_run(run, os.environ)
+        with connecting(ssh_config or existing(known.ssh_config), accept_new) as connector:
+            yield known, connector
+        return
+    from runner.cli_parts import load_profile
+    from runner.headless import parse_host
+    from runner.run.adopt import adopt
+    from runner.run.history import KnownHost
+
+    one = parse_host(host)
+    profile = load_profile(hosts_from, ()) if hosts_from else None
+    folder = run_dir or (profile.launch.run_dir if profile else RUN_DIR)
+    config = str(Path(ssh_config).absolute()) if ssh_config else None
+    with connecting(ssh_config, accept_new) as connector:
+        asked = KnownHost(one.name, one.host, one.user, one.port)
+        yield (
+            adopt(run, asked, connector, os.environ, profile=profile, run_dir=folder, ssh_config=config),
+            connector,
+        )
+
+
+@contextmanager
+def finding(where: dict[str, Any]) -> Iterator[tuple[KnownRun, Connector]]:
+    """The run that the options of `run_options` mean, and the way to its hosts."""
+    names = ("run", "host", "hosts_from", "run_dir", "ssh_config", "accept_new_host_keys")
+    with _known(*(where[name] for name in names)) as found:
+        yield found
+
+
+@contextmanager
+def connectors(ssh_config: str | None, accept_new: bool) -> Iterator[Callable[[str | None], Connector]]:
+    """The way to hosts by the ssh configuration that a run was started with; an explicit one holds for all."""
+    with ExitStack() as stack:
+        made: dict[str | None, Connector] = {}
+
+        def connect(config: str | None) -> Connector:
+            chosen = ssh_config or existing(config)
+            if chosen not in made:
+                made[chosen] = stack.enter_context(connecting(chosen, accept_new))
+            return made[chosen]
+
+        yield connect
+
+
+def existing(path: str | None) -> str | None:
+    """The ssh configuration that a run was started with, if it is still there."""
+    return path if path and Path(path).is_file() else None
+
+
+def say(text: str) -> None:
+    """Print a line."""
+    click.echo(text)
+
+
+def warn(lines: list[str]) -> None:
+    """Print what went wrong beside the result."""
+    for line in lines:
+        click.echo(f"disttui: {line}", err=True)

@@ -1,0 +1,68 @@
+"""`disttui attach`: look at a run that goes on, or has gone on, without this viewer."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+
+from runner.errors import DisttuiError
+from runner.headless import finish
+from runner.run.after import tell_end
+from runner.run.history import KnownRun, mirror_of, profile_of
+from runner.run.link import Link
+from runner.run.remote import TAIL, missing, reach
+from runner.run.session import Session, Signals
+from runner.run.state import RunState, begin
+from runner.run.survey import open_link
+from runner.show.jsonl import JsonPrinter
+from runner.show.late import LatePrinter
+from runner.transport import Connector
+
+
+def attach(
+    run: KnownRun, connector: Connector, environ: Mapping[str, str], *, as_json: bool = False, read_only: bool = False
+) -> int:
+    """Follow a run to its end; Ctrl-C leaves it. Returns the run's exit code, 0 when left.
+
+    Raises:
+        DisttuiError: No host of the run can be reached, and the mirror is not whole.
+    """
+    printer = JsonPrinter(sys.stdout) if as_json else LatePrinter(run, colour=not environ.get("NO_COLOR"))
+    signals = Signals()
+    with signals.caught(), mirror_of(run) as folder:
+        nodes = missing(run, folder)
+        with reach(run, connector, nodes) as reached:
+            if nodes:
+                reached.refuse_none()
+            for node, error in reached.errors.items():
+                printer.say(f"{run.hosts[node].name}: {error.what.removeprefix(run.hosts[node].name + ': ')}")
+            signals.hold_back()
+            session = Session(
+                begin(run.run, tuple(host.name for host in run.hosts), tuple(host.nproc for host in run.hosts)),
+                printer,
+                signals,
+                folder=folder,
+                request={**run.request(), "tail": TAIL},
+                reopen=lambda node: _reopen(run, node, connector),
+                attached=True,
+                only_look=read_only,
+                caught_up=printer.caught_up if isinstance(printer, LatePrinter) else None,
+            )
+            code = session.follow([reached.links.get(node) for node in range(len(run.hosts))])
+        finish(printer, session.state, _elapsed(run, session.state), folder)
+    if not (run.adopted or read_only):
+        try:
+            tell_end(profile_of(run), run, session.state, printer.say)
+        except DisttuiError as error:
+            printer.say(f"on_end: {error.what}")
+    return code
+
+
+def _reopen(run: KnownRun, node: int, connector: Connector) -> Link:
+    return open_link(run.hosts[node].as_host(), connector)
+
+
+def _elapsed(run: KnownRun, state: RunState) -> float:
+    ended = (state.result or {}).get("t")
+    return (ended if isinstance(ended, int | float) else time.time()) - run.started

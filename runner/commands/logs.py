@@ -1,0 +1,219 @@
+"""`disttui logs`: what the ranks printed, whole, from the mirror and from the hosts."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from runner.errors import DisttuiError, InputError
+from runner.run.history import KnownRun, mirror_of
+from runner.run.records import records
+from runner.run.remote import Reached, fill, missing, reach, sync
+from runner.run.session import Session, Signals
+from runner.run.state import RunState, begin
+from runner.run.store import HostStore, held
+from runner.run.survey import open_link
+from runner.text import LineMaker, clean, clean_lines
+from runner.transport import Connector
+
+_RANK_LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which lines are asked for; None: all."""
+
+    rank: int | None = None
+    host: str | None = None
+    since: float | None = None
+    grep: re.Pattern[str] | None = None
+
+    def file(self, host: str, name: str) -> bool:
+        """Whether a host's file is asked for."""
+        found = _RANK_LOG.fullmatch(name)
+        return bool(found) and self.rank in (None, int(found[2]) if found else None) and self.host in (None, host)
+
+
+def parse_since(text: str) -> float:
+    """The moment that `10m`, `2h` or an ISO date means, as unix time. Raises InputError."""
+    if found := re.fullmatch(r"(\d{1,9})([smhd])", text):
+        return time.time() - int(found[1]) * _UNITS[found[2]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        cure = "Give 90s, 10m, 2h, 3d or 2026-03-01T14:00."
+        raise InputError(f"--since {clean(text)!r}: no span of time and no date", cure) from None
+
+
+def parse_grep(text: str) -> re.Pattern[str]:
+    """A regular expression. Raises InputError."""
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InputError(f"--grep {clean(text)!r}: {error}", "Give a regular expression of Python's kind.") from None
+
+
+def logs(run: KnownRun, connector: Connector, wanted: Wanted, *, follow: bool = False) -> int:
+    """Print the logs, rank by rank, then as they grow if `follow`. Returns the exit code of the command.
+
+    Raises:
+        InputError: The run has no such host or rank.
+    """
+    printer = _Lines(sys.stdout, sys.stderr, run, wanted)
+    if wanted.host is not None and wanted.host not in printer.names:
+        raise InputError(f"{run.run} has no host {clean(wanted.host)!r}", f"It has {', '.join(printer.names)}.")
+    if wanted.rank is not None and not 0 <= wanted.rank < sum(host.nproc for host in run.hosts):
+        last = sum(host.nproc for host in run.hosts) - 1
+        raise InputError(f"{run.run} has no rank {wanted.rank}", f"Its ranks are 0 to {last}.")
+    signals = Signals()
+    with mirror_of(run) as folder:
+        # A mirror that is whole may still lack the beginning of a log that somebody attached to.
+        nodes = [node for node in range(len(run.hosts)) if _lacks(run, folder, node, wanted)]
+        with reach(run, connector, nodes) as reached:
+            for node, error in reached.errors.items():
+                printer.say(f"{run.hosts[node].name}: {error.what.split(': ', 1)[-1]}; shown is what is held here")
+            for problem in sync(run, folder, reached):
+                printer.say(problem)
+            printer.history(folder, reached)
+            if not follow or not missing(run, folder):
+                printer.flush()
+                return 0
+            with signals.caught():
+                signals.hold_back()
+                session = Session(
+                    begin(run.run, tuple(printer.names), tuple(host.nproc for host in run.hosts)),
+                    printer,
+                    signals,
+                    folder=folder,
+                    request=run.request(),
+                    reopen=lambda node: open_link(run.hosts[node].as_host(), connector),
+                    attached=True,
+                    only_look=True,
+                )
+                printer.live = True
+                session.follow([reached.links.get(node) for node in range(len(run.hosts))])
+            printer.flush()
+    return 0
+
+
+def _lacks(run: KnownRun, folder: Path, node: int, wanted: Wanted) -> bool:
+    files = held(folder / str(node))
+    name = run.hosts[node].name
+    return "exit.json" not in files or any(
+        start > 0 and wanted.file(name, file) for file, (_, start, _) in files.items()
+    )
+
+
+class _Lines:
+    """Prints wanted lines with host and rank before them; a `Printer` for what comes live."""
+
+    def __init__(self, out: TextIO, err: TextIO, run: KnownRun, wanted: Wanted) -> None:
+        self._out = out
+        self._err = err
+        self._run = run
+        self._wanted = wanted
+        self.names = [host.name for host in run.hosts]
+        self.live = False
+        self._makers: dict[tuple[str, str], LineMaker] = {}
+        self._skip: dict[tuple[str, str], int] = {}
+        ranks = len(str(max(0, sum(host.nproc for host in run.hosts) - 1)))
+        self._width = max(map(len, self.names)) + 1 + ranks
+
+    def history(self, folder: Path, reached: Reached) -> None:
+        """Print what there is, fetching the beginnings that are not held."""
+        found = []
+        for node, host in enumerate(self._run.hosts):
+            store = HostStore(folder / str(node))
+            chosen = [name for name in store.files() if self._wanted.file(host.name, name)]
+            found += [(_numbers(name), node, name, store) for name in chosen]
+        for _, node, name, store in sorted(found, key=lambda item: item[:3]):
+            self._file(node, name, store, reached)
+
+    def _file(self, node: int, name: str, store: HostStore, reached: Reached) -> None:
+        host = self.names[node]
+        begin_at = _offset_at(store, name, self._wanted.since) if self._wanted.since else 0
+        if begin_at is None:
+            return
+        if store.files()[name][0] > begin_at:
+            try:
+                if node not in reached.links:
+                    raise InputError(f"{host}: the beginning of {name} is not held here")
+                fill(reached.links[node], self._run, node, store, name)
+            except DisttuiError as error:
+                self.say(error.what)
+        for _, data in store.read(name, begin_at):
+            self._feed(host, name, data)
+        store.close()
+
+    def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
+        """Print the wanted lines that these bytes complete."""
+        if restart:
+            self._makers.pop((host, file), None)
+        elif self._wanted.file(host, file):
+            self._feed(host, file, data)
+
+    def _feed(self, host: str, file: str, data: bytes) -> None:
+        self._print(host, file, self._makers.setdefault((host, file), LineMaker()).feed(data))
+
+    def flush(self) -> None:
+        """Print unfinished lines."""
+        for (host, file), maker in self._makers.items():
+            self._print(host, file, maker.flush())
+
+    def _print(self, host: str, file: str, lines: list[str]) -> None:
+        grep = self._wanted.grep
+        shown = [line for line in lines if grep.search(line)] if grep else lines
+        if shown:
+            attempt, rank = _numbers(file)
+            prefix = f"{host}:{rank}".ljust(self._width) + (f" #{attempt}" if attempt > 1 else "") + " │ "
+            self._out.write(prefix + ("\n" + prefix).join(shown) + "\n")
+            self._out.flush()
+
+    def record(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
+        """Nothing: these are logs."""
+
+    def link(self, state: RunState, node: int, kind: str, note: str) -> None:
+        """Say when a host is not seen any more."""
+        if kind == "not seen" and state.hosts[node].exit is None:
+            self.say(f"{self.names[node]}: not seen{f' ({note})' if note else ''}, trying again")
+
+    def refresh(self, state: RunState) -> None:
+        """Nothing: every line has been printed."""
+
+    def say(self, text: str) -> None:
+        """Say something in disttui's own words."""
+        with suppress(OSError):
+            self._err.write("".join(f"disttui: {line}\n" for line in clean_lines(text).split("\n")))
+            self._err.flush()
+
+
+def _numbers(name: str) -> tuple[int, int]:
+    found = _RANK_LOG.fullmatch(name)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _offset_at(store: HostStore, name: str, since: float) -> int | None:
+    """Where a log stood at a moment, by the host's clock; None: it did not grow after it."""
+    attempt, rank = _numbers(name)
+    growth = f"attempt-{attempt}/growth.jsonl"
+    if growth not in store.files():
+        return 0
+    before = 0
+    for record in _growth(store, growth):
+        size = record.get("sizes", {}).get(str(rank))
+        if isinstance(size, int) and record.get("t", 0.0) < since:
+            before = size
+    return before if before < store.files()[name][1] else None
+
+
+def _growth(store: HostStore, name: str) -> Iterator[Mapping[str, Any]]:
+    data = b"".join(piece for _, piece in store.read(name))
+    return (record for _, record in records(data, 0) if record is not None)

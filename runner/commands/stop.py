@@ -1,0 +1,137 @@
+"""`disttui stop` and `disttui forget`: end a run everywhere, remove an ended one everywhere."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from typing import Any
+
+from runner.errors import DisttuiError, HostError, InputError
+from runner.run.history import KnownRun
+from runner.run.remote import Reached, reach
+from runner.show.late import when
+from runner.text import clean
+from runner.transport import Connector
+
+Say = Callable[[str], None]
+_POLL = 0.2
+
+
+def stop(run: KnownRun, connector: Connector, say: Say, *, now: bool = False) -> int:
+    """Stop a run from any machine that reaches one of its hosts, and wait until it is stopped.
+
+    A run whose supervisors were killed is brought to its end. Returns the exit code of the command.
+
+    Raises:
+        DisttuiError: No host can be reached, or the run does not end in time.
+    """
+    refuse_sandbox(run)
+    with reach(run, connector) as reached:
+        reached.refuse_none()
+        for node, error in reached.errors.items():
+            say(f"{run.hosts[node].name}: {_short(run, node, error)}; the others hand the stop on to it")
+        answers = reached.ask("stop", **run.request(), now=now, reason="user")
+        problems = {node: answer for node, answer in answers.items() if isinstance(answer, DisttuiError)}
+        if len(problems) == len(answers):
+            raise next(iter(problems.values()))
+        for node, problem in problems.items():
+            say(f"{run.hosts[node].name}: {_short(run, node, problem)}")
+        asked = [node for node in answers if node not in problems]
+        if not any(answers[node]["stopped"] for node in asked):
+            say(_ended_before(run, reached.ask("status", asked, **run.request())))
+            return 0
+        return _wait(run, reached, asked, say)
+
+
+def forget(run: KnownRun, connector: Connector, say: Say, *, here: bool = False) -> int:
+    """Remove a run's folders on all hosts and here; with `here`, only the mirror.
+
+    Raises:
+        InputError: The run lives.
+        DisttuiError: A host cannot be reached: nothing has been removed.
+    """
+    if here or run.sandbox:
+        shutil.rmtree(run.folder, ignore_errors=True)
+        say(f"{run.run}: its mirror is removed")
+        return 0
+    with reach(run, connector) as reached:
+        try:
+            reached.refuse_some()
+        except DisttuiError as error:
+            cure = f"Try again later, or forget the mirror alone: disttui forget {run.run} --here"
+            raise HostError("nothing is removed", str(error.what), cure) from None
+        listed = reached.ask("list", **run.request())
+        found = {
+            node: [one for one in answer["runs"] if one.get("node_rank") == node]
+            for node, answer in listed.items()
+            if not isinstance(answer, DisttuiError)
+        }
+        living = [run.hosts[node].name for node, ones in found.items() if any(one.get("alive") for one in ones)]
+        if living:
+            raise InputError(f"{run.run} lives on {', '.join(living)}", f"Stop it first: disttui stop {run.run}")
+        _raise_first(listed)
+        _raise_first(reached.ask("forget", [node for node, ones in found.items() if ones], **run.request()))
+    shutil.rmtree(run.folder, ignore_errors=True)
+    say(f"{run.run}: removed on {', '.join(host.name for host in run.hosts)} and here")
+    return 0
+
+
+def refuse_sandbox(run: KnownRun) -> None:
+    """Raise InputError for a run whose hosts are no more."""
+    if run.sandbox:
+        raise InputError(
+            f"{run.run} was played in a sandbox, which lives only as long as its command",
+            "End that command; its records stay: disttui show, logs, metrics.",
+        )
+
+
+def _wait(run: KnownRun, reached: Reached, nodes: list[int], say: Say) -> int:
+    launch: dict[str, Any] = dict(run.profile.get("launch") or {})
+    patience = 30.0 + _seconds(launch.get("grace"), 10.0) + _seconds(launch.get("host_timeout"), 60.0)
+    deadline = time.monotonic() + patience
+    waiting = set(nodes)
+    ends: dict[int, Any] = {}
+    while waiting:
+        for node, status in reached.ask("status", sorted(waiting), **run.request()).items():
+            if isinstance(status, DisttuiError):
+                say(f"{run.hosts[node].name}: {_short(run, node, status)}")
+                waiting.discard(node)
+            elif not status["alive"]:
+                ends[node] = status["exit"] or {}
+                waiting.discard(node)
+        if waiting and time.monotonic() > deadline:
+            names = ", ".join(run.hosts[node].name for node in sorted(waiting))
+            raise HostError(names, f"{run.run} has not stopped in {patience:.0f} s", "Kill it: disttui stop --now")
+        time.sleep(_POLL if waiting else 0.0)
+    left = [f"{run.hosts[node].name}: pid {pid}" for node, end in ends.items() for pid in end.get("left") or []]
+    if left:
+        say(f"could not be ended: {', '.join(left)}")
+    states = {clean(str(end.get("state"))) for end in ends.values()}
+    say(f"{run.run} {'/'.join(sorted(states)) or 'stopped'} on {', '.join(run.hosts[node].name for node in ends)}")
+    return 1 if left or not ends else 0
+
+
+def _ended_before(run: KnownRun, statuses: dict[int, Any]) -> str:
+    ends = [one["exit"] for _, one in sorted(statuses.items()) if not isinstance(one, DisttuiError) and one["exit"]]
+    if not ends:
+        return f"{run.run} is not running: nothing to stop"
+    moment = ends[0].get("t")
+    at = f" at {when(moment)}" if isinstance(moment, int | float) else ""
+    cause = ends[0].get("cause") or {}
+    lost = f" ({clean(str(cause.get('message')))})" if cause.get("kind") == "supervisor lost" else ""
+    return f"{run.run} has {clean(str(ends[0].get('state')))} already{at}{lost}: nothing to stop"
+
+
+def _raise_first(answers: dict[int, Any]) -> None:
+    for answer in answers.values():
+        if isinstance(answer, DisttuiError):
+            raise answer
+
+
+def _seconds(value: Any, default: float) -> float:
+    return float(value) if isinstance(value, int | float) else default
+
+
+def _short(run: KnownRun, node: int, error: DisttuiError) -> str:
+    return error.what.removeprefix(f"{run.hosts[node].name}: ")

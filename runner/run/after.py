@@ -1,0 +1,80 @@
+"""What the profile wants done here when a run has ended: a command and a webhook get its summary."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from runner.profile import Profile
+from runner.run.history import KnownRun
+from runner.run.state import RunState
+from runner.text import clean, clean_lines
+
+LIMIT = 10.0
+"""Seconds that either may take."""
+
+
+def tell_end(profile: Profile, run: KnownRun, state: RunState, say: Callable[[str], None]) -> None:
+    """Run the profile's `on_end`, once per run on this machine. Never raises for what goes wrong in it."""
+    on_end = profile.on_end
+    if state.result is None or not (on_end.command or on_end.webhook):
+        return
+    try:
+        (run.folder / ".on_end").touch(exist_ok=False)
+    except FileExistsError:
+        return  # another viewer of ours was first
+    except OSError as error:
+        say(f"on_end: {error}")
+    summary = json.dumps(end_summary(run, state)).encode()
+    if on_end.command:
+        _command(on_end.command, summary, say)
+    if on_end.webhook:
+        _webhook(on_end.webhook, summary, say)
+
+
+def end_summary(run: KnownRun, state: RunState) -> dict[str, Any]:
+    """A run's end as data, without environment and secrets."""
+    result: Mapping[str, Any] = state.result or {}
+    return {
+        "run": run.run,
+        "name": run.name,
+        "by": run.by,
+        "hosts": [host.name for host in run.hosts],
+        "nproc": [host.nproc for host in run.hosts],
+        "started": run.started,
+        "ended": result.get("t"),
+        "state": result.get("state"),
+        "code": result.get("code"),
+        "cause": result.get("cause"),
+        "attempt": state.attempt,
+        "metrics": state.metrics,
+    }
+
+
+def _command(words: tuple[str, ...], summary: bytes, say: Callable[[str], None]) -> None:
+    try:
+        done = subprocess.run(words, input=summary, capture_output=True, timeout=LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        say(f"on_end: {clean(words[0])} took longer than {LIMIT:.0f} s and was ended")
+    except OSError as error:
+        say(f"on_end: {clean(words[0])}: {error.strerror}")
+    else:
+        if done.returncode:
+            said = clean_lines(done.stderr.decode("utf-8", "replace").strip())[-500:]
+            say(f"on_end: {clean(words[0])} ended with code {done.returncode}" + (f": {said}" if said else ""))
+
+
+def _webhook(url: str, summary: bytes, say: Callable[[str], None]) -> None:
+    # Its path often is a secret: messages do not repeat it.
+    request = urllib.request.Request(url, summary, {"Content-Type": "application/json"})  # noqa: S310 - checked
+    try:
+        with urllib.request.urlopen(request, timeout=LIMIT):  # noqa: S310 - the profile allows http and https only
+            pass
+    except urllib.error.HTTPError as error:
+        say(f"on_end: the webhook answered {error.code} {clean(str(error.reason))}")
+    except (OSError, ValueError) as error:
+        say(f"on_end: the webhook cannot be reached: {clean(str(getattr(error, 'reason', error)))}")

@@ -1,0 +1,270 @@
+"""What this viewer keeps of runs: `run.json` and a mirror per host, under one folder per run (docs/formats.md)."""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import json
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from runner.errors import InputError
+from runner.node.listing import FORMAT, RUN, summarize
+from runner.profile import Host, Profile, parse
+from runner.profile.problems import near
+from runner.run.store import mirrors_folder
+from runner.text import clean
+
+_SEEN = "seen.json"
+_FRESH = 15.0
+"""Seconds without news after which a sandbox, which tells something every second, must be gone."""
+
+
+@dataclass(frozen=True)
+class KnownHost:
+    """A host of a known run, and the way to it."""
+
+    name: str
+    host: str
+    user: str | None = None
+    port: int | None = None
+    python: str | None = None
+    nproc: int = 1
+
+    def as_host(self) -> Host:
+        """The same as an entry of a profile."""
+        return Host(host=self.host, name=self.name, user=self.user, port=self.port, python=self.python)
+
+
+@dataclass(frozen=True)
+class KnownRun:
+    """A run of which this viewer has a folder."""
+
+    run: str
+    folder: Path
+    """The mirror: one folder per node rank in it."""
+    hosts: tuple[KnownHost, ...]
+    profile: Mapping[str, Any]
+    """As written, `--set` included, references unresolved."""
+    run_dir: str
+    started: float
+    by: str
+    source: str | None = None
+    ssh_config: str | None = None
+    sandbox: bool = False
+    adopted: bool = False
+    """Whether it was started elsewhere."""
+    problem: str = ""
+    """Why it could not be started."""
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def name(self) -> str:
+        """The profile's name."""
+        return clean(str(self.profile.get("name") or self.run.rpartition("-")[0]))
+
+    def request(self) -> dict[str, Any]:
+        """The arguments that name the run to a node program."""
+        return {"run": self.run, "run_dir": self.run_dir}
+
+    def save(self) -> None:
+        """Write run.json. Raises OSError."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        skipped = ("folder", "warnings", "hosts")
+        data = {name: value for name, value in vars(self).items() if name not in skipped}
+        data |= {"disttui": FORMAT, "hosts": [vars(host) for host in self.hosts]}
+        _write(self.folder / "run.json", data)
+
+    def failed(self, why: str) -> None:
+        """Note why the run could not be started."""
+        with suppress(OSError):
+            replace(self, problem=why).save()
+
+    def summary(self) -> dict[str, Any]:
+        """What is known of it here, in the form of the `list` op; `state` may be "unknown"."""
+        known: dict[str, Any] = {
+            "run": self.run, "name": self.name, "by": self.by, "started": self.started, "state": "unknown",
+            "hosts": [host.name for host in self.hosts], "nproc": [host.nproc for host in self.hosts],
+        }  # fmt: skip
+        if self.problem:
+            return {**known, "state": "failed"}
+        seen = _read(self.folder / _SEEN) or {}
+        try:
+            mirrored = summarize(str(self.folder / "0"), lambda: None) or {}
+        except OSError:
+            mirrored = {}
+        newest = max(mirrored, seen, key=lambda one: (bool(one.get("ended")), one.get("step") or -1, one is seen))
+        found = {**known, **{key: value for key, value in newest.items() if value is not None}}
+        if self.sandbox and not found.get("ended") and not self._fresh():
+            found["state"] = "lost"
+        return found
+
+    def note_seen(self, summary: Mapping[str, Any]) -> None:
+        """Keep what a host has just told about the run."""
+        with suppress(OSError):
+            _write(self.folder / _SEEN, dict(summary))
+
+    def _fresh(self) -> bool:
+        with suppress(OSError):
+            return time.time() - max(path.stat().st_mtime for path in self.folder.rglob("*")) < _FRESH
+        return False
+
+
+def whoami() -> str:
+    """`alice@laptop`, for `by`."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):
+        return socket.gethostname()
+
+
+def keep(
+    profile: Profile,
+    counts: Sequence[int],
+    run: str,
+    environ: Mapping[str, str],
+    written: Mapping[str, Any] | None = None,
+    **known: Any,
+) -> KnownRun:
+    """Make the folder of a run that is about to be started (or was, elsewhere) and return it.
+
+    Args:
+        profile: Has the ways to the hosts.
+        counts: Processes of every host.
+        written: The profile as the run has it, where that is not `profile`.
+        known: Further fields of KnownRun.
+
+    Raises:
+        InputError: The folder cannot be written.
+    """
+    hosts = tuple(
+        KnownHost(host.name, host.host, host.user, host.port, host.python, count)
+        for host, count in zip(profile.hosts, counts, strict=True)
+    )
+    fields = {"run_dir": profile.launch.run_dir, "started": time.time(), "by": whoami(), **known}
+    made = KnownRun(run, mirrors_folder(environ) / run, hosts, written or profile.as_written(), **fields)
+    try:
+        made.save()
+    except OSError as error:
+        raise InputError(f"{made.folder}: {error.strerror}", "Make room, or set XDG_DATA_HOME elsewhere.") from None
+    return made
+
+
+def known_runs(environ: Mapping[str, str]) -> tuple[list[KnownRun], list[str]]:
+    """Every run that has a readable run.json here, newest first, and what is wrong with the others."""
+    runs, problems = [], []
+    for name in run_names(environ):
+        try:
+            runs.append(load_run(mirrors_folder(environ) / name))
+        except InputError as error:
+            problems.append(error.what)
+    return sorted(runs, key=lambda run: -run.started), problems
+
+
+def run_names(environ: Mapping[str, str]) -> list[str]:
+    """The ids of all runs that have a folder here."""
+    try:
+        folders = [path for path in mirrors_folder(environ).iterdir() if RUN.fullmatch(path.name)]
+        found = [path.name for path in folders if (path / "run.json").exists()]
+    except OSError:
+        return []
+    return sorted(found)
+
+
+def load_run(folder: Path) -> KnownRun:
+    """Read a run's run.json. Raises InputError when it is missing, broken or of a newer disttui."""
+    path = folder / "run.json"
+    data = _read(path)
+    if data is None:
+        raise InputError(f"{path}: missing or damaged", "Attach with --host to take the run up anew.")
+    refuse_newer(data, f"{path}")
+    try:
+        hosts = tuple(KnownHost(**{key: host.get(key) for key in KnownHost.__match_args__}) for host in data["hosts"])
+        names = [name for name in KnownRun.__match_args__ if name in data and name not in ("folder", "hosts")]
+        run = KnownRun(folder=folder, hosts=hosts, **{name: data[name] for name in names})
+    except (KeyError, TypeError, AttributeError):
+        raise InputError(f"{path}: this is no run.json", "Attach with --host to take the run up anew.") from None
+    if run.run != folder.name or not hosts or not isinstance(run.profile, Mapping):
+        raise InputError(f"{path}: this is no run.json of {folder.name}", "Remove the folder.")
+    return run
+
+
+def refuse_newer(data: Mapping[str, Any], where: str) -> None:
+    """Raise InputError for what a newer disttui has written."""
+    version = data.get("disttui")
+    if isinstance(version, int) and version > FORMAT:
+        raise InputError(
+            f"{where}: written by a newer disttui (format {version}, this one reads {FORMAT})", "Upgrade disttui."
+        )
+
+
+def find_run(text: str, environ: Mapping[str, str]) -> KnownRun:
+    """The run with this id, or the one whose id begins with it. Raises InputError that lists the near ones."""
+    return load_run(mirrors_folder(environ) / pick(text, run_names(environ), "here"))
+
+
+def is_known(text: str, environ: Mapping[str, str]) -> bool:
+    """Whether this is, or begins, the id of a run that has a folder here."""
+    return any(name.startswith(text) for name in run_names(environ)) if text else False
+
+
+def pick(text: str, names: Sequence[str], where: str) -> str:
+    """The one of `names` that is meant by an id or its beginning. Raises InputError."""
+    if text in names:
+        return text
+    fits = [name for name in names if text and name.startswith(text)]
+    if len(fits) == 1:
+        return fits[0]
+    shown = clean(text)[:100]
+    if fits:
+        raise InputError(f"{shown!r} may be any of {', '.join(fits[:10])}", "Give more of the id.")
+    close = near(text, names) or near(text, [name.rpartition("-")[2] for name in names])
+    meant = [name for name in names if close and close in (name, name.rpartition("-")[2])] or list(names)[-5:]
+    cure = f"There {'is' if len(meant) == 1 else 'are'} {', '.join(meant)}." if meant else "Give --host to look there."
+    raise InputError(f"no run {shown!r} is known {where}", cure)
+
+
+def profile_of(run: KnownRun, overrides: Sequence[str] = ()) -> Profile:
+    """The profile of a run, read anew. Raises ProfileErrors."""
+    return parse(json.dumps(run.profile), f"profile of {run.run}", overrides)
+
+
+@contextmanager
+def mirror_of(run: KnownRun) -> Iterator[Path]:
+    """The folder to mirror a run into: its own, or a passing one while another viewer of this machine uses that."""
+    run.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (run.folder / ".viewer").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            passing = Path(tempfile.mkdtemp(prefix="disttui-mirror-"))
+            try:
+                yield passing
+            finally:
+                shutil.rmtree(passing, ignore_errors=True)
+            return
+        yield run.folder
+
+
+def _write(path: Path, data: Mapping[str, Any]) -> None:
+    part = path.with_name(path.name + ".part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(data, file)
+    part.replace(path)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        data = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) else None

@@ -1,0 +1,126 @@
+"""A run as a story: what was asked for, who took part, what happened when, how it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from runner.run.after import end_summary
+from runner.run.history import KnownRun
+from runner.run.replay import Replay
+from runner.run.state import RunState
+from runner.show.late import headline
+from runner.show.numbers import duration, number
+from runner.show.story import cause_words, ending
+from runner.text import clean, clean_lines
+
+
+def render_run(run: KnownRun, found: Replay) -> list[str]:
+    """The lines of `disttui show`."""
+    lines = [headline(run, found.state)]
+    if run.problem:
+        lines += ["", f"✗ it could not be started: {clean_lines(run.problem)}"]
+    if run.sandbox:
+        lines.append("played in a sandbox, which lives only as long as its command")
+    lines += ["", "versions", *_versions(run, found)]
+    timeline = _timeline(found)
+    if timeline:
+        lines += ["", "timeline (the leader's clock)", *timeline]
+    lines += ["", "profile as run", *_indented(yaml.safe_dump(dict(run.profile), sort_keys=False, allow_unicode=True))]
+    if found.state.result is not None:
+        elapsed = (number(found.state.result.get("t")) or time.time()) - run.started
+        lines += ["", *ending(found.state, elapsed, run.folder, {})]
+    return lines
+
+
+def run_json(run: KnownRun, found: Replay) -> dict[str, Any]:
+    """The same as data."""
+    return {
+        **end_summary(run, found.state),
+        "source": run.source,
+        "profile": run.profile,
+        "versions": {host.name: _version(found, node) for node, host in enumerate(run.hosts)},
+        "timeline": [{"host": run.hosts[node].name, **event} for node, event in found.events],
+        "problem": run.problem or None,
+    }
+
+
+def _versions(run: KnownRun, found: Replay) -> list[str]:
+    width = max(len(host.name) for host in run.hosts)
+    lines = []
+    for node, host in enumerate(run.hosts):
+        known = _version(found, node)
+        words = [f"{name} {clean(str(value))}" for name, value in known.items() if value]
+        lines.append(f"  {host.name.ljust(width)}  {', '.join(words) or 'unknown'}")
+    return lines
+
+
+def _version(found: Replay, node: int) -> dict[str, Any]:
+    spec = found.files.get((node, "spec.json"), {})
+    up = next((event for at, event in found.events if at == node and event.get("e") == "supervisor"), {})
+    ready = [content for (at, name), content in found.files.items() if at == node and name.endswith("launcher.ready")]
+    return {
+        "disttui": spec.get("version"),
+        "torch": ready[-1].get("torch") if ready else None,
+        "interpreter": spec.get("python"),
+        "node program on Python": up.get("python"),
+        "hostname": up.get("hostname"),
+    }
+
+
+def _timeline(found: Replay) -> list[str]:
+    offsets = found.state.hosts[0].story.offsets if found.state.hosts else {}
+    lines: list[str] = []
+    begun: float | None = None
+    for node, event in found.events:
+        told = _told(found.state, node, event)
+        moment = number(event.get("t"))
+        if told is None or moment is None:
+            continue
+        moment -= offsets.get(node, 0.0)
+        begun = moment if begun is None else begun
+        stamp = time.strftime("%H:%M:%S", time.localtime(moment))
+        lines.append(f"  {stamp}  +{duration(moment - begun):>7}  {found.state.hosts[node].name}: {told}")
+    return lines
+
+
+def _told(state: RunState, node: int, event: Mapping[str, Any]) -> str | None:
+    """An event in words, None for those that say little."""
+    kind = event.get("e")
+    if kind == "attempt" and node == 0:
+        place = clean(f"{event.get('master')}:{event.get('port')}")
+        return f"attempt {event.get('attempt')}: all have joined, world size {event.get('world_size')}, master {place}"
+    if kind == "launch":
+        return f"attempt {event.get('attempt')}: torchrun told to go"
+    if kind == "step":
+        return f"attempt {event.get('attempt')}: first step made"
+    if kind == "error":
+        message = clean(str(event.get("message") or ""))[:120]
+        return f"rank {event.get('rank')} raised {clean(str(event.get('type')))}: {message}"
+    if kind == "death":
+        return f"rank {event.get('rank')} ended with code {event.get('code')}"
+    if kind == "host":
+        return f"{_name(state, event.get('node'))} is {clean(str(event.get('state')))}"
+    if kind == "stopping":
+        return f"ends its ranks ({clean(str(event.get('reason')))}{', at once' if event.get('now') else ''})"
+    if kind in ("note", "alarm"):
+        return clean(str(event.get("text") or ""))
+    if kind == "stall":
+        return f"no rank makes progress since {clean(str(event.get('since')))}"
+    if kind == "straggler":
+        return f"rank {event.get('rank')} is slow: {clean('; '.join(map(str, event.get('shows') or [])))}"
+    if kind == "verdict" and node == 0:
+        cause = event.get("cause")
+        return clean(str(event.get("state"))) + (f": {cause_words(state, cause)}" if isinstance(cause, dict) else "")
+    return None
+
+
+def _name(state: RunState, node: Any) -> str:
+    return state.hosts[node].name if isinstance(node, int) and 0 <= node < len(state.hosts) else f"host {node}"
+
+
+def _indented(text: str) -> list[str]:
+    return [f"  {line}" for line in clean_lines(text).split("\n") if line.strip()]
