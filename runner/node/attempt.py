@@ -63,6 +63,8 @@ class Attempt:
         self.gone = True
         args = ["--master-addr", master, "--master-port", str(port)]
         args += ["--rdzv-id", f"{self._host.run}-{self.number}-{port}"]
+        # By itself torchrun leaves a folder in /tmp.
+        args += ["--log-dir", self._path("torchelastic")]
         interface = self._interface or routes.interface_towards(master)
         env = {}
         if interface:

@@ -21,8 +21,10 @@ from torch.utils.data import DataLoader, Dataset
 def seen():
     main = sys.modules["__main__"]
     return {{
-        "argv": sys.argv, "path": sys.path, "orig_argv": [re.sub("fd=.*", "fd", word) for word in sys.orig_argv[1:]], "cwd": os.getcwd(), "name": __name__,
-        "main": [re.sub(" at 0x.*", "", repr(getattr(main, name, None))) for name in ("__name__", "__file__", "__package__", "__spec__")],
+        "argv": sys.argv, "path": sys.path, "orig_argv": [re.sub("fd=.*", "fd", word) for word in sys.orig_argv[1:]],
+        "cwd": os.getcwd(), "name": __name__,
+        "main": [re.sub(" at 0x.*", "", repr(getattr(main, "__%s__" % name, None))) for name in
+                 ("name", "file", "package", "spec")],
         "same": main is sys.modules[__name__],
     }}
 
