@@ -248,7 +248,7 @@ def test_both_killed_the_next_viewer_tidies_up(cluster: Make) -> None:
     up = run.supervisor(0)
     os.kill(up["warden"]["pid"], signal.SIGKILL)
     os.kill(up["pid"], signal.SIGKILL)
-    wait_for(lambda: not procs.alive(up), "the supervisor's death")
+    wait_for(lambda: not (procs.alive(up) or procs.alive(up["warden"])), "the death of both")
     found = runs.status(run.folder(0))
     assert found["alive"] is False
     assert found["exit"]["cause"]["kind"] == "supervisor lost"
