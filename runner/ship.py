@@ -47,9 +47,7 @@ def node_parcel() -> Parcel:
 @cache
 def train_parcel() -> Parcel:
     """The built-in training job."""
-    return Parcel(
-        "train", _zip(_HERE / "train", "_disttui_train", "from _disttui_train.main import main\nmain()\n")
-    )
+    return Parcel("train", _zip(_HERE / "train", "_disttui_train", "from _disttui_train.main import main\nmain()\n"))
 
 
 @cache
