@@ -1,0 +1,199 @@
+"""Why a run stands still: from the stacks of all ranks to sentences. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runner.diagnose.frames import Frame, folded, main_frames, own
+from runner.diagnose.recorder import Wait, progress, waits
+from runner.show.numbers import duration
+from runner.text import clean
+
+_COLLECTIVES = frozenset(
+    """all_reduce all_reduce_coalesced broadcast broadcast_object_list barrier monitored_barrier reduce all_gather
+    all_gather_into_tensor all_gather_object gather gather_object scatter scatter_object_list reduce_scatter
+    reduce_scatter_tensor all_to_all all_to_all_single send recv batch_isend_irecv""".split()  # noqa: SIM905
+)
+_JOINING = frozenset({"init_process_group", "_store_based_barrier", "rendezvous", "_create_c10d_store", "new_group"})
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One rank: where it is, as far as it could be asked."""
+
+    rank: int
+    host: str
+    frames: tuple[Frame, ...]
+    state: str
+    """"" for a process that runs, else "stopped", "kernel", "ended", "mute"."""
+    note: str
+    pid: int
+    silent: float | None
+    """Seconds since it last logged or stepped."""
+    moved: bool
+    answer: Mapping[str, Any]
+
+    @property
+    def mine(self) -> Frame | None:
+        """The innermost frame of the user's code."""
+        return own(self.frames)
+
+    @property
+    def collective(self) -> str:
+        """The collective or the joining that its main thread is in, by its stack."""
+        for frame in reversed(self.frames):
+            if "torch/distributed" in frame.file and frame.function in _COLLECTIVES | _JOINING:
+                return frame.function
+        return ""
+
+
+def standing(rank: int, host: str, answer: Mapping[str, Any]) -> Standing:
+    """Read a rank's answer (docs/formats.md, "Stacks")."""
+    frames = main_frames(answer)
+    state = str(answer.get("state") or ("" if frames else "mute"))
+    silent, pid = answer.get("silent"), answer.get("pid")
+    return Standing(
+        rank,
+        clean(host),
+        frames,
+        state,
+        clean(str(answer.get("note") or ""))[:300],
+        pid if isinstance(pid, int) else 0,
+        float(silent) if isinstance(silent, int | float) else None,
+        bool(answer.get("moved")),
+        answer,
+    )
+
+
+def sentences(ranks: Sequence[Standing]) -> list[str]:
+    """What keeps the gang from going on, the most telling first."""
+    by_rank = {one.rank: one for one in ranks}
+    asked = {one.rank: progress(one.answer) for one in ranks if one.frames}
+    told: set[int] = set()
+    lines = []
+    for wait in waits(asked):
+        lines.append(_wait_sentence(wait, by_rank))
+        told |= {*wait.inside, *wait.missing}
+    # Ranks that nobody waits for by the recorder: by what their stacks say.
+    rest = [one for one in ranks if one.rank not in told]
+    lines += [_unasked(one) for one in rest if one.state]
+    for group in merge(one for one in rest if not one.state):
+        lines.append(f"{names(group)} {_be(group)} {_doing(group[0])}{_since(group)}")
+    return lines
+
+
+def merge(ranks: Iterable[Standing]) -> list[list[Standing]]:
+    """Ranks with the same stack together, the largest group first: the odd one comes last."""
+    groups: dict[Any, list[Standing]] = {}
+    for one in ranks:
+        groups.setdefault((one.frames, one.state), []).append(one)
+    return sorted(groups.values(), key=lambda group: (-len(group), group[0].rank))
+
+
+def stacks(ranks: Sequence[Standing]) -> list[str]:
+    """Every stack once, with the ranks that have it."""
+    lines = []
+    for group in merge(one for one in ranks if one.frames):
+        hosts = ", ".join(dict.fromkeys(one.host for one in group))
+        lines.append(f"{names(group)} ({hosts}):")
+        lines += [f"    {line}" for line in folded(group[0].frames)]
+    return lines
+
+
+def names(ranks: Sequence[Standing]) -> str:
+    """`rank 1`, `ranks 0, 2`, `ranks 0-3, 7`."""
+    return rank_words([one.rank for one in ranks])
+
+
+def rank_words(numbers: Sequence[int]) -> str:
+    """`rank 1`, `ranks 0, 2`, `ranks 0-3, 7`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    words = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return ("rank " if len(numbers) == 1 else "ranks ") + ", ".join(words)
+
+
+def _wait_sentence(wait: Wait, ranks: Mapping[int, Standing]) -> str:
+    inside = [ranks[rank] for rank in wait.inside]
+    if wait.mismatched:
+        return _mismatch(wait, ranks)
+    name = next((call.name for call in wait.calls.values()), "") or inside[0].collective or "a collective"
+    where = f"{name} #{wait.number}" + (f" of process group {wait.group[1]}" if wait.group[1] != "0" else "")
+    line = f"{names(inside)} {_verb(inside, 'wait')} in {where}{_places(inside)}"
+    if wait.missing:
+        for group in merge(ranks[rank] for rank in wait.missing):
+            verb = "has" if len(group) == 1 else "have"
+            line += f"; {names(group)} {verb} not entered it: {_it(group)} {_doing(group[0])}{_since(group)}"
+    elif not [one for one in ranks.values() if one.rank not in wait.inside]:
+        line += f"{_since(inside)}: all have entered it, so the network between them is slow or broken"
+    return line
+
+
+def _mismatch(wait: Wait, ranks: Mapping[int, Standing]) -> str:
+    calls: dict[str, list[Standing]] = {}
+    only_sizes = len({call.name for call in wait.calls.values()}) == 1
+    for rank, call in wait.calls.items():
+        words = f"{call.name} of {call.sizes}" if only_sizes or call.sizes else call.name
+        calls.setdefault(words, []).append(ranks[rank])
+    parts = [f"{names(group)} {_verb(group, 'call')} {clean(call)}{_places(group)}" for call, group in calls.items()]
+    return f"the ranks call different collectives as #{wait.number}: {'; '.join(parts)}"
+
+
+def _unasked(one: Standing) -> str:
+    if one.state == "stopped":
+        return (
+            f"rank {one.rank} cannot answer: its process is stopped by a signal (SIGSTOP) or a debugger; "
+            f"`kill -CONT {one.pid}` on {one.host} lets it go on"
+        )
+    if one.state == "ended":
+        return f"rank {one.rank} on {one.host} has ended"
+    return f"rank {one.rank} on {one.host} cannot be asked: {one.note or 'no answer'}"
+
+
+def _doing(one: Standing) -> str:
+    mine = one.mine
+    if mine is None:
+        return "somewhere unknown"
+    inner = one.frames[-1]
+    if one.collective in _JOINING:
+        return f"in {one.collective} ({mine.place}), waiting for the others to join"
+    if one.collective:
+        return f"in {one.collective} ({mine.place})"
+    inside = f", inside {inner.place.partition('.py')[0]}.{inner.function}" if inner is not mine else ""
+    function = "its top level" if mine.function == "<module>" else mine.function
+    return f"in {function} ({mine.place}{inside})"
+
+
+def _since(group: Sequence[Standing]) -> str:
+    """How long they have been there: since their last sign of life, if they stood still between two looks."""
+    silent = [one.silent for one in group if one.silent is not None]
+    if any(one.moved for one in group):
+        return ", and goes on" if len(group) == 1 else ", and go on"
+    return f" for {_seconds(min(silent))}" if silent else ""
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f} s" if value < 120 else duration(value)
+
+
+def _places(group: Sequence[Standing]) -> str:
+    places = list(dict.fromkeys(one.mine.place for one in group if one.mine))
+    return f" ({', '.join(places[:3])}{', …' if len(places) > 3 else ''})" if places else ""
+
+
+def _verb(group: Sequence[Standing], plural: str) -> str:
+    return plural + "s" if len(group) == 1 else plural
+
+
+def _be(group: Sequence[Standing]) -> str:
+    return "is" if len(group) == 1 else "are"
+
+
+def _it(group: Sequence[Standing]) -> str:
+    return "it is" if len(group) == 1 else "they are"

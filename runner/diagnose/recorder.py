@@ -1,0 +1,110 @@
+"""What torch's flight recorder tells: which collective each rank has entered, and who is missing in it.
+
+Field names: torch/csrc/distributed/c10d/FlightRecorder.hpp. gloo writes numbers as strings, NCCL as numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Group = tuple[str, str]
+"""Backend and number of a process group; the same on every rank."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A collective as one rank has called it."""
+
+    name: str
+    sizes: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far one rank is in one process group."""
+
+    enqueued: int
+    completed: int
+    calls: Mapping[int, Call]
+    """Number → what was called, of late."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Ranks that wait for others in one process group."""
+
+    group: Group
+    number: int
+    """Of the collective, counted from 1 within the group."""
+    inside: tuple[int, ...]
+    missing: tuple[int, ...]
+    calls: Mapping[int, Call]
+    """Rank → what it has called as that number."""
+
+    @property
+    def mismatched(self) -> bool:
+        """Whether the ranks inside have called different things."""
+        return len({call.name for call in self.calls.values()}) > 1 or (
+            not self.missing and len({call for call in self.calls.values() if _same_shaped(call.name)}) > 1
+        )
+
+
+def progress(answer: Mapping[str, Any]) -> dict[Group, Progress]:
+    """Read the `recorder` of a rank's answer."""
+    found: dict[Group, Progress] = {}
+    recorder = answer.get("recorder")
+    for backend, trace in recorder.items() if isinstance(recorder, Mapping) else ():
+        for group, status in dict(trace.get("pg_status") or {}).items():
+            enqueued = _number(status.get("last_enqueued_collective"))
+            completed = _number(status.get("last_completed_collective"))
+            if enqueued >= 0:
+                calls = dict(_calls(trace.get("entries") or (), str(group)))
+                found[str(backend), str(group)] = Progress(enqueued, completed, calls)
+    return found
+
+
+def waits(ranks: Mapping[int, Mapping[Group, Progress]]) -> list[Wait]:
+    """Who waits for whom, one `Wait` per process group in which somebody does.
+
+    The ranks with the lowest number entered are the ones missing; where all have entered the same, none is.
+    """
+    groups = sorted({group for each in ranks.values() for group in each})
+    found = []
+    for group in groups:
+        members = {rank: each[group] for rank, each in ranks.items() if group in each}
+        lowest = min(one.enqueued for one in members.values())
+        behind = [rank for rank, one in members.items() if one.enqueued == lowest]
+        if len(behind) < len(members):
+            number = lowest + 1
+            inside = [rank for rank in members if rank not in behind]
+        elif any(0 <= one.completed < one.enqueued for one in members.values()):
+            number, inside, behind = lowest, list(members), []
+        else:
+            continue
+        calls = {rank: members[rank].calls[number] for rank in inside if number in members[rank].calls}
+        found.append(Wait(group, number, tuple(sorted(inside)), tuple(sorted(behind)), calls))
+    return found
+
+
+def _calls(entries: Any, group: str) -> Iterator[tuple[int, Call]]:
+    for entry in entries:
+        if entry.get("is_p2p") or str((entry.get("process_group") or [""])[0]) != group:
+            continue
+        name = str(entry.get("profiling_name", "?")).rpartition(":")[2].strip("_")
+        sizes = str(entry.get("input_sizes", "")).replace(" ", "")
+        yield _number(entry.get("collective_seq_id")), Call(re.sub(r"[^\w ]", "", name)[:60], sizes[:200])
+
+
+def _same_shaped(name: str) -> bool:
+    """Whether all ranks must give the same sizes: not so for scatters, gathers and whatever is unevenly split."""
+    return name in ("all_reduce", "allreduce", "broadcast", "reduce")
+
+
+def _number(value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return -1
