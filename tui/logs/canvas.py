@@ -44,7 +44,7 @@ class LogCanvas(Widget):
         & > .log-lines--gutter { color: $accent; text-style: bold; }
         & > .log-lines--match { background: $warning; color: $background; text-style: bold; }
         & > .log-lines--count { color: $accent; }
-        & > .log-lines--bar { color: $foreground 15%; }
+        & > .log-lines--bar { color: $foreground 30%; }
         & > .log-lines--thumb { color: $foreground 50%; }
         & > .log-lines--empty { color: $text-muted; }
         & > .log-lines--node-0 { color: $primary-lighten-2; }
@@ -115,17 +115,17 @@ class LogCanvas(Widget):
         row, part = self._page[y]
         cursor, ranged = row == self._cursor, row in self._chosen
         if cursor or ranged:
-            base += self.get_component_rich_style(f"log-lines--{'cursor' if cursor else 'range'}", partial=True)
+            base += self._paper("cursor" if cursor else "range")
         gutter = "▌" if cursor else "┃" if ranged else " "
         head = [
-            Segment(gutter, self.get_component_rich_style("log-lines--gutter", partial=True)),
+            Segment(gutter, self._ink("gutter")),
             *self._prefix(row, part),
         ]
         strip = Strip.join([Strip(head), self._body(row, part)]).apply_style(base)
         return strip.adjust_cell_length(self.size.width - 1, base) + self._bar(y)
 
     def _empty_line(self, y: int) -> Strip:
-        style = self.rich_style + self.get_component_rich_style("log-lines--empty", partial=True)
+        style = self.rich_style + self._ink("empty")
         text = self.nothing if y == min(1, self.size.height - 1) else ""
         return Strip([Segment(f"  {text}", style)]).adjust_cell_length(self.size.width, style)
 
@@ -148,12 +148,12 @@ class LogCanvas(Widget):
         label = "" if part else source.label
         if len(label) > width - 3 - self._count_width:
             label = "…" + label[-(width - 4 - self._count_width) :]
-        node = self.get_component_rich_style(f"log-lines--node-{source.node % NODE_STYLES}", partial=True)
+        node = self._ink(f"node-{source.node % NODE_STYLES}")
         times = f" ×{count}" if count > 1 and not part else ""
         return [
             Segment(label.ljust(width - 3 - self._count_width), node),
-            Segment(times.ljust(self._count_width), self.get_component_rich_style("log-lines--count", partial=True)),
-            Segment(" │ ", self.get_component_rich_style("log-lines--bar", partial=True)),
+            Segment(times.ljust(self._count_width), self._ink("count")),
+            Segment(" │ ", self._ink("bar")),
         ]
 
     def _bar(self, y: int) -> Strip:
@@ -163,10 +163,16 @@ class LogCanvas(Widget):
         low = rows[0] * height // total
         high = max(low + 1, -(-(rows[-1] + 1) * height // total))
         thumb = len(rows) < total and low <= y < high
-        style = self.rich_style + self.get_component_rich_style(
-            f"log-lines--{'thumb' if thumb else 'bar'}", partial=True
-        )
+        style = self.rich_style + self._ink("thumb" if thumb else "bar")
         return Strip([Segment("┃" if thumb else " ", style)], 1)
+
+    def _ink(self, part: str) -> Style:
+        """The colour of a part, blended with what is behind it."""
+        style = self.get_component_rich_style(f"log-lines--{part}")
+        return Style(color=style.color, bold=style.bold)
+
+    def _paper(self, part: str) -> Style:
+        return Style(bgcolor=self.get_component_rich_style(f"log-lines--{part}").bgcolor)
 
     @property
     def _choice(self) -> Choice:

@@ -11,7 +11,7 @@ from textual.message import Message
 
 from tui.logs.canvas import LogCanvas
 from tui.logs.engine import Progress
-from tui.logs.view import View, follow, go, move, page, scroll
+from tui.logs.view import View, follow, go, move, on_screen, page, scroll
 
 WHEEL = 3
 """Screen rows that one step of the mouse wheel moves."""
@@ -61,6 +61,15 @@ class LogLines(LogCanvas, can_focus=True):
             self.refresh()
             self.post_message(self.Moved(self))
 
+    @property
+    def cursor_seen(self) -> bool:
+        """Whether the cursor stands on a line that is on the screen, and is to stay there."""
+        return not self.view.following and on_screen(self.view, self.lines, self.size.height)
+
+    def keep_cursor(self) -> None:
+        """Bring the cursor's line back onto the screen."""
+        self.show(go(self.view, self.lines, self.size.height, self.view.cursor, middle=True))
+
     def jump(self, place: int) -> None:
         """Put the cursor on a place in the order, with lines around it."""
         self.show(go(self.paused(), self.lines, self.size.height, place, middle=True))
@@ -96,8 +105,11 @@ class LogLines(LogCanvas, can_focus=True):
             self.show(replace(self.view, x=max(0, min(self.view.x + by * SIDEWAYS, max(most, self.view.x)))))
 
     def action_wrap(self) -> None:
-        """Wrap long lines, or scroll them."""
+        """Wrap long lines, or scroll them; a cursor that was seen still is."""
+        seen = self.cursor_seen
         self.show(replace(self.view, wrap=not self.view.wrap, skip=0, x=0))
+        if seen:
+            self.keep_cursor()
 
     def action_mark(self) -> None:
         """Begin a range at the cursor, or drop it."""

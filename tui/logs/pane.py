@@ -80,6 +80,7 @@ class LogPane(Vertical):
         self._read_only = read_only
         self._latest = attempt is None
         self._awaiting_hit = False
+        self._keep_cursor = False
         self._asked_older: set[Path] = set()
         log = sources.open(attempt)
         self._work = Work(log, Rows(log, Choice()))
@@ -148,6 +149,7 @@ class LogPane(Vertical):
         """Make `view` the one shown, and let the engine find what it needs."""
         was = self._work
         log = log or was.log
+        self._keep_cursor = view.choice != was.rows.choice and (self._keep_cursor or self.lines.cursor_seen)
         same = log is was.log and view.choice == was.rows.choice
         rows = was.rows if same else Rows(log, view.choice)
         find = was.find
@@ -171,6 +173,9 @@ class LogPane(Vertical):
         if progress.work is not self._work:
             return
         self.lines.take(progress)
+        if self._keep_cursor and progress.complete:
+            self._keep_cursor = False
+            self.lines.keep_cursor()
         if self._awaiting_hit and progress.hits:
             self._awaiting_hit = False
             self.go_to_hit(1, at_once=True)

@@ -162,6 +162,11 @@ def go(view: View, lines: Lines, height: int, place: int, *, middle: bool = Fals
     return replace(view, top=lines.place(row), skip=skip)
 
 
+def on_screen(view: View, lines: Lines, height: int) -> bool:
+    """Whether the cursor's line is shown."""
+    return bool(lines) and lines.row(view.cursor) in {row for row, _ in page(view, lines, height)}
+
+
 def chosen(view: View, lines: Lines) -> range:
     """The rows of the range, or the cursor's."""
     if not lines:

@@ -107,7 +107,7 @@ class LogView(LogPane):
         except InputError as error:
             self.query_one(LogPrompt).fail(error)
             return False
-        self.lines.jump(place_at(log, time, progress.total))
+        self.lines.jump(min(place_at(log, time, progress.total), progress.total - 1))
         return True
 
     def action_hit(self, by: int) -> None:

@@ -1,0 +1,314 @@
+"""The keys and the mouse of the log view, on a mirror that grows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from tests.tui.demo_log import TRACEBACK, DemoLog, Writer
+from tests.tui.snap import SIZES, assert_snapshot, screen_text
+from tui.logs import Pattern
+
+Scenario = Callable[[DemoLog, Pilot[None]], object]
+
+
+@pytest.fixture
+def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Writer:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    return Writer(tmp_path)
+
+
+def play(writer: Writer, scenario: Scenario, *, size: tuple[int, int] = (100, 30)) -> None:
+    """Open the app on the writer's mirror and play a scenario in it."""
+
+    async def main() -> None:
+        app = DemoLog(writer.mirror)
+        async with app.run_test(size=size) as pilot:
+            lines = sum(len(path.read_bytes().splitlines()) for path in writer.mirror.glob("*/attempt-*/rank-*.log"))
+            if lines:
+                await until(pilot, lambda: app.log_view.lines.lines.count > 0)
+            await scenario(app, pilot)  # type: ignore[misc]
+
+    asyncio.run(main())
+
+
+async def until(pilot: Pilot[None], met: Callable[[], object], seconds: float = 20) -> None:
+    """Let the app go on until something is so."""
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline, "it never came to it\n" + screen_text(pilot.app)
+        await pilot.pause(0.02)
+
+
+async def type_in(pilot: Pilot[None], key: str, text: str) -> None:
+    """Open a prompt by its key and answer it."""
+    await pilot.press(key, *text, "enter")
+
+
+def top_line(app: DemoLog) -> str:
+    return screen_text(app).splitlines()[0]
+
+
+def cursor_line(app: DemoLog) -> str:
+    return next(line for line in screen_text(app).splitlines() if line.startswith("▌"))
+
+
+def test_follow_shows_what_comes_and_pause_stays(writer: Writer) -> None:
+    writer.steps(0, 40)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        view = app.log_view
+        assert view.following and view.badge == "● FOLLOW"
+        writer.write({0: ["fresh news"]})
+        view.refresh_sources()
+        await until(pilot, lambda: "fresh news" in screen_text(app))
+        await pilot.press("k")
+        assert not view.following
+        before = top_line(app)
+        known = view.lines.lines.count
+        for step in range(40, 80):
+            writer.steps(step, step + 1)
+        await until(pilot, lambda: view.lines.lines.count >= known + 160)
+        assert top_line(app) == before
+        assert view.badge == f"■ PAUSED +{view.lines.lines.count - known}"
+        await pilot.press("G")
+        assert view.following and "step    79" in screen_text(app)
+
+    play(writer, scenario)
+
+
+def test_find_goes_to_hits_in_order_and_round(writer: Writer) -> None:
+    writer.steps(0, 60)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        view = app.log_view
+        await pilot.press("g")
+        await type_in(pilot, "slash", "CHECKPOINT at step 3")
+        await until(pilot, lambda: "saved checkpoint at step 30" in cursor_line(app))
+        await until(pilot, lambda: "1 of 4" in screen_text(app))
+        assert "node1:0" in cursor_line(app)
+        await pilot.press("n")
+        assert "node1:1" in cursor_line(app)
+        await pilot.press("N", "N")
+        assert "node2:3" in cursor_line(app), "before the first comes the last"
+        await type_in(pilot, "slash", "")
+        assert "CHECKPOINT" in screen_text(app), "the prompt offers what was searched"
+        await pilot.press("escape")
+        view.find(Pattern("CHECKPOINT", case=True))
+        await until(pilot, lambda: "not found" in screen_text(app))
+        assert "node2:3" in cursor_line(app)
+
+    play(writer, scenario)
+
+
+def test_a_bad_regular_expression_is_said_in_the_prompt(writer: Writer) -> None:
+    writer.steps(0, 5)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        await pilot.press("slash", "ctrl+r", "(", "enter")
+        await until(pilot, lambda: "not a regular expression" in screen_text(app))
+        await pilot.press("backspace", "s", "t", ".", "p", "enter")
+        await until(pilot, lambda: "of " in screen_text(app) and "(regex)" in screen_text(app))
+
+    play(writer, scenario)
+
+
+def test_filter_and_back_keep_the_line(writer: Writer) -> None:
+    writer.steps(0, 100)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        view = app.log_view
+        view.lines.jump(200)
+        await pilot.pause()
+        before, line = top_line(app), cursor_line(app)
+        await type_in(pilot, "ampersand", "checkpoint")
+        await until(pilot, lambda: view.lines.lines.count == 39)
+        shown = screen_text(app).splitlines()[:28]
+        assert all("checkpoint" in text for text in shown)
+        await pilot.press("escape")
+        await until(pilot, lambda: view.lines.lines.count > 39)
+        assert (top_line(app), cursor_line(app)) == (before, line)
+        await pilot.press("ampersand", "ctrl+n", *"step", "enter")
+        await until(pilot, lambda: "WARNING" in top_line(app) and "step" not in top_line(app))
+
+    play(writer, scenario)
+
+
+def test_ranks_errors_and_the_pager(writer: Writer) -> None:
+    writer.steps(0, 100)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        view = app.log_view
+        await pilot.press("e")
+        await until(pilot, lambda: TRACEBACK[0] in cursor_line(app))
+        await pilot.press("o")
+        await pilot.pause()
+        assert app.opened == [(writer.path(3), 61)]
+        await pilot.press("3")
+        await until(pilot, lambda: "rank 3" in screen_text(app) and "node" not in top_line(app))
+        assert TRACEBACK[0] in cursor_line(app), "the line is kept where it is a line of the rank"
+        await pilot.press("9")
+        assert view.lines.view.choice.ranks == frozenset({3}), "there is no rank 9"
+        await pilot.press("a", "n")
+        await until(pilot, lambda: TRACEBACK[3] in cursor_line(app))
+
+    play(writer, scenario)
+
+
+def test_a_range_is_copied_by_key_and_by_mouse(writer: Writer) -> None:
+    writer.steps(0, 40)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        await pilot.press("g", "v", "j", "j")
+        assert "3 lines chosen" in screen_text(app)
+        await pilot.press("y")
+        await until(pilot, lambda: app.copied)
+        assert app.copied[-1].splitlines() == [
+            f"node{1 + rank // 2}:{rank} │ saved checkpoint at step 0" for rank in range(3)
+        ]
+        lines = app.log_view.lines
+        await pilot.mouse_down(lines, offset=(20, 4))
+        await pilot.hover(lines, offset=(20, 7))
+        await pilot.mouse_up(lines, offset=(20, 7))
+        await until(pilot, lambda: "4 lines chosen" in screen_text(app))
+        await pilot.press("0")
+        await until(pilot, lambda: "rank 0" in screen_text(app))
+        await pilot.press("escape", "Y")
+        await until(pilot, lambda: len(app.copied) == 2)
+        assert app.copied[-1].count("\n") == 27 and "node1" not in app.copied[-1]
+
+    play(writer, scenario)
+
+
+def test_wheel_and_bar(writer: Writer) -> None:
+    writer.steps(0, 200)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        view = app.log_view
+        first = view.lines.shown_places()[0]
+        await pilot._post_mouse_events([__import__("textual.events").events.MouseScrollUp], view.lines, button=0)
+        assert view.lines.shown_places()[0] == first - 3 and not view.following
+        await pilot.click(view.lines, offset=(99, 0))
+        assert view.lines.shown_places()[0] == 0
+        await pilot.press("f")
+        assert view.following
+
+    play(writer, scenario)
+
+
+def test_wrap_and_sideways(writer: Writer) -> None:
+    writer.write({0: ["begin " + "x" * 150 + " end"], 1: ["short"]})
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        assert " end" not in screen_text(app) and "›" in screen_text(app)
+        await pilot.press(*["right"] * 30)
+        assert " end" in screen_text(app) and "begin" not in screen_text(app)
+        await pilot.press("w")
+        assert " end" in screen_text(app) and "begin" in screen_text(app)
+
+    play(writer, scenario)
+
+
+def test_same_lines_of_several_ranks_are_folded(writer: Writer) -> None:
+    writer.steps(0, 40)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        view = app.log_view
+        total = view.lines.lines.count
+        await pilot.press("g", "x")
+        await until(pilot, lambda: "×4" in top_line(app))
+        await until(pilot, lambda: sum(view.lines.lines.rows.counts) == total)
+        await pilot.press("x")
+        await until(pilot, lambda: view.lines.lines.count == total and "×" not in top_line(app))
+
+    play(writer, scenario)
+
+
+def test_a_progress_bar_that_never_ends_its_line_is_shown(writer: Writer) -> None:
+    writer.steps(0, 5)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        with writer.path(1).open("a") as log:
+            log.write("\r 10% done\r 20% done")
+        app.log_view.refresh_sources()
+        await until(pilot, lambda: "20% done" in screen_text(app))
+        assert "10% done" not in screen_text(app)
+        await pilot.press("&", *"20%", "enter")
+        await until(pilot, lambda: app.log_view.lines.lines.count == 0)
+        assert "20% done" in screen_text(app)
+
+    play(writer, scenario)
+
+
+def test_attempts_and_times(writer: Writer) -> None:
+    writer.steps(0, 20)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        view = app.log_view
+        await type_in(pilot, "t", "+2")
+        await until(pilot, lambda: not view.following)
+        assert "step     8" in cursor_line(app)
+        await type_in(pilot, "t", "teatime")
+        assert "not a time" in screen_text(app)
+        await pilot.press("escape", "G")
+        second = Writer(writer.mirror, attempt=2, begin=1_800_000_100.0)
+        second.write({0: ["attempt two begins"]})
+        await until(pilot, lambda: "attempt two begins" in screen_text(app))
+        assert "attempt 2 of 2" in screen_text(app)
+        await pilot.press("left_square_bracket")
+        await until(pilot, lambda: "step    19" in screen_text(app))
+        assert "attempt 1 of 2" in screen_text(app)
+        await pilot.press("right_square_bracket")
+        await until(pilot, lambda: "attempt two begins" in screen_text(app))
+
+    play(writer, scenario)
+
+
+def test_older_lines_are_asked_for_at_the_first(writer: Writer) -> None:
+    (writer.path(0)).write_text("late line\n" * 50)
+    (writer.mirror / "0" / ".mirror.json").write_text('{"attempt-1/rank-0.log": [0, 900, 1400]}')
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        assert not app.older
+        await pilot.press("g")
+        await until(pilot, lambda: app.older == [900])
+
+    play(writer, scenario)
+
+
+def test_nothing_yet(writer: Writer) -> None:
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        for key in (*"kjGgvyYoexnNtwa5[", "escape", "pagedown", "end", "left", "right"):
+            await pilot.press(key)
+            await pilot.press("escape")
+        assert "No lines yet" in screen_text(app)
+
+    play(writer, scenario)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_how_it_looks(writer: Writer, size: tuple[int, int]) -> None:
+    writer.steps(0, 100)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        view = app.log_view
+        name = f"log_{size[0]}x{size[1]}"
+        await until(pilot, lambda: view.lines.lines.count == 403)
+        assert_snapshot(app, f"{name}_follow")
+        await pilot.press("e")
+        await until(pilot, lambda: view.lines.progress.searched and not view.following)
+        await pilot.press("v", "j", "x")
+        await until(pilot, lambda: "×" in screen_text(app))
+        await pilot.pause(0.2)
+        assert_snapshot(app, f"{name}_error_folded")
+        await pilot.press("ampersand", *"loss 3.5")
+        await pilot.pause()
+        assert_snapshot(app, f"{name}_prompt")
+
+    play(writer, scenario, size=size)
