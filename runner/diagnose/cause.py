@@ -1,0 +1,128 @@
+"""The one cause of an attempt's failure over all hosts, and what only followed from it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runner.diagnose.traceback import blocks
+from runner.node.cause import is_consequence
+from runner.run.state import Attempt, HostState, RunState
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One rank, host or launch that failed."""
+
+    node: int
+    host: str
+    rank: int | None
+    kind: str
+    """exception, signal, exit, host lost, join, launch, supervisor lost."""
+    type: str
+    message: str
+    code: int | None
+    at: float
+    """Unix time on the leader's clock."""
+    traceback: str = ""
+    oom: Mapping[str, Any] | None = None
+    ended_by_us: bool = False
+    """Whether it came after its host was told to end."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether it looks like the echo of another failure."""
+        words = {"kind": self.kind, "code": self.code, "type": self.type, "message": self.message}
+        if self.ended_by_us or is_consequence(words):
+            return True
+        # A script may catch the broken connection and raise an error of its own.
+        inner = blocks(self.traceback)[:-1]
+        return any(is_consequence({"kind": "exception", "type": "", "message": line}) for line in inner)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why an attempt failed."""
+
+    attempt: int
+    failure: Failure
+    consequences: tuple[Failure, ...]
+    """The others, the earliest first."""
+
+
+def find(state: RunState, attempt: int | None = None) -> Cause | None:
+    """The cause of an attempt (the newest by default), None where nothing has failed in it.
+
+    The earliest failure by the leader's clock that is no consequence of another; where all look like consequences, the
+    earliest.
+    """
+    number = state.attempt if attempt is None else attempt
+    found = failures(state, number)
+    own = [one for one in found if not one.follows]
+    root = min(own or found, key=lambda one: one.at, default=None)
+    if root is None:
+        return None
+    return Cause(number, root, tuple(sorted((one for one in found if one is not root), key=lambda one: one.at)))
+
+
+def failures(state: RunState, number: int) -> list[Failure]:
+    """Every failure of an attempt, one per rank, with times of the leader's clock."""
+    found: dict[Any, Failure] = {}
+    for host in state.hosts:
+        attempt = host.story.attempts.get(number)
+        if attempt:
+            offset = state.hosts[0].story.offsets.get(host.node, 0.0)
+            found.update({one.rank: one for one in _of_host(host, attempt, offset)})
+    blamed = (state.result or {}).get("cause")
+    if isinstance(blamed, Mapping) and int((state.result or {}).get("attempt") or 0) == number:
+        told = _told(state, blamed)
+        # What ranks tell of themselves is better known than what the leader has been told of them.
+        if told.rank is None or told.kind not in ("exception", "signal", "exit") or told.rank not in found:
+            found[told.rank] = told
+    return list(found.values())
+
+
+def _of_host(host: HostState, attempt: Attempt, offset: float) -> Iterable[Failure]:
+    stopping = float(attempt.stopping["t"]) if attempt.stopping else float("inf")
+    ranks: dict[int, dict[str, Mapping[str, Any]]] = {}
+    for event in attempt.errors:
+        if isinstance(event.get("rank"), int):
+            ranks.setdefault(event["rank"], {}).setdefault(str(event.get("e")), event)
+    for rank, events in ranks.items():
+        error, death = events.get("error"), events.get("death")
+        at = float((error or death or {}).get("at") or 0.0)
+        code = (death or {}).get("code")
+        known = Failure(
+            node=host.node,
+            host=host.name,
+            rank=rank,
+            kind="exception",
+            type=str((error or {}).get("type") or ""),
+            message=str((error or {}).get("message") or ""),
+            code=code if isinstance(code, int) else None,
+            at=at - offset,
+            traceback=str((error or {}).get("traceback") or ""),
+        )
+        if error:
+            yield known
+        elif death:
+            kind = "signal" if known.code is not None and known.code < 0 else "exit"
+            oom = death.get("oom")
+            killed = oom if isinstance(oom, Mapping) else None
+            yield replace(known, kind=kind, oom=killed, ended_by_us=at >= stopping)
+
+
+def _told(state: RunState, cause: Mapping[str, Any]) -> Failure:
+    node, rank, code, at = (cause.get(name) for name in ("node", "rank", "code", "at"))
+    node = node if isinstance(node, int) and 0 <= node < len(state.hosts) else 0
+    return Failure(
+        node=node,
+        host=state.hosts[node].name,
+        rank=rank if isinstance(rank, int) else None,
+        kind=str(cause.get("kind") or ""),
+        type=str(cause.get("type") or ""),
+        message=str(cause.get("message") or ""),
+        code=code if isinstance(code, int) else None,
+        at=float(at) if isinstance(at, int | float) else 0.0,
+    )

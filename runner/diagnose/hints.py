@@ -1,0 +1,213 @@
+"""Known failures and their cures: a table of patterns, and a few that need more than one host's words. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runner.diagnose.cause import Cause, Failure
+from runner.diagnose.memory import out_of_memory
+from runner.run.state import RunState
+from runner.text import clean
+
+
+@dataclass(frozen=True)
+class Hint:
+    """What a failure means and how it is mended."""
+
+    name: str
+    text: str
+
+
+def _table(rows: dict[str, tuple[str, str]]) -> list[tuple[str, re.Pattern[str], str]]:
+    return [(name, re.compile(pattern, re.IGNORECASE | re.DOTALL), text) for name, (pattern, text) in rows.items()]
+
+
+# The first that matches counts: the special before the general. {host} stands for the host, {1} for the first group.
+_KNOWN = _table(
+    {
+        "mismatched collectives": (
+            r"Detected mismatch between collectives|Mismatched collective detected|collective mismatch error",
+            "The ranks call different collectives, or with different shapes. Look for a branch that only some ranks "
+            "take; `disttui diagnose` names the calls while the run stands still.",
+        ),
+        "one GPU twice": (
+            r"Duplicate GPU detected|invalid device ordinal",
+            "Two ranks were given one GPU, or a rank asked for a GPU that {host} does not have. Use "
+            "torch.cuda.set_device(LOCAL_RANK), and no more processes than GPUs (`num_processes`, `gpus`).",
+        ),
+        "driver too old": (
+            r"driver on your system is too old|driver version is insufficient",
+            "The NVIDIA driver of {host} is older than this torch needs: update the driver, or install a torch built "
+            "for an older CUDA.",
+        ),
+        "no kernel for this GPU": (
+            r"no kernel image is available for execution",
+            "This torch was not built for the GPU of {host}: install a torch whose CUDA build has its architecture.",
+        ),
+        "CUDA libraries missing": (
+            r"(lib(?:cu|nccl|nv|torch_cuda|cudnn)[\w.+-]*\.so[\w.]*): cannot open shared object file",
+            "{host} lacks {1}: torch and its CUDA libraries do not fit together. Reinstall torch there, or load the "
+            "module that brings CUDA (`activate:`).",
+        ),
+        "NCCL versions": (
+            r"(?:Mismatched NCCL version|NCCL version mismatch|version mismatch.*NCCL)|ncclInvalidUsage.*version",
+            "The hosts have different NCCL versions: `disttui probe` shows torch and NCCL of each. Use the same torch "
+            "everywhere.",
+        ),
+        "NCCL interface": (
+            r"Bootstrap : no socket interface found|NCCL.*no route to host|ncclSystemError.*(?:socket|connect)"
+            r".*(?:timed out|refused|unreachable)",
+            "NCCL found no way between the hosts. Set `interface:` of the host to the network that they share.",
+        ),
+        "NCCL system error": (
+            r"unhandled system error|ncclSystemError",
+            "A system call of NCCL failed on {host}: /dev/shm too small, a network interface that the others cannot "
+            "reach, or a limit. Run again with env NCCL_DEBUG=INFO; its log names the call.",
+        ),
+        "gloo interface": (
+            r"connectFullMesh failed.*127\.\d+\.\d+\.\d+|Unable to resolve hostname to a \(local\) address"
+            r"|Using the loopback address as fallback",
+            "gloo took the loopback address of {host}, since its name resolves to that or not at all. Set `interface:` "
+            "of the host, or mend its /etc/hosts.",
+        ),
+        "port in use": (
+            r"EADDRINUSE|address already in use|failed to listen on any local network address",
+            "A port on {host} is taken by another program. Give the run others (`launch.ports`); "
+            "`disttui orphans {host}` finds what earlier runs have left.",
+        ),
+        "disk full": (
+            r"No space left on device|Disk quota exceeded|Errno 28\b",
+            "A disk of {host} is full, or your quota on it. `disttui gc` removes old runs; checkpoints go where "
+            "`run_dir` is.",
+        ),
+        "too many open files": (
+            r"Too many open files|received 0 items of ancdata",
+            "A process of {host} may not open more files: raise `ulimit -n` (in `activate:`), or call "
+            "torch.multiprocessing.set_sharing_strategy('file_system').",
+        ),
+        "address resolution": (
+            r"Name or service not known|Temporary failure in name resolution|Name does not resolve|gaierror"
+            r"|nodename nor servname",
+            "{host} cannot resolve a name. Use an IP address, or mend its DNS or /etc/hosts.",
+        ),
+        "joining timed out": (
+            r"waiting for clients\. ?\d+/\d+ clients joined|client socket has timed out after"
+            r"|Timed out after \d+ seconds waiting for clients|DistStoreError.*timeout|wait timeout after \d+ ?ms",
+            "Not all ranks reached the rendezvous in time: a rank that ended or hangs before init_process_group, or a "
+            "firewall between the hosts.",
+        ),
+        "collective timed out": (
+            r"Watchdog caught collective operation timeout|Timed out waiting \d+ ?ms for (?:recv|send) operation",
+            "A rank did not come to a collective in time. `disttui diagnose` while the run stands still names the rank "
+            "and its line.",
+        ),
+        "DataLoader worker": (
+            r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: (\w+)|exited unexpectedly)",
+            "A DataLoader worker was killed on {host}: usually memory. Use fewer workers (num_workers), or none "
+            "to see its own error.",
+        ),
+        "device-side assert": (
+            r"device-side assert triggered",
+            "A CUDA kernel was given bad data, often a label or token beyond the last class. Run again with env "
+            "CUDA_LAUNCH_BLOCKING=1 to see which call.",
+        ),
+        "permission": (
+            r"PermissionError|Permission denied|Operation not permitted",
+            "The account that you log in with on {host} may not do that. Check the owner and mode of the path.",
+        ),
+        "rank killed elsewhere": (
+            r"Connection closed by peer|Connection reset by peer|remote process (?:has )?exited",
+            "A rank lost its connection to another one: that one ended without a word, or the network between "
+            "them broke.",
+        ),
+    }
+)  # fmt: skip
+
+_MISSING_MODULE = re.compile(r"No module named ['\"]?([\w.]+)")
+
+
+def hint(state: RunState, cause: Cause) -> Hint | None:
+    """The hint that fits a cause best, None where it is none of the known."""
+    failure = cause.failure
+    memory = out_of_memory(failure, state.hosts[failure.node].telemetry)
+    if memory:
+        return Hint(f"out of memory: {memory.kind}", f"{_capital(memory.text)}. {memory.cure}")
+    for special in _SPECIAL:
+        found = special(state, cause)
+        if found:
+            return found
+    return _known(failure)
+
+
+def _known(failure: Failure) -> Hint | None:
+    words = _words(failure)
+    for name, pattern, text in _KNOWN:
+        found = pattern.search(words)
+        if found:
+            group = clean(found.group(1) or "") if pattern.groups else ""
+            return Hint(name, text.replace("{host}", clean(failure.host)).replace("{1}", group))
+    return None
+
+
+def _world(state: RunState, cause: Cause) -> Hint | None:
+    if cause.failure.type != "WorldSize":
+        return None
+    return Hint(
+        "world of one",
+        "The processes did not find each other and each would have trained alone. A launcher inside the script "
+        "(`accelerate launch`, spawn), or WORLD_SIZE set by `env:` or an allocation, does that: give disttui the "
+        "script itself.",
+    )
+
+
+def _missing_module(state: RunState, cause: Cause) -> Hint | None:
+    found = _MISSING_MODULE.search(_words(cause.failure)) if _is_import_error(cause.failure) else None
+    if not found:
+        return None
+    name, where = clean(found.group(1)), _only_where(state, cause, found.group(0))
+    return Hint(
+        "module missing",
+        f"{where} has no module {name} for the Python that is used there: install it, or set `python:` or `activate:`.",
+    )
+
+
+def _missing_file(state: RunState, cause: Cause) -> Hint | None:
+    failure = cause.failure
+    if failure.type.rpartition(".")[2] != "FileNotFoundError" and "No such file or directory" not in _words(failure):
+        return None
+    if "cannot open shared object file" in _words(failure):
+        return None
+    found = re.search(r"No such file or directory: ['\"]([^'\"]+)|can't open file ['\"]([^'\"]+)", _words(failure))
+    path = clean(next((group for group in found.groups() if group), "")) if found else ""
+    where = _only_where(state, cause, path or "No such file or directory")
+    return Hint(
+        "file missing",
+        f"{where} does not have {path or 'the file'}: copy it there, let disttui do it (`job.sync`), or use a folder "
+        "that all hosts share.",
+    )
+
+
+_SPECIAL: tuple[Callable[[RunState, Cause], Hint | None], ...] = (_world, _missing_module, _missing_file)
+
+
+def _only_where(state: RunState, cause: Cause, words: str) -> str:
+    """`node2 alone`, `node1 and node2`: the hosts whose ranks failed for want of the same."""
+    failed = [one for one in (cause.failure, *cause.consequences) if words in _words(one)]
+    hosts = list(dict.fromkeys(clean(state.hosts[one.node].name) for one in sorted(failed, key=lambda one: one.node)))
+    if len(hosts) == 1 and len(state.hosts) > 1:
+        return f"{hosts[0]} alone of the {len(state.hosts)} hosts"
+    return ", ".join(hosts)
+
+
+def _is_import_error(failure: Failure) -> bool:
+    return failure.type.rpartition(".")[2] in ("ModuleNotFoundError", "ImportError") or failure.kind == "launch"
+
+
+def _words(failure: Failure) -> str:
+    return f"{failure.type}: {failure.message}\n{failure.traceback[-4000:]}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,53 @@
+"""Which ranks are slow, and what their hosts show. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from runner.run.state import RunState
+from runner.show.numbers import number
+from runner.text import clean
+
+SLOW = 1.5
+"""A rank is slow whose step takes this many times the median of the others."""
+
+
+def straggler_sentence(event: Mapping[str, Any], host: str) -> str:
+    """A `straggler` event in words."""
+    own, others = number(event.get("median")), number(event.get("others"))
+    who = f"rank {event.get('rank')} on {clean(host)}"
+    if event.get("over"):
+        return f"{who} has caught up"
+    times = f": {_time(own)} a step, the others {_time(others)}" if own and others else ""
+    shows = "; ".join(clean(str(text)) for text in event.get("shows") or [])
+    return f"{who} is slow{times}" + (f" ({shows})" if shows else "")
+
+
+def step_times(state: RunState) -> dict[int, float]:
+    """Rank → seconds of its last step, by the best metric that all ranks have; empty where there is none."""
+    ranks = {rank: series.latest for _, rank, series in state.ranks()}
+    for name in ("forward_time", "step_time"):
+        found = {rank: value for rank, latest in ranks.items() if (value := number(latest.get(name))) and value > 0}
+        if found and len(found) == len(ranks):
+            return found
+    return {}
+
+
+def spread_sentence(state: RunState) -> str | None:
+    """Median and spread of the ranks' last steps, and who is far off; None where nothing is known."""
+    times = step_times(state)
+    if len(times) < 2:
+        return None
+    low, high = min(times, key=times.__getitem__), max(times, key=times.__getitem__)
+    usual = _time(median(times.values()))
+    words = f"a step takes {usual} (rank {low} {_time(times[low])}, rank {high} {_time(times[high])})"
+    others = median(value for rank, value in times.items() if rank != high)
+    return f"{words}: rank {high} is slow" if times[high] > SLOW * others else words
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
