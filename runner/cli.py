@@ -168,7 +168,9 @@ def main() -> None:
         error.show()
         code = error.exit_code
     except DisttuiError as error:
-        click.echo(f"disttui: {error}", err=True)
+        from runner.text import clean_lines
+
+        click.echo(f"disttui: {clean_lines(str(error))}", err=True)
         code = error.exit_code
     except click.Abort:
         # Threads that still wait for a dead host would hold up an orderly end.

@@ -81,7 +81,8 @@ class PreflightError(DisttuiError):
     exit_code = 3
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        super().__init__("\n".join(str(HostError(one.host or "the profile", one.what, one.cure)) for one in findings))
+        errors = (HostError(one.host or "the profile", clean(one.what), clean(one.cure)) for one in findings)
+        super().__init__("\n".join(map(str, errors)))
 
 
 def run(
@@ -226,7 +227,7 @@ def _printer(profile: Profile, environ: Mapping[str, str], as_json: bool) -> Tex
 
 
 def _line(host: str | None, text: str) -> str:
-    return (f"{host}: {text}" if host else text).rstrip()
+    return clean(f"{host}: {text}" if host else text).rstrip()
 
 
 class _Quiet:
