@@ -241,7 +241,7 @@ def test_two_clusters_at_once_have_their_own_networks(cluster: Make) -> None:
     assert not _reaches(first[0], second[0].address)
 
 
-_NOISE = {
+NOISE = {
     "bash": (".bashrc", "echo NOISE from bashrc; printf 'no newline at the end'\n"),
     "zsh": (".zshenv", "echo NOISE from zshenv\n"),
     "fish": (".config/fish/config.fish", "echo NOISE from fish\n"),
@@ -250,7 +250,7 @@ _NOISE = {
 }
 
 
-@pytest.mark.parametrize("shell", _NOISE)
+@pytest.mark.parametrize("shell", NOISE)
 def test_the_remote_command_in_every_login_shell(cluster: Make, shell: str) -> None:
     """The constant remote command starts the loader under this login shell, noise before the marker or not."""
     from runner.ship import COMMAND
@@ -259,7 +259,7 @@ def test_the_remote_command_in_every_login_shell(cluster: Make, shell: str) -> N
     assert os.access(path, os.X_OK), f"{path} is needed: install the Debian package {shell}"
     one = cluster(1, logins={"quiet": path, "noisy": path})
     [host] = one.hosts
-    file, text = _NOISE[shell]
+    file, text = NOISE[shell]
     host.run(f"mkdir -p $(dirname ~noisy/{file}); cat > ~noisy/{file} <<'EOF'\n{text}EOF", check=True)
     for login in ("quiet", "noisy"):
         loader = "import sys,os;print('\\nMARKER',os.environ['SHELL'],repr(sys.stdin.read()),sys.path[:1]==['']);\n"
