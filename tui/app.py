@@ -17,6 +17,8 @@ module is imported in a thread), so tests wait with `await app.workers.wait_for_
 
 **What a screen may call**, all of it on the app's own thread (`self.disttui` is the app, typed):
 `await app.ask(question, consequence, yes="stop")` in a worker, before whatever ends or removes something ·
+`app.connector(ssh_config)` from a thread worker: the way to hosts, shared by all screens, which asks for passwords and
+unknown host keys over whatever is open ·
 `app.copy(text)` · `app.notify(text)`, which shows no markup and no control characters · `app.read_only` (actions bound
 in the group `tui.keys.CHANGE` are refused by themselves) · `app.environ`, `app.ssh_config`.
 
@@ -33,12 +35,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import work
 from textual.app import App, SystemCommand
@@ -54,6 +57,9 @@ from tui.keys import APP, bind
 from tui.palette import Everything
 from tui.shelf import Shelf
 
+if TYPE_CHECKING:
+    from runner.transport import Connector
+
 SCREENS: Mapping[str, str] = {
     "home": "tui.screens.home:HomeScreen",
     "run": "tui.screens.dashboard:DashboardScreen",
@@ -65,6 +71,8 @@ SCREENS: Mapping[str, str] = {
 }
 """Kind → module:class. Its arguments are those of the `open_…` method."""
 
+_KEY_NAMES = {"enter": "enter", "escape": "esc", "space": "space", "tab": "tab", "shift+tab": "shift+tab"}
+
 
 class DisttuiApp(App[None]):
     """The terminal app.
@@ -75,6 +83,7 @@ class DisttuiApp(App[None]):
         first: What to open over the home screen: the name of an `open_…` method and its arguments.
         read_only: Refuse everything that changes something.
         ssh_config: As ssh's -F.
+        accept_new_host_keys: Trust unknown host keys without asking.
     """
 
     TITLE = "disttui"
@@ -95,15 +104,19 @@ class DisttuiApp(App[None]):
         first: tuple[str, tuple[Any, ...]] | None = None,
         read_only: bool = False,
         ssh_config: str | None = None,
+        accept_new_host_keys: bool = False,
     ) -> None:
         super().__init__()
         self.environ = environ
         self.settings = settings or Settings()
         self.read_only = read_only
         self.ssh_config = ssh_config
+        self.accept_new_host_keys = accept_new_host_keys
         self.shelf = Shelf()
         """Runs, profiles and hosts as last read; the palette and the home screen show it."""
         self._first = first
+        self._connectors: dict[str | None, Connector] = {}
+        self._connecting = threading.Lock()
         self._clashes: set[str] = set()
         for ours in theme.THEMES:
             self.register_theme(ours)
@@ -172,6 +185,26 @@ class DisttuiApp(App[None]):
         """
         return bool(await self.push_screen_wait(_screen("confirm")(question, consequence, yes)))
 
+    def connector(self, ssh_config: str | None = None) -> Connector:
+        """The way to hosts, made when it is first needed; call it in a thread worker, and leave it open.
+
+        Args:
+            ssh_config: As ssh's -F where a run brings its own, None: the app's.
+        """
+        from runner.transport.connector import HostConnector  # noqa: PLC0415
+        from tui.prompts import AppPrompts  # noqa: PLC0415
+
+        file = ssh_config or self.ssh_config
+        with self._connecting:
+            if file not in self._connectors:
+                self._connectors[file] = HostConnector(file, AppPrompts(self), self.accept_new_host_keys)
+            return self._connectors[file]
+
+    async def on_unmount(self) -> None:
+        """Let the hosts go."""
+        for connector in self._connectors.values():
+            threading.Thread(target=connector.close, daemon=True).start()
+
     @work(group="copy")
     async def copy(self, text: str) -> None:
         """Copy to the clipboard by the best way there is, and say which."""
@@ -201,6 +234,10 @@ class DisttuiApp(App[None]):
         """What the palette offers besides `tui.palette.Everything`."""
         yield SystemCommand("Theme", "Choose other colours", self.action_change_theme)
         yield SystemCommand("Picture of this screen", "Save it as SVG", self.deliver_screenshot)
+
+    def get_key_display(self, binding: Binding) -> str:
+        """Keys by their names on the keyboard."""
+        return _KEY_NAMES.get(binding.key) or super().get_key_display(binding)
 
     def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
         """Say once which keys of the config stand in each other's way."""

@@ -70,7 +70,7 @@ class HostRow:
     """A host that a profile or a run names."""
 
     name: str
-    runs: tuple[str, ...]
+    runs: tuple[RunRow, ...]
     """The runs that go on there as far as is known here."""
     profiles: tuple[str, ...]
 
@@ -144,18 +144,19 @@ def _profile_row(name: str, path: Path, origin: str) -> ProfileRow:
     try:
         profile = load(path)
     except InputError as error:
-        return ProfileRow(clean(name), path, origin, problem=clean(error.what.splitlines()[0]))
+        first = clean(error.what.splitlines()[0]).removeprefix(f"{path}:")
+        return ProfileRow(clean(name), path, origin, problem=f"line {first}" if first[:1].isdigit() else first)
     counts = tuple(host.num_processes for host in profile.hosts)
     hosts = tuple(clean(host.name) for host in profile.hosts)
     return ProfileRow(clean(name), path, origin, hosts, counts, clean(profile.description))
 
 
 def _hosts(runs: Iterable[RunRow], profiles: Iterable[ProfileRow]) -> Iterable[HostRow]:
-    """Hosts of runs and of the user's and the team's profiles: those of examples are nobody's machines."""
+    """Hosts of what goes on, and of the user's and the team's profiles: those of examples are nobody's machines."""
     mine = [row for row in profiles if row.origin != "built in"]
-    names = {host for row in (*runs, *mine) for host in row.hosts}
+    names = {host for row in (*(row for row in runs if not row.over), *mine) for host in row.hosts}
     for name in sorted(names | {"local"}, key=lambda name: (name == "local", name)):
-        alive = tuple(row.run for row in runs if name in row.hosts and not row.over)
+        alive = tuple(row for row in runs if name in row.hosts and not row.over)
         yield HostRow(name, alive, tuple(row.name for row in mine if name in row.hosts))
 
 

@@ -38,8 +38,8 @@ class DisttuiScreen(Screen[None]):
     """A few sentences for the top of the help screen: what this screen is for."""
     MIN_SIZE: ClassVar[tuple[int, int]] = (40, 12)
     """Columns and rows under which the screen only says which size it needs."""
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (80, "-normal"), (120, "-wide")]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-short"), (24, "-medium"), (40, "-tall")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (120, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (24, "-medium"), (40, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("screen.back", "q,escape", "back", "back", "back to the screen before", group=APP),
     ]
@@ -89,6 +89,9 @@ class DisttuiScreen(Screen[None]):
 
 class DisttuiModal(ModalScreen[ScreenResultType]):
     """A question or a text over the screen, at most as large as it needs."""
+
+    HORIZONTAL_BREAKPOINTS = DisttuiScreen.HORIZONTAL_BREAKPOINTS
+    VERTICAL_BREAKPOINTS = DisttuiScreen.VERTICAL_BREAKPOINTS
 
     @property
     def disttui(self) -> DisttuiApp:

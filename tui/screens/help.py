@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
+from tui.config import config_file
 from tui.keys import GROUPS, bind
 from tui.screens.base import DisttuiModal
 from tui.theme import LOOKS
@@ -41,27 +42,34 @@ class HelpScreen(DisttuiModal[None]):
         with VerticalScroll(classes="box wide"):
             if words := self._over.HELP:
                 yield Static(Content(" ".join(words.split())), classes="prose")
-            yield Static(self._keys(), classes="keys")
+            words, ids = self._keys()
+            with Horizontal(classes="keys"):
+                yield Static(words, classes="words")
+                yield Static(ids, classes="ids")
             yield Static(_legend())
+            words = f"\nTo remap: keys: in {config_file(self.disttui.environ)}"
+            yield Static(Content.styled(words, "$muted"))
         yield Static(Content.assemble(("esc", "bold $accent"), " close"), classes="hint")
 
     def action_scroll(self, rows: int) -> None:
         """Scroll by rows."""
         self.query_one(VerticalScroll).scroll_relative(y=rows, animate=False)
 
-    def _keys(self) -> Content:
-        parts: list[Any] = []
+    def _keys(self) -> tuple[Content, Content]:
+        """Keys and words, and beside them the ids."""
+        words: list[Any] = []
+        ids: list[str] = []
         rows = list(self._rows())
-        keys = max((len(shown) for _, shown, _ in rows), default=0)
+        width = max((len(shown) for _, shown, _ in rows), default=0)
         for group in GROUPS:
             told = [row for row in rows if row[0].group is group]
             if told:
-                parts.append((f"{group.description}\n", "bold"))
-            for binding, shown, words in told:
-                parts += [("  " + shown.ljust(keys), "$accent"), f"  {words}", (f"  {binding.id}\n", "$muted")]
-            if told:
-                parts.append("\n")
-        return Content.assemble(*parts)
+                words += [(group.description, "bold"), "\n"]
+                for binding, shown, text in told:
+                    words += [("  " + shown.ljust(width), "$accent"), f"  {text}\n"]
+                words.append("\n")
+                ids += ["", *(binding.id or "" for binding, _, _ in told), ""]
+        return Content.assemble(*words), Content.styled("\n".join(ids), "$muted")
 
     def _rows(self) -> Iterator[tuple[Binding, str, str]]:
         """Binding, its keys as shown, its words: of every widget of the screen, the screen and the app."""
@@ -73,7 +81,11 @@ class HelpScreen(DisttuiModal[None]):
                 if shown not in keys:
                     keys.append(shown)
         for binding, keys in found.values():
-            yield binding, " ".join(keys), binding.tooltip or binding.description
+            yield (
+                binding,
+                " ".join(sorted(keys, key=lambda key: (len(key), not key.isascii()))[:2]),
+                binding.tooltip or binding.description,
+            )
 
     def _all(self) -> Iterator[Binding]:
         keymap = self.app._keymap

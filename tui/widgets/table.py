@@ -72,8 +72,8 @@ class Table(ScrollView, can_focus=True):
     ALLOW_SELECT = False
     GAP = 2
 
-    class Opened(Message):
-        """A row was opened, by key or double click."""
+    class RowMessage(Message):
+        """Something about a row."""
 
         def __init__(self, table: Table, key: str) -> None:
             super().__init__()
@@ -84,7 +84,10 @@ class Table(ScrollView, can_focus=True):
             """The table."""
             return self.table
 
-    class Highlighted(Opened):
+    class Opened(RowMessage):
+        """A row was opened, by key or double click."""
+
+    class Highlighted(RowMessage):
         """The cursor went to another row; `key` is empty where there is none."""
 
     class HeadClicked(Message):
@@ -107,7 +110,7 @@ class Table(ScrollView, can_focus=True):
         self._cursor = 0
         self._filter: list[str] = []
         self._grown = [0] * len(columns)
-        self._widths: list[int] = []
+        self._widths = [0] * len(columns)
 
     @property
     def key(self) -> str:
@@ -122,7 +125,8 @@ class Table(ScrollView, can_focus=True):
     def show(self, rows: Sequence[Row], columns: Sequence[Column] | None = None) -> None:
         """Show other rows; nothing is drawn when they are the same."""
         if columns is not None and list(columns) != self._columns:
-            self._columns, self._grown = list(columns), [0] * len(columns)
+            self._columns = list(columns)
+            self._grown, self._widths = [0] * len(columns), [0] * len(columns)
         elif rows == self._all:
             return
         self._all = list(rows)
@@ -164,7 +168,7 @@ class Table(ScrollView, can_focus=True):
         ]
 
     def _lay_out(self) -> None:
-        room = self.scrollable_content_region.width - 2
+        room = self.scrollable_content_region.width - 3
         shown = {index for index, width in enumerate(self._grown) if width}
         while len(shown) > 1 and self._needed(shown) > room:
             shown.discard(max(shown, key=lambda index: (self._columns[index].rank, index)))

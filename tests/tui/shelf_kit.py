@@ -1,0 +1,95 @@
+"""A machine that has seen some runs and has some profiles, as files in a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+NOW = 1_790_000_000.0
+
+
+def environ(folder: Path, **more: str) -> dict[str, str]:
+    """An environment whose user has nothing but `folder`."""
+    base = {
+        "HOME": str(folder), "XDG_DATA_HOME": str(folder / "data"), "XDG_CONFIG_HOME": str(folder / "config"),
+        "XDG_STATE_HOME": str(folder / "state"), "PATH": os.environ["PATH"], "TERM": "xterm-256color",
+    }  # fmt: skip
+    return {**base, **more}
+
+
+def add_profile(folder: Path, name: str, text: str) -> Path:
+    """Save one of the user's own profiles."""
+    path = folder / "config" / "disttui" / "profiles" / f"{name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def add_run(
+    folder: Path,
+    run: str,
+    hosts: dict[str, int],
+    *,
+    ago: float,
+    heard: float = 2.0,
+    end: str = "",
+    step: int | None = None,
+    steps: int | None = None,
+    loss: float | None = None,
+    by: str = "alice@laptop",
+    source: str | None = None,
+) -> Path:
+    """Make the mirror of a run that began `ago` seconds before NOW, and was last heard of `heard` seconds before."""
+    place = folder / "data" / "disttui" / "runs" / run
+    name = run.rpartition("-")[0]
+    profile = {"disttui": 1, "name": name, "hosts": list(hosts)}
+    started = NOW - ago
+    known = {
+        "disttui": 1, "run": run, "profile": profile, "source": source, "run_dir": "~/.disttui/runs",
+        "hosts": [{"name": host, "host": host, "nproc": count} for host, count in hosts.items()],
+        "started": started, "by": by, "ssh_config": None, "sandbox": False,
+    }  # fmt: skip
+    spec = {"run": run, "node_rank": 0, "hosts": list(hosts), "nproc": list(hosts.values()), "profile": profile}
+    _write(place / "run.json", known, started)
+    _write(place / "0" / "spec.json", spec, started)
+    heard_at = NOW - heard
+    _write(place / "0" / "events.jsonl", {"t": started + 3, "e": "attempt", "attempt": 1}, heard_at)
+    if step is not None:
+        metric = {"t": heard_at, "step": step, "steps": steps, "loss": loss}
+        _write(place / "0" / "attempt-1" / "rank-0.metrics.jsonl", metric, heard_at)
+    if end:
+        _write(place / "0" / "exit.json", {"t": heard_at, "state": end, "code": int(end != "finished")}, heard_at)
+    return place
+
+
+def busy_machine(folder: Path) -> None:
+    """Runs in every state, profiles good and bad."""
+    pair = add_profile(
+        folder, "pair",
+        "disttui: 1\nhosts: [ada, grace]\nnum_processes: 4\ndescription: two boxes under the desk\n"
+        "job: {builtin: bytegpt}\n",
+    )  # fmt: skip
+    add_profile(
+        folder, "uneven",
+        "disttui: 1\nhosts: [{host: ada, num_processes: 8}, {host: edsger, num_processes: 2}]\n"
+        "description: eight GPUs here, two there\njob: {script: train.py}\n",
+    )  # fmt: skip
+    add_profile(folder, "broken", "disttui: 1\nhosts: [ada]\nnum_procesess: 2\njob: {builtin: bytegpt}\n")
+    both = {"ada": 4, "grace": 4}
+    add_run(folder, "pair-7f3a", both, ago=751, step=1240, steps=5000, loss=1.832, source=str(pair))
+    add_run(
+        folder, "uneven-02c1", {"ada": 8, "edsger": 2}, ago=8100, heard=1260, step=88_400, steps=200_000, loss=2.417
+    )
+    add_run(folder, "pair-91bd", both, ago=93_000, heard=89_000, end="finished", step=5000, steps=5000, loss=1.204)
+    add_run(folder, "pair-5e20", both, ago=180_000, heard=179_300, end="failed", step=412, steps=5000, loss=3.9)
+    add_run(folder, "llama-c3d4", {f"gpu{n:02}": 8 for n in range(16)}, ago=400_000, heard=350_000, end="stopped",
+            step=12_000, steps=100_000, loss=2.01, by="bob@desk")  # fmt: skip
+    add_run(folder, "pair-0a11", both, ago=900_000, heard=899_990, end="lost")
+
+
+def _write(path: Path, data: Any, at: float) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data) + "\n")
+    os.utime(path, (at, at))
