@@ -104,11 +104,11 @@ def _wait(run: KnownRun, reached: Reached, nodes: list[int], say: Say) -> int:
             names = ", ".join(run.hosts[node].name for node in sorted(waiting))
             raise HostError(names, f"{run.run} has not stopped in {patience:.0f} s", "Kill it: disttui stop --now")
         time.sleep(_POLL if waiting else 0.0)
-    left = [f"{run.hosts[node].name}: pid {pid}" for node, end in ends.items() for pid in end.get("left") or []]
+    left = [f"{run.hosts[node].name}: pid {pid}" for node, end in sorted(ends.items()) for pid in end.get("left") or []]
     if left:
         say(f"could not be ended: {', '.join(left)}")
     states = {clean(str(end.get("state"))) for end in ends.values()}
-    say(f"{run.run} {'/'.join(sorted(states)) or 'stopped'} on {', '.join(run.hosts[node].name for node in ends)}")
+    say(f"{run.run} {'/'.join(sorted(states)) or 'stopped'} on {', '.join(run.hosts[node].name for node in sorted(ends))}")
     return 1 if left or not ends else 0
 
 
@@ -120,7 +120,7 @@ def _ended_before(run: KnownRun, statuses: dict[int, Any]) -> str:
     at = f" at {when(moment)}" if isinstance(moment, int | float) else ""
     cause = ends[0].get("cause") or {}
     lost = f" ({clean(str(cause.get('message')))})" if cause.get("kind") == "supervisor lost" else ""
-    return f"{run.run} has {clean(str(ends[0].get('state')))} already{at}{lost}: nothing to stop"
+    return f"{run.run} has {clean(str(ends[0].get('state')))} already{at}{lost}: nothing is left to stop"
 
 
 def _raise_first(answers: dict[int, Any]) -> None:

@@ -147,7 +147,7 @@ class Session:
             links: One per host; None for those that cannot be reached yet.
 
         Returns:
-            The run's exit code; 0 when detached.
+            The run's exit code; 0 when detached, 1 when it has ended without a word.
         """
         for follower, open_link in zip(self._followers, links, strict=True):
             follower.start(open_link)
@@ -164,7 +164,7 @@ class Session:
         result = self.state.result
         if result is not None:
             return int(result.get("code", 1))
-        return 1 if self._failed else 0
+        return 1 if self._failed or len(self._ended) == len(self.state.hosts) else 0
 
     def _take_news(self) -> None:
         try:

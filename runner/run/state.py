@@ -48,6 +48,12 @@ class Story:
     """Node → "not seen" or "lost", as this host sees the gang."""
     notes: tuple[Record, ...] = ()
     left: tuple[Record, ...] = ()
+    stall: Record | None = None
+    """The `stall` that lasts."""
+    slow: Mapping[int, Record] = field(default_factory=dict)
+    """Rank → its `straggler` event, while it is slow."""
+    alarms: Mapping[str, Record] = field(default_factory=dict)
+    """Text → `alarm` event, while it lasts."""
     verdict: Record | None = None
     last: float = 0.0
 
@@ -75,6 +81,8 @@ class HostState:
     series: Mapping[tuple[int, int], Series] = field(default_factory=dict)
     """(attempt, rank) → metrics."""
     telemetry: Record | None = None
+    stacks: Record | None = None
+    """The newest stacks-<n>.json, with its name as `file`."""
     exit: Record | None = None
 
 
@@ -160,6 +168,9 @@ def fold(state: RunState, node: int, file: str, record: Record) -> RunState:
         return _with_host(state, node, telemetry=record)
     if file == "exit.json":
         return _with_host(state, node, exit=record)
+    if file.startswith("stacks-"):
+        newer = host.stacks is None or float(record["t"]) >= float(host.stacks["t"])
+        return _with_host(state, node, stacks={**record, "file": file}) if newer else state
     place = metrics_place(file)
     if place is None:
         return state
@@ -215,11 +226,24 @@ def _fold_event(story: Story, event: Record) -> Story:
         return replace(story, left=tuple(event["processes"]))
     if kind == "verdict":
         return replace(story, verdict=event)
+    if kind == "stall":
+        return replace(story, stall=None if event.get("over") else event)
+    if kind == "straggler":
+        return replace(story, slow=_while_it_lasts(story.slow, int(event["rank"]), event))
+    if kind == "alarm":
+        return replace(story, alarms=_while_it_lasts(story.alarms, str(event["text"]), event))
     if kind in _ATTEMPT_FOLDS and "attempt" in event:
         number = int(event["attempt"])
         attempt = _ATTEMPT_FOLDS[kind](story.attempts.get(number, Attempt(number)), event)
+        if kind == "attempt":
+            story = replace(story, stall=None, slow={})
         return replace(story, attempts={**story.attempts, number: attempt}, missing=())
     return story
+
+
+def _while_it_lasts(known: Mapping[Any, Record], key: Any, event: Record) -> dict[Any, Record]:
+    rest = {other: record for other, record in known.items() if other != key}
+    return rest if event.get("over") else {**rest, key: event}
 
 
 def _begun(attempt: Attempt, event: Record) -> Attempt:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runner.diagnose.cause import Cause, Failure, find
+from runner.diagnose.hang import sentences, standings
+from runner.diagnose.hints import hint
+from runner.diagnose.traceback import fold_traceback
 from runner.run.state import RunState
 from runner.show.numbers import count, duration, number
+from runner.show.signals import code_words
 from runner.text import clean, clean_lines
-
-SIGNAL_MEANINGS = {
-    "SIGKILL": "killed; the kernel's out-of-memory killer does that, or somebody's kill -9",
-    "SIGSEGV": "invalid memory access in native code",
-    "SIGABRT": "native code gave up (an assertion, or NCCL's watchdog)",
-    "SIGBUS": "bus error: a full /dev/shm does that to DataLoader workers",
-    "SIGTERM": "asked to end by something outside disttui",
-    "SIGILL": "illegal instruction: a library built for another CPU",
-    "SIGFPE": "arithmetic error in native code",
-}
 
 
 def ending(state: RunState, elapsed: float, folder: Path, launcher_tails: Mapping[str, str]) -> list[str]:
@@ -30,6 +24,9 @@ def ending(state: RunState, elapsed: float, folder: Path, launcher_tails: Mappin
     """
     result = state.result
     where = [f"logs: {folder}"]
+    if result is None and all(host.link == "ended" for host in state.hosts):
+        cure = f"disttui stop {state.run} ends what is left of it"
+        return [f"✗ {state.run} is lost: its supervisors are gone without a word; {cure}", *where]
     if result is None:
         return ["left the run going on its hosts", *where]
     kind = str(result.get("state", "ended"))
@@ -37,21 +34,12 @@ def ending(state: RunState, elapsed: float, folder: Path, launcher_tails: Mappin
         return [*_trained(state, elapsed), *where]
     if kind == "stopped":
         return [f"■ {state.run} stopped after {duration(elapsed)}{_at_step(state)}", *_left(state), *where]
-    return [*_failed(state, result, elapsed), *_left(state), *where, *_cause_detail(state, result, launcher_tails)]
-
-
-def code_words(code: Any) -> str:
-    """An exit code or signal in words: `exit code 3`, `SIGKILL (…)`."""
-    if not isinstance(code, int):
-        return "an unknown exit code"
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
-    meaning = SIGNAL_MEANINGS.get(name)
-    return f"{name} ({meaning})" if meaning else name
+    cause = find(state)
+    if cause is None:
+        failed = f"✗ {state.run} {kind} after {duration(elapsed)}{_at_step(state)}: no rank and no host says why"
+        return [failed, *_left(state), *where]
+    lines = [*_failed(state, cause, elapsed), *_left(state), *where]
+    return [*lines, *_detail(cause.failure, launcher_tails)]
 
 
 def _trained(state: RunState, elapsed: float) -> list[str]:
@@ -71,13 +59,30 @@ def _trained(state: RunState, elapsed: float) -> list[str]:
     return ["  ".join(words)]
 
 
-def _failed(state: RunState, result: Mapping[str, Any], elapsed: float) -> list[str]:
-    cause = result.get("cause") or {}
-    lines = [f"✗ {state.run} failed after {duration(elapsed)}{_at_step(state)}: {cause_words(state, cause)}"]
-    others = _consequences(state, cause)
+def _failed(state: RunState, cause: Cause, elapsed: float) -> list[str]:
+    words = cause_words(state, vars(cause.failure))
+    lines = [f"✗ {state.run} failed after {duration(elapsed)}{_at_step(state)}: {words}"]
+    others = consequences(cause)
     if others:
         lines.append(f"  stopped because of it: {', '.join(others)}")
+    lines += [f"  {line}" for line in stall_lines(state)]
+    known = hint(state, cause)
+    if known:
+        lines.append(f"  → {known.text}")
     return lines
+
+
+def stall_lines(state: RunState) -> list[str]:
+    """Where the ranks stood, if the newest attempt ended in a stall."""
+    if not state.hosts[0].story.stall:
+        return []
+    return [f"it stood still: {line}" for line in sentences(standings(state))]
+
+
+def consequences(cause: Cause) -> list[str]:
+    """`rank 0 on node1`, …: who failed after the one to blame."""
+    ranks = {one.rank: one.host for one in cause.consequences if one.rank is not None}
+    return [f"rank {rank} on {ranks[rank]}" for rank in sorted(ranks)]
 
 
 def cause_words(state: RunState, cause: Mapping[str, Any]) -> str:
@@ -94,38 +99,14 @@ def cause_words(state: RunState, cause: Mapping[str, Any]) -> str:
     return message if message.startswith(who) else f"{who}: {message}"
 
 
-def _cause_detail(state: RunState, result: Mapping[str, Any], launcher_tails: Mapping[str, str]) -> list[str]:
-    cause = result.get("cause") or {}
-    if cause.get("kind") == "exception":
-        for event in _errors(state):
-            if event.get("e") == "error" and event.get("rank") == cause.get("rank"):
-                return ["", *clean_lines(str(event.get("traceback", "")).rstrip()).split("\n")]
-        return ["", clean(f"{cause.get('type')}: {cause.get('message')}")]
-    rest = clean_lines(str(cause.get("message") or "").strip()).split("\n")[1:]
-    host = _host_name(state, cause.get("node"))
-    if cause.get("kind") == "launch" and not rest and launcher_tails.get(host):
-        rest = launcher_tails[host].rstrip().split("\n")[-15:]
+def _detail(failure: Failure, launcher_tails: Mapping[str, str]) -> list[str]:
+    if failure.kind == "exception":
+        traceback = fold_traceback(failure.traceback)
+        return ["", *traceback] if any(traceback) else ["", clean(f"{failure.type}: {failure.message}")]
+    rest = clean_lines(failure.message.strip()).split("\n")[1:]
+    if failure.kind == "launch" and not rest and launcher_tails.get(failure.host):
+        rest = launcher_tails[failure.host].rstrip().split("\n")[-15:]
     return ["", *rest] if rest else []
-
-
-def _consequences(state: RunState, cause: Mapping[str, Any]) -> list[str]:
-    seen: dict[int, str] = {}
-    for host in state.hosts:
-        attempt = host.story.attempts.get(state.attempt)
-        for event in attempt.errors if attempt else ():
-            rank = event.get("rank")
-            if isinstance(rank, int) and rank != cause.get("rank"):
-                seen[rank] = f"rank {rank} on {host.name}"
-    return [seen[rank] for rank in sorted(seen)]
-
-
-def _errors(state: RunState) -> list[Mapping[str, Any]]:
-    return [
-        event
-        for host in state.hosts
-        if state.attempt in host.story.attempts
-        for event in host.story.attempts[state.attempt].errors
-    ]
 
 
 def _left(state: RunState) -> list[str]:

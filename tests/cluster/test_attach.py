@@ -1,0 +1,229 @@
+"""Runs that go on by themselves: left, found from another machine, watched by two, stopped, fetched, removed."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.typed import User, wait_gone
+
+pytestmark = pytest.mark.torch
+
+# Says and counts until it is enough.
+_TALK = """
+import json, os, pathlib, sys, time
+
+here = pathlib.Path(__file__).parent
+rank = int(os.environ["RANK"])
+step = 0
+print(f"rank {rank} begins")
+if len(sys.argv) > 1 and rank == 0:
+    line = "x" * 99
+    for _ in range(int(sys.argv[1]) * 10):
+        print("\\n".join([line] * 1000))
+    print("that was much", flush=True)
+    (here / "much").touch()
+with open(os.environ["DISTTUI_METRICS"], "a") as metrics:
+    while not (here / "enough").exists():
+        step += 1
+        print(f"rank {rank} says {step}", flush=True)
+        metrics.write(json.dumps({"t": time.time(), "step": step, "loss": 1 / step}) + "\\n")
+        metrics.flush()
+        time.sleep(0.2)
+if rank == 0:
+    folder = pathlib.Path(os.environ["DISTTUI_CHECKPOINTS"])
+    (folder / "step-1").mkdir(parents=True)
+    (folder / "step-1" / "model.pt").write_bytes(bytes(range(256)) * 20_000)
+print(f"rank {rank} says goodbye", flush=True)
+"""
+
+
+class Viewer:
+    """An attached viewer: `disttui attach`, its output in files."""
+
+    def __init__(self, me: User, *words: str) -> None:
+        self.out, self.err = me.home / f"{time.monotonic_ns()}.out", me.home / f"{time.monotonic_ns()}.err"
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            self.process = subprocess.Popen(
+                me.command("attach", *words), stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=me.home,
+                env=me.environment(), start_new_session=True,
+            )  # fmt: skip
+
+    def wait_line(self, text: str, timeout: float = 60) -> None:
+        deadline = time.monotonic() + timeout
+        while text not in self.out.read_text():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.said()
+            time.sleep(0.02)
+
+    def end(self, timeout: float = 60) -> int:
+        try:
+            return self.process.wait(timeout)
+        finally:
+            self.process.kill()
+
+    def said(self) -> str:
+        return f"{self.out.read_text()}\n{self.err.read_text()}"
+
+
+def typed(me: User, verb: str, *words: str | Path, code: int = 0, timeout: float = 120) -> str:
+    """Type a command, check its exit code; returns both its streams."""
+    done = subprocess.run(
+        me.command(verb, *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=me.home,
+        env=me.environment(), timeout=timeout, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, f"{verb}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def elsewhere(me: User) -> User:
+    """The same person at another machine: an empty home, the same way to the hosts."""
+    home = me.home / "elsewhere"
+    home.mkdir()
+    return User(me.cluster, home)
+
+
+def detached(me: User, *args: str, **keys: object) -> str:
+    """Start a run that talks, and leave; returns its id."""
+    script = me.script(_TALK)
+    profile = me.profile({"script": str(script), "args": list(args)}, **keys)
+    said = typed(me, "run", "--detach", profile)
+    return next(line for line in said.splitlines() if line.startswith("t-") and " " not in line)
+
+
+def enough(me: User) -> None:
+    (me.cluster.shared / "enough").touch()
+
+
+def host_files(me: User, run: str, node: int) -> dict[str, bytes]:
+    """What a mirror must hold of a host."""
+    folder = me.cluster[node].home / ".disttui" / "runs" / run / str(node)
+    paths = [path for path in folder.rglob("*") if path.suffix in (".log", ".jsonl", ".json")]
+    skipped = ("supervisor.json", "supervisor.log", ".exit.json")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths if path.name not in skipped}
+
+
+def test_a_run_left_to_itself_is_seen_whole_from_elsewhere(user: Callable[..., User]) -> None:
+    me = user(3)
+    run = detached(me)
+    you = elsewhere(me)
+    assert run in typed(you, "ps", "--host", "node2")
+    assert "known here" in typed(you, "attach", run, code=2)
+    mine, yours = Viewer(me, run[:-1]), Viewer(you, run, "--host", "node3", "--read-only")
+    for viewer in (mine, yours):
+        for rank in range(3):
+            viewer.wait_line(f"rank {rank} says")
+        viewer.wait_line("says 20")
+    assert "● running" in typed(me, "ps")
+    assert "lives on" in typed(you, "forget", run, code=2)
+    # One leaves: nobody notices.
+    left = Viewer(you, run, "--read-only")
+    left.wait_line("says")
+    left.process.send_signal(signal.SIGINT)
+    assert left.end() == 0, left.said()
+    enough(me)
+    for viewer in (mine, yours):
+        assert viewer.end() == 0, viewer.said()
+        assert f"✓ {run} finished" in viewer.said()
+        for rank in range(3):
+            assert f"rank {rank} says goodbye" in viewer.said()
+    wait_gone(me.cluster)
+
+    table = list(csv.DictReader(io.StringIO(typed(you, "metrics", run, "--csv"))))
+    for rank in range(3):
+        steps = [int(row["step"]) for row in table if row["rank"] == str(rank)]
+        assert steps == list(range(1, len(steps) + 1)) and len(steps) > 20
+        logged = typed(you, "logs", run, "--rank", str(rank))
+        assert f"rank {rank} begins" in logged and logged.count(" says ") == len(steps) + 1
+    assert typed(you, "logs", run, "--grep", "goodbye$", "--host", "node2").count("\n") == 1
+    for node in range(3):
+        folder = you.home / ".local/share/disttui/runs" / run / str(node)
+        for name, content in host_files(me, run, node).items():
+            assert hashlib.sha256((folder / name).read_bytes()).digest() == hashlib.sha256(content).digest(), name
+    story = typed(you, "show", run)
+    assert "world size 3" in story and "script:" in story and "torch 2" in story
+
+    assert "5 MiB" in typed(you, "pull", run, "--to", "got")
+    assert (you.home / "got/checkpoints/step-1/model.pt").read_bytes() == bytes(range(256)) * 20_000
+    assert "here already" in typed(you, "pull", run, "--to", "got")
+    assert "already" in typed(me, "stop", run)
+    assert "removed on node1, node2, node3 and here" in typed(me, "forget", run)
+    assert not any((host.home / ".disttui/runs" / run).exists() for host in me.cluster.hosts)
+    typed(you, "forget", run)
+
+
+def test_stopped_from_elsewhere_through_any_host(user: Callable[..., User]) -> None:
+    me = user(2)
+    run = detached(me)
+    you = elsewhere(me)
+    viewer = Viewer(me, run, "--json")
+    viewer.wait_line("says 5")
+    said = typed(you, "stop", run, "--host", "node2")
+    assert f"{run} stopped on node1, node2" in said
+    wait_gone(me.cluster, 10)
+    assert viewer.end() == 130, viewer.said()
+    records = [json.loads(line) for line in viewer.out.read_text().splitlines()]
+    assert records[-1]["result"]["state"] == "stopped"
+    assert typed(me, "attach", run, code=130).count("■") == 1
+    assert "■ stopped" in typed(me, "ps")
+
+
+def test_a_big_log_is_attached_to_at_its_end_and_fetched_when_asked(user: Callable[..., User]) -> None:
+    me = user(1)
+    run = detached(me, "100")
+    you = elsewhere(me)
+    deadline = time.monotonic() + 100
+    while not (me.cluster.shared / "much").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    begun = time.monotonic()
+    viewer = Viewer(you, run, "--host", "node1")
+    viewer.wait_line("says")
+    took = time.monotonic() - begun
+    print(f"first screen of a run with 100 MB of logs after {took:.2f} s")
+    assert took < 5
+    held = you.home / ".local/share/disttui/runs" / run / "0/attempt-1/rank-0.log"
+    assert held.stat().st_size > 100_000_000 > 2_000_000 > held.stat().st_blocks * 512
+    enough(me)
+    assert viewer.end() == 0, viewer.said()
+    whole = typed(you, "logs", run)
+    assert whole.count("x" * 99 + "\n") == 1_000_000 and "rank 0 begins" in whole
+    assert held.read_bytes() == (me.cluster[0].home / ".disttui/runs" / run / "0/attempt-1/rank-0.log").read_bytes()
+
+
+def test_supervisors_killed_are_put_in_order_by_a_stop(user: Callable[..., User]) -> None:
+    """Warden and supervisor killed: a read-only view leaves things as they are, a stop ends what is left."""
+    me = user(1)
+    run = detached(me)
+    host = me.cluster[0]
+    ours = [pid for pid, command in host.processes() if " warden " in command]
+    assert len(ours) == 2
+    for pid in ours:
+        host.kill(pid)
+    folder = host.home / ".disttui/runs" / run / "0"
+    assert f"✗ {run} is lost" in typed(me, "attach", run, "--read-only", code=1)
+    assert not (folder / "exit.json").exists()
+    assert "lost" in typed(me, "ps")
+    assert "already" in typed(me, "stop", run)
+    wait_gone(me.cluster, 10)
+    assert "killed" in typed(me, "show", run)
+
+
+def test_a_host_that_is_gone_for_good_is_one_clear_line(user: Callable[..., User]) -> None:
+    me = user(2)
+    run = detached(me)
+    me.cluster[1].power_off()
+    begun = time.monotonic()
+    assert "node2" in typed(me, "ps") and time.monotonic() - begun < 8
+    said = typed(me, "forget", run, code=3)
+    assert "nothing is removed" in said and "node2" in said and "Traceback" not in said
+    assert "stopped" in typed(me, "stop", run, timeout=200)
+    assert "node2" in typed(me, "show", run)
