@@ -75,7 +75,8 @@ def failures(state: RunState, number: int) -> list[Failure]:
             offset = state.hosts[0].story.offsets.get(host.node, 0.0)
             found.update({one.rank: one for one in _of_host(host, attempt, offset)})
     blamed = (state.result or {}).get("cause")
-    if isinstance(blamed, Mapping) and int((state.result or {}).get("attempt") or 0) == number:
+    # A run that ended before its first attempt names an attempt of which no host has told anything.
+    if isinstance(blamed, Mapping) and int((state.result or {}).get("attempt", number)) >= number:
         told = _told(state, blamed)
         # What ranks tell of themselves is better known than what the leader has been told of them.
         if told.rank is None or told.kind not in ("exception", "signal", "exit") or told.rank not in found:

@@ -8,6 +8,7 @@ from typing import Any
 
 from runner.diagnose.frames import Frame, folded, main_frames, own
 from runner.diagnose.recorder import Wait, progress, waits
+from runner.run.state import RunState
 from runner.show.numbers import duration
 from runner.text import clean
 
@@ -67,6 +68,20 @@ def standing(rank: int, host: str, answer: Mapping[str, Any]) -> Standing:
     )
 
 
+def standings(state: RunState) -> list[Standing]:
+    """All ranks as the stacks say that were collected last, at the newest stall; empty where there are none."""
+    known = [(host, host.stacks) for host in state.hosts if host.stacks]
+    newest = max((_number(record) for _, record in known), default=0)
+    found = []
+    for host, record in known:
+        if _number(record) != newest or record.get("attempt") != state.attempt:
+            continue
+        for rank, answer in dict(record.get("ranks") or {}).items():
+            if str(rank).isdigit() and isinstance(answer, Mapping):
+                found.append(standing(int(rank), host.name, answer))
+    return sorted(found, key=lambda one: one.rank)
+
+
 def sentences(ranks: Sequence[Standing]) -> list[str]:
     """What keeps the gang from going on, the most telling first."""
     by_rank = {one.rank: one for one in ranks}
@@ -117,6 +132,11 @@ def rank_words(numbers: Sequence[int]) -> str:
             runs.append([number])
     words = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
     return ("rank " if len(numbers) == 1 else "ranks ") + ", ".join(words)
+
+
+def _number(record: Mapping[str, Any]) -> int:
+    digits = str(record.get("file", "")).removeprefix("stacks-").removesuffix(".json")
+    return int(digits) if digits.isdigit() else 0
 
 
 def _wait_sentence(wait: Wait, ranks: Mapping[int, Standing]) -> str:

@@ -9,8 +9,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from runner.diagnose.hang import sentences, standings
+from runner.diagnose.straggler import straggler_sentence
 from runner.run.state import RunState
 from runner.show.hold import Hold
+from runner.show.numbers import number
 from runner.show.status import status_line
 from runner.text import LineMaker, clean, clean_lines
 
@@ -50,6 +53,7 @@ class TextPrinter:
         self._drawn_at = 0.0
         self._drawn = ""
         self._deaf = False
+        self._stall = ""
         self.launcher_tails: dict[str, str] = {}
 
     @property
@@ -75,6 +79,8 @@ class TextPrinter:
 
     def record(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
         """Say what is worth a line among the events."""
+        if file.startswith("stacks-"):
+            self._say_stacks(state)
         if file != "events.jsonl":
             return
         host = state.hosts[node].name
@@ -99,6 +105,12 @@ class TextPrinter:
                 f"{number}{joined}world size {record['world_size']}, "
                 f"master {clean(str(record['master']))}:{record['port']}"
             )
+        elif kind == "alarm":
+            self.say(f"{host}: {clean(str(record.get('text', '')))}{' (over)' if record.get('over') else ''}")
+        elif kind == "straggler":
+            self.say(straggler_sentence(record, _host_of(state, record.get("rank"))))
+        elif kind == "stall":
+            self._say_stall(record)
         elif kind == "host" and node == 0:
             self.say(f"{state.hosts[int(record['node'])].name} is {clean(str(record['state']))} by {host}")
 
@@ -161,6 +173,24 @@ class TextPrinter:
             words.append(f"{host.name} ({problems or host.link})")
         self.say(f"waiting for {', '.join(words)} to join")
 
+    def _say_stall(self, record: Mapping[str, Any]) -> None:
+        if record.get("over"):
+            self.say("the ranks go on")
+            return
+        pace = number(record.get("pace"))
+        usual = f" (usual: every {pace:.0f} s)" if pace else ""
+        silent = min((number(value) or 0.0 for value in (record.get("silent") or {}).values()), default=0.0)
+        self.say(f"no rank has logged or stepped for {silent:.0f} s{usual}; asking every rank where it is")
+        self._stall = str(record.get("stacks"))
+
+    def _say_stacks(self, state: RunState) -> None:
+        """Say what keeps the ranks, once, when every host that lives has told."""
+        came = [host.exit is not None or (host.stacks or {}).get("file") == self._stall for host in state.hosts]
+        if self._stall and all(came):
+            self._stall = ""
+            for sentence in sentences(standings(state)):
+                self.say(sentence)
+
     def _print(self, place: tuple[str, str], lines: list[str]) -> None:
         if not lines or self._deaf:
             return
@@ -193,3 +223,13 @@ class TextPrinter:
             self._err.flush()
         except OSError:
             self._err = sys.stderr
+
+
+def _host_of(state: RunState, rank: Any) -> str:
+    """The host that a rank runs on."""
+    first = 0
+    for host in state.hosts:
+        first += host.nproc
+        if isinstance(rank, int) and rank < first:
+            return host.name
+    return "?"

@@ -7,8 +7,9 @@ from typing import Any
 
 from runner.run.state import RunState, begin, fold, link
 from runner.show.numbers import count, duration, gibibytes
+from runner.show.signals import code_words
 from runner.show.status import eta, host_words, progress, status_line
-from runner.show.story import code_words, ending
+from runner.show.story import ending
 
 
 def training(nodes: int = 2) -> RunState:

@@ -1,0 +1,75 @@
+"""Records the real failures of this folder: run it with the project's interpreter as root on Linux.
+
+Each case is a script that fails; what the rank shim would report of it goes to <name>.json. The other files, whose
+`source` is an address, hold error texts that others have published (this machine has no GPU).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+HEAD = """
+import json, os, sys, traceback
+def fails():
+"""
+TAIL = """
+try:
+    fails()
+except BaseException as error:
+    told = {"type": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
+    print(json.dumps(told), file=sys.__stdout__)
+"""
+STORE = "import torch, datetime as d; from torch.distributed import TCPStore as S; t = d.timedelta(seconds=1)\n"
+CASES = {
+    "port_in_use": STORE + "a = S('127.0.0.1', 29871, 2, True, t, False)\nb = S('127.0.0.1', 29871, 2, True, t, False)",
+    "join_timeout_server": STORE + "S('127.0.0.1', 29872, 2, True, t, True)",
+    "join_timeout_client": STORE + "S('127.0.0.1', 29873, 2, False, t, True)",
+    "disk_full": "open('/dev/full', 'w', buffering=1).write('x\\n')",
+    "file_missing": "open('/data/corpus/train.bin', 'rb')",
+    "module_missing": "import flash_attention_extra",
+    "permission": "os.setuid(65534); open('/root/.ssh/authorized_keys')",
+    "address_resolution": "import socket; socket.getaddrinfo('trainbox7', 29500)",
+    "too_many_files": "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (30,) * 2); [*map(open, ['/dev/null'] * 40)]",
+    "allocation": "import torch; torch.empty(1 << 48)",
+    "memory_error": "bytearray(1 << 60)",
+    "cuda_library": "import ctypes; ctypes.CDLL('libcudnn.so.9')",
+    "worker_bus_error": "_worker(7)",
+    "worker_killed": "_worker(9)",
+}
+WORKER = """
+class Data:
+    def __init__(self, number): self.number = number
+    def __len__(self): return 8
+    def __getitem__(self, i): os.kill(os.getpid(), self.number)
+def _worker(number):
+    from torch.utils.data import DataLoader
+    list(DataLoader(Data(number), num_workers=1))
+"""
+
+
+def _run(command: list[str], text: str) -> str:
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=False).stdout
+
+
+def _anywhere(text: str) -> str:
+    return text.replace(sys.prefix, "/venv").replace(sys.base_prefix, "/usr")
+
+
+def main() -> None:
+    """Run every case in a network namespace of its own, so that nothing leaves the machine."""
+    version = _run([sys.executable, "-c", "import torch; print(torch.__version__)"], "").strip()
+    for name, body in CASES.items():
+        text = HEAD + "".join(f"    {line}\n" for line in body.splitlines()) + WORKER + TAIL
+        shown = _run(["unshare", "-n", "sh", "-c", f"ip link set lo up; exec {sys.executable} -"], text)
+        [told] = [line for line in shown.splitlines() if line.startswith('{"type"')]
+        record = {"source": f"record.py, torch {version}", **json.loads(_anywhere(told))}
+        (HERE / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+        print(name, record["type"], record["message"][:150].replace("\n", " "))
+
+
+if __name__ == "__main__":
+    main()
