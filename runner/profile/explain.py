@@ -11,10 +11,11 @@ from pydantic import BaseModel, ValidationError
 from runner.profile.nodes import Items, Node, Scalar, Table
 from runner.profile.problems import Path, Place, ProfileProblem, near, show
 from runner.profile.schema import Profile
-from runner.profile.sections import Host, Job, Launch, Metrics, Parallel
+from runner.profile.sections import Host, Job, Launch, Metrics, OnEnd, Parallel
 
 _SECTIONS: dict[str, type[BaseModel]] = {
     "": Profile, "hosts": Host, "job": Job, "launch": Launch, "parallel": Parallel, "metrics": Metrics,
+    "on_end": OnEnd,
 }  # fmt: skip
 _SYNONYMS = {
     "nproc": "num_processes", "nproc_per_node": "num_processes", "slots": "num_processes", "ip": "address",

@@ -1,0 +1,260 @@
+"""What a viewer keeps of runs: found by id, told from the mirror, damaged or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.commands import gc, logs
+from runner.errors import InputError
+from runner.node import listing
+from runner.profile import Profile, parse
+from runner.run.history import (
+    KnownRun,
+    find_run,
+    keep,
+    known_runs,
+    load_run,
+    mirror_of,
+    pick,
+    profile_of,
+)
+from runner.run.replay import replay
+from runner.show.run_story import render_run
+from runner.show.runs import render_runs
+
+DISTTUI = str(Path(sys.executable).with_name("disttui"))
+PROFILE = (
+    'disttui: 1\nname: two\nhosts: [a, "bob@b:2222"]\njob: {builtin: bytegpt, args: ["007"]}\nenv: {K: "${env:K}"}'
+)
+
+
+def profile(text: str = PROFILE) -> Profile:
+    return parse(text, "two.yaml")
+
+
+def environ(folder: Path) -> dict[str, str]:
+    return {"XDG_DATA_HOME": str(folder), "K": "secret"}
+
+
+def kept(folder: Path, run: str = "two-7f3a", **known: Any) -> KnownRun:
+    return keep(profile(), [1, 2], run, environ(folder), **known)
+
+
+def mirrored(run: KnownRun, node: int, files: dict[str, str | bytes]) -> None:
+    """Lay files into a mirror as a viewer would have written them."""
+    folder = run.folder / str(node)
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    (folder / ".mirror.json").write_text(json.dumps({name: [0, 0] for name in files}))
+
+
+def lines(*records: dict[str, Any]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, **environ(folder), "HOME": str(folder)}
+    return subprocess.run([DISTTUI, *words], capture_output=True, text=True, env=env, timeout=100, check=False)
+
+
+def test_a_run_is_read_back_as_it_was_kept(tmp_path: Path) -> None:
+    made = kept(tmp_path, source="two.yaml", ssh_config=None)
+    again = load_run(made.folder)
+    assert again == made
+    assert [host.as_host().endpoint for host in again.hosts] == [host.endpoint for host in profile().hosts]
+    assert profile_of(again).model_dump() == profile().model_dump() and profile_of(again).job.args == ("007",)
+    assert "secret" not in (made.folder / "run.json").read_text()
+    assert (made.folder / "run.json").stat().st_mode & 0o077 == 0
+
+
+def test_runs_are_found_by_any_unique_beginning(tmp_path: Path) -> None:
+    kept(tmp_path, "two-7f3a")
+    kept(tmp_path, "two-7b00")
+    assert find_run("two-7f", environ(tmp_path)).run == "two-7f3a"
+    with pytest.raises(InputError, match="may be any of two-7b00, two-7f3a"):
+        find_run("two", environ(tmp_path))
+    with pytest.raises(InputError, match=r"(?s)no run 'two-7f3b' is known here.*two-7f3a") as caught:
+        find_run("two-7f3b", environ(tmp_path))
+    assert caught.value.exit_code == 2
+    with pytest.raises(InputError, match=r"no run '\.\./x'"):
+        find_run("../x", environ(tmp_path))
+    with pytest.raises(InputError, match=r"(?s)is known on node1.*--host"):
+        pick("x", [], "on node1")
+
+
+def test_what_a_newer_disttui_has_written_is_one_clear_line(tmp_path: Path) -> None:
+    made = kept(tmp_path)
+    data = json.loads((made.folder / "run.json").read_text())
+    (made.folder / "run.json").write_text(json.dumps({**data, "disttui": 2, "hosts": "unheard of"}))
+    done = command(tmp_path, "show", "two")
+    assert done.returncode == 2 and "format 2, this one reads 1" in done.stderr and "Traceback" not in done.stderr
+    listed = command(tmp_path, "ps", "--local")
+    assert listed.returncode == 0 and "format 2" in listed.stderr
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"disttui": 1}', "\x00\xff", '{"disttui": 1, "hosts": [3]}'])
+def test_a_damaged_run_json_is_one_clear_line(tmp_path: Path, content: str) -> None:
+    made = kept(tmp_path)
+    (made.folder / "run.json").write_bytes(content.encode("latin-1"))
+    runs, problems = known_runs(environ(tmp_path))
+    assert not runs and len(problems) == 1 and "run.json" in problems[0]
+
+
+def test_damaged_lines_are_skipped_with_file_and_offset(tmp_path: Path) -> None:
+    made = kept(tmp_path)
+    good = {"t": 10.0, "e": "attempt", "attempt": 1, "master": "m", "port": 1, "world_size": 3}
+    body = lines({"t": 9.0, "e": "supervisor", "python": "3.8.1"}).encode()
+    torn = (
+        body + b'{"t": 9.5, "e": "at\x00\n' + lines(good).encode() + lines({"t": 11, "e": "join"}).encode() + b'{"half'
+    )
+    mirrored(made, 0, {"events.jsonl": torn, "exit.json": lines({"t": 12, "state": "finished", "code": 0})})
+    mirrored(made, 1, {"events.jsonl": lines({"t": 9.0, "e": "supervisor"})})
+    found = replay(made, made.folder)
+    assert found.state.attempt == 1 and found.state.result is not None
+    at = body.index(b"\n") + 1
+    assert found.warnings[0] == f"a: events.jsonl at byte {at}: this is no record, skipped"
+    # A record that is JSON but makes no sense is told as well; the unfinished last line is none yet.
+    assert len(found.warnings) == 2
+    text = "\n".join(render_run(made, found))
+    assert "world size 3" in text and "3.8.1" in text and "finished" in text
+
+
+def test_a_run_is_summed_up_alike_on_its_host_and_in_the_mirror(tmp_path: Path) -> None:
+    made = kept(tmp_path)
+    spec = {"disttui": 1, "run": made.run, "node_rank": 0, "hosts": ["a", "b"], "nproc": [1, 2], "by": "x@y",
+            "started": 5.0, "profile": {"name": "two"}}  # fmt: skip
+    events = lines({"t": 9, "e": "supervisor"}, {"t": 10, "e": "launch", "attempt": 2})
+    steps = lines(*({"t": 1.0, "step": n, "steps": 5000, "loss": 1 / (n + 1)} for n in range(4001)))
+    files: dict[str, str | bytes] = {"spec.json": json.dumps(spec), "events.jsonl": events,
+                                     "attempt-2/rank-0.metrics.jsonl": steps}  # fmt: skip
+    mirrored(made, 0, files)
+    summary = made.summary()
+    assert (summary["state"], summary["attempt"], summary["step"], summary["steps"]) == ("running", 2, 4000, 5000)
+    host = listing.list_runs(str(tmp_path / "disttui/runs"), made.run)
+    assert [one["state"] for one in host] == ["lost"] and host[0]["step"] == 4000
+    mirrored(made, 0, {**files, "exit.json": json.dumps({"t": 20.0, "state": "stopped", "code": 130})})
+    assert made.summary()["state"] == "stopped"
+    table = render_runs([made.summary()])
+    assert "■ stopped" in table and "4,000/5,000" in table and "0:15" in table
+
+
+def test_a_sandbox_that_is_gone_is_lost(tmp_path: Path) -> None:
+    made = kept(tmp_path, sandbox=True)
+    assert made.summary()["state"] == "unknown"
+    old = time.time() - 60
+    for path in [made.folder, *made.folder.rglob("*")]:
+        os.utime(path, (old, old))
+    assert made.summary()["state"] == "lost"
+    done = command(tmp_path, "stop", made.run)
+    assert done.returncode == 2 and "sandbox" in done.stderr
+    assert command(tmp_path, "forget", made.run).returncode == 0 and not made.folder.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+def test_a_folder_that_may_not_be_read_names_its_owner() -> None:
+    with tempfile.TemporaryDirectory() as base:
+        Path(base).chmod(0o755)
+        run = Path(base) / "hers-1"
+        (run / "0").mkdir(parents=True)
+        (run / "0" / "spec.json").write_text("{}")
+        run.chmod(0o700)
+        pid = os.fork()
+        if pid == 0:
+            os.setuid(20001)
+            found = listing.list_runs(base, None)
+            cure = "it belongs to root: log in as them, or ask them"
+            os._exit(0 if found == [{"run": "hers-1", "problem": f"{run}: Permission denied", "cure": cure}] else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_second_viewer_of_one_machine_has_a_mirror_of_its_own(tmp_path: Path) -> None:
+    made = kept(tmp_path)
+    with mirror_of(made) as first:
+        with mirror_of(made) as second:
+            assert first == made.folder and second != first and second.is_dir()
+        assert not second.exists()
+    with mirror_of(made) as third:
+        assert third == made.folder
+
+
+def test_since_is_told_by_the_growth_of_the_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = kept(tmp_path)
+    ended = lines({"t": 12, "state": "finished", "code": 0})
+    growth = lines({"t": 100.0, "sizes": {"0": 4}}, {"t": 200.0, "sizes": {"0": 8}}, {"t": 300.0, "sizes": {"0": 12}})
+    mirrored(made, 0, {"attempt-1/rank-0.log": "one\ntwo\nsix\n", "attempt-1/growth.jsonl": growth, "exit.json": ended})
+    mirrored(made, 1, {"attempt-1/rank-1.log": b"\x1b[31mred\x1b[0m\nrest", "exit.json": ended})
+    nobody: Any = None
+    logs.logs(made, nobody, logs.Wanted(rank=0, since=150.0))
+    assert capsys.readouterr().out == "a:0 │ two\na:0 │ six\n"
+    logs.logs(made, nobody, logs.Wanted(rank=0, since=301.0))
+    assert capsys.readouterr().out == ""
+    logs.logs(made, nobody, logs.Wanted(host="b"))
+    assert capsys.readouterr().out == "b:1 │ red\nb:1 │ rest\n"
+    logs.logs(made, nobody, logs.Wanted(grep=re.compile("^t|t$")))
+    assert capsys.readouterr().out == "a:0 │ two\nb:1 │ rest\n"
+    with pytest.raises(InputError, match="ranks are 0 to 2"):
+        logs.logs(made, nobody, logs.Wanted(rank=3))
+    with pytest.raises(InputError, match="It has a, b"):
+        logs.logs(made, nobody, logs.Wanted(host="c"))
+
+
+@pytest.mark.parametrize("text", ["", "10", "m", "1.5h", "yesterday", "99999999999d", "2026-13-01"])
+def test_bad_spans_of_time(text: str) -> None:
+    with pytest.raises(InputError, match="--since"):
+        logs.parse_since(text)
+    with pytest.raises(InputError, match="--older"):
+        gc.parse_age(text)
+
+
+def test_spans_and_sizes() -> None:
+    assert abs(time.time() - 600 - logs.parse_since("10m")) < 5
+    assert gc.parse_age("30d") == 30 * 86400 and gc.parse_size("1.5GiB") == 3 << 29
+    with pytest.raises(InputError, match="--over"):
+        gc.parse_size("10GB")
+    with pytest.raises(InputError, match="--grep"):
+        logs.parse_grep("(")
+
+
+def test_gc_shows_before_it_removes(tmp_path: Path) -> None:
+    old, new = kept(tmp_path, "two-0001", sandbox=True), kept(tmp_path, "two-0002", sandbox=True)
+    for run, ended in ((old, time.time() - 40 * 86400), (new, time.time() - 60)):
+        mirrored(run, 0, {"spec.json": json.dumps({"disttui": 1}), "attempt-1/rank-0.log": b"x" * 300_000,
+                          "exit.json": lines({"t": ended, "state": "finished", "code": 0})})  # fmt: skip
+    done = command(tmp_path, "gc")
+    assert done.returncode == 0 and "two-0001" in done.stdout and "two-0002" not in done.stdout
+    assert "nothing is removed" in done.stdout and old.folder.exists()
+    assert command(tmp_path, "gc", "--over", "100MiB").stdout == "nothing to remove\n"
+    done = command(tmp_path, "gc", "--over", "400KiB", "--yes")
+    assert done.returncode == 0 and not old.folder.exists() and new.folder.exists()
+
+
+def test_run_ids_complete(tmp_path: Path) -> None:
+    kept(tmp_path, "two-7f3a")
+    kept(tmp_path, "other-1")
+    env = {"_DISTTUI_COMPLETE": "bash_complete", "COMP_WORDS": "disttui attach t", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [DISTTUI], capture_output=True, text=True, env={**os.environ, **environ(tmp_path), **env}, check=False
+    )
+    assert done.stdout == "plain,two-7f3a\n"
+
+
+def test_metrics_as_a_table_is_no_trap_for_spreadsheets(tmp_path: Path) -> None:
+    made = kept(tmp_path)
+    ended = lines({"t": 12, "state": "finished", "code": 0})
+    record = {"t": 1.0, "step": 1, "sample": "=HYPERLINK(1)\n\x1b[2J", "loss": "nan", "delta": -3}
+    mirrored(made, 0, {"attempt-1/rank-0.metrics.jsonl": lines(record), "exit.json": ended})
+    mirrored(made, 1, {"exit.json": ended})
+    done = command(tmp_path, "metrics", "two", "--csv")
+    assert done.stdout == "host,attempt,rank,t,step,sample,loss,delta\na,1,0,1.0,1,'=HYPERLINK(1) ,nan,-3\n"
+    assert json.loads(command(tmp_path, "metrics", "two").stdout)["delta"] == -3
