@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+from textual.pilot import Pilot
+
+if TYPE_CHECKING:
+    from tui.app import DisttuiApp
 
 NOW = 1_790_000_000.0
 
@@ -93,3 +100,17 @@ def _write(path: Path, data: Any, at: float) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(data) + "\n")
     os.utime(path, (at, at))
+
+
+async def until(pilot: Pilot[None], holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait for something that a thread brings about."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it never came"
+        await pilot.pause(0.02)
+    await pilot.pause()
+
+
+async def at_home(pilot: Pilot[None]) -> None:
+    """Wait until the home screen shows what there is."""
+    await until(pilot, lambda: cast("DisttuiApp", pilot.app).shelf.read)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from textual.app import App
 
@@ -11,7 +12,7 @@ FOLDER = Path(__file__).parent / "snapshots"
 SIZES = ((80, 24), (100, 30), (160, 48), (40, 12))
 
 
-def screen_text(app: App[object]) -> str:
+def screen_text(app: App[Any]) -> str:
     """The characters on the screen, without colours; trailing blanks of each line dropped."""
     width, height = app.size
     strips = app.screen._compositor.render_strips(app.size)
@@ -20,7 +21,7 @@ def screen_text(app: App[object]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def assert_snapshot(app: App[object], name: str) -> None:
+def assert_snapshot(app: App[Any], name: str) -> None:
     """Compare the screen with `snapshots/<name>.txt`; DISTTUI_SNAPSHOTS=write writes it."""
     path = FOLDER / f"{name}.txt"
     shown = screen_text(app)

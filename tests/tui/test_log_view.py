@@ -69,7 +69,7 @@ def test_follow_shows_what_comes_and_pause_stays(writer: Writer) -> None:
         view.refresh_sources()
         await until(pilot, lambda: "fresh news" in screen_text(app))
         await pilot.press("k")
-        assert not view.following
+        assert not app.log_view.following
         before = top_line(app)
         known = view.lines.lines.count
         for step in range(40, 80):

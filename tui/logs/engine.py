@@ -42,7 +42,8 @@ class Progress:
     """Whether everything that has come has been looked at for the choice."""
     searched: bool
     """The same for the search."""
-    tails: tuple[tuple[Source, bytes], ...]
+    tails: tuple[tuple[Source, bytes], ...] = ()
+    attempts: tuple[int, ...] = ()
 
 
 class Engine:
@@ -119,6 +120,7 @@ class Engine:
             complete=work.log.loaded and work.rows.complete,
             searched=work.find is None or work.find.complete,
             tails=tuple(self._tails(work)),
+            attempts=tuple(work.log.attempts),
         )
         if progress == told or work is not self._work:
             return

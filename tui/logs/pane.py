@@ -85,7 +85,7 @@ class LogPane(Vertical):
         log = sources.open(attempt)
         self._work = Work(log, Rows(log, Choice()))
         self._engine = Engine(self._work, self._tell)
-        self.lines = LogLines(Progress(self._work, 0, 0, 0, complete=False, searched=True, tails=()))
+        self.lines = LogLines(Progress(self._work, 0, 0, 0, complete=False, searched=True))
         self.lines.nothing = "No lines yet: the ranks have printed nothing."
 
     def compose(self) -> ComposeResult:
@@ -179,8 +179,7 @@ class LogPane(Vertical):
         if self._awaiting_hit and progress.hits:
             self._awaiting_hit = False
             self.go_to_hit(1, at_once=True)
-        attempts = progress.work.log.attempts
-        if self._latest and self.lines.view.following and attempts and attempts[-1] != progress.work.log.attempt:
+        if self._latest and self.lines.view.following and progress.attempts[-1:] > (progress.work.log.attempt,):
             self.show_attempt(None)
         self._show_status()
 

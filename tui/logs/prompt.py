@@ -15,6 +15,8 @@ from textual.widgets import Input, Static
 from runner.errors import InputError
 from tui.logs.search import Pattern
 
+NARROW = 60
+"""Cells below which the switches are told by their first letters; the footer has their keys."""
 LABELS = {"find": "/ find", "filter": "& filter", "time": "t time"}
 
 
@@ -88,17 +90,19 @@ class LogPrompt(Horizontal):
     def _say(self) -> None:
         if not self.is_mounted:
             return
-        self.query_one("#log-prompt-label", Static).update(LABELS[self.kind])
-        flags = [("^r regex", self.regex), ("^t case", self.case)]
+        narrow = self.app.size.width < NARROW
+        label = LABELS[self.kind]
+        self.query_one("#log-prompt-label", Static).update(label[0] if narrow else label)
+        flags = [("regex", self.regex), ("case", self.case)]
         if self.kind == "filter":
-            flags.append(("^n not", self.inverse))
+            flags.append(("not", self.inverse))
         if self.problem:
             shown = Content.assemble((f"✗ {self.problem}", "$error"))
         elif self.kind == "time":
             shown = Content("")
         else:
-            parts = [(f"{'●' if on else '○'} {text}  ", "$accent" if on else "") for text, on in flags]
-            shown = Content.assemble(*parts)
+            texts = [(word[0] if narrow else f" {word}", on) for word, on in flags]
+            shown = Content.assemble(*((f"{'●' if on else '○'}{text} ", "$accent" if on else "") for text, on in texts))
         self.query_one("#log-prompt-flags", Static).update(shown)
 
     def action_switch(self, name: str) -> None:

@@ -16,6 +16,7 @@ from tui.logs.moments import moment, place_at
 from tui.logs.pane import LogPane
 from tui.logs.prompt import LogPrompt
 from tui.logs.search import ERROR
+from tui.logs.status import LogStatus
 
 
 class LogView(LogPane):
@@ -75,6 +76,8 @@ class LogView(LogPane):
         """Open the prompt."""
         view = self.lines.view
         current = view.find if kind == "find" else next(iter(view.choice.patterns), None) if kind == "filter" else None
+        # In its place, so that the lines above stay where they are.
+        self.query_one(LogStatus).display = False
         self.query_one(LogPrompt).ask(kind, None if current is ERROR else current)
 
     def on_log_prompt_answered(self, event: LogPrompt.Answered) -> None:
@@ -95,6 +98,7 @@ class LogView(LogPane):
 
     def _close_prompt(self) -> None:
         self.query_one(LogPrompt).display = False
+        self.query_one(LogStatus).display = True
         self.lines.focus()
 
     def _go_to_time(self, text: str) -> bool:
@@ -156,7 +160,7 @@ class LogView(LogPane):
         """Copy all lines on the screen."""
         self._yank(self.lines.shown_places())
 
-    @work(thread=True, group="log-yank", exclusive=True)
+    @work(thread=True, group="log-yank")
     def _yank(self, places: list[int]) -> None:
         log = self.lines.progress.work.log
         entries = [log.order.items[place] for place in places[:MOST]]
