@@ -1,0 +1,118 @@
+"""`disttui diagnose`: why a run has failed, or what keeps it right now."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from runner.diagnose.cause import find
+from runner.diagnose.hang import Standing, sentences, stacks, standing, standings
+from runner.diagnose.hints import hint
+from runner.diagnose.straggler import spread_sentence, straggler_sentence
+from runner.errors import DisttuiError
+from runner.run.history import KnownRun, mirror_of
+from runner.run.remote import Reached, missing, reach, sync
+from runner.run.replay import replay
+from runner.run.state import RunState
+from runner.show.numbers import duration
+from runner.show.story import cause_words, ending
+from runner.text import clean
+from runner.transport import Connector
+
+
+def diagnose(run: KnownRun, connector: Connector, *, as_json: bool = False) -> tuple[str, list[str]]:
+    """Ask every rank of a run that lives where it is, or name the cause of one that has failed; and warnings."""
+    warnings: list[str] = []
+    ranks: list[Standing] = []
+    with mirror_of(run) as folder:
+        nodes = [] if run.sandbox or run.problem else missing(run, folder)
+        with reach(run, connector, nodes) as reached:
+            if nodes:
+                reached.refuse_none()
+            warnings += [error.what for error in reached.errors.values()]
+            # Asked before anything else: a rank that hangs now may go on in a moment.
+            ranks = _ask(run, reached, warnings)
+            warnings += sync(run, folder, reached)
+            # Another viewer of this machine holds the mirror then, and keeps it fresh.
+            state = replay(run, folder if nodes else run.folder).state
+    if state.result is not None or not ranks:
+        ranks = standings(state)
+    return (json.dumps(_as_data(run, state, ranks), indent=2) if as_json else _as_text(run, state, ranks)), warnings
+
+
+def _ask(run: KnownRun, reached: Reached, warnings: list[str]) -> list[Standing]:
+    found = []
+    for node, answer in reached.ask("stacks", **run.request()).items():
+        name = run.hosts[node].name
+        if isinstance(answer, DisttuiError):
+            warnings.append(f"{name}: {answer.what}")
+            continue
+        ranks = answer.get("ranks")
+        for rank, one in ranks.items() if isinstance(ranks, dict) else ():
+            if str(rank).isdigit() and isinstance(one, dict):
+                found.append(standing(int(rank), name, one))
+    return sorted(found, key=lambda one: one.rank)
+
+
+def _as_text(run: KnownRun, state: RunState, ranks: list[Standing]) -> str:
+    if state.result is not None:
+        return "\n".join(ending(state, _elapsed(run, state), run.folder, {}))
+    silent = [one.silent for one in ranks if one.silent is not None]
+    last = f", last sign of life {duration(min(silent))} ago" if silent else ""
+    lines = [f"{run.run} lives: attempt {max(1, state.attempt)}{last}"]
+    if not ranks:
+        lines.append("no rank could be asked: none has started yet, or its host is not reached")
+    lines += sentences(ranks)
+    lines += slow_lines(state)
+    if ranks:
+        lines += ["", *stacks(ranks)]
+    return "\n".join(lines)
+
+
+def slow_lines(state: RunState) -> list[str]:
+    """Who is slow, and the alarms that last."""
+    leader = state.hosts[0].story
+    hosts = {rank: host.name for host in state.hosts for a in host.story.attempts.values() for rank in a.ranks}
+    lines = [straggler_sentence(event, hosts.get(rank, "?")) for rank, event in sorted(leader.slow.items())]
+    spread = spread_sentence(state)
+    lines += [spread] if spread else []
+    return lines + [f"{host.name}: {clean(text)}" for host in state.hosts for text in host.story.alarms]
+
+
+def cause_data(state: RunState) -> dict[str, Any] | None:
+    """The cause of the newest attempt as data."""
+    cause = find(state)
+    if cause is None:
+        return None
+    known = hint(state, cause)
+    return {
+        "attempt": cause.attempt,
+        **_failure(vars(cause.failure)),
+        "words": cause_words(state, vars(cause.failure)),
+        "hint": {"name": known.name, "text": known.text} if known else None,
+        "consequences": [_failure(vars(one)) for one in cause.consequences],
+    }
+
+
+def _failure(fields: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("node", "host", "rank", "kind", "type", "message", "code", "at", "traceback", "oom")
+    return {name: fields[name] for name in names}
+
+
+def _as_data(run: KnownRun, state: RunState, ranks: list[Standing]) -> dict[str, Any]:
+    return {
+        "run": run.run,
+        "state": (state.result or {}).get("state", "running"),
+        "attempt": state.attempt,
+        "cause": cause_data(state) if state.result is not None else None,
+        "sentences": sentences(ranks),
+        "slow": slow_lines(state),
+        "ranks": {str(one.rank): {"host": one.host, **one.answer} for one in ranks},
+    }
+
+
+def _elapsed(run: KnownRun, state: RunState) -> float:
+    ended = (state.result or {}).get("t")
+    return (ended if isinstance(ended, int | float) else time.time()) - run.started
