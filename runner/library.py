@@ -47,13 +47,14 @@ def find(name_or_path: str) -> Path:
 def list_profiles() -> list[Entry]:
     """Every profile that can be named, by name; where two have one name, the one that `find` takes."""
     found: dict[str, Entry] = {}
-    for origin, folder in _folders():
+    for origin, folder in folders():
         for path in _files(folder):
             found.setdefault(path.stem, Entry(path.stem, path, origin))
     return sorted(found.values())
 
 
-def _folders() -> Iterator[tuple[Origin, Path]]:
+def folders() -> Iterator[tuple[Origin, Path]]:
+    """Where profiles are looked for, in this order."""
     # The specification of XDG wants a relative path to be ignored.
     config = Path(os.environ.get("XDG_CONFIG_HOME", ""))
     yield "own", (config if config.is_absolute() else Path("~/.config").expanduser()) / "disttui" / "profiles"

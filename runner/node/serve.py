@@ -29,6 +29,7 @@ class Server:
         self._cancelled: Dict[int, threading.Event] = {}
         self._operations: Dict[str, Callable[[Dict[str, Any]], Any]] = {
             "probe": self._probe,
+            "complete": self._complete,
             "start": self._start,
             "stop": self._stop,
             "status": self._status,
@@ -36,6 +37,7 @@ class Server:
             "stacks": self._stacks,
             "mirror": self._mirror,
             "telemetry": self._telemetry,
+            "orphans": self._orphans,
             "list": self._list,
             "read": self._read,
             "files": self._files,
@@ -88,6 +90,11 @@ class Server:
         from .probe import probe
 
         return probe(request)
+
+    def _complete(self, request: Dict[str, Any]) -> Any:
+        from .complete import complete
+
+        return complete(str(request.get("path", "")), str(request.get("workdir") or "~"))
 
     def _start(self, request: Dict[str, Any]) -> Any:
         from .runs import start
@@ -149,16 +156,23 @@ class Server:
         return fetch(_run_folder(request), request, self.sender.data, self._cancelled[request["id"]])
 
     def _telemetry(self, request: Dict[str, Any]) -> Any:
+        from .processes import most_of
         from .telemetry import Sampler
 
-        number = request["id"]
-        sampler = Sampler(os.path.expanduser("~"))
+        number, cancelled = request["id"], self._cancelled[request["id"]]
+        sampler = Sampler(os.path.expanduser("~"), processes=most_of(request.get("processes")))
         try:
-            while not self._cancelled[number].wait(max(0.2, float(request.get("interval", 1.0)))):
+            while not cancelled.is_set():
                 self.sender.json({"id": number, "event": sampler.sample({})})
+                cancelled.wait(max(0.2, float(request.get("interval", 1.0))))
         finally:
             sampler.close()
         return {}
+
+    def _orphans(self, request: Dict[str, Any]) -> Any:
+        from .orphans import orphans
+
+        return {"found": orphans(end=bool(request.get("end")))}
 
 
 def _folder(request: Dict[str, Any]) -> str:

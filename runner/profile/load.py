@@ -60,7 +60,7 @@ def parse(text: str, source: str, overrides: Sequence[str] = ()) -> Profile:
         raise ProfileErrors([*problems, *explain(error, root)]) from None
     if problems:
         raise ProfileErrors(problems)
-    profile._written.update(_plain(root))
+    profile._written.update(plain(root))
     profile._references.update(references)
     return profile
 
@@ -147,12 +147,15 @@ def _given(node: Node, path: Path) -> Any:
     }
 
 
-def _plain(node: Node) -> Any:
-    """The tree as JSON has it. Only what reads back as the same text becomes a number, true, false or null."""
+def plain(node: Node) -> Any:
+    """The tree as `Profile.as_written` has it, for JSON.
+
+    Only what reads back as the same text becomes a number, true, false or null.
+    """
     if isinstance(node, Items):
-        return [_plain(item) for item in node.items]
+        return [plain(item) for item in node.items]
     if isinstance(node, Table):
-        return {key: _plain(value) for key, (_, value) in node.entries.items()}
+        return {key: plain(value) for key, (_, value) in node.entries.items()}
     if node.is_null:
         return None
     if node.plain and node.text in ("true", "false"):

@@ -29,8 +29,8 @@ def render_probe(results: Results) -> str:
     one), GPUs are `free/all`. `≠` marks what is not as on most hosts; the last lines say how it differs.
     """
     hosts = [(clean(name), item) for name, item in results if isinstance(item, HostFacts)]
-    marked, notes = _differences(hosts)
-    rows = [_HEAD, *(_row(at, name, facts, marked) for at, (name, facts) in enumerate(hosts))]
+    marked, notes = differences(hosts)
+    rows = [_HEAD, *(host_row(at, name, facts, marked) for at, (name, facts) in enumerate(hosts))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     columns = len(_HEAD)
     if sum(widths) + 2 * (columns - 1) > WIDTH:  # the addresses move underneath
@@ -40,13 +40,14 @@ def render_probe(results: Results) -> str:
     lines = [next(heads)] if hosts else []
     for name, item in results:
         if isinstance(item, HostFacts):
-            lines += [next(heads), *_details(item, with_address=columns < len(_HEAD))]
+            lines += [next(heads), *host_details(item, with_address=columns < len(_HEAD))]
         else:
             lines += _failed(clean(name), item)
     return "\n".join([*lines, *notes])
 
 
-def _row(at: int, name: str, facts: HostFacts, marked: set[tuple[int, str]]) -> tuple[str, ...]:
+def host_row(at: int, name: str, facts: HostFacts, marked: set[tuple[int, str]]) -> tuple[str, ...]:
+    """Return the cells of one host: name, cores, memory, GPUs, torch, address; `≠` at those that are `marked`."""
     chosen = _with_torch(facts)
     total = min(facts.memory.total, facts.memory.limit or facts.memory.total)
     cells = {
@@ -66,7 +67,8 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=False)).rstrip()
 
 
-def _details(facts: HostFacts, with_address: bool) -> Iterator[str]:
+def host_details(facts: HostFacts, with_address: bool) -> Iterator[str]:
+    """Yield what is special about one host, in lines of at most `WIDTH`."""
     for item in _with_torch(facts):
         known = {"Python": item.version, "torch": item.torch, "CUDA": item.cuda, "NCCL": item.nccl}
         parts = [item.path, *(f"{name} {version}" for name, version in known.items() if version)]
@@ -117,7 +119,7 @@ def _wrapped(text: str, indent: str = _INDENT) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
 
 
-def _differences(hosts: Sequence[tuple[str, HostFacts]]) -> tuple[set[tuple[int, str]], list[str]]:
+def differences(hosts: Sequence[tuple[str, HostFacts]]) -> tuple[set[tuple[int, str]], list[str]]:
     """Return the (row, column) of every cell that is not as on most hosts, and a line for each such column."""
     columns: dict[str, Callable[[HostFacts], Any]] = {
         "cores": lambda facts: f"{facts.cpu.available}/{facts.cpu.physical}",

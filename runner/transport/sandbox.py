@@ -52,9 +52,12 @@ class Sandbox:
 
     homes: dict[str, Path]
     """Host name → its home folder."""
+    config: Path
+    """The ssh configuration that leads to the hosts while the sandbox lives; as ssh's -F, for further connectors."""
 
     def __init__(self, names: Sequence[str], folder: Path | None = None) -> None:
         self._private = Path(tempfile.mkdtemp(prefix="disttui-sandbox-"))
+        self.config = self._private / "config"
         root = folder if folder is not None else self._private / "homes"
         self.homes = {}
         self._servers: list[LoopbackServer] = []
@@ -63,7 +66,7 @@ class Sandbox:
         except BaseException:
             self.close()
             raise
-        self._connector = SshConnector(str(self._private / "config"), RefusePrompts())
+        self._connector = SshConnector(str(self.config), RefusePrompts())
 
     def __enter__(self) -> Sandbox:
         return self
@@ -99,7 +102,7 @@ class Sandbox:
             self.homes[name] = home
             config += _CONFIG.format(name=name, port=server.port, user=_USER, folder=self._private)
             known += f"[127.0.0.1]:{server.port} {host_key.get_name()} {host_key.get_base64()}\n"
-        (self._private / "config").write_text(config + _COMMON)
+        self.config.write_text(config + _COMMON)
         (self._private / "known_hosts").write_text(known)
 
 

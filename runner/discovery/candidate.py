@@ -1,0 +1,99 @@
+"""What a source of hosts gives, and the limits that all of them keep."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from pydantic_core import PydanticCustomError
+
+from runner.errors import InputError
+from runner.profile.addresses import split_host
+from runner.text import clean
+
+MOST = 1000
+"""Hosts that are taken from one source."""
+MAX_SIZE = 1024 * 1024
+"""Bytes of a file that are read."""
+_RANGE = re.compile(r"\[(\d{1,9})[:-](\d{1,9})\]")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A host that may be meant."""
+
+    host: str
+    """As the profile writes it: an ssh alias, `user@host:port` or `local`."""
+    source: str
+    """Where it was found, in few words."""
+    note: str = ""
+    """What the source says of it, such as its address or its groups."""
+    slots: int | None = None
+    """Processes that the source gives it."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one source has, and what was wrong in it: one line each, with its place."""
+
+    source: str
+    candidates: tuple[Candidate, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def gather(source: str, candidates: Iterable[Candidate], problems: list[str]) -> Found:
+    """The usable ones, each host once, at most `MOST`; `problems` gains a line for every other."""
+    kept: dict[str, Candidate] = {}
+    for one in candidates:
+        if flaw := flaw_of(one.host):
+            problems.append(f"{source}: {flaw}")
+        elif len(kept) < MOST:
+            kept.setdefault(one.host, one)
+        elif one.host not in kept:
+            problems.append(f"{source}: more than {MOST:,} hosts; the rest is left out")
+            break
+    shown = [*islice(map(clean, problems), 20), *([f"… and {len(problems) - 20} more"] if len(problems) > 20 else ())]
+    return Found(source, tuple(kept.values()), tuple(shown))
+
+
+def flaw_of(host: str) -> str:
+    """Why a text is no host for a profile; empty for one that is."""
+    try:
+        split_host(host)
+    except PydanticCustomError as error:
+        return clean(error.message())
+    return ""
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises InputError."""
+    name = clean(str(path))
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_SIZE + 1)
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror}", "Give a hostfile or an Ansible inventory.") from None
+    if len(data) > MAX_SIZE:
+        raise InputError(f"{name}: larger than 1 MiB", "Give a file with hosts only.")
+    return data.decode("utf-8", "replace")
+
+
+def spread(pattern: str) -> list[str]:
+    """`node[1-3]`, `node[01:16]` → each name, zeros kept. Raises InputError for more than `MOST`."""
+    found = _RANGE.search(pattern)
+    if found is None:
+        return [pattern]
+    first, last = found.groups()
+    if not int(first) <= int(last) < int(first) + MOST:
+        raise InputError(f"{clean(pattern)!r} is no range of at most {MOST:,} hosts", "Write it like node[1-4].")
+    width = len(first) if first.startswith("0") else 0
+    names = [
+        f"{pattern[: found.start()]}{n:0{width}}{pattern[found.end() :]}" for n in range(int(first), int(last) + 1)
+    ]
+    spreads = [name for each in names for name in islice(spread(each), MOST)]
+    if len(spreads) > MOST:
+        raise InputError(f"{clean(pattern)!r} is more than {MOST:,} hosts", "Write it in parts.")
+    return spreads
