@@ -52,7 +52,7 @@ from textual.screen import Screen
 
 from runner.text import clean_lines
 from tui import clipboard, crash, theme
-from tui.config import Settings
+from tui.config import Settings, load_settings
 from tui.keys import APP, bind
 from tui.palette import Everything
 from tui.shelf import Shelf
@@ -268,6 +268,34 @@ class DisttuiApp(App[None]):
         # Textual would print the traceback with all local variables; secrets may be among them.
         self._exit_renderables[:] = [crash.note(self.environ, getattr(self.screen, "run_id", None))]
         self._close_messages_no_wait()
+
+
+def start(
+    environ: Mapping[str, str],
+    *,
+    first: tuple[str, tuple[Any, ...]] | None = None,
+    read_only: bool = False,
+    ssh_config: str | None = None,
+    accept_new_host_keys: bool = False,
+) -> int:
+    """Run the app in this terminal until it is left; return the exit code of the command.
+
+    Args:
+        first: What to open over the home screen: the name of an `open_…` method and its arguments.
+
+    Raises:
+        InputError: The config is wrong.
+    """
+    app = DisttuiApp(
+        environ,
+        load_settings(environ),
+        first=first,
+        read_only=read_only,
+        ssh_config=ssh_config,
+        accept_new_host_keys=accept_new_host_keys,
+    )
+    app.run()
+    return app.return_code or 0
 
 
 def _screen(kind: str) -> Any:

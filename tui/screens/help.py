@@ -40,15 +40,15 @@ class HelpScreen(DisttuiModal[None]):
     def compose(self) -> ComposeResult:
         """What the screen is for, its keys, the glyphs."""
         with VerticalScroll(classes="box wide"):
-            if words := self._over.HELP:
-                yield Static(Content(" ".join(words.split())), classes="prose")
+            if told := self._over.HELP:
+                yield Static(Content(" ".join(told.split())), classes="prose")
             words, ids = self._keys()
             with Horizontal(classes="keys"):
                 yield Static(words, classes="words")
                 yield Static(ids, classes="ids")
             yield Static(_legend())
-            words = f"\nTo remap: keys: in {config_file(self.disttui.environ)}"
-            yield Static(Content.styled(words, "$muted"))
+            path = config_file(self.disttui.environ)
+            yield Static(Content.styled(f"\nkeys: in {path} gives an id other keys.", "$muted"))
         yield Static(Content.assemble(("esc", "bold $accent"), " close"), classes="hint")
 
     def action_scroll(self, rows: int) -> None:
@@ -65,7 +65,7 @@ class HelpScreen(DisttuiModal[None]):
             told = [row for row in rows if row[0].group is group]
             if told:
                 words += [(group.description, "bold"), "\n"]
-                for binding, shown, text in told:
+                for _, shown, text in told:
                     words += [("  " + shown.ljust(width), "$accent"), f"  {text}\n"]
                 words.append("\n")
                 ids += ["", *(binding.id or "" for binding, _, _ in told), ""]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from pathlib import Path
+from time import monotonic
+from time import time as now
 from typing import ClassVar
 
 from textual import on, work
@@ -99,6 +100,7 @@ class HomeScreen(DisttuiScreen):
         for number, table in enumerate(tables, 1):
             table.add_class("pane")
             table.border_title = f" {number} {table.id} "
+            table.set_class(table.id == "runs", "-current")
         yield Vertical(Static(rows.WELCOME, id="welcome"), *tables, id="panes")
         yield Static(id="details")
         yield Input(placeholder="words to look for", id="filter")
@@ -108,12 +110,11 @@ class HomeScreen(DisttuiScreen):
         self.query_one("#details").border_title = " details "
         self._show(self.disttui.shelf)
         self.query_one("#runs").focus()
-        self.call_after_refresh(self.read)
         self.set_interval(LOOK_AGAIN, self.read)
 
     def on_screen_resume(self) -> None:
-        """Look at once when another screen was left."""
-        self.read()
+        """Look once this screen is painted, at first and whenever another was left."""
+        self.call_after_refresh(self.read)
 
     @work(thread=True, exclusive=True, group="shelf")
     def read(self, anew: bool = False) -> None:
@@ -121,7 +122,7 @@ class HomeScreen(DisttuiScreen):
         environ = self.disttui.environ
         seen = fingerprint(environ)
         if anew or seen != self._print or any(row.state == "running" for row in self.disttui.shelf.runs):
-            shelf = read_shelf(environ, time.time())
+            shelf = read_shelf(environ, now())
             if not get_current_worker().is_cancelled:
                 self._print = seen
                 if shelf != self.disttui.shelf:
@@ -135,12 +136,12 @@ class HomeScreen(DisttuiScreen):
     def _show(self, shelf: Shelf) -> None:
         facts = rows.facts(shelf)
         self.header.show("disttui", facts, right="read-only" if self.disttui.read_only else "")
-        was, now = self.has_class("-newcomer"), shelf.newcomer
-        self.set_class(now, "-newcomer")
-        self._table("runs").show(rows.runs(shelf, time.time()))
+        was, is_new = self.has_class("-newcomer"), shelf.newcomer
+        self.set_class(is_new, "-newcomer")
+        self._table("runs").show(rows.runs(shelf, now()))
         self._table("profiles").show(rows.profiles(shelf))
         self._table("hosts").show(rows.hosts(shelf))
-        if now and not was:
+        if is_new and not was:
             self._table("profiles").focus()
         self._show_details()
         for problem in shelf.problems:
@@ -228,14 +229,14 @@ class HomeScreen(DisttuiScreen):
         from runner.run.history import find_run  # noqa: PLC0415
 
         app = self.disttui
-        began = time.monotonic()
+        began = monotonic()
         try:
             known = find_run(run, app.environ)
             stop(known, app.connector(known.ssh_config), app.notify)
         except DisttuiError as error:
             app.notify(str(error), title=f"{run} was not stopped", severity="error", timeout=15)
         else:
-            app.notify(f"{run} stopped after {duration(time.monotonic() - began)}")
+            app.notify(f"{run} stopped after {duration(monotonic() - began)}")
         app.call_from_thread(self.read, True)
 
     def action_details(self) -> None:
@@ -244,7 +245,8 @@ class HomeScreen(DisttuiScreen):
 
     def _show_details(self) -> None:
         row = self._row
-        self.query_one("#details", Static).update(rows.details(row, time.time()) if row else "")
+        told = rows.details(row, now(), self.disttui.environ.get("HOME", "")) if row else ""
+        self.query_one("#details", Static).update(told)
 
     def action_filter(self) -> None:
         """Open the filter."""

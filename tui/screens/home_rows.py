@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from textual.content import Content
 
 from runner.show.numbers import count, duration
+from runner.text import clean
 from tui.shelf import ENDED, ProfileRow, RunRow, Shelf
 from tui.theme import look, state_words
 from tui.widgets.table import Cell, Column, Row, state_cell
@@ -28,9 +30,9 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
 
 _KEY = "bold $accent"
 WELCOME = Content.assemble(
-    ("Train with PyTorch on several machines over plain SSH.\n\n", "bold"),
-    ("n", _KEY), "      describe your machines and your job: the wizard finds out the rest\n",
-    ("enter", _KEY), "  look at one of the examples below\n",
+    ("PyTorch on several machines, over SSH\n\n", "bold"),
+    ("n", _KEY), "      describe your hosts and your job\n",
+    ("enter", _KEY), "  look at an example below\n",
     ("t", _KEY), "      see what this machine is doing\n",
     ("?", _KEY), "      every key, in words",
 )  # fmt: skip
@@ -110,9 +112,9 @@ def processes(row: ProfileRow) -> str:
     return f"{' + '.join(map(str, known[:4]))}{' …' if len(known) > 4 else ''} = {sum(known)}"
 
 
-def details(row: RunRow | ProfileRow, now: float) -> Content:
-    """Everything that is known of a row, a line each."""
-    lines = _run_details(row, now) if isinstance(row, RunRow) else _profile_details(row)
+def details(row: RunRow | ProfileRow, now: float, home: str) -> Content:
+    """Everything that is known of a row, a line each; paths under `home` begin with ~."""
+    lines = _run_details(row, now, home) if isinstance(row, RunRow) else _profile_details(row, home)
     width = max(len(name) for name, _ in lines)
     parts: list[Any] = []
     for name, value in lines:
@@ -120,20 +122,23 @@ def details(row: RunRow | ProfileRow, now: float) -> Content:
     return Content.assemble(*parts[:-1])
 
 
-def _run_details(row: RunRow, now: float) -> list[tuple[str, Content | str]]:
+def _run_details(row: RunRow, now: float, home: str) -> list[tuple[str, Content | str]]:
     lines: list[tuple[str, Content | str]] = [
         ("run", Content.assemble(state_words(row.state), f"  {row.run}  from {row.profile}, by {row.by}")),
         ("hosts", f"{', '.join(row.hosts)}  {row.processes} ranks"),
         ("begun", f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(row.started))}, last heard {_ago(row.seen, now)}"),
-        ("files", str(row.folder)),
+        ("files", _short(row.folder, home)),
     ]
     if row.problem:
         lines.append(("problem", Content.styled(row.problem, "$state-failed")))
     return lines
 
 
-def _profile_details(row: ProfileRow) -> list[tuple[str, Content | str]]:
-    lines: list[tuple[str, Content | str]] = [("profile", f"{row.name}  {row.description}"), ("file", str(row.path))]
+def _profile_details(row: ProfileRow, home: str) -> list[tuple[str, Content | str]]:
+    lines: list[tuple[str, Content | str]] = [
+        ("profile", f"{row.name}  {row.description}"),
+        ("file", _short(row.path, home)),
+    ]
     if row.problem:
         return [*lines, ("error", Content.styled(row.problem, "$state-failed"))]
     return [
@@ -158,6 +163,11 @@ def stop_consequence(row: RunRow) -> str:
         f"Ends all {row.processes} processes on {', '.join(row.hosts)}{at}: TERM first, so that they can save, "
         "then KILL. What they wrote stays; it cannot be continued from here."
     )
+
+
+def _short(path: Path, home: str) -> str:
+    text = clean(str(path))
+    return f"~{text[len(home) :]}" if home and text.startswith(f"{home}/") else text
 
 
 def _count(number: int, thing: str) -> str:
