@@ -50,6 +50,7 @@ from textual.dom import DOMNode
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
+from runner.errors import InputError
 from runner.text import clean_lines
 from tui import clipboard, crash, theme
 from tui.config import Settings, load_settings
@@ -67,6 +68,7 @@ SCREENS: Mapping[str, str] = {
     "wizard": "tui.screens.wizard:WizardScreen",
     "top": "tui.screens.top:TopScreen",
     "help": "tui.screens.help:HelpScreen",
+    "error": "tui.screens.profile_error:ProfileErrorScreen",
     "confirm": "tui.screens.confirm:ConfirmScreen",
 }
 """Kind → module:class. Its arguments are those of the `open_…` method."""
@@ -158,12 +160,20 @@ class DisttuiApp(App[None]):
         self._open("replay", run)
 
     def open_wizard(self, profile: Path | None = None, *, launch: bool = False) -> None:
-        """Open the wizard on a profile, or on a new one.
+        """Open the wizard on a profile, or on a new one; a profile with errors is opened at the first of them.
 
         Args:
             launch: Begin at the last step, "Check & save", and launch when the checks are through.
         """
-        self._open("wizard", profile, launch=launch)
+        self._open_profile(profile, launch)
+
+    @work(group="open")
+    async def _open_profile(self, profile: Path | None, launch: bool) -> None:
+        wrong = await asyncio.to_thread(_wrong_with, profile) if profile else None
+        if wrong:
+            self._open("error", profile, wrong, {"launch": launch})
+        else:
+            self._open("wizard", profile, launch=launch)
 
     def open_top(self, hosts: Sequence[str] = (), profile: Path | None = None) -> None:
         """Open the view of what hosts are doing: those named, those of a profile, or all in view."""
@@ -296,6 +306,16 @@ def start(
     )
     app.run()
     return app.return_code or 0
+
+
+def _wrong_with(profile: Path) -> InputError | None:
+    from runner.profile import load  # noqa: PLC0415
+
+    try:
+        load(profile)
+    except InputError as error:
+        return error
+    return None
 
 
 def _screen(kind: str) -> Any:

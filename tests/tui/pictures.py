@@ -52,6 +52,7 @@ SCENES = (
     Scene("home-light", (100, 30), environ={"COLORFGBG": "0;15"}),
     Scene("home-40x12", (40, 12)),
     Scene("newcomer", (80, 24), prepare=_nothing),
+    Scene("profile-error", (80, 24), ["2", "enter"]),
     Scene("confirm", (80, 24), ["x"]),
     Scene("help", (100, 30), ["question_mark"]),
     Scene("palette", (100, 30), ["ctrl+p", "p", "a"]),
