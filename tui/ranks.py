@@ -1,0 +1,77 @@
+"""What every rank does now, and how its pace compares with the others'. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runner.diagnose.straggler import SLOW
+from runner.run.state import HostState, RunState
+from runner.show.status import host_word
+from tui.feed import Snapshot
+
+RECENT = 5
+"""Steps whose median is a rank's pace: a single late step is noise."""
+_PACED = ("running", "slow", "finished", "stopping")
+PACES = ("forward_time", "step_time")
+"""Under DDP every rank waits for the slowest, so that only the forward pass shows who it is."""
+
+
+@dataclass(frozen=True)
+class RankNow:
+    """One rank at one moment."""
+
+    rank: int
+    node: int
+    word: str
+    """running, slow, failed, not seen, loading, waiting, or how its host ended."""
+    pace: float | None = None
+    """Seconds of a step or its forward pass."""
+    ratio: float = 1.0
+    """`pace` by the median of all ranks."""
+
+
+def pace_name(snapshot: Snapshot) -> str:
+    """What the paces are: forward time where the job tells it, else step time."""
+    return next((name for name in PACES if name in snapshot.history.each), PACES[-1])
+
+
+def ranks_now(snapshot: Snapshot) -> list[RankNow]:
+    """All ranks, by rank."""
+    tracks = snapshot.history.each.get(pace_name(snapshot), {})
+    recent = {rank: track.recent(RECENT, snapshot.now) for rank, track in tracks.items()}
+    paces = {rank: pace for rank, pace in recent.items() if pace is not None and pace > 0}
+    middle = sorted(paces.values())[len(paces) // 2] if paces else None
+    told = snapshot.state.hosts[0].story.slow
+    found, first = [], 0
+    for host in snapshot.state.hosts:
+        words = _words(snapshot.state, host, first)
+        for rank in range(first, first + host.nproc):
+            word, pace = words[rank - first], paces.get(rank)
+            ratio = pace / middle if pace and middle else 1.0
+            if word == "running" and (ratio >= SLOW or rank in told):
+                word = "slow"
+            found.append(RankNow(rank, host.node, word, pace if word in _PACED else None, ratio))
+        first += host.nproc
+    return found
+
+
+def _words(state: RunState, host: HostState, first: int) -> list[str]:
+    word = host_word(host, state)
+    attempt = host.story.attempts.get(state.attempt)
+    failed = {
+        event.get("rank")
+        for event in (attempt.errors if attempt else ())
+        if event.get("e") == "error" or event.get("code") not in (-15, 0)
+    }
+    if host.exit is not None or word in ("not seen", "lost", "stopping") or attempt is None:
+        return ["failed" if rank in failed else word for rank in range(first, first + host.nproc)]
+    made_steps = {rank for number, rank in host.series if number == state.attempt}
+    words = []
+    for rank in range(first, first + host.nproc):
+        if rank in failed:
+            words.append("failed")
+        elif rank in made_steps or rank in attempt.groups:
+            words.append("running")
+        else:
+            words.append("loading" if rank in attempt.ranks else "waiting")
+    return words

@@ -1,0 +1,290 @@
+"""The panes of a run's dashboard: laid out for the size of the terminal, focused, zoomed, kept up to date."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual import work
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.events import DescendantFocus, Resize
+from textual.widget import Widget
+
+from runner.show.numbers import duration
+from tui.events import Moment
+from tui.feed import Snapshot
+from tui.keys import APP, MOVE, VIEW, bind
+from tui.logs import LogView
+from tui.metrics import available
+from tui.screens.base import DisttuiScreen
+from tui.screens.pick import PickScreen
+from tui.widgets.chart import Chart
+from tui.widgets.hosts import HostsPane
+from tui.widgets.progress import ProgressLine, facts, run_word
+from tui.widgets.rank_grid import RankGrid
+from tui.widgets.story import StoryPane
+from tui.widgets.timeline import TimelinePane
+
+CHARTS = 6
+MANY = 128
+"""Ranks from which on their grid needs the room of the events."""
+PACE = 1.0
+"""Seconds between two drawings of what is large: grid, charts, table."""
+TYPING = 0.8
+"""Seconds within which digits make one rank's number."""
+
+
+class PanesScreen(DisttuiScreen):
+    """What live dashboard and replay share."""
+
+    SCOPED_CSS = False
+    CSS = """
+    PanesScreen {
+        #upper { height: 3fr; }
+        #left { width: 40%; max-width: 76; margin: 0 2 0 0; }
+        #hosts { height: auto; max-height: 35%; }
+        #ranks { height: auto; max-height: 50%; }
+        &.-many #ranks { height: 1fr; max-height: 100%; }
+        &.-alone #ranks { height: 1fr; max-height: 100%; }
+        #events { height: 1fr; min-height: 4; }
+        #charts { width: 1fr; }
+        .row { height: 1fr; }
+        Chart.pane { width: 1fr; margin: 0 2 0 0; }
+        .row Chart.-last { margin: 0; }
+        #log { height: 2fr; min-height: 5; }
+        .pane { border-subtitle-color: $muted; border-subtitle-align: right; border-title-align: left; padding: 0 1; }
+        #log { padding: 0; }
+        #story { height: auto; max-height: 12; display: none; background: $surface; }
+        &.-story #story { display: block; }
+        &.-normal, &.-narrow { #left, Chart.pane { margin: 0 1 0 0; } }
+        &.-normal #left { width: 50%; }
+        &.-alone #left { width: 100%; max-width: 100%; margin: 0; }
+        &.-alone #hosts { height: 1fr; max-height: 100%; }
+        &.-alone Chart.pane { margin: 0; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("dash.back", "q", "back", "back", "back to the screen before; the run goes on", group=APP),
+        bind("dash.next", "tab", "pane(1)", "pane", "to the next pane", group=MOVE),
+        bind("dash.before", "shift+tab", "pane(-1)", "pane before", "to the pane before", group=MOVE, show=False),
+        bind("dash.zoom", "z", "zoom", "zoom", "this pane alone, or all of them", group=VIEW),
+        bind("dash.find", "slash", "log('find')", "find", "find in the log", group=VIEW),
+        bind("dash.filter", "ampersand", "log('filter')", "filter", "filter the log", group=VIEW, show=False),
+        *(
+            bind(f"dash.rank_{digit}", str(digit), f"rank({digit})", f"rank {digit}",
+                 f"choose rank {digit}; more digits within a moment make a larger number", group=MOVE, show=False)
+            for digit in range(10)
+        ),
+        bind("dash.all", "A", "all_ranks", "all ranks", "the log of all ranks again", show=False),
+    ]  # fmt: skip
+    AUTO_FOCUS = "#ranks"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.snapshot: Snapshot | None = None
+        self._zoomed = False
+        self._drawn_at = 0.0
+        self._typed = ("", 0.0)
+        self._pane = "ranks"
+
+    def body(self) -> Iterable[Widget]:
+        """Progress, story, hosts, ranks, events, charts, log."""
+        yield ProgressLine()
+        yield self._classed(StoryPane("story"))
+        with Horizontal(id="upper"):
+            with Vertical(id="left"):
+                yield self._classed(HostsPane("hosts"))
+                yield self._classed(RankGrid("ranks"))
+                yield self._classed(TimelinePane("events"))
+            with Vertical(id="charts"):
+                for row in range(CHARTS // 2):
+                    with Horizontal(classes="row", id=f"row{row}"):
+                        yield self._classed(Chart(2 * row, f"chart{2 * row}"))
+                        yield self._classed(Chart(2 * row + 1, f"chart{2 * row + 1}"), "-last")
+        yield Vertical(id="log", classes="pane")
+
+    @staticmethod
+    def _classed(pane: Widget, *more: str) -> Widget:
+        pane.add_class("pane", *more)
+        return pane
+
+    # Showing
+
+    def show(self, snapshot: Snapshot, *, at_once: bool = False) -> None:
+        """Show another moment: words at once, what is large once a second."""
+        first = self.snapshot is None
+        self.snapshot = snapshot
+        self._show_head()
+        self.query_one(ProgressLine).show(snapshot)
+        self.query_one(TimelinePane).show(snapshot)
+        told = self.query_one(StoryPane).show(snapshot)
+        if told != self.has_class("-story"):
+            self.set_class(told, "-story")
+        if first:
+            self.set_class(snapshot.state.world_size > MANY, "-many")
+            self._arrange()
+        if first or at_once or time.monotonic() - self._drawn_at >= PACE - 0.05:
+            self._show_large()
+
+    def _show_head(self) -> None:
+        snapshot = self.snapshot
+        if snapshot is not None:
+            word = run_word(snapshot)
+            self.header.show(snapshot.state.run, facts(snapshot), word, duration(snapshot.elapsed))
+
+    def _show_large(self) -> None:
+        if self.snapshot is None:
+            return
+        self._drawn_at = time.monotonic()
+        self.query_one(HostsPane).show(self.snapshot)
+        self.query_one(RankGrid).show(self.snapshot)
+        for chart in self.query(Chart):
+            chart.show(self.snapshot)
+
+    def show_log(self, log: LogView) -> None:
+        """Put the run's log in its place."""
+        pane = self.query_one("#log")
+        pane.border_title = "Log"
+        pane.mount(log)
+
+    # Panes
+
+    def on_resize(self, event: Resize) -> None:
+        """Decide which panes have room."""
+        super().on_resize(event)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        width, height = self.size
+        alone = self._zoomed or width < 80 or height < 20
+        rows = 1 if height < 36 else 2 if height < 70 else 3
+        columns = 1 if width < 130 else 2
+        for chart in self.query(Chart):
+            number = int(str(chart.id)[5:])
+            chart.display = self._pane == chart.id if alone else number // 2 < rows and number % 2 < columns
+        for row in range(CHARTS // 2):
+            charts = [self.query_one(f"#chart{2 * row + side}") for side in (0, 1)]
+            self.query_one(f"#row{row}").display = any(chart.display for chart in charts)
+        many = self.has_class("-many")
+        for name in ("hosts", "ranks", "log", "events"):
+            self.query_one(f"#{name}").display = self._pane == name if alone else name != "events" or not many
+        self.query_one("#left").display = not alone or self._pane in ("hosts", "ranks", "events")
+        self.query_one("#charts").display = not alone or self._pane.startswith("chart")
+        self.query_one("#upper").display = not alone or self._pane != "log"
+        self.set_class(alone, "-alone")
+
+    def _names(self) -> list[str]:
+        """The panes that tab goes through."""
+        width, height = self.size
+        everything = self._zoomed or width < 80 or height < 20
+        offered = len(available(self.snapshot.history)) if self.snapshot else 1
+        charts = [f"chart{number}" for number in range(min(CHARTS, max(1, offered)))]
+        names = ["hosts", "ranks", *charts, "events", "log"]
+        return names if everything else [name for name in names if self.query_one(f"#{name}").display]
+
+    def action_pane(self, by: int) -> None:
+        """Focus another pane."""
+        names = self._names()
+        at = names.index(self._pane) if self._pane in names else 0
+        self.go_to(names[(at + by) % len(names)])
+
+    def go_to(self, name: str) -> None:
+        """Focus a pane."""
+        self._pane = name
+        self._arrange()
+        pane = self.query_one(f"#{name}")
+        log = next(iter(self.query(LogView)), None)
+        if name == "log" and log is not None:
+            log.lines.focus()
+        else:
+            pane.focus()
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """Remember the pane."""
+        for widget in event.widget.ancestors_with_self:
+            if isinstance(widget, Widget) and widget.has_class("pane") and widget.id and widget.id != "story":
+                self._pane = widget.id
+
+    def action_zoom(self) -> None:
+        """This pane alone, or all."""
+        self._zoomed = not self._zoomed
+        self.go_to(self._pane)
+
+    async def action_back(self) -> None:
+        """Out of the zoom, from one rank to all, then from this screen."""
+        if self._zoomed:
+            self.action_zoom()
+        elif self.query_one(RankGrid).cursor is not None:
+            self.action_all_ranks()
+        else:
+            self.leaving()
+            await super().action_back()
+
+    def leaving(self) -> None:
+        """Say what becomes of the run."""
+
+    # Ranks and logs
+
+    def action_rank(self, digit: int) -> None:
+        """Choose a rank by its digits."""
+        typed, when = self._typed
+        number = (typed if time.monotonic() - when < TYPING else "") + str(digit)
+        if self.snapshot and int(number) >= self.snapshot.state.world_size:
+            number = str(digit)
+        self._typed = (number, time.monotonic())
+        self.choose_rank(int(number))
+
+    def choose_rank(self, rank: int | None) -> None:
+        """Show one rank's log, and its line in the charts; None: all."""
+        self.query_one(RankGrid).choose(rank)
+        for chart in self.query(Chart):
+            chart.rank = rank
+        for log in self.query(LogView):
+            log.show_ranks(None if rank is None else [rank])
+        name = "Log" if rank is None else f"Log · rank {rank}"
+        self.query_one("#log").border_title = name
+
+    def action_all_ranks(self) -> None:
+        """All ranks again."""
+        self.choose_rank(None)
+
+    def action_log(self, kind: str) -> None:
+        """Ask in the log pane."""
+        log = next(iter(self.query(LogView)), None)
+        if log is not None:
+            self.go_to("log")
+            log.action_ask(kind)
+
+    def on_rank_grid_rank_chosen(self, event: RankGrid.RankChosen) -> None:
+        """Show its log."""
+        self.choose_rank(event.rank)
+        self.go_to("log")
+
+    def on_timeline_pane_moment_chosen(self, event: TimelinePane.MomentChosen) -> None:
+        """Show where it happened."""
+        self.show_moment(event.moment)
+
+    def show_moment(self, moment: Moment) -> None:
+        """Show the log of a moment's rank."""
+        if moment.rank is not None:
+            self.choose_rank(moment.rank)
+            self.go_to("log")
+
+    @work(group="pick")
+    async def on_chart_pick_requested(self, event: Chart.PickRequested) -> None:
+        """Offer what can be drawn."""
+        if self.snapshot is None:
+            return
+        now = event.chart.metric
+        offered = [(one.name, one.label) for one in available(self.snapshot.history)]
+        if offered:
+            chosen = await self.app.push_screen_wait(PickScreen("Show", offered, now.name if now else None))
+            if chosen:
+                event.chart.chosen = chosen
+                event.chart.show(self.snapshot)
+
+    def on_log_view_yanked(self, event: LogView.Yanked) -> None:
+        """Copy it."""
+        self.disttui.copy(event.text)

@@ -1,0 +1,237 @@
+"""A chart of one number over time, of all ranks together or of each."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.style import Style
+from textual.binding import BindingType
+from textual.message import Message
+from textual.strip import Strip
+
+from runner.show.numbers import duration
+from tui.feed import Snapshot
+from tui.keys import VIEW, bind
+from tui.metrics import Metric, available
+from tui.series import Column, Track
+from tui.theme import SERIES, SERIES_CLASSES
+from tui.widgets.drawn import Drawn, Piece, line
+from tui.widgets.plot import Canvas, Scale, scale, smooth, span
+
+LINES = SERIES
+"""Lines that can be told apart; beyond that all are drawn as a band."""
+BAND = LINES
+BESIDE = LINES + 1
+SHORTEST = 15.0
+
+
+class Chart(Drawn):
+    """The chosen metric with axes and units."""
+
+    can_focus = True
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"chart--axis", "chart--band", "chart--label", *SERIES_CLASSES}
+    DEFAULT_CSS = """
+    Chart {
+        & > .chart--axis { color: $rule; }
+        & > .chart--band { color: $rule; }
+        & > .chart--label { color: $muted; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("chart.pick", "c,enter", "pick", "pick", "choose what this chart shows", group=VIEW),
+        bind("chart.next", "right_square_bracket,right", "next(1)", "next", "the next metric", group=VIEW, show=False),
+        bind("chart.before", "left_square_bracket,left", "next(-1)", "before", "the metric before", show=False),
+        bind("chart.closer", "plus,equals_sign", "zoom(0.5)", "closer", "only the last half of the time shown"),
+        bind("chart.wider", "minus", "zoom(2)", "wider", "twice the time"),
+        bind("chart.log", "l", "log", "log", "logarithmic scale, or linear"),
+        bind("chart.smooth", "m", "smooth", "smooth", "a moving mean, or the values themselves"),
+        bind("chart.each", "a", "each", "per rank", "a line for each rank, host or GPU, or their mean"),
+    ]
+
+    class PickRequested(Message):
+        """Another metric is to be chosen for `chart`."""
+
+        def __init__(self, chart: Chart) -> None:
+            super().__init__()
+            self.chart = chart
+
+    def __init__(self, index: int, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._index = index
+        self.chosen: str | None = None
+        """The metric, None: the one that this chart's place suggests."""
+        self._log = self._smooth = self._each = False
+        self._window: float | None = None
+        self._snapshot: Snapshot | None = None
+        self.rank: int | None = None
+        """A rank whose line is drawn apart."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show another moment."""
+        self._snapshot = snapshot
+        if self.display and self.size:
+            self.redraw()
+
+    @property
+    def metric(self) -> Metric | None:
+        """What is drawn."""
+        if self._snapshot is None:
+            return None
+        metrics = available(self._snapshot.history)
+        named = next((one for one in metrics if one.name == self.chosen), None)
+        if named or self.chosen:
+            return named
+        beside = {one.beside for one in metrics if one.beside}
+        offered = [one for one in metrics if one.name not in beside]
+        return offered[self._index] if self._index < len(offered) else None
+
+    def draw(self, width: int, height: int) -> list[Strip]:
+        """Axes, labels, dots."""
+        metric, snapshot = self.metric, self._snapshot
+        if metric is None or snapshot is None or width < 16 or height < 3:
+            self.set_titles(metric.label if metric else "")
+            return [line([("no numbers yet", self.component("chart--label"))])] if height else []
+        rows = height - 2 if height > 4 else height
+        labels = 10
+        begin, end = self._times(snapshot)
+        canvas = Canvas(width - labels - 1, rows)
+        tracks = self._tracks(metric, snapshot)
+        drawn = [(number, track.columns(begin, end, canvas.width * 2, snapshot.now)) for number, track in tracks]
+        if self._smooth:
+            drawn = [(number, smooth(columns)) for number, columns in drawn]
+        limits = self._plot(canvas, drawn)
+        self._say(metric, snapshot)
+        ticks = {row: metric.words(value)[: labels - 1] for row, value in limits.ticks(rows).items()}
+        strips = [self._line(canvas, y, ticks.get(y, ""), labels) for y in range(rows)]
+        if rows < height:
+            strips += self._time_axis(width, labels, begin, end, snapshot)
+        return strips
+
+    def _times(self, snapshot: Snapshot) -> tuple[float, float]:
+        # Columns keep their times while a chart grows: nothing moves but by whole columns.
+        now, began = snapshot.now, snapshot.began
+        if snapshot.playback is not None:
+            now = snapshot.playback.end
+        if self._window is None:
+            whole = max(SHORTEST, now - began)
+            return began, began + (whole if self._over(snapshot) else span(whole))
+        step = self._window / max(1, (self.size.width - 11) * 2)
+        end = began + -(-(snapshot.now - began) // step) * step
+        return end - self._window, end
+
+    @staticmethod
+    def _over(snapshot: Snapshot) -> bool:
+        return snapshot.state.result is not None or snapshot.playback is not None
+
+    def _tracks(self, metric: Metric, snapshot: Snapshot) -> list[tuple[int, Track]]:
+        history = snapshot.history
+        each = history.each[metric.name]
+        if self._each and len(each) <= LINES:
+            return [(number, each[place]) for number, place in enumerate(sorted(each, key=str))]
+        found = [(BAND, history.all[metric.name])]
+        if metric.beside is not None and metric.beside in history.all:
+            found.insert(0, (BESIDE, history.all[metric.beside]))
+        if self._each and self.rank is not None and self.rank in each:
+            found.append((1, each[self.rank]))
+        return found
+
+    def _plot(self, canvas: Canvas, drawn: list[tuple[int, list[Column | None]]]) -> Scale:
+        kept = [[column for column in columns if column] for _, columns in drawn]
+        means = [column.mean for columns in kept for column in columns]
+        spread = [value for columns in kept for column in columns for value in (column.low, column.high)]
+        limits = scale(means if self._smooth else spread, log=self._log)
+        for number, columns in drawn:
+            if number == BAND:
+                canvas.band(BAND, columns, limits)
+        for number, columns in drawn:
+            canvas.curve(0 if number == BAND else number, columns, limits, lambda column: column.mean)
+        return limits
+
+    def _line(self, canvas: Canvas, y: int, tick: str, labels: int) -> Strip:
+        axis, label = self.component("chart--axis"), self.component("chart--label")
+        pieces: list[Piece] = [(f"{tick:>{labels - 1}} ", label), ("┤" if tick else "│", axis)]
+        row, lines = canvas.text(y), canvas.lines[y]
+        start = 0
+        for x in range(1, canvas.width + 1):
+            if x == canvas.width or lines[x] != lines[start]:
+                pieces.append((row[start:x], self._colour(lines[start])))
+                start = x
+        return line(pieces)
+
+    def _colour(self, number: int) -> Style:
+        if number == BAND:
+            return self.component("chart--band")
+        return self.component(f"series--{1 if number == BESIDE else number % SERIES}") if number >= 0 else Style.null()
+
+    def _time_axis(self, width: int, labels: int, begin: float, end: float, snapshot: Snapshot) -> list[Strip]:
+        room = width - labels - 1
+        marks = max(1, min(5, room // 12))
+        ruler, words = ["─"] * room, [" "] * room
+        for mark in range(marks + 1):
+            x = min(room - 1, round(mark * room / marks))
+            ruler[x] = "┬"
+            text = duration(begin + (end - begin) * mark / marks - snapshot.began)
+            start = max(0, min(room - len(text), x - len(text) // 2))
+            words[start : start + len(text)] = text
+        if snapshot.playback is not None and begin <= snapshot.now <= end:
+            ruler[min(room - 1, int((snapshot.now - begin) / (end - begin) * room))] = "▲"
+        axis, label = self.component("chart--axis"), self.component("chart--label")
+        return [
+            line([" " * labels, ("└" + "".join(ruler), axis)]),
+            line([(" " * (labels + 1) + "".join(words), label)]),
+        ]
+
+    def _say(self, metric: Metric, snapshot: Snapshot) -> None:
+        track = snapshot.history.all[metric.name]
+        value = track.at(snapshot.now)
+        words = [metric.label, *([metric.words(value)] if value is not None else [])]
+        if metric.beside in snapshot.history.all and metric.beside is not None:
+            other = snapshot.history.all[metric.beside].at(snapshot.now)
+            words += [f"val {metric.words(other)}"] if other is not None else []
+        count = len(snapshot.history.each[metric.name])
+        how = ["log"] if self._log else []
+        how += ["smooth"] if self._smooth else []
+        how += [f"last {duration(self._window)}"] if self._window else []
+        if count > 1:
+            how.append(
+                f"each of {count} {metric.per}s" if self._each and count <= LINES else f"mean of {count} {metric.per}s"
+            )
+        self.set_titles("  ".join(words), " · ".join(how))
+
+    def action_pick(self) -> None:
+        """Let the screen offer what there is."""
+        self.post_message(self.PickRequested(self))
+
+    def action_next(self, by: int) -> None:
+        """Take the next metric."""
+        if self._snapshot is None:
+            return
+        names = [one.name for one in available(self._snapshot.history)]
+        now = self.metric
+        if names:
+            self.chosen = names[(names.index(now.name) + by) % len(names) if now else 0]
+            self.redraw()
+
+    def action_zoom(self, by: float) -> None:
+        """Show less time, or more."""
+        if self._snapshot is None:
+            return
+        whole = max(SHORTEST, self._snapshot.now - self._snapshot.began)
+        wanted = (self._window or span(whole)) * by
+        self._window = None if wanted >= whole else max(SHORTEST, wanted)
+        self.redraw()
+
+    def action_log(self) -> None:
+        """Switch the scale."""
+        self._log = not self._log
+        self.redraw()
+
+    def action_smooth(self) -> None:
+        """Smooth, or not."""
+        self._smooth = not self._smooth
+        self.redraw()
+
+    def action_each(self) -> None:
+        """Each by itself, or all together."""
+        self._each = not self._each
+        self.redraw()

@@ -1,0 +1,118 @@
+"""A widget that draws itself line by line, and repaints only the cells that have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import zip_longest
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Region, Size
+from textual.markup import escape
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tui.theme import RAMP_CLASSES, SERIES_CLASSES, STATE_CLASSES
+
+_NO_STYLE = Style()
+_CLASSES = STATE_CLASSES | RAMP_CLASSES | SERIES_CLASSES
+
+
+class Drawn(Widget):
+    """Base of the dashboard's panes: a subclass gives `draw`, and calls `redraw` when it has other things to show."""
+
+    DEFAULT_CSS = (
+        "Drawn {" + "".join(f"& > .{name} {{ color: ${name.replace('--', '-')}; }}" for name in sorted(_CLASSES)) + "}"
+    )
+    ALLOW_SELECT = False
+
+    _strips: list[Strip] | None = None
+    _titles: tuple[str, str] = ("", "")
+
+    def draw(self, width: int, height: int) -> list[Strip]:
+        """Make the lines; fewer than `height` is fine."""
+        raise NotImplementedError
+
+    def rows(self, width: int) -> int:
+        """The lines there are to draw at a width, for panes whose height is `auto`."""
+        return 1
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many rows as there is something to draw for."""
+        return self.rows(width)
+
+    def component(self, name: str) -> Style:
+        """The colours of a component class."""
+        return self.get_component_rich_style(name, partial=True)
+
+    def set_titles(self, title: str, subtitle: str = "") -> None:
+        """Set the words in the border; they must be clean, and are never taken as markup."""
+        if (title, subtitle) != self._titles:
+            self._titles = (title, subtitle)
+            self.border_title, self.border_subtitle = escape(title), escape(subtitle)
+
+    def redraw(self) -> None:
+        """Draw anew, and repaint what differs."""
+        if self._strips is None:
+            self.refresh()
+            return
+        before, self._strips = self._strips, self._drawn()
+        changed = []
+        blank = Strip.blank(0)
+        for y, (old, new) in enumerate(zip_longest(before, self._strips, fillvalue=blank)):
+            if old != new:
+                start, end = _changed(old, new)
+                changed.append(Region(start, y, max(1, end - start), 1))
+        if changed:
+            self.refresh(*changed)
+
+    def render_line(self, y: int) -> Strip:
+        """One line of what was drawn last."""
+        if self._strips is None:
+            self._strips = self._drawn()
+        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, self.rich_style)
+
+    def notify_style_update(self) -> None:
+        """Draw in the new colours."""
+        super().notify_style_update()
+        self._strips = None
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Draw for the new size."""
+        self._strips = None
+        self.refresh()
+
+    def _drawn(self) -> list[Strip]:
+        width, height = self.size
+        base = self.rich_style
+        return [strip.adjust_cell_length(width).apply_style(base) for strip in self.draw(width, height)[:height]]
+
+
+Piece = str | tuple[str, Style]
+
+
+def line(pieces: Iterable[Piece]) -> Strip:
+    """A strip of texts, each with its style or without. The texts must be clean."""
+    return Strip(
+        [Segment(piece, _NO_STYLE) if isinstance(piece, str) else Segment(*piece) for piece in pieces if piece]
+    )
+
+
+def _changed(old: Strip, new: Strip) -> tuple[int, int]:
+    """The cells outside which two strips are the same."""
+    start = _same(old, new, reverse=False)
+    end = max(old.cell_length, new.cell_length)
+    if old.cell_length == new.cell_length:
+        end -= _same(old, new, reverse=True)
+    return (start, end) if end > start else (0, max(old.cell_length, new.cell_length))
+
+
+def _same(old: Strip, new: Strip, *, reverse: bool) -> int:
+    pairs = zip(reversed(list(old)), reversed(list(new)), strict=False) if reverse else zip(old, new, strict=False)
+    cells = 0
+    for one, other in pairs:
+        if one != other:
+            break
+        cells += one.cell_length
+    return cells

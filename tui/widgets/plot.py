@@ -1,0 +1,138 @@
+"""Lines in braille dots with axes: two columns and four rows of dots in every cell. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tui.series import Column
+
+_BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+SPANS = (
+    10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 450, 600, 900, 1200, 1800, 2700, 3600, 5400, 7200, 10800, 14400,
+    21600, 28800, 43200, 57600, 86400,
+)  # fmt: skip
+"""Lengths of time that divide well, seconds."""
+
+
+class Scale(NamedTuple):
+    """From values to rows of dots."""
+
+    low: float
+    high: float
+    step: float
+    """Between two labels; in tens where the scale is logarithmic."""
+    log: bool
+
+    def share(self, value: float) -> float:
+        """0 at the bottom, 1 at the top."""
+        if self.log:
+            value = math.log10(value) if value > 0 else self.low
+        return (value - self.low) / (self.high - self.low)
+
+    def ticks(self, rows: int) -> dict[int, float]:
+        """Row of cells from the top → the value to write there."""
+        found: dict[int, float] = {}
+        count = round((self.high - self.low) / self.step)
+        every = max(1, math.ceil(count / max(1, (rows - 1) // 2)))
+        for tick in range(0, count + 1, every):
+            value = self.low + tick * self.step
+            row = rows - 1 - round((value - self.low) / (self.high - self.low) * (rows * 4 - 1)) // 4
+            found[row] = float(10**value) if self.log else value
+        return found
+
+
+def scale(values: Sequence[float], *, log: bool) -> Scale:
+    """A scale that holds all values and stays the same while they change a little."""
+    if log:
+        positive = [math.log10(value) for value in values if value > 0]
+        if not positive:
+            return Scale(0.0, 1.0, 1.0, log=True)
+        step = 1.0 if max(positive) - min(positive) > 1.5 else 0.25
+        low, high = math.floor(min(positive) / step) * step, math.ceil(max(positive) / step) * step
+        return Scale(low, high if high > low else low + step, step, log=True)
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    if low >= 0 and low < 0.35 * high:
+        low = 0.0
+    if high - low <= abs(high) * 1e-6:
+        low, high = (0.0, high * 1.25) if high > 0 else (low * 1.25, 0.0) if low < 0 else (0.0, 1.0)
+    step = _step((high - low) / 4)
+    return Scale(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, step, log=False)
+
+
+def _step(rough: float) -> float:
+    power = float(10 ** math.floor(math.log10(rough)))
+    return next(power * nice for nice in (1, 2, 2.5, 5, 10) if power * nice >= rough * 0.999)
+
+
+def span(seconds: float) -> float:
+    """The next length of time that divides well, so that a growing chart is not drawn anew all the time."""
+    return next((float(one) for one in SPANS if one >= seconds), math.ceil(seconds / 86400) * 86400.0)
+
+
+class Canvas:
+    """Cells of dots, each with the number of the line that came last into it."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        self._dots = [[0] * width for _ in range(height)]
+        self.lines: list[list[int]] = [[-1] * width for _ in range(height)]
+
+    def text(self, y: int) -> str:
+        """A row of cells."""
+        return "".join(chr(0x2800 + dots) if dots else " " for dots in self._dots[y])
+
+    def band(self, line: int, columns: Sequence[Column | None], to: Scale) -> None:
+        """Fill between low and high."""
+        for x, column in enumerate(columns):
+            if column and column.high > column.low:
+                self._stroke(line, x, self._row(to, column.low), self._row(to, column.high))
+
+    def curve(self, line: int, columns: Sequence[Column | None], to: Scale, value: Callable[[Column], float]) -> None:
+        """Draw a line through the columns; gaps of a few columns are bridged."""
+        before: tuple[int, int] | None = None
+        for x, column in enumerate(columns):
+            if column is None:
+                continue
+            row = self._row(to, value(column))
+            if before is not None:
+                self._join(line, *before, x, row)
+            else:
+                self._stroke(line, x, row, row)
+            before = (x, row)
+
+    def _row(self, to: Scale, value: float) -> int:
+        return round(max(0.0, min(1.0, to.share(value))) * (self.height * 4 - 1))
+
+    def _join(self, line: int, x0: int, row0: int, x1: int, row1: int) -> None:
+        middle = row0
+        for x in range(x0 + 1, x1 + 1):
+            row = row0 + round((row1 - row0) * (x - x0) / (x1 - x0))
+            self._stroke(line, x, row if abs(row - middle) <= 1 else middle + (1 if row > middle else -1), row)
+            middle = row
+
+    def _stroke(self, line: int, x: int, low: int, high: int) -> None:
+        if low > high:
+            low, high = high, low
+        cell, bits = x // 2, _BITS[x % 2]
+        for row in range(low, high + 1):
+            y = self.height - 1 - row // 4
+            if self.lines[y][cell] != line:
+                self.lines[y][cell] = line
+                self._dots[y][cell] = 0
+            self._dots[y][cell] |= bits[3 - row % 4]
+
+
+def smooth(columns: Sequence[Column | None], weight: float = 0.85) -> list[Column | None]:
+    """Exponentially weighted means, corrected for the start; lows and highs are left."""
+    total = norm = 0.0
+    found: list[Column | None] = []
+    for column in columns:
+        if column is None:
+            found.append(None)
+            continue
+        total = total * weight + column.mean * (1 - weight)
+        norm = norm * weight + (1 - weight)
+        found.append(Column(column.low, column.high, total / norm))
+    return found

@@ -1,0 +1,101 @@
+"""Why a run failed, stalls, or is out of sight: a panel that is only there when there is something to tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rich.style import Style
+from textual.strip import Strip
+
+from runner.diagnose.hang import sentences, standings
+from runner.run.state import RunState
+from runner.show.numbers import duration, number
+from runner.show.story import ending
+from runner.text import clean
+from tui.feed import Snapshot
+from tui.theme import STATE_CLASSES, look
+from tui.widgets.drawn import Drawn, line
+
+
+class StoryPane(Drawn):
+    """The cause first, what followed from it, then the exception."""
+
+    can_focus = True
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"story--quiet", *STATE_CLASSES}
+    DEFAULT_CSS = """
+    StoryPane { & > .story--quiet { color: $muted; } }
+    """
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.border_title = "What happened"
+        self._lines: list[str] = []
+        self._kind = "failed"
+
+    def show(self, snapshot: Snapshot) -> bool:
+        """Show another moment; True when there is anything to tell."""
+        lines, self._kind = story(snapshot)
+        if lines != self._lines:
+            self._lines = lines
+            self.refresh(layout=True)
+            self.redraw()
+        return bool(lines)
+
+    def rows(self, width: int) -> int:
+        """Rows that the story takes at a width."""
+        return len(self._wrapped(max(10, width)))
+
+    def draw(self, width: int, height: int) -> list[Strip]:
+        """As much as fits: the beginning, and the last lines, where an exception names itself."""
+        lines = self._wrapped(width)
+        if len(lines) > height > 3:
+            lines = [*lines[:2], "  …", *lines[-(height - 3) :]]
+        first = self.component(look(self._kind).css) + Style(bold=True)
+        return [line([(text, first)] if at == 0 else [text]) for at, text in enumerate(lines)]
+
+    def _wrapped(self, width: int) -> list[str]:
+        found = []
+        for text in self._lines:
+            rest = text
+            while len(rest) > width:
+                cut = rest.rfind(" ", width // 2, width)
+                cut = cut if cut > 0 else width
+                found.append(rest[:cut])
+                rest = "  " + rest[cut:].lstrip()
+            found.append(rest)
+        return found
+
+
+def story(snapshot: Snapshot) -> tuple[list[str], str]:
+    """The lines to tell, cleaned, and the state they are about."""
+    state = snapshot.state
+    result = state.result
+    if result is not None and result.get("state") in ("failed", "lost"):
+        told = ending(state, snapshot.elapsed, snapshot.mirror, {})
+        return [clean(text) for text in told if text and not text.startswith("logs: ")], "failed"
+    stall = state.hosts[0].story.stall
+    if result is None and stall is not None:
+        return _stall(state, stall), "warning"
+    unseen = [host for host in state.hosts if host.link == "not seen"]
+    if result is None and unseen and snapshot.playback is None:
+        lines = []
+        for host in unseen[:4]:
+            last = snapshot.seen.get(host.node)
+            since = f" since {time.strftime('%H:%M:%S', time.localtime(last))}" if last else ""
+            note = f": {clean(host.link_note)}" if host.link_note else ""
+            lines.append(f"◇ {clean(host.name)} not seen{since}{note}")
+        more = f" and {len(unseen) - 4} more hosts." if len(unseen) > 4 else ""
+        lines.append(f"{more}  The run goes on there; what is known stays here, the link is made anew.".strip())
+        return lines, "not seen"
+    return [], "running"
+
+
+def _stall(state: RunState, stall: Mapping[str, Any]) -> list[str]:
+    silent = stall.get("silent")
+    known = [number(seconds) for seconds in silent.values()] if isinstance(silent, Mapping) else []
+    longest = max((seconds for seconds in known if seconds is not None), default=None)
+    lines = ["▲ no rank makes steps" + (f", for {duration(longest)} by now" if longest is not None else "")]
+    told = sentences(standings(state))
+    return [*lines, *(f"  {clean(text)}" for text in told), "  d asks every rank again"]
