@@ -84,6 +84,7 @@ class Plan:
                 "restarts": launch.restarts,
                 "grace": launch.grace,
                 "instrument": launch.instrument,
+                "log_limit": launch.log_limit,
             },
             "master": fixed_master(profile),
             "interface": profile.hosts[node_rank].interface,

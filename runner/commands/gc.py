@@ -11,6 +11,7 @@ from typing import Any
 from runner.commands.stop import forget
 from runner.errors import DisttuiError, InputError
 from runner.node.listing import disk_use
+from runner.profile.numbers import size
 from runner.run.history import KnownRun, known_runs
 from runner.run.remote import reach
 from runner.show.numbers import duration, gibibytes
@@ -19,7 +20,6 @@ from runner.transport import Connector
 
 LIMIT = 10.0
 _DAY = 86400.0
-_SIZES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ def parse_age(text: str) -> float:
 
 def parse_size(text: str) -> int:
     """Bytes that `10GiB` means. Raises InputError."""
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)\s?([KMGT]iB)", text)
-    if not found:
+    found = size(text)
+    if found is None:
         raise InputError(f"--over {clean(text)!r}: no size", "Give 500MiB or 10GiB.")
-    return int(float(found[1]) * _SIZES[found[2]])
+    return found
 
 
 def choose(
@@ -109,7 +109,7 @@ def _look(run: KnownRun, connector: Connector) -> Old | None:
         return None if known["state"] in ("running", "joining") else Old(run, _ended(known, run), here)
     with reach(run, connector, limit=LIMIT) as reached:
         reached.refuse_some()
-        size = here
+        held = here
         for node, answer in reached.ask("list", **run.request()).items():
             if isinstance(answer, DisttuiError):
                 raise answer
@@ -118,8 +118,8 @@ def _look(run: KnownRun, connector: Connector) -> Old | None:
                     if one.get("alive") or "problem" in one:
                         return None
                     known.update({key: value for key, value in one.items() if value is not None})
-                    size += int(one.get("size") or 0)
-    return Old(run, _ended(known, run), size)
+                    held += int(one.get("size") or 0)
+    return Old(run, _ended(known, run), held)
 
 
 def _ended(summary: Mapping[str, Any], run: KnownRun) -> float:

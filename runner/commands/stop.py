@@ -108,8 +108,8 @@ def _wait(run: KnownRun, reached: Reached, nodes: list[int], say: Say) -> int:
     if left:
         say(f"could not be ended: {', '.join(left)}")
     states = {clean(str(end.get("state"))) for end in ends.values()}
-    names = [run.hosts[node].name for node in sorted(ends)]
-    say(f"{run.run} {'/'.join(sorted(states)) or 'stopped'} on {', '.join(names)}")
+    ended = [run.hosts[node].name for node in sorted(ends)]
+    say(f"{run.run} {'/'.join(sorted(states)) or 'stopped'} on {', '.join(ended)}")
     return 1 if left or not ends else 0
 
 

@@ -20,7 +20,7 @@ class Growth:
     def __init__(self, folder: str, ranks: Iterable[int]) -> None:
         self._logs = {rank: os.path.join(folder, f"rank-{rank}.log") for rank in ranks}
         self._journal = Journal(os.path.join(folder, "growth.jsonl"))
-        self._sizes: dict[int, int] = {}
+        self.sizes: dict[int, int] = {}
 
     def look(self) -> set[int]:
         """Note the sizes that have changed since the last look; returns the ranks they are of."""
@@ -30,8 +30,8 @@ class Growth:
                 size = os.stat(log).st_size
             except OSError:
                 continue
-            if size != self._sizes.get(rank, 0):
-                changed[rank] = self._sizes[rank] = size
+            if size != self.sizes.get(rank, 0):
+                changed[rank] = self.sizes[rank] = size
         if changed:
             sizes = {str(rank): size for rank, size in changed.items()}
             self._journal.add({"t": round(time.time(), 3), "sizes": sizes})

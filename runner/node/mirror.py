@@ -8,6 +8,7 @@ import zlib
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .frames import CHUNK
+from .log_limit import data_from
 from .watch import Watch
 
 CHECKED = 1024
@@ -132,6 +133,10 @@ class Mirror:
                 self._announce(file, seen, file.generation + 1, 0)
             if seen.st_size <= file.sent:
                 return False
+            start = data_from(handle, file.sent)
+            if start > file.sent:
+                # The oldest part of a log that has outgrown its limit.
+                self._announce(file, seen, file.generation, start)
             data = os.pread(handle, CHUNK, file.sent)
             self._send(file.number, file.generation, file.sent, data)
             file.sent += len(data)
@@ -147,8 +152,11 @@ class Mirror:
             self._announce(file, seen, 0, start)
             return
         generation, length, checksum = held
-        before = os.pread(handle, min(CHECKED, length), max(0, length - CHECKED))
-        if seen.st_size >= length and zlib.crc32(before) == checksum:
+        first = max(0, length - CHECKED)
+        before = os.pread(handle, min(CHECKED, length), first)
+        # A hole says nothing, but a file that was begun anew has none.
+        same = zlib.crc32(before) == checksum or data_from(handle, first) > first
+        if seen.st_size >= length and same:
             self._announce(file, seen, generation, length)
         else:
             self._announce(file, seen, generation + 1, 0)

@@ -11,6 +11,7 @@ from . import procs
 from .growth import Growth
 from .host import Host
 from .journal import Tail, event
+from .log_limit import LogLimit
 from .loop import Loop
 from .oom import OomWatch
 from .signs import Signs
@@ -44,6 +45,7 @@ class Ranks:
         self._reports = Tail(os.path.join(folder, "ranks.jsonl"))
         self._metrics = {rank: Tail(os.path.join(folder, f"rank-{rank}.metrics.jsonl")) for rank in host.ranks}
         self._growth = Growth(folder, host.ranks)
+        self._log_limit = LogLimit(folder, host.launch.get("log_limit"), say)
         self._oom = OomWatch()
         self._watched: dict[int, tuple[int | None, procs.Proc]] = {}
         self._over: set[int] = set()
@@ -67,6 +69,7 @@ class Ranks:
         now = time.monotonic()
         for rank in self._growth.look():
             self.signs.alive(rank, now)
+            self._log_limit.look(rank, self._growth.sizes[rank])
         for rank, tail in self._metrics.items():
             records = tail.records()
             if records:

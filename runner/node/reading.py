@@ -9,6 +9,7 @@ import threading
 from typing import Any, Callable
 
 from .frames import CHUNK
+from .log_limit import data_from
 from .problem import Problem
 
 READ_LIMIT = 16 << 20
@@ -20,14 +21,14 @@ Send = Callable[[int, int, int, bytes], None]
 
 
 def read(folder: str, request: dict[str, Any], send: Send) -> dict[str, Any]:
-    """Send `length` bytes of a file from `offset` on; fewer where it ends. Raises Problem or OSError."""
+    """Send `length` bytes of a file from `offset` on; fewer where it ends, none of holes. Raises Problem or OSError."""
     offset, length = int(request["offset"]), int(request["length"])
     if not 0 <= length <= READ_LIMIT or offset < 0:
         raise Problem("%d bytes from %d on cannot be read at once" % (length, offset))
     fd = _open(folder, str(request["name"]))
     try:
         end = offset + length
-        while offset < end:
+        while (offset := data_from(fd, offset)) < end:
             data = os.pread(fd, min(CHUNK, end - offset), offset)
             if not data:
                 break

@@ -148,6 +148,7 @@ def _auto(value: Any) -> Any:
 
 
 Text = Annotated[str, StringConstraints(strict=True)]
+LogSize = Annotated[int | None, BeforeValidator(numbers.log_size)]
 Filled = Annotated[Text, AfterValidator(_filled)]
 Url = Annotated[Text, AfterValidator(_url)]
 Flag = Annotated[bool, BeforeValidator(_flag)]

@@ -42,6 +42,22 @@ def seconds(value: Any) -> Any:
     return value
 
 
+def size(text: str) -> int | None:
+    """Bytes that `500MiB` or `1.5GiB` means, None if it is no size."""
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([KMGT])iB", text)
+    return int(float(found[1]) * 1024 ** (1 + "KMGT".index(found[2]))) if found else None
+
+
+def log_size(value: Any) -> Any:
+    """Bytes, 1 MiB at least; `none` becomes None."""
+    if not isinstance(value, str):
+        return value
+    found = size(value)
+    if value != "none" and (found is None or found < 2**20):
+        raise bad(show(value), "expected none or a size like 2GiB, 1MiB at least")
+    return found
+
+
 def some_seconds(value: float) -> float:
     """More than 0."""
     if value <= 0:

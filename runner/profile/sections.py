@@ -148,7 +148,8 @@ class Launch(Model):
     instrument: f.Flag = True
     run_dir: f.RunDir = f.RUN_DIR
     share: f.NotBuilt = None
-    log_limit: f.NotBuilt = None
+    log_limit: f.LogSize = None
+    """Bytes of a rank's log that its host keeps at least, the newest; None: all."""
 
 
 class Parallel(Model):

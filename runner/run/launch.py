@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from runner import __version__
@@ -13,6 +13,9 @@ from runner.errors import DisttuiError
 from runner.plan import Plan
 from runner.profile import Profile
 from runner.run.survey import HostsError, Surveyed, Tell
+
+KILL_PATIENCE = 10.0
+"""Seconds for hosts to confirm that they end what was started."""
 
 
 def new_run_id(name: str) -> str:
@@ -69,11 +72,14 @@ def launch(
     with ThreadPoolExecutor(max_workers=len(followers), thread_name_prefix="start") as pool:
         errors = [error for error in pool.map(attempt, followers) if error]
     if errors:
-        request_stop(hosts, run, profile.launch.run_dir, now=True, reason="failure")
+        _kill(hosts, {"run": run, "run_dir": profile.launch.run_dir})
         raise errors[0] if len(errors) == 1 else HostsError(errors)
 
 
-def request_stop(hosts: Sequence[Surveyed], run: str, run_dir: str, *, now: bool, reason: str = "user") -> None:
-    """Ask every host to stop the run; whoever hears it hands it on to the gang."""
-    for node, host in enumerate(hosts):
-        host.link.submit("stop", run=run, node_rank=node, run_dir=run_dir, now=now, reason=reason)
+def _kill(hosts: Sequence[Surveyed], request: Mapping[str, Any]) -> None:
+    """End what was started, and wait until every host that can has heard of it: its channel is closed next."""
+    answers = [
+        host.link.submit("stop", **request, node_rank=node, now=True, reason="failure")
+        for node, host in enumerate(hosts)
+    ]
+    wait(answers, KILL_PATIENCE)

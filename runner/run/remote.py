@@ -162,26 +162,29 @@ class _Copy:
 
 
 def fill(link: Link, run: KnownRun, node: int, store: HostStore, name: str) -> None:
-    """Fetch the beginning of a log that was mirrored from its tail on. Raises DisttuiError."""
+    """Fetch the beginning of a log that was mirrored from its tail on, as far as its host has it.
+
+    Raises DisttuiError.
+    """
     start, _ = store.files()[name]
     while start > 0:
         begin = max(0, start - READ_LIMIT)
-        pieces: list[bytes] = []
+        pieces: list[tuple[int, bytes]] = []
 
-        def take(item: Any, pieces: list[bytes] = pieces) -> None:
+        def take(item: Any, pieces: list[tuple[int, bytes]] = pieces) -> None:
             if isinstance(item, tuple):
-                pieces.append(item[3])
+                pieces.append((item[2], item[3]))
 
         arguments = {**run.request(), "node_rank": node, "name": name, "offset": begin, "length": start - begin}
         try:
             link.stream("read", take, **arguments).result(REACH)
         except FutureTimeout:
             raise HostError(link.host, f"{name}: no answer in {REACH:.0f} s") from None
-        data = b"".join(pieces)
-        if len(data) != start - begin:
-            raise HostError(link.host, f"{name} is shorter than it was", "Attach again.")
-        store.fill(name, data)
-        start = begin
+        while pieces and pieces[-1][0] + len(pieces[-1][1]) == start:
+            start, data = pieces.pop()
+            store.fill(name, data)
+        if start > begin:
+            raise HostError(link.host, f"the first {start:,} bytes of {name} are not kept (launch.log_limit)")
 
 
 def _answer(future: Future[Any], host: str, deadline: float) -> Any:

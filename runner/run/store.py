@@ -73,6 +73,11 @@ class HostStore:
         known = self._held.get(name)
         if known and known[0] == generation and known[2] == start:
             return None
+        if known and known[0] == generation and start > known[2]:
+            # The host has dropped what lies between: see launch.log_limit.
+            known[1] = known[2] = start
+            self._note()
+            return name
         self._close(name)
         path = self.folder / name
         if path.exists():

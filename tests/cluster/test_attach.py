@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,7 +92,7 @@ def elsewhere(me: User) -> User:
     return User(me.cluster, home)
 
 
-def detached(me: User, *args: str, **keys: object) -> str:
+def detached(me: User, *args: str, **keys: Any) -> str:
     """Start a run that talks, and leave; returns its id."""
     script = me.script(_TALK)
     profile = me.profile({"script": str(script), "args": list(args)}, **keys)
