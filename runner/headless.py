@@ -109,12 +109,12 @@ def run(
             profile.split_env(node, environ)
         prepared = prepare(profile, connector, printer)
         with _closing(prepared.hosts):
+            refuse_errors(prepared.findings)
             for advice in prepared.recommendation.warnings:
                 printer.say(_line(advice.host, advice.text))
             for finding in prepared.findings:
                 if finding.level == "warning":
                     printer.say(_line(finding.host, f"{finding.what}. {finding.cure}"))
-            refuse_errors(prepared.findings)
             plan = prepared.plan
             printer.say(f"{counts_line(plan)}; {plan.backend}, {plan.strategy}, {plan.precision}")
             signals.hold_back()

@@ -1,0 +1,184 @@
+"""What cannot work is refused before anything is started: one clear message with host and cure, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.typed import User
+
+Make = Callable[..., User]
+_TRUE = {"command": ["true"]}
+
+
+def _refused(me: User, profile: Path, *words: str, code: int = 3) -> str:
+    """Run it; returns the message, which begins with `node2:` and holds the words."""
+    running = me.run(profile, code=code, merged=True)
+    text = running.stdout
+    assert "Traceback" not in text, text
+    _, _, message = text.partition("disttui: node2: connecting\n")
+    assert message.startswith(("disttui: node2: ", "disttui: node1: ")), text
+    for word in ("node2: ", *words):
+        assert word in message, text
+    assert message.count("  → ") == 1, text
+    for host in me.cluster.hosts:
+        assert not (host.home / ".disttui").exists(), "something was started"
+    return message
+
+
+def test_unreachable(user: Make) -> None:
+    """Switched off, and nothing listening."""
+    me = user(2)
+    config = me.cluster.ssh_config
+    config.write_text(config.read_text() + "  ConnectTimeout 1\n")
+    me.cluster[1].cut()
+    _refused(me, me.profile(_TRUE), "no answer from", ":22 in 1 s", "Is it switched on")
+    me.cluster[1].mend()
+    config.write_text(config.read_text() + "Host node2\n  Port 23\n")
+    closed = me.profile(_TRUE, ["node1", "node2:23"])
+    _refused(me, closed, ":23 refuses the connection", "Is an SSH server running there")
+
+
+def _known(me: User, edit: Callable[[list[str]], str]) -> None:
+    lines = me.cluster.known_hosts.read_text().splitlines()
+    kept = [line for line in lines if not line.startswith("node2,")]
+    [own] = [line.split() for line in lines if line.startswith("node2,")]
+    me.cluster.known_hosts.write_text("\n".join([*kept, edit(own)]) + "\n")
+
+
+def test_host_keys(user: Make) -> None:
+    """Unknown keys say how to accept them, changed ones how to be sure."""
+    me = user(2)
+    other = (me.cluster.folder / "key-node1.pub").read_text().split()[1]
+    _known(me, lambda own: "# no key")
+    message = _refused(me, me.profile(_TRUE), "host key is unknown", "SHA256:", "--accept-new-host-keys")
+    fingerprint = subprocess.run(
+        ["ssh-keygen", "-lf", me.cluster.folder / "key-node2.pub"], capture_output=True, text=True, check=True
+    ).stdout.split()[1]
+    assert fingerprint in message
+    me.cluster.known_hosts.write_text(
+        "".join(line + "\n" for line in me.cluster.known_hosts.read_text().splitlines() if line != "# no key")
+        + f"node2,{me.cluster[1].address} ssh-ed25519 {other}\n"
+    )
+    _refused(me, me.profile(_TRUE), "host key has changed", "ssh-keygen -R")
+
+
+def test_refused_key(user: Make) -> None:
+    """The message names the key that was tried, and the login."""
+    me = user(2)
+    key = me.home / "another"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    config = me.cluster.ssh_config
+    config.write_text(f"Host node2\n  IdentityFile {key}\n" + config.read_text().replace("IdentityFile", "#", 1))
+    config.write_text(config.read_text() + f"Host node1\n  IdentityFile {me.cluster.folder / 'key-client'}\n")
+    _refused(me, me.profile(_TRUE), "login as root", "refused", str(key), "Try `ssh node2`")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"python": "/nowhere/python"}, ["no /nowhere/python on this host", "Install Python 3.8"]),
+        ({"python": "/usr/bin/python3"}, ["no torch in /usr/bin/python3", "-m pip install torch"]),
+        ({"workdir": "~/nowhere"}, ["the working folder /root/nowhere is not there", "make it"]),
+    ],
+    ids=["no python", "no torch", "no workdir"],
+)
+def test_something_is_missing_on_one_host(user: Make, changes: dict[str, Any], words: list[str]) -> None:
+    me = user(2)
+    _refused(me, me.profile(_TRUE, ["node1", {"host": "node2", **changes}]), *words)
+
+
+def test_no_python_on_the_path(user: Make) -> None:
+    me = user(2)
+    (me.cluster[1].home / ".bashrc").write_text("PATH=/nowhere\n")
+    profile = me.profile(_TRUE, ["node1", {"host": "node2", "python": "auto"}])
+    _refused(me, profile, "no python3 on this host", "`python:`")
+
+
+def test_missing_script(user: Make) -> None:
+    me = user(2)
+    (me.cluster[0].home / "train.py").touch()
+    _refused(me, me.profile({"script": "train.py"}), "the script /root/train.py is not there", "copy it there")
+
+
+def test_no_free_port(user: Make) -> None:
+    """The ports of the first host count, where the gang and torch listen."""
+    me = user(2)
+    listen = (
+        "import socket, time\nheld = [socket.create_server(('', port)) for port in (29500, 29501)]\n"
+        "print(flush=True)\ntime.sleep(900)\n"
+    )
+    first, second = me.cluster.hosts
+    with subprocess.Popen(second.enter(f'exec {sys.executable} -c "{listen}"'), stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        profile = me.profile(_TRUE, ["node2", "node1"], launch={"ports": "29500-29501"})
+        running = me.start(profile, merged=True)
+        assert running.wait() == 3
+        [pid] = [pid for pid, command in second.processes() if "29500" in command]
+        second.kill(pid)
+    assert "disttui: node2: no port from 29500 to 29501 is free\n  → give other ports" in running.stdout
+    running.wait_gone(10)
+    assert not any((host.home / ".disttui").exists() for host in (first, second))
+
+
+def test_run_folder_that_cannot_be_written(user: Make) -> None:
+    """A read-only place, and a file in the way, on one host of two."""
+    me = user(2)
+    (me.cluster[1].home / "blocked").write_text("a file")
+    _refused(me, me.profile(_TRUE, launch={"run_dir": "~/blocked/runs"}), "/root/blocked/runs cannot be written")
+    assert not (me.cluster[0].home / "blocked").exists()
+
+
+def test_full_disk(user: Make) -> None:
+    me = user(2)
+    for host, size in zip(me.cluster.hosts, ("100m", "64k"), strict=True):
+        host.run(f"mkdir small && mount -t tmpfs -o size={size} tmpfs small", check=True)
+    profile = me.profile(_TRUE, launch={"run_dir": "~/small"})
+    running = me.run(profile, code=3, merged=True)
+    assert "disttui: node2: the disk of /root/small has 0" in running.stdout
+    assert running.stdout.splitlines()[-1] == "  → make room, or choose another by `launch.run_dir`"
+    assert me.cluster[0].run("ls small").stdout == ""
+
+
+def test_a_start_that_fails_on_one_host_only(user: Make) -> None:
+    """What the probe cannot foresee: no half of a gang is left on the others."""
+    me = user(2)
+    for host, inodes in zip(me.cluster.hosts, (1000, 4), strict=True):
+        host.run(f"mkdir small && mount -t tmpfs -o size=100m,nr_inodes={inodes} tmpfs small", check=True)
+    running = me.run(me.profile(_TRUE, launch={"run_dir": "~/small"}), code=3, merged=True)
+    assert "disttui: node2: /root/small/t-" in running.stdout
+    assert "cannot be written: No space left on device\n  → choose another launch.run_dir" in running.stdout
+
+
+def test_different_torch_versions(user: Make) -> None:
+    """A warning with both, from the files of the packages alone."""
+    me = user(2)
+    fake = me.cluster[1].home / "fake"
+    packages = fake / "lib/python3.11/site-packages"
+    (packages / "torch").mkdir(parents=True)
+    (packages / "torch-2.9.1.dist-info").mkdir()
+    (packages / "torch-2.9.1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.9.1\n")
+    (packages / "torch/version.py").write_text("__version__ = '2.9.1+cpu'\ncuda = None\n")
+    (fake / "bin").mkdir()
+    (fake / "bin/python").symlink_to(Path(sys.base_prefix) / "bin/python3")
+    (fake / "pyvenv.cfg").write_text(f"home = {sys.base_prefix}/bin\n")
+    profile = me.profile(_TRUE, ["node1", {"host": "node2", "python": "~/fake/bin/python"}])
+    plan = subprocess.run(
+        me.command("plan", "--json", profile), env=me.environment(), capture_output=True, text=True, check=True
+    )
+    warnings = json.dumps(json.loads(plan.stdout))
+    assert "2.9.1+cpu" in warnings
+    assert "2.13.0" in warnings
+
+
+def test_bad_profile_troubles_no_host(user: Make) -> None:
+    me = user(1)
+    running = me.run(me.profile(_TRUE, num_processes=0), code=2, merged=True)
+    assert running.stdout.startswith(f"disttui: {me.home / 'profile-0.yaml'}:"), running.stdout
