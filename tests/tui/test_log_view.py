@@ -299,7 +299,8 @@ def test_how_it_looks(writer: Writer, size: tuple[int, int]) -> None:
     async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
         view = app.log_view
         name = f"log_{size[0]}x{size[1]}"
-        await until(pilot, lambda: view.lines.lines.count == 403)
+        await until(pilot, lambda: view.lines.lines.count == 403 and "Find" in screen_text(app))
+        await pilot.pause(0.2)
         assert_snapshot(app, f"{name}_follow")
         await pilot.press("e")
         await until(pilot, lambda: view.lines.progress.searched and not view.following)
@@ -308,7 +309,8 @@ def test_how_it_looks(writer: Writer, size: tuple[int, int]) -> None:
         await pilot.pause(0.2)
         assert_snapshot(app, f"{name}_error_folded")
         await pilot.press("ampersand", *"loss 3.5")
-        await pilot.pause()
+        await until(pilot, lambda: "Close" in screen_text(app) and "loss 3.5" in screen_text(app).splitlines()[-2])
+        await pilot.pause(0.2)
         assert_snapshot(app, f"{name}_prompt")
 
     play(writer, scenario, size=size)

@@ -63,6 +63,8 @@ class LogCanvas(Widget):
         """What to say where there are no lines."""
         self._cache: LRUCache[int, Line] = LRUCache(2048)
         self._page: list[tuple[int, int]] = []
+        self._base = Style()
+        self._inks: dict[str, Style] = {}
         self._cursor = 0
         self._chosen = range(0)
         self.progress = progress
@@ -100,6 +102,8 @@ class LogCanvas(Widget):
     def render_lines(self, crop: Region) -> list[Strip]:
         """Decide what is shown once for all lines."""
         self._page = page(self.view, self.lines, self.size.height)
+        self._base = self.rich_style
+        self._inks.clear()
         here = self.paused()
         self._cursor = self.lines.row(here.cursor)
         self._chosen = range(0) if here.mark is None else chosen(here, self.lines)
@@ -107,29 +111,26 @@ class LogCanvas(Widget):
 
     def render_line(self, y: int) -> Strip:
         """Draw one screen row."""
-        base = self.rich_style
+        base = self._base
         if not self.lines:
             return self._empty_line(y)
         if y >= len(self._page):
-            return Strip.blank(self.size.width - 1, base) + self._bar(y)
+            return Strip([Segment(" " * (self.size.width - 1), base), self._bar(y)])
         row, part = self._page[y]
         cursor, ranged = row == self._cursor, row in self._chosen
         if cursor or ranged:
-            base += self._paper("cursor" if cursor else "range")
+            base += Style(bgcolor=self._style("cursor" if cursor else "range").bgcolor)
         gutter = "▌" if cursor else "┃" if ranged else " "
-        head = [
-            Segment(gutter, self._ink("gutter")),
-            *self._prefix(row, part),
-        ]
-        strip = Strip.join([Strip(head), self._body(row, part)]).apply_style(base)
-        return strip.adjust_cell_length(self.size.width - 1, base) + self._bar(y)
+        head = [Segment(gutter, self._ink("gutter")), *self._prefix(row, part)]
+        whole = Segment.apply_style([*head, *self._body(row, part)], base)
+        return Strip([*whole, self._bar(y)], self.size.width)
 
     def _empty_line(self, y: int) -> Strip:
-        style = self.rich_style + self._ink("empty")
+        style = self._base + self._ink("empty")
         text = self.nothing if y == min(1, self.size.height - 1) else ""
         return Strip([Segment(f"  {text}", style)]).adjust_cell_length(self.size.width, style)
 
-    def _body(self, row: int, part: int) -> Strip:
+    def _body(self, row: int, part: int) -> list[Segment]:
         line = self._line(self.lines.place(row))
         marks: list[tuple[int, int, Style]] = []
         if self.view.find is not None:
@@ -156,23 +157,25 @@ class LogCanvas(Widget):
             Segment(" │ ", self._ink("bar")),
         ]
 
-    def _bar(self, y: int) -> Strip:
+    def _bar(self, y: int) -> Segment:
         """The last column: which part of the whole is shown."""
         height, total = self.size.height, max(1, len(self.lines))
         rows = [row for row, _ in self._page] or [0]
         low = rows[0] * height // total
         high = max(low + 1, -(-(rows[-1] + 1) * height // total))
         thumb = len(rows) < total and low <= y < high
-        style = self.rich_style + self._ink("thumb" if thumb else "bar")
-        return Strip([Segment("┃" if thumb else " ", style)], 1)
+        style = self._base + self._ink("thumb" if thumb else "bar")
+        return Segment("┃" if thumb else " ", style)
+
+    def _style(self, part: str) -> Style:
+        """A part's colours, blended with what is behind it."""
+        return self.get_component_rich_style(f"log-lines--{part}")
 
     def _ink(self, part: str) -> Style:
-        """The colour of a part, blended with what is behind it."""
-        style = self.get_component_rich_style(f"log-lines--{part}")
-        return Style(color=style.color, bold=style.bold)
-
-    def _paper(self, part: str) -> Style:
-        return Style(bgcolor=self.get_component_rich_style(f"log-lines--{part}").bgcolor)
+        if part not in self._inks:
+            style = self._style(part)
+            self._inks[part] = Style(color=style.color, bold=style.bold)
+        return self._inks[part]
 
     @property
     def _choice(self) -> Choice:
@@ -181,7 +184,7 @@ class LogCanvas(Widget):
     @property
     def text_width(self) -> int:
         """Cells for the text of a line."""
-        return max(1, self.size.width - 2 - self._prefix_width)
+        return max(2, self.size.width - 2 - self._prefix_width)
 
     @property
     def _count_width(self) -> int:

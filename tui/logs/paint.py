@@ -71,20 +71,26 @@ class Line:
                 found.append(Segment(text[a - start : b - start], both))
         return found
 
-    def wrapped(self, part: int, width: int, marks: Sequence[tuple[int, int, Style]]) -> Strip:
-        """One of its screen rows."""
+    def wrapped(self, part: int, width: int, marks: Sequence[tuple[int, int, Style]]) -> list[Segment]:
+        """One of its screen rows, `width` cells wide."""
         begin, end = self.breaks(width)[part : part + 2]
-        return Strip(self.segments(begin, end, marks)).adjust_cell_length(width)
+        return self._padded(self.segments(begin, end, marks), end - begin, width)
 
-    def scrolled(self, x: int, width: int, marks: Sequence[tuple[int, int, Style]]) -> Strip:
+    def scrolled(self, x: int, width: int, marks: Sequence[tuple[int, int, Style]]) -> list[Segment]:
         """What of it is `width` cells wide from cell `x` on; `›` where it goes on."""
+        more = self.cells > x + width
+        shown = width - more
         if self.ascii:
-            strip = Strip(self.segments(x, min(x + width, len(self.text)), marks))
+            end = min(x + shown, len(self.text))
+            found = self._padded(self.segments(x, end, marks), end - x, shown)
         else:
-            strip = Strip(self.segments(0, len(self.text), marks)).crop(x, x + width)
-        if self.cells > x + width:
-            return Strip.join([strip.adjust_cell_length(width - 1), Strip([Segment("›", CUT)])])
-        return strip.adjust_cell_length(width)
+            whole = Strip(self.segments(0, len(self.text), marks))
+            found = list(whole.crop(x, x + shown).adjust_cell_length(shown))
+        return [*found, Segment("›", CUT)] if more else found
+
+    def _padded(self, found: list[Segment], characters: int, width: int) -> list[Segment]:
+        used = max(0, characters) if self.ascii else sum(segment.cell_length for segment in found)
+        return [*found, Segment(" " * (width - used))] if used < width else found
 
 
 def _crop(whole: list[Run], length: int) -> list[Run]:
