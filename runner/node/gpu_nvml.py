@@ -12,6 +12,8 @@ _TEMPERATURE_GPU = 0
 _THERMAL = 0x20 | 0x40
 """nvmlClocksThrottleReasonSwThermalSlowdown, nvmlClocksThrottleReasonHwThermalSlowdown."""
 _MOST_PROCESSES = 64
+_UNKNOWN = 2**64 - 1
+"""NVML_VALUE_NOT_AVAILABLE."""
 
 
 class _Rates(ctypes.Structure):
@@ -54,6 +56,14 @@ class Nvml:
         """Return the `gpus` of a telemetry record: use in percent, bytes, watts, °C; absent what a card lacks."""
         return [self._one(index, handle) for index, handle in self._devices.items()]
 
+    def cards(self) -> Dict[int, Dict[str, Any]]:
+        """Return what never changes of each GPU: `name`, `power_limit` in watts."""
+        return {index: self._card(handle) for index, handle in self._devices.items()}
+
+    def memory_of(self) -> Dict[int, Dict[int, Optional[int]]]:
+        """Return the bytes that each process (pid) has on each GPU, None where the driver does not tell."""
+        return {index: self._processes(handle) or {} for index, handle in self._devices.items()}
+
     def close(self) -> None:
         """Let go of the driver."""
         self._call("nvmlShutdown")
@@ -72,10 +82,25 @@ class Nvml:
         reasons = ctypes.c_ulonglong()
         if self._call("nvmlDeviceGetCurrentClocksThrottleReasons", handle, ctypes.byref(reasons)):
             gpu["throttle"] = bool(reasons.value & _THERMAL)
-        count, found = ctypes.c_uint(_MOST_PROCESSES), (_Process * _MOST_PROCESSES)()
-        if self._call("nvmlDeviceGetComputeRunningProcesses_v3", handle, ctypes.byref(count), found):
-            gpu["pids"] = [process.pid for process in found[: count.value]]
+        processes = self._processes(handle)
+        if processes is not None:
+            gpu["pids"] = list(processes)
         return gpu
+
+    def _card(self, handle: ctypes.c_void_p) -> Dict[str, Any]:
+        card: Dict[str, Any] = {}
+        name, milliwatt = ctypes.create_string_buffer(96), ctypes.c_uint()
+        if self._call("nvmlDeviceGetName", handle, name, ctypes.c_uint(96)):
+            card["name"] = name.value.decode("utf-8", "replace")
+        if self._call("nvmlDeviceGetEnforcedPowerLimit", handle, ctypes.byref(milliwatt)):
+            card["power_limit"] = milliwatt.value / 1000
+        return card
+
+    def _processes(self, handle: ctypes.c_void_p) -> Optional[Dict[int, Optional[int]]]:
+        count, found = ctypes.c_uint(_MOST_PROCESSES), (_Process * _MOST_PROCESSES)()
+        if not self._call("nvmlDeviceGetComputeRunningProcesses_v3", handle, ctypes.byref(count), found):
+            return None
+        return {one.pid: None if one.memory == _UNKNOWN else one.memory for one in found[: count.value]}
 
     def _call(self, name: str, *arguments: Any) -> bool:
         """Call a function; False when this driver has none of that name, or it does not answer NVML_SUCCESS."""

@@ -23,11 +23,17 @@ class GpuWatch:
     Args:
         library: NVML's file name.
         interval: Seconds between two readings.
+        details: Also learn what each card is, and who computes on it (NVML only).
     """
 
-    def __init__(self, library: str = "libnvidia-ml.so.1", interval: float = 1.0) -> None:
+    def __init__(self, library: str = "libnvidia-ml.so.1", interval: float = 1.0, details: bool = False) -> None:
         self._library = library
         self._interval = interval
+        self._details = details
+        self.cards: Dict[int, Dict[str, Any]] = {}
+        """`name` and `power_limit` of each GPU."""
+        self.holders: Dict[int, Dict[int, Optional[int]]] = {}
+        """Bytes of each process (pid) on each GPU."""
         self._closed = threading.Event()
         self._child: Optional[subprocess.Popen[str]] = None
         self._seen: Dict[int, Dict[str, Any]] = {}
@@ -54,7 +60,11 @@ class GpuWatch:
         except OSError:
             self._watch_smi()
             return
+        if self._details:
+            self.cards = nvml.cards()
         while not self._closed.is_set():
+            if self._details:
+                self.holders = nvml.memory_of()
             self._note(nvml.read())
             self._closed.wait(self._interval)
         nvml.close()

@@ -71,14 +71,19 @@ def descendants(procs: dict[int, Proc], root: int) -> set[int]:
 
 def tag(pid: int) -> str:
     """The run tag in a process's environment, empty when it has none or may not be looked at."""
+    return variable(pid, TAG)
+
+
+def variable(pid: int, name: str) -> str:
+    """A variable of the environment that a process was started with, empty as with `tag`."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             environment = file.read()
     except OSError:
         return ""
     for item in environment.split(b"\0"):
-        if item.startswith(TAG.encode() + b"="):
-            return item[len(TAG) + 1 :].decode("utf-8", "replace")
+        if item.startswith(name.encode() + b"="):
+            return os.fsdecode(item[len(name) + 1 :])
     return ""
 
 

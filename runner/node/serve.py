@@ -172,7 +172,7 @@ class Server:
     def _orphans(self, request: Dict[str, Any]) -> Any:
         from .orphans import orphans
 
-        return {"found": orphans(end=bool(request.get("end")))}
+        return {"found": orphans(bool(request.get("end")), str(request.get("run") or ""))}
 
 
 def _folder(request: Dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 from .gpu import has_device
 from .gpu_watch import GpuWatch
 from .pressure import Pressure
+from .processes import Processes
 from .system import Process, system
 
 
@@ -21,13 +22,16 @@ class Sampler:
     Args:
         run_dir: The folder whose file system `disk_free` is of.
         gpus: Whether to look at NVIDIA GPUs; where there is no such device this costs nothing.
+        processes: How many of the host's processes to tell of; above 0 also what the GPUs are and how many CPUs.
     """
 
-    def __init__(self, run_dir: str, gpus: bool = True) -> None:
+    def __init__(self, run_dir: str, gpus: bool = True, processes: int = 0) -> None:
         self._run_dir = os.path.expanduser(run_dir)
         self._system = system()
         self._pressure = Pressure()
-        self._gpus = GpuWatch() if gpus and has_device() else None
+        self._gpus = GpuWatch(details=processes > 0) if gpus and has_device() else None
+        self._most = processes
+        self._processes = Processes() if processes > 0 else None
         self._before: Optional[float] = None
         self._cpu: Optional[Tuple[float, float]] = None
         self._net: Optional[Tuple[int, int]] = None
@@ -59,12 +63,22 @@ class Sampler:
         gpus = [] if self._gpus is None else self._gpus.latest()
         if gpus is not None:
             record["gpus"] = gpus
+        if self._processes is not None:
+            self._add_processes(record, self._processes, now)
         return record
 
     def close(self) -> None:
         """Stop watching the GPUs."""
         if self._gpus is not None:
             self._gpus.close()
+
+    def _add_processes(self, record: Dict[str, Any], processes: Processes, now: float) -> None:
+        record["cpus"] = os.cpu_count()
+        cards = self._gpus.cards if self._gpus is not None else {}
+        if "gpus" in record:
+            record["gpus"] = [{**gpu, **cards.get(gpu["index"], {})} for gpu in record["gpus"]]
+        holders = self._gpus.holders if self._gpus is not None else {}
+        record["processes"], record["process_count"] = processes.sample(now, holders, self._most)
 
     def _add_cpu(self, record: Dict[str, Any]) -> None:
         before, self._cpu = self._cpu, self._system.cpu()

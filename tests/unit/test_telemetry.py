@@ -45,6 +45,16 @@ int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius) {
     if (sensor != 0) return 2; /* NVML_ERROR_INVALID_ARGUMENT */
     *celsius = 61; return 0;
 }
+int nvmlDeviceGetName(void *device, char *name, unsigned length) { strncpy(name, "Made Up 80GB", length); return 0; }
+int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *milliwatt) {
+    if (n(device) == 2) return 3;
+    *milliwatt = 700000; return 0;
+}
+struct process { unsigned pid; unsigned long long memory; unsigned gpu, compute; };
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *out) {
+    if (n(device) == 2 || *count < 2) return 3;
+    *count = 2; out[0].pid = 4711; out[0].memory = 1073741824ull; out[1].pid = 4712; out[1].memory = ~0ull; return 0;
+}
 """
 
 
@@ -175,9 +185,12 @@ def test_a_sample_of_eight_ranks_is_cheap(tmp_path: Path):
 def test_nvml_figures(library: Callable[..., str]):
     nvml = Nvml(library())
     assert nvml.read() == [
-        {"index": 0, "use": 97, "mem_used": 1 << 30, "mem_total": 80 << 30, "power": 312.5, "temp": 61},
+        {"index": 0, "use": 97, "mem_used": 1 << 30, "mem_total": 80 << 30, "power": 312.5, "temp": 61,
+         "pids": [4711, 4712]},
         {"index": 2, "mem_used": 3 << 30, "mem_total": 80 << 30, "power": 312.5, "temp": 61},
-    ]
+    ]  # fmt: skip
+    assert nvml.memory_of() == {0: {4711: 1 << 30, 4712: None}, 2: {}}
+    assert nvml.cards() == {0: {"name": "Made Up 80GB", "power_limit": 700.0}, 2: {"name": "Made Up 80GB"}}
     nvml.close()
 
 
@@ -193,6 +206,22 @@ def test_watch_prefers_nvml(library: Callable[..., str], smi: Path, tmp_path: Pa
     assert [gpu["index"] for gpu in _until(watch.latest)] == [0, 2]
     watch.close()
     assert not (tmp_path / "pids").exists()
+
+
+def test_samples_for_top_say_what_the_gpus_are_and_who_is_on_them(
+    library: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(telemetry, "has_device", lambda: True)
+    monkeypatch.setattr(telemetry, "GpuWatch", lambda **more: GpuWatch(library(), interval=0.05, **more))
+    sampler = Sampler(str(tmp_path), processes=10)
+    record = _until(lambda: record if len((record := sampler.sample({})).get("gpus", [])) == 2 else None)
+    assert [(gpu["name"], gpu.get("power_limit")) for gpu in record["gpus"]] == [
+        ("Made Up 80GB", 700.0), ("Made Up 80GB", None),
+    ]  # fmt: skip
+    holders = {row["pid"]: row for row in record["processes"]}
+    assert holders[4711]["gpus"] == [0] and holders[4711]["gpu_memory"] == 1 << 30
+    assert holders[4712]["gpus"] == [0] and "gpu_memory" not in holders[4712]
+    sampler.close()
 
 
 def test_watch_falls_back_to_one_long_lived_child(library: Callable[..., str], smi: Path, tmp_path: Path):
@@ -212,7 +241,7 @@ def test_watch_falls_back_to_one_long_lived_child(library: Callable[..., str], s
 def test_death_of_the_child_is_survived(smi: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("runner.node.gpu_watch._STALE", 0.5)
     monkeypatch.setattr(telemetry, "has_device", lambda: True)
-    monkeypatch.setattr(telemetry, "GpuWatch", lambda: GpuWatch("no-such-library.so.1"))
+    monkeypatch.setattr(telemetry, "GpuWatch", lambda **_: GpuWatch("no-such-library.so.1"))
     sampler = Sampler(str(tmp_path))
     _until(lambda: sampler.sample({}).get("gpus"))
     os.kill(int((tmp_path / "pids").read_text()), 9)

@@ -1,0 +1,164 @@
+"""Orphans: found by tag, judged by the machine they run on, ended with everything that carries their tag."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.node import procs
+from runner.node.orphans import orphans
+from tests.unit.runs_kit import Cluster, wait_for
+
+STRAY = """
+import socket, subprocess, sys
+step(1)
+if rank == 0:
+    subprocess.Popen([sys.executable, "-c", '''
+import socket, time
+door = socket.create_server(("127.0.0.1", 0))
+print(door.getsockname()[1], flush=True)
+time.sleep(300)
+'''], stdout=open("port", "w"), start_new_session=True)
+time.sleep(300)
+"""
+
+
+def found(run: str, end: bool = False) -> list[dict[str, Any]]:
+    """Only of our own run: other tests may run beside this one."""
+    return orphans(end, run)
+
+
+class Strays:
+    """Processes that carry a tag, as a run would leave them."""
+
+    def __init__(self, base: Path) -> None:
+        self.run = "orphan" + uuid.uuid4().hex[:8]
+        self.folder = base / "runs" / self.run / "0"
+        (self.folder / "attempt-1").mkdir(parents=True)
+        self.children: list[subprocess.Popen[bytes]] = []
+
+    def start(self, code: str = "import time; time.sleep(300)") -> int:
+        tag = {procs.TAG: f"{self.run}/0/1", "DISTTUI_DIR": f"{self.folder}/attempt-1"}
+        child = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **tag})
+        self.children.append(child)
+        wait_for(lambda: procs.tag(child.pid), "its environment")
+        return child.pid
+
+    def up(self, **changes: Any) -> None:
+        dead = {"pid": 2**22, "start_time": 1, "boot_id": procs.boot_id(), "pid_namespace": procs.pid_namespace()}
+        (self.folder / "supervisor.json").write_text(json.dumps({**dead, "warden": dead, "gang": None, **changes}))
+
+    def end(self) -> None:
+        (self.folder / "exit.json").write_text(json.dumps({"t": 1.0, "state": "finished", "code": 0}))
+
+
+@pytest.fixture
+def strays(tmp_path: Path) -> Iterator[Strays]:
+    made = Strays(tmp_path)
+    yield made
+    for child in made.children:
+        child.kill()
+        child.wait(60)
+
+
+def test_a_live_run_has_none_and_a_dead_supervisor_leaves_some(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, [1, 1], f"import os\nos.chdir({str(tmp_path)!r})\n" + STRAY)
+    try:
+        cluster.start()
+        cluster.wait_ranks()
+        port = int(wait_for(lambda: (tmp_path / "port").exists() and (tmp_path / "port").read_text(), "the port"))
+        assert found(cluster.run) == []
+        up = cluster.supervisor(0)
+        for who in (up["warden"], up):
+            os.kill(who["pid"], 9)
+        rows = wait_for(lambda: [row for row in found(cluster.run) if row["ports"]], "the orphan")
+        assert [(row["node_rank"], row["attempt"], row["ports"], row["ended"]) for row in rows] == [
+            (0, 1, [port], False)
+        ]
+        assert "socket.create_server" in rows[0]["command"]
+        assert rows[0]["why"] == "its supervisor and warden are dead"
+        assert rows[0]["rss"] > 1 << 20 and 0 <= rows[0]["age"] < 240 and rows[0]["gpu_memory"] is None
+        ended = found(cluster.run, end=True)
+        assert rows[0]["pid"] in [row["pid"] for row in ended] and all(row["ended"] for row in ended)
+        assert {row["node_rank"] for row in ended} == {0}, "the other host's own supervisor sees to its ranks"
+        assert found(cluster.run) == [] and cluster.living(0) == {}
+        assert cluster.exit(0)["cause"]["kind"] == "supervisor lost", "the run was brought to its end"
+    finally:
+        cluster.clean_up()
+
+
+def test_of_an_ended_run_and_of_one_whose_folder_is_gone(strays: Strays) -> None:
+    pid = strays.start()
+    assert found(strays.run) == [], "nothing is known of its supervisor"
+    strays.end()
+    assert [(row["pid"], row["why"], row["user"]) for row in found(strays.run)] == [
+        (pid, "its run has ended", getpass.getuser())
+    ]
+    for path in sorted(strays.folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    strays.folder.rmdir()
+    assert [row["why"] for row in found(strays.run)] == ["its run folder is gone"]
+    assert [row["ended"] for row in found(strays.run, end=True)] == [True]
+    assert strays.children[0].wait(60) == -9
+
+
+@pytest.mark.parametrize("elsewhere", [{"boot_id": "another"}, {"pid_namespace": "pid:[1]"}])
+def test_a_supervisor_out_of_sight_is_not_called_dead(strays: Strays, elsewhere: dict[str, str]) -> None:
+    strays.start()
+    strays.up(**elsewhere)
+    assert found(strays.run) == [] and found(strays.run, end=True) == []
+    assert strays.children[0].poll() is None
+    strays.up()
+    assert len(found(strays.run)) == 1
+
+
+def test_a_warden_in_sight_is_enough_to_spare(strays: Strays) -> None:
+    strays.start()
+    strays.end()
+    warden = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", "warden", str(strays.folder)])
+    try:
+        wait_for(lambda: "warden" in procs.command(warden.pid), "its command line")
+        assert found(strays.run, end=True) == []
+    finally:
+        warden.kill()
+        warden.wait(60)
+    assert len(found(strays.run)) == 1
+
+
+def test_what_they_start_while_they_are_ended_goes_too(strays: Strays) -> None:
+    strays.end()
+    strays.start("""
+import os, time
+while True:
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(30)
+        os._exit(0)
+    time.sleep(0.05)
+""")
+    wait_for(lambda: len(found(strays.run)) > 3, "its children")
+    assert all(row["ended"] for row in found(strays.run, end=True))
+    strays.children[0].wait(60)
+    assert found(strays.run) == []
+
+
+def test_other_runs_are_left_alone(strays: Strays, tmp_path: Path) -> None:
+    other = Strays(tmp_path)
+    try:
+        for one in (strays, other):
+            one.start()
+            one.end()
+        assert [row["ended"] for row in found(strays.run, end=True)] == [True]
+        assert other.children[0].poll() is None and len(found(other.run)) == 1
+    finally:
+        other.children[0].kill()
+        other.children[0].wait(60)
