@@ -67,10 +67,10 @@ _KNOWN = _table(
             "reach, or a limit. Run again with env NCCL_DEBUG=INFO; its log names the call.",
         ),
         "gloo interface": (
-            r"connectFullMesh failed.*127\.\d+\.\d+\.\d+|Unable to resolve hostname to a \(local\) address"
+            r"connectFullMesh failed|Unable to resolve hostname to a \(local\) address"
             r"|Using the loopback address as fallback",
-            "gloo took the loopback address of {host}, since its name resolves to that or not at all. Set `interface:` "
-            "of the host, or mend its /etc/hosts.",
+            "gloo took an address of {host} that the others cannot reach, often the loopback address, since the host's "
+            "name resolves to that or not at all. Set `interface:` of the host, or mend its /etc/hosts.",
         ),
         "port in use": (
             r"EADDRINUSE|address already in use|failed to listen on any local network address",

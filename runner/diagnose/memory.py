@@ -62,13 +62,11 @@ def out_of_memory(failure: Failure, telemetry: Mapping[str, Any] | None = None) 
     wanted = _ALLOCATOR.search(text)
     if wanted:
         size = gibibytes(float(wanted.group(1)))
-        return OutOfMemory(
-            "allocation", f"{clean(failure.host)} could not give {size} of main memory in one piece", _LESS
-        )
+        return OutOfMemory("allocation", f"memory of {clean(failure.host)} could not give {size} in one piece", _LESS)
     array = _NUMPY.search(text)
     if array or failure.type.rpartition(".")[2] == "MemoryError":
-        size = f" {array.group(1)} {array.group(2)}" if array else " the memory that was asked for"
-        return OutOfMemory("allocation", f"{clean(failure.host)} could not allocate{size}", _LESS)
+        size = f" {array.group(1)} {array.group(2)}" if array else " what was asked for"
+        return OutOfMemory("allocation", f"memory of {clean(failure.host)} could not give{size}", _LESS)
     if failure.code == -signal.SIGKILL and not failure.ended_by_us:
         return _killed(failure, telemetry or {})
     return None

@@ -37,6 +37,7 @@ CASES = {
     "allocation": "import torch; torch.empty(1 << 48)",
     "memory_error": "bytearray(1 << 60)",
     "cuda_library": "import ctypes; ctypes.CDLL('libcudnn.so.9')",
+    "gloo_mismatched": "_two(lambda dist, torch, rank: dist.all_reduce(torch.ones(4 + rank)))",
     "worker_bus_error": "_worker(7)",
     "worker_killed": "_worker(9)",
 }
@@ -45,6 +46,16 @@ class Data:
     def __init__(self, number): self.number = number
     def __len__(self): return 8
     def __getitem__(self, i): os.kill(os.getpid(), self.number)
+def _two(body):
+    rank = 0 if os.fork() else 1
+    if rank:
+        os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29875")
+    os.environ.update(TORCH_DISTRIBUTED_DEBUG="DETAIL", GLOO_SOCKET_IFNAME="lo")
+    import torch
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    body(dist, torch, rank)
 def _worker(number):
     from torch.utils.data import DataLoader
     list(DataLoader(Data(number), num_workers=1))

@@ -1,0 +1,129 @@
+"""Who keeps the gang waiting, from the stacks and flight recorders of all ranks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from runner.diagnose.hang import Standing, rank_words, sentences, stacks, standing, standings
+from runner.run.state import begin, fold
+
+_DATA = Path(__file__).parents[1] / "data" / "failures"
+
+
+def loaded(name: str, **more: dict[str, Any]) -> list[Standing]:
+    """The recorded answers; `more` changes that of a rank, by r<number>."""
+    answers = json.loads((_DATA / f"{name}.json").read_text())
+    return [
+        standing(int(rank), f"node{int(rank) + 1}", {"silent": 62.0, **answer, **more.get(f"r{rank}", {})})
+        for rank, answer in answers.items()
+        if rank.isdigit()
+    ]
+
+
+def test_gloo_names_the_rank_that_has_not_entered() -> None:
+    """Recorded from a real run: rank 1 sleeps in load_batch before the fourth all_reduce."""
+    assert sentences(loaded("hang_gloo")) == [
+        "ranks 0, 2 wait in all_reduce #4 (train.py:6); "
+        "rank 1 has not entered it: it is in load_batch (data.py:3) for 62 s"
+    ]
+
+
+def test_identical_stacks_are_merged_and_the_odd_one_is_last() -> None:
+    lines = stacks(loaded("hang_gloo"))
+    assert lines[0] == "ranks 0, 2 (node1, node3):"
+    assert lines[-4:] == [
+        "rank 1 (node2):",
+        "    /home/alice/train.py:15 <module>",
+        "    /home/alice/train.py:13 main",
+        "    /home/alice/data.py:3 load_batch",
+    ]
+
+
+def test_nccl_ranks_that_ran_ahead_wait_for_the_first_that_is_missing() -> None:
+    """The shape of NCCL's recorder: numbers are numbers, ranks enqueue more before they wait at a synchronisation."""
+    assert sentences(loaded("hang_nccl")) == [
+        "ranks 0-2 wait in all_reduce #1580 (trainer.py:211); "
+        "rank 3 has not entered it: it is in __getitem__ (data.py:41) for 62 s"
+    ]
+
+
+def test_a_stopped_rank_is_named_with_the_way_out() -> None:
+    ranks = loaded("hang_gloo")
+    ranks[1] = standing(1, "node2", {"note": "…", "state": "stopped", "pid": 77, "silent": 9.0})
+    assert sentences(ranks) == [
+        "ranks 0, 2 wait in all_reduce #4 (train.py:6)",
+        "rank 1 cannot answer: its process is stopped by a signal (SIGSTOP) or a debugger; "
+        "`kill -CONT 77` on node2 lets it go on",
+    ]
+
+
+def test_a_rank_that_holds_the_lock_is_read_from_faulthandlers_words() -> None:
+    text = (
+        'Thread 0x00007f1 (most recent call first):\n  File "/home/alice/io.py", line 9 in prefetch\n\n'
+        'Current thread 0x00007f2 (most recent call first):\n  File "/home/alice/native.py", line 3 in crunch\n'
+        '  File "/home/alice/train.py", line 20 in <module>\n'
+    )
+    ranks = loaded("hang_gloo")
+    ranks[1] = standing(1, "node2", {"text": text, "note": "holds the lock", "silent": 200.0})
+    assert sentences(ranks)[1] == "rank 1 is in crunch (native.py:3) for 3:20"
+
+
+def test_a_rank_that_moves_is_said_to_go_on() -> None:
+    assert sentences(loaded("hang_gloo", r1={"moved": True}))[0].endswith("load_batch (data.py:3), and goes on")
+
+
+def test_different_collectives_are_named() -> None:
+    ranks = []
+    for rank, (name, sizes) in enumerate([("gloo:all_reduce", [[4]]), ("gloo:broadcast", [[5]])]):
+        entry = {
+            "collective_seq_id": 7,
+            "profiling_name": name,
+            "input_sizes": sizes,
+            "process_group": ["0", "default_pg"],
+        }
+        status = {"0": {"last_enqueued_collective": "7", "last_completed_collective": "6"}}
+        frames = [{"file": "train.py", "line": 10 + rank, "function": "step"}]
+        recorder = {"gloo": {"pg_status": status, "entries": [entry]}}
+        ranks.append(standing(rank, "h", {"threads": [{"main": True, "frames": frames}], "recorder": recorder}))
+    assert sentences(ranks) == [
+        "the ranks call different collectives as #7: rank 0 calls all_reduce of [[4]] (train.py:10); "
+        "rank 1 calls broadcast of [[5]] (train.py:11)"
+    ]
+
+
+def test_without_torch_the_stacks_are_compared() -> None:
+    def at(rank: int, line: int) -> Standing:
+        frames = [{"file": "a.py", "line": line, "function": "work"}]
+        return standing(rank, "h", {"threads": [{"main": True, "frames": frames}], "recorder": {}, "silent": 40})
+
+    assert sentences([at(0, 5), at(1, 9), at(2, 5), at(3, 5)]) == [
+        "ranks 0, 2, 3 are in work (a.py:5) for 40 s",
+        "rank 1 is in work (a.py:9) for 40 s",
+    ]
+
+
+def test_nonsense_is_survived_and_cannot_steer_the_terminal() -> None:
+    frames = [{"file": "/x/\x1b[2Ja.py", "line": "x", "function": "f\n✗ forged"}]
+    hostile = {"threads": [{"main": True, "frames": frames}], "recorder": {"gloo": {"pg_status": {"0": {}}}}}
+    text = "\n".join(sentences([standing(0, "h\n\x1b", hostile), standing(1, "h", {})]))
+    assert "\x1b" not in text and len(text.split("\n")) == 2
+    assert sentences([]) == []
+
+
+def test_the_newest_stacks_of_all_hosts_are_put_together() -> None:
+    state = begin("t-1", ("node1", "node2"), (1, 1))
+    state = fold(state, 0, "events.jsonl", {"t": 1.0, "e": "rank", "attempt": 1, "rank": 0})
+    for node, number, t in ((0, 1, 5.0), (0, 2, 9.0), (1, 1, 5.0)):
+        record = {"t": t, "attempt": 1, "ranks": {str(node): {"note": "gone", "state": "ended"}}}
+        state = fold(state, node, f"stacks-{number}.json", record)
+    assert [one.rank for one in standings(state)] == [0]
+    state = fold(state, 1, "stacks-2.json", {"t": 9.5, "attempt": 1, "ranks": {"1": {"note": "", "state": "ended"}}})
+    assert [one.rank for one in standings(state)] == [0, 1]
+
+
+def test_ranks_in_words() -> None:
+    assert rank_words([3]) == "rank 3"
+    assert rank_words([0, 1, 3]) == "ranks 0, 1, 3"
+    assert rank_words([7, 0, 1, 2, 3]) == "ranks 0-3, 7"

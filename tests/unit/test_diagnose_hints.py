@@ -1,0 +1,124 @@
+"""Known failures get their hint: on real output (tests/data/failures/record.py) and on published texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.diagnose.cause import find
+from runner.diagnose.hints import hint
+from runner.run.state import RunState, begin, fold
+
+_DATA = Path(__file__).parents[1] / "data" / "failures"
+
+
+def failed(reports: dict[int, dict[str, Any]], kind: str = "error", hosts: int = 2) -> RunState:
+    """A run of one rank per host whose ranks have failed as reported, in the order of `reports`."""
+    state = begin("t-1", tuple(f"node{number + 1}" for number in range(hosts)), (1,) * hosts)
+    for at, (rank, report) in enumerate(reports.items()):
+        told = {"t": 10.0 + at, "e": kind, "attempt": 1, "rank": rank, "at": 10.0 + at, **report}
+        state = fold(state, rank, "events.jsonl", told)
+    return state
+
+
+def hinted(state: RunState) -> tuple[str, str]:
+    cause = find(state)
+    assert cause is not None
+    found = hint(state, cause)
+    return (found.name, found.text) if found else ("", "")
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "words"),
+    [
+        ("port_in_use", "port in use", "port on node2 is taken"),
+        ("join_timeout_server", "joining timed out", "rendezvous"),
+        ("join_timeout_client", "joining timed out", "rendezvous"),
+        ("disk_full", "disk full", "disk of node2 is full"),
+        ("file_missing", "file missing", "node2 alone of the 2 hosts does not have /data/corpus/train.bin"),
+        ("module_missing", "module missing", "node2 alone of the 2 hosts has no module flash_attention_extra"),
+        ("permission", "permission", "node2"),
+        ("address_resolution", "address resolution", "node2 cannot resolve"),
+        ("too_many_files", "too many open files", "ulimit -n"),
+        ("allocation", "out of memory: allocation", "could not give 1048576.0 GiB"),
+        ("memory_error", "out of memory: allocation", "node2"),
+        ("cuda_library", "CUDA libraries missing", "node2 lacks libcudnn.so.9"),
+        ("torch_cuda_library", "CUDA libraries missing", "node2 lacks libcudnn.so.9"),
+        ("worker_bus_error", "out of memory: shared", "/dev/shm"),
+        ("worker_killed", "DataLoader worker", "num_workers"),
+        ("shared_memory", "out of memory: shared", "--shm-size"),
+        ("cuda_oom_new", "out of memory: gpu", "wanted 22 MiB, 11 MiB were free, of 23.6 GiB, PyTorch holds 22.9 GiB"),
+        ("cuda_oom_old", "out of memory: gpu", "wanted 264 MiB, 146 MiB were free, of 2.0 GiB, PyTorch holds 789 MiB"),
+        ("driver_too_old", "driver too old", "driver of node2"),
+        ("nccl_system_error", "NCCL system error", "NCCL_DEBUG=INFO"),
+        ("nccl_mismatched", "mismatched collectives", "different collectives"),
+        ("nccl_timeout", "collective timed out", "disttui diagnose"),
+        ("gloo_loopback", "gloo interface", "an address of node2 that the others cannot reach"),
+        ("gloo_mismatched", "mismatched collectives", "different collectives"),
+        ("nccl_version", "NCCL versions", "disttui probe"),
+        ("nccl_interface", "NCCL interface", "interface:"),
+    ],
+)
+def test_a_known_failure_has_its_hint(case: str, name: str, words: str) -> None:
+    report = json.loads((_DATA / f"{case}.json").read_text())
+    assert report["source"], "every text says where it is from"
+    found = hinted(failed({1: report}))
+    assert found[0] == name
+    assert words in found[1]
+
+
+def test_every_recorded_failure_is_tested() -> None:
+    tested = {case for mark in test_a_known_failure_has_its_hint.pytestmark for case, *_ in mark.args[1]}  # type: ignore[attr-defined]
+    known = {path.stem for path in _DATA.glob("*.json")}
+    assert known - tested == {"hang_gloo", "hang_nccl", "nccl_unhandled_cuda"}
+
+
+def test_what_is_unknown_has_no_hint() -> None:
+    error = {"type": "ValueError", "message": "the loss is nan", "traceback": ""}
+    assert hinted(failed({0: error})) == ("", "")
+
+
+def test_a_file_that_all_hosts_lack_is_said_of_all() -> None:
+    report = json.loads((_DATA / "file_missing.json").read_text())
+    assert "node1, node2 does not have" in hinted(failed({0: report, 1: report}))[1]
+
+
+def test_a_world_of_one() -> None:
+    state = begin("t-1", ("node1", "node2"), (1, 1))
+    cause = {
+        "node": 1,
+        "rank": 1,
+        "kind": "launch",
+        "type": "WorldSize",
+        "message": "rank 1 sees a world of 1",
+        "at": 5,
+    }
+    state = fold(state, 0, "exit.json", {"state": "failed", "code": 1, "attempt": 1, "cause": cause})
+    assert hinted(state)[0] == "world of one"
+
+
+@pytest.mark.parametrize(
+    ("oom", "words"),
+    [
+        ({"group": 1, "machine": 1, "limit": 2 << 30}, "killer ended it: the control group's memory limit of 2.0 GiB"),
+        ({"kernel": "Out of memory: Killed process 77 (python) total-vm:9kB"}, "Killed process 77"),
+        ({"machine": 2}, "was at work on node2 just then"),
+    ],
+)
+def test_the_kernels_killer_is_named_by_its_evidence(oom: dict[str, Any], words: str) -> None:
+    state = failed({1: {"code": -9, "pid": 77, "oom": oom}}, kind="death")
+    assert words in hinted(state)[1]
+
+
+def test_a_kill_without_evidence_is_not_blamed_on_memory() -> None:
+    state = failed({1: {"code": -9, "pid": 77}}, kind="death")
+    assert hinted(state) == ("", "")
+    full = {"t": 9.0, "mem_used": 99, "mem_total": 100}
+    assert "probably" in hinted(fold(state, 1, "telemetry.jsonl", full))[1].lower()
+
+
+def test_a_bus_error_is_probably_shared_memory() -> None:
+    assert hinted(failed({1: {"code": -7}}, kind="death"))[1].startswith("Probably shared memory")

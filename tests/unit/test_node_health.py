@@ -1,0 +1,263 @@
+"""The leader's judgement: stalls by the run's own pace, stragglers; what hosts tell for it; alarms; evidence of OOM."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.node.alarms import Alarms, shows
+from runner.node.growth import Growth
+from runner.node.health import AT_LEAST, Health
+from runner.node.oom import OomWatch
+from runner.node.pressure import Pressure
+from runner.node.signs import Signs
+
+
+class Watched:
+    """A gang of two hosts with a rank each, in made-up time."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.asked: list[int] = []
+        self.health = Health(self.events.append, self.asked.append)
+        self.now = 1000.0
+        self.last = {0: self.now, 1: self.now}
+        self.times: dict[int, float] = {}
+
+    def live(self, seconds: float, *, every: float | None = None, attempt: int = 1) -> None:
+        """Let time pass; both ranks log every so often, or not at all."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now += 1.0
+            if every and self.now - max(self.last.values()) >= every:
+                self.last = dict.fromkeys(self.last, self.now)
+            if self.now % 2 == 0:
+                for rank in self.last:
+                    times = {str(rank): self.times[rank]} if rank in self.times else {}
+                    silent = {str(rank): self.now - self.last[rank]}
+                    self.health.hear(rank, {"silent": silent, "times": times, "shows": ["load 9 on 2 cores"]}, self.now)
+            self.health.look(attempt, self.now)
+
+    def kinds(self) -> list[tuple[str, bool]]:
+        return [(event["e"], bool(event.get("over"))) for event in self.events]
+
+
+def test_a_run_that_logs_never_stalls() -> None:
+    gang = Watched()
+    gang.live(600, every=20)
+    assert gang.events == []
+
+
+def test_silence_is_a_stall_once_and_then_over() -> None:
+    gang = Watched()
+    gang.live(60, every=1)
+    gang.live(AT_LEAST + 60)
+    [event] = gang.events
+    assert (event["e"], event["attempt"], event["stacks"], gang.asked) == ("stall", 1, "stacks-1.json", [1])
+    assert set(event["silent"]) == {"0", "1"} and event["silent"]["0"] >= AT_LEAST
+    gang.live(10, every=1)
+    assert gang.kinds() == [("stall", False), ("stall", True)]
+
+
+def test_the_pace_is_the_runs_own() -> None:
+    gang = Watched()
+    gang.live(600, every=20)
+    gang.live(80)
+    assert gang.events == []
+    gang.live(40)
+    assert gang.kinds() == [("stall", False)]
+    assert gang.events[0]["pace"] == pytest.approx(20, abs=2)
+
+
+def test_a_pause_that_has_happened_before_is_no_stall() -> None:
+    gang = Watched()
+    for _ in range(3):
+        gang.live(20, every=1)
+        gang.live(28)
+    gang.live(20, every=1)
+    gang.live(50)
+    assert gang.events == []
+
+
+def test_one_silent_rank_among_others_is_no_stall() -> None:
+    gang = Watched()
+    for _ in range(60):
+        gang.last[0] = gang.now
+        gang.live(2)
+    assert gang.events == []
+
+
+def test_no_attempt_no_stall_and_a_new_one_begins_anew() -> None:
+    gang = Watched()
+    gang.live(20, every=1)
+    gang.live(200, attempt=0)
+    assert gang.events == []
+    gang.last = dict.fromkeys(gang.last, gang.now)
+    gang.live(20, attempt=2)
+    assert gang.events == []
+
+
+def test_a_rank_that_is_slow_for_long_is_named_with_what_its_host_shows() -> None:
+    gang = Watched()
+    gang.times = {0: 0.10, 1: 0.11}
+    gang.live(60, every=1)
+    assert gang.events == []
+    gang.times[1] = 0.25
+    gang.live(20, every=1)
+    assert gang.events == []
+    gang.live(40, every=1)
+    [event] = gang.events
+    assert (event["e"], event["rank"], event["median"], event["others"]) == ("straggler", 1, 0.25, 0.1)
+    assert event["shows"] == ["load 9 on 2 cores"]
+    gang.times[1] = 0.1
+    gang.live(10, every=1)
+    assert gang.kinds() == [("straggler", False), ("straggler", True)]
+
+
+def test_signs_tell_silence_and_the_usual_step() -> None:
+    signs = Signs([4, 5], 100.0)
+    signs.steps(4, [{"step": 1, "step_time": 9.0, "forward_time": 2.0}, {"step": 2, "forward_time": 4.0}], 110.0)
+    signs.steps(5, [{"step": 1, "step_time": "nan"}, {"step": 2, "step_time": True}], 111.0)
+    told = signs.message(112.0, ["x"])
+    assert told == {"k": "signs", "silent": {"4": 2.0, "5": 1.0}, "times": {"4": 3.0}, "shows": ["x"]}
+    signs.steps(4, [], 200.0)
+    assert signs.message(200.0, [])["times"] == {}
+
+
+def test_growth_is_noted_where_something_grew(tmp_path: Path) -> None:
+    growth = Growth(str(tmp_path), [0, 1])
+    assert growth.look() == set()
+    (tmp_path / "rank-1.log").write_bytes(b"12345")
+    assert growth.look() == {1}
+    assert growth.look() == set()
+    (tmp_path / "rank-0.log").write_bytes(b"1")
+    (tmp_path / "rank-1.log").write_bytes(b"")
+    assert growth.look() == {0, 1}
+    records = [json.loads(line) for line in (tmp_path / "growth.jsonl").read_text().splitlines()]
+    assert [record["sizes"] for record in records] == [{"1": 5}, {"0": 1, "1": 0}]
+
+
+GPU = {"index": 3, "mem_used": 10, "mem_total": 100}
+
+
+@pytest.mark.parametrize(
+    ("record", "kind", "words"),
+    [
+        ({"disk_free": 4 << 30, "disk_total": 100 << 30}, "disk", "4.0 of 100 GiB free"),
+        ({"swap_rate": 50 << 20}, "swap", "swapping, 50 MiB/s"),
+        ({"gpus": [{**GPU, "mem_used": 99}]}, "gpu memory", "GPU 3: memory nearly full"),
+        ({"gpus": [{**GPU, "throttle": True, "temp": 91}]}, "throttle", "GPU 3 is throttled by heat at 91 °C"),
+        ({"gpus": [{**GPU, "pids": [7, 8, 9]}]}, "foreign gpu", "another program (pid 8)"),
+    ],
+)
+def test_an_alarm_begins_once_and_ends_once(record: dict[str, Any], kind: str, words: str) -> None:
+    ours = {7: True, 8: False, 9: None}
+    alarms = Alarms([3], lambda pid: ours[pid])
+    assert [alarms.look(record) for _ in range(2)] == [[], []]
+    [event] = alarms.look(record)
+    assert (event["e"], event["kind"]) == ("alarm", kind) and words in event["text"] and event["value"] is not None
+    assert [alarms.look(record) for _ in range(5)] == [[]] * 5
+    ends = [event for _ in range(5) for event in alarms.look({"gpus": [GPU]})]
+    assert [(event["kind"], event["over"], event["text"]) for event in ends] == [(kind, True, ends[0]["text"])]
+    assert words in ends[0]["text"]
+
+
+def test_a_moment_is_no_alarm_and_other_peoples_gpus_are_none_of_ours() -> None:
+    alarms = Alarms([0], lambda pid: False)
+    full = {"gpus": [{**GPU, "mem_used": 99, "pids": [1]}]}
+    assert [alarms.look(full) for _ in range(9)] == [[]] * 9
+    assert [alarms.look({"swap_rate": 9 << 20} if n % 3 == 0 else {}) for n in range(12)] == [[]] * 12
+
+
+def test_what_slows_a_host_down() -> None:
+    busy = {"load": 33.0, "steal": 30.0, "swap_rate": 8 << 20, "io_wait": 60.0}
+    gpu = {"gpus": [{"index": 1, "throttle": True, "temp": 88}]}
+    assert shows([{**busy, **gpu}], 8) == [
+        "load 33 on 8 cores",
+        "30 % of its CPU time is stolen by other virtual machines",
+        "it swaps 8 MiB/s",
+        "its processes wait for the disk 60 % of the time",
+        "GPU 1 is throttled by heat at 88 °C",
+    ]
+    assert shows([{"load": 3.0, "steal": 0.1, "gpus": [GPU]}], 8) == []
+    assert shows([], 8) == []
+
+
+def test_pressure_is_read_from_the_kernels_counters(tmp_path: Path) -> None:
+    pressure = Pressure(str(tmp_path))
+    assert pressure.sample(None) == {}
+    (tmp_path / "pressure").mkdir()
+    (tmp_path / "pressure/io").write_text("some avg10=12.50 avg60=0 avg300=0 total=1\nfull avg10=1 avg60=0\n")
+    (tmp_path / "stat").write_text("cpu  100 0 100 800 0 0 0 0 0 0\n")
+    (tmp_path / "vmstat").write_text("pswpin 10\npswpout 10\nother 5\n")
+    assert pressure.sample(None) == {"io_wait": 12.5}
+    (tmp_path / "stat").write_text("cpu  150 0 100 800 0 0 0 50 0 0\n")
+    (tmp_path / "vmstat").write_text("pswpin 10\npswpout 266\n")
+    found = pressure.sample(2.0)
+    assert found == {"io_wait": 12.5, "steal": 50.0, "swap_rate": 128 * os.sysconf("SC_PAGE_SIZE")}
+
+
+def _proc(folder: Path, group: int, machine: int) -> str:
+    """A /proc of a process in a version 2 control group with a limit of 1 GiB."""
+    cgroup = folder / "cgroup" / "job"
+    cgroup.mkdir(parents=True, exist_ok=True)
+    (folder / "self").mkdir(exist_ok=True)
+    (folder / "self/cgroup").write_text("0::/job\n")
+    (folder / "self/mountinfo").write_text(f"30 23 0:26 / {folder}/cgroup rw - cgroup2 cgroup2 rw\n")
+    (cgroup / "memory.events").write_text(f"low 0\nhigh 0\nmax 9\noom {group}\noom_kill {group}\n")
+    (cgroup / "memory.max").write_text("1073741824\n")
+    (folder / "vmstat").write_text(f"nr_free_pages 1\noom_kill {machine}\n")
+    return str(folder)
+
+
+def test_only_what_changed_since_speaks_for_the_killer(tmp_path: Path) -> None:
+    watch = OomWatch(_proc(tmp_path, 5, 7), str(tmp_path / "none"))
+    assert watch.evidence() is None
+    _proc(tmp_path, 6, 9)
+    assert watch.evidence() == {"group": 1, "machine": 2, "limit": 1 << 30}
+    assert watch.evidence() is None
+    _proc(tmp_path, 6, 10)
+    assert watch.evidence() == {"machine": 1}
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group with 100 MiB of memory, where we may make one."""
+    for place in (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")):
+        group = place / f"disttui-test-{os.getpid()}"
+        limit = "memory.limit_in_bytes" if place.name == "memory" else "memory.max"
+        try:
+            group.mkdir()
+            (group / limit).write_text(str(100 << 20))
+        except OSError:
+            if group.exists():
+                group.rmdir()
+            continue
+        yield group
+        group.rmdir()
+        return
+    pytest.skip("no control group can be made here")
+
+
+def test_the_real_killer_leaves_evidence(small_group: Path) -> None:
+    """A process of ours asks for more than its control group has: the kernel kills it, and the counters tell."""
+    watch = OomWatch()
+    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read(1); x = b'x' * (300 << 20)"], stdin=-1)
+    (small_group / "cgroup.procs").write_text(str(child.pid))
+    child.communicate(b"\n", timeout=60)
+    assert child.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 5
+    found: dict[str, Any] = {}
+    while not found and time.monotonic() < deadline:
+        found = watch.evidence() or {}
+    watch.close()
+    assert found.get("machine", 0) >= 1 or f"Killed process {child.pid}" in found.get("kernel", ""), found
