@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import click
 
 from runner import __version__, cli_diagnose, cli_ends, cli_runs
+from runner.cli_app import AppGroup, has_terminal, open_app, refuse_for
 from runner.cli_parts import connecting, kept_of, load_profile, profile_options, reaching, ssh_options
 from runner.errors import DisttuiError, InputError
 
 _EPILOG = """\b
+In a terminal, disttui alone opens the app, and disttui PROFILE its wizard on a profile.
+
+\b
 Try it without a second machine:
   disttui run 2node --sandbox
 
@@ -33,18 +38,27 @@ Exit codes: 0 trained · 1 training failed or a host was lost · 2 bad input ·
 
 
 @click.group(
+    cls=AppGroup,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    no_args_is_help=True,
+    invoke_without_command=True,
 )
 @click.version_option(__version__, prog_name="disttui")
-def cli() -> None:
+@click.option("--read-only", is_flag=True, help="Of the app: change nothing on hosts or in files.")
+@ssh_options
+@click.pass_context
+def cli(ctx: click.Context, /, **options: Any) -> None:
     """Train with PyTorch on several machines over plain SSH.
 
     disttui takes one profile (YAML), reaches every host, finds out what each has, decides how many processes each
     gets, starts torchrun on all of them as one gang, shows every rank's output and metrics, and leaves nothing behind.
     The hosts need an SSH login and a Python with torch, nothing else.
     """
+    if ctx.invoked_subcommand is None:
+        if not has_terminal():
+            click.echo(ctx.get_help())
+        open_app("The commands above do without: disttui ps, disttui run PROFILE, …", **options)
+    refuse_for(ctx)
 
 
 @cli.command()

@@ -1,7 +1,7 @@
 """The app: what all screens share, and how one screen opens another.
 
 **A screen** is a subclass of `tui.screens.base.DisttuiScreen` in a module of its own that is imported when it is first
-opened; `SCREENS` below names them. Nobody pushes another's screen: `app.open_home()`, `app.open_run(run_id)`,
+opened; `tui.opening.SCREENS` names them. Nobody pushes another's screen: `app.open_home()`, `app.open_run(run_id)`,
 `app.open_replay(run)`, `app.open_wizard(path, launch=False)`, `app.open_top(hosts, profile)`. Each takes a moment (the
 module is imported in a thread), so tests wait with `await app.workers.wait_for_complete()`.
 
@@ -36,47 +36,41 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import work
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
-from runner.errors import InputError
 from runner.text import clean_lines
 from tui import clipboard, crash, theme
-from tui.config import Settings, load_settings
+from tui.config import Settings
 from tui.keys import APP, bind
+from tui.opening import Opening, screen_class
 from tui.palette import Everything
 from tui.shelf import Shelf
 
 if TYPE_CHECKING:
     from runner.transport import Connector
 
-SCREENS: Mapping[str, str] = {
-    "home": "tui.screens.home:HomeScreen",
-    "run": "tui.screens.dashboard:DashboardScreen",
-    "replay": "tui.screens.dashboard:ReplayScreen",
-    "wizard": "tui.screens.wizard:WizardScreen",
-    "top": "tui.screens.top:TopScreen",
-    "help": "tui.screens.help:HelpScreen",
-    "error": "tui.screens.profile_error:ProfileErrorScreen",
-    "confirm": "tui.screens.confirm:ConfirmScreen",
-}
-"""Kind → module:class. Its arguments are those of the `open_…` method."""
-
 _KEY_NAMES = {"enter": "enter", "escape": "esc", "space": "space", "tab": "tab", "shift+tab": "shift+tab"}
 
 
-class DisttuiApp(App[None]):
+class _Threads(ThreadPoolExecutor):
+    """Threads for whatever waits: as many as hosts may be slow at once, and none holds up the end of the app."""
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        super().shutdown(wait=False, cancel_futures=True)
+
+
+class DisttuiApp(Opening):
     """The terminal app.
 
     Args:
@@ -133,10 +127,11 @@ class DisttuiApp(App[None]):
 
     def get_default_screen(self) -> Screen[Any]:
         """The screen under all others."""
-        return cast("Screen[Any]", _screen("home")())
+        return cast("Screen[Any]", screen_class("home")())
 
     def on_mount(self) -> None:
         """Open what was asked for."""
+        asyncio.get_running_loop().set_default_executor(_Threads(64, "disttui"))
         self.set_keymap(dict(self.settings.keys))
         if not self.is_headless:
             for number in (signal.SIGTERM, signal.SIGHUP):
@@ -146,45 +141,6 @@ class DisttuiApp(App[None]):
             name, arguments = self._first
             getattr(self, name)(*arguments)
 
-    def open_home(self) -> None:
-        """Go back to the home screen."""
-        while len(self.screen_stack) > 1:
-            self.pop_screen()
-
-    def open_run(self, run_id: str) -> None:
-        """Open the dashboard of a run that this viewer knows, and follow it."""
-        self._open("run", run_id)
-
-    def open_replay(self, run: str) -> None:
-        """Open a run from its mirror, with a cursor in time; `example` is the one that comes with disttui."""
-        self._open("replay", run)
-
-    def open_wizard(self, profile: Path | None = None, *, launch: bool = False) -> None:
-        """Open the wizard on a profile, or on a new one; a profile with errors is opened at the first of them.
-
-        Args:
-            launch: Begin at the last step, "Check & save", and launch when the checks are through.
-        """
-        self._open_profile(profile, launch)
-
-    @work(group="open")
-    async def _open_profile(self, profile: Path | None, launch: bool) -> None:
-        wrong = await asyncio.to_thread(_wrong_with, profile) if profile else None
-        if wrong:
-            self._open("error", profile, wrong, {"launch": launch})
-        else:
-            self._open("wizard", profile, launch=launch)
-
-    def open_top(self, hosts: Sequence[str] = (), profile: Path | None = None) -> None:
-        """Open the view of what hosts are doing: those named, those of a profile, or all in view."""
-        self._open("top", tuple(hosts), profile)
-
-    @work(group="open")
-    async def _open(self, kind: str, *arguments: Any, **named: Any) -> None:
-        # Importing a screen takes longer than a frame.
-        made = await asyncio.to_thread(_screen, kind)
-        await self.push_screen(made(*arguments, **named))
-
     async def ask(self, question: str, consequence: str, yes: str = "yes") -> bool:
         """Ask before something that cannot be undone; call it in a worker.
 
@@ -193,7 +149,7 @@ class DisttuiApp(App[None]):
             consequence: What will happen then, in full sentences.
             yes: The word on the button that does it.
         """
-        return bool(await self.push_screen_wait(_screen("confirm")(question, consequence, yes)))
+        return bool(await self.push_screen_wait(screen_class("confirm")(question, consequence, yes)))
 
     def connector(self, ssh_config: str | None = None) -> Connector:
         """The way to hosts, made when it is first needed; call it in a thread worker, and leave it open.
@@ -259,7 +215,7 @@ class DisttuiApp(App[None]):
     def action_help(self) -> None:
         """Show every key of the screen."""
         if not self.screen.is_modal:
-            self.push_screen(_screen("help")(self.screen))
+            self.push_screen(screen_class("help")(self.screen))
 
     async def action_back(self) -> None:
         """Leave the screen, but never the last one."""
@@ -278,46 +234,3 @@ class DisttuiApp(App[None]):
         # Textual would print the traceback with all local variables; secrets may be among them.
         self._exit_renderables[:] = [crash.note(self.environ, getattr(self.screen, "run_id", None))]
         self._close_messages_no_wait()
-
-
-def start(
-    environ: Mapping[str, str],
-    *,
-    first: tuple[str, tuple[Any, ...]] | None = None,
-    read_only: bool = False,
-    ssh_config: str | None = None,
-    accept_new_host_keys: bool = False,
-) -> int:
-    """Run the app in this terminal until it is left; return the exit code of the command.
-
-    Args:
-        first: What to open over the home screen: the name of an `open_…` method and its arguments.
-
-    Raises:
-        InputError: The config is wrong.
-    """
-    app = DisttuiApp(
-        environ,
-        load_settings(environ),
-        first=first,
-        read_only=read_only,
-        ssh_config=ssh_config,
-        accept_new_host_keys=accept_new_host_keys,
-    )
-    app.run()
-    return app.return_code or 0
-
-
-def _wrong_with(profile: Path) -> InputError | None:
-    from runner.profile import load  # noqa: PLC0415
-
-    try:
-        load(profile)
-    except InputError as error:
-        return error
-    return None
-
-
-def _screen(kind: str) -> Any:
-    module, _, name = SCREENS[kind].partition(":")
-    return getattr(import_module(module), name)

@@ -69,7 +69,7 @@ class ProfileErrorScreen(DisttuiScreen):
     def _tell(self) -> None:
         problems = getattr(self._error, "problems", ())
         number = len(problems) or 1
-        self.header.show(str(self._path.name), [f"{number} error{'s' if number > 1 else ''}"], state="failed")
+        self.header.show(str(self._path.name), [f"{number} error{'s' if number > 1 else ''}"], state="error")
         self.query_one("#text", Static).update(self._marked(problems))
         self.query_one(VerticalScroll).focus()
         self.call_after_refresh(self._show)

@@ -224,14 +224,6 @@ class Table(ScrollView, can_focus=True):
         self._lay_out()
         self._go(self._cursor)
 
-    def on_focus(self) -> None:
-        """Draw the cursor strong."""
-        self.refresh()
-
-    def on_blur(self) -> None:
-        """Draw the cursor weak."""
-        self.refresh()
-
     def on_click(self, event: events.Click) -> None:
         """Put the cursor where the pointer is; a double click opens."""
         index = event.y + self.scroll_offset.y - 1

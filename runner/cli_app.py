@@ -1,0 +1,83 @@
+"""The app as a command: `disttui` alone, and `disttui PROFILE`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+from click.core import ParameterSource
+
+from runner.errors import InputError
+
+
+class AppGroup(click.Group):
+    """Commands, and a profile in the place of one: the wizard is opened on it."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Take what is no command but a profile as the argument of a hidden command."""
+        if self.get_command(ctx, args[0]) is None and _is_profile(args[0]):
+            return "open", _open_profile, args
+        return super().resolve_command(ctx, args)
+
+
+@click.command("open", hidden=True)
+@click.argument("profile")
+@click.pass_context
+def _open_profile(ctx: click.Context, profile: str) -> None:
+    from runner.library import find
+
+    path = find(profile)
+    options = ctx.parent.params if ctx.parent else {}
+    open_app(f"Without one: disttui run {profile}", ("open_wizard", (path,)), **options)
+
+
+def open_app(instead: str, first: tuple[str, tuple[Any, ...]] | None = None, **options: Any) -> NoReturn:
+    """Open the app in this terminal and end the process when it is left.
+
+    Args:
+        instead: The cure where there is no terminal: the command that does the same without a screen.
+        first: What to open at once: the name of one of the app's `open_…` methods and its arguments.
+        options: `read_only`, `ssh_config`, `accept_new_host_keys`.
+
+    Raises:
+        InputError: There is no terminal, or the app's config is wrong.
+    """
+    if not has_terminal():
+        raise InputError("the app needs a terminal, and standard input or output is none", instead)
+    from tui.start import start
+
+    code = start(os.environ, first=first, **options)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads that still wait for a dead host would hold up an orderly end.
+    os._exit(code)
+
+
+def refuse_for(ctx: click.Context) -> None:
+    """Refuse the app's options before a command, where they would mean nothing. Raises UsageError."""
+    given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if given and ctx.invoked_subcommand != _open_profile.name:
+        option = f"--{given[0].replace('_', '-')}"
+        raise click.UsageError(f"{option} before a command is the app's. Give it after {ctx.invoked_subcommand}.", ctx)
+
+
+def has_terminal() -> bool:
+    """Whether a full-screen app can be shown."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _is_profile(word: str) -> bool:
+    if word.endswith((".yaml", ".yml")) or "/" in word:
+        return True
+    if word.startswith("-") or not word:
+        return False
+    if Path(word).is_file():
+        return True
+    from runner.library import list_profiles
+
+    return any(word == entry.name for entry in list_profiles())

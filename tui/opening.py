@@ -1,0 +1,85 @@
+"""How one screen opens another: by a name, imported when it is first wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from textual import work
+from textual.app import App
+
+from runner.errors import InputError
+
+SCREENS: Mapping[str, str] = {
+    "home": "tui.screens.home:HomeScreen",
+    "run": "tui.screens.dashboard:DashboardScreen",
+    "replay": "tui.screens.dashboard:ReplayScreen",
+    "wizard": "tui.screens.wizard:WizardScreen",
+    "top": "tui.screens.top:TopScreen",
+    "help": "tui.screens.help:HelpScreen",
+    "error": "tui.screens.profile_error:ProfileErrorScreen",
+    "confirm": "tui.screens.confirm:ConfirmScreen",
+}
+"""Kind → module:class. Its arguments are those of the `open_…` method."""
+
+
+class Opening(App[None]):
+    """The part of the app that opens screens."""
+
+    def open_home(self) -> None:
+        """Go back to the home screen."""
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+
+    def open_run(self, run_id: str) -> None:
+        """Open the dashboard of a run that this viewer knows, and follow it."""
+        self._open("run", run_id)
+
+    def open_replay(self, run: str) -> None:
+        """Open a run from its mirror, with a cursor in time; `example` is the one that comes with disttui."""
+        self._open("replay", run)
+
+    def open_wizard(self, profile: Path | None = None, *, launch: bool = False) -> None:
+        """Open the wizard on a profile, or on a new one; a profile with errors is opened at the first of them.
+
+        Args:
+            launch: Begin at the last step, "Check & save", and launch when the checks are through.
+        """
+        self._open_profile(profile, launch)
+
+    @work(group="open")
+    async def _open_profile(self, profile: Path | None, launch: bool) -> None:
+        wrong = await asyncio.to_thread(_wrong_with, profile) if profile else None
+        if wrong:
+            self._open("error", profile, wrong, {"launch": launch})
+        else:
+            self._open("wizard", profile, launch=launch)
+
+    def open_top(self, hosts: Sequence[str] = (), profile: Path | None = None) -> None:
+        """Open the view of what hosts are doing: those named, those of a profile, or all in view."""
+        self._open("top", tuple(hosts), profile)
+
+    @work(group="open")
+    async def _open(self, kind: str, *arguments: Any, **named: Any) -> None:
+        # Importing a screen takes longer than a frame.
+        made = await asyncio.to_thread(screen_class, kind)
+        await self.push_screen(made(*arguments, **named))
+
+
+def screen_class(kind: str) -> Any:
+    """The class of a kind of screen; imports its module."""
+    module, _, name = SCREENS[kind].partition(":")
+    return getattr(import_module(module), name)
+
+
+def _wrong_with(profile: Path) -> InputError | None:
+    from runner.profile import load  # noqa: PLC0415
+
+    try:
+        load(profile)
+    except InputError as error:
+        return error
+    return None
