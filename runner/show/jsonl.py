@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from runner.run.state import RunState, metrics_place
+from runner.show.put import put
 from runner.text import LineMaker
 
 _RANK_LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log")
@@ -70,5 +71,4 @@ class JsonPrinter:
             self._print({"type": "log", "host": host, "attempt": attempt, "rank": rank, "line": line})
 
     def _print(self, message: Mapping[str, Any]) -> None:
-        self._out.write(json.dumps(message) + "\n")
-        self._out.flush()
+        put(self._out, json.dumps(message) + "\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any, TextIO
@@ -14,6 +13,7 @@ from runner.diagnose.straggler import straggler_sentence
 from runner.run.state import RunState
 from runner.show.hold import Hold
 from runner.show.numbers import number
+from runner.show.put import put
 from runner.show.status import status_line
 from runner.text import LineMaker, clean, clean_lines
 
@@ -52,7 +52,6 @@ class TextPrinter:
         self._begun = time.monotonic()
         self._drawn_at = 0.0
         self._drawn = ""
-        self._deaf = False
         self._stall = ""
         self.launcher_tails: dict[str, str] = {}
 
@@ -159,8 +158,7 @@ class TextPrinter:
     def detached(self, run: str) -> None:
         """Print the id of a run that goes on without this viewer, and how to come back to it."""
         self._tell(f"look in: disttui attach {run}\nstop it: disttui stop {run}\n")
-        self._out.write(f"{run}\n")
-        self._out.flush()
+        put(self._out, f"{run}\n")
 
     def _hold(self, place: tuple[str, str]) -> Hold:
         return self._holds.setdefault(place, Hold())
@@ -192,7 +190,7 @@ class TextPrinter:
                 self.say(sentence)
 
     def _print(self, place: tuple[str, str], lines: list[str]) -> None:
-        if not lines or self._deaf:
+        if not lines:
             return
         host, file = place
         found = _RANK_LOG.fullmatch(file)
@@ -204,12 +202,7 @@ class TextPrinter:
             prefix += " │ "
         if self._mixed:
             self._clear()
-        try:
-            self._out.write(prefix + ("\n" + prefix).join(lines) + "\n")
-            self._out.flush()
-        except OSError:
-            # Whoever read our output has gone (`| head`): the run and its logs go on without.
-            self._deaf = True
+        put(self._out, prefix + ("\n" + prefix).join(lines) + "\n")
 
     def _clear(self) -> None:
         if self._drawn:
@@ -218,11 +211,7 @@ class TextPrinter:
             self._tell("\r\x1b[2K")
 
     def _tell(self, text: str) -> None:
-        try:
-            self._err.write(text)
-            self._err.flush()
-        except OSError:
-            self._err = sys.stderr
+        put(self._err, text)
 
 
 def _host_of(state: RunState, rank: Any) -> str:

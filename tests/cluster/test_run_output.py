@@ -1,0 +1,93 @@
+"""Where the output goes: a terminal, a pipe that closes early, JSON; and two runs of one profile side by side."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+
+import pexpect  # type: ignore[import-untyped]
+import pytest
+
+from tests.cluster.typed import User, wait_gone
+
+pytestmark = pytest.mark.torch
+
+_TALK = """
+import json, os, time
+
+rank = int(os.environ["RANK"])
+with open(os.environ["DISTTUI_METRICS"], "a", 1) as metrics:
+    for step in range(1, 5):
+        print(f"rank {rank} step {step}", flush=True)
+        metrics.write(json.dumps({"step": step, "steps": 4, "loss": 1 / step}) + chr(10))
+        time.sleep(0.4)
+"""
+_SAID = sorted(f"node{rank + 1}:{rank} │ rank {rank} step {step}" for rank in (0, 1) for step in (1, 2, 3, 4))
+
+
+def test_a_terminal(user: Callable[..., User]) -> None:
+    """Coloured prefixes, and under them one live line with progress, loss and hosts."""
+    me = user(2)
+    command = me.command("run", me.profile({"script": str(me.script(_TALK))}))
+    size = {"dimensions": (24, 100)}
+    terminal = pexpect.spawn(command[0], command[1:], env=me.environment(), cwd=me.home, encoding="utf-8", **size)
+    terminal.expect(pexpect.EOF, timeout=120)
+    terminal.close()
+    assert terminal.exitstatus == 0
+    raw = terminal.before
+    drawn = [line for line in re.findall(r"\x1b\[2K([^\r\n\x1b]+)", raw) if "step" in line]
+    assert any("step 2/4" in line and "loss 0.5" in line and "node2 ● running" in line for line in drawn), raw
+    assert all(len(line) < 100 for line in drawn)
+    shown = [re.sub(r"\x1b\[[0-9;]*[mK]", "", line).rpartition("\r")[2] for line in raw.split("\r\n")]
+    assert sorted(line for line in shown if "│" in line) == _SAID
+    assert shown[-3].startswith("✓ t-")
+    assert "loss 1 → 0.25" in shown[-3]
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
+def test_a_pipe_that_closes_early(user: Callable[..., User], options: list[str]) -> None:
+    """`| head -2`: the run goes on to its end, with its exit code and whole logs; both streams may be gone."""
+    me = user(2)
+    words = shlex.join(me.command("run", *options, me.profile({"script": str(me.script(_TALK))})))
+    line = f"{words} 2>&1 | head -2; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", line], env=me.environment(), cwd=me.home, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "0", done
+    assert done.stderr == ""
+    wait_gone(me.cluster, 10)
+    logs = sorted((me.home / ".local/share/disttui/runs").glob("*/[01]/attempt-1/rank-*.log"))
+    said = [log.read_text().splitlines() for log in logs]
+    assert said == [[f"rank {rank} step {step}" for step in (1, 2, 3, 4)] for rank in (0, 1)]
+
+
+def test_json(user: Callable[..., User]) -> None:
+    """Every line is an object; logs, metrics, events and the end are all there."""
+    me = user(2)
+    running = me.run(me.profile({"script": str(me.script(_TALK))}), "--json")
+    lines = [json.loads(line) for line in running.stdout.splitlines()]
+    assert running.stderr == ""
+    assert {line["type"] for line in lines} >= {"say", "link", "event", "log", "metrics", "telemetry", "exit", "end"}
+    logs = sorted(f"{line['host']}:{line['rank']} │ {line['line']}" for line in lines if line["type"] == "log")
+    assert logs == _SAID
+    losses = [line["loss"] for line in lines if line["type"] == "metrics" and line["rank"] == 0]
+    assert losses == [1, 1 / 2, 1 / 3, 1 / 4]
+    assert lines[-1]["type"] == "end"
+    assert (lines[-1]["result"]["state"], lines[-1]["result"]["code"]) == ("finished", 0)
+
+
+def test_the_same_profile_twice_at_once(user: Callable[..., User]) -> None:
+    """Two runs with ids of their own: their ports do not collide, and both end well."""
+    me = user(2)
+    profile = me.profile({"script": str(me.script(_TALK))})
+    both = [me.start(profile), me.start(profile)]
+    assert [running.wait() for running in both] == [0, 0], both[0].stderr + both[1].stderr
+    both[0].wait_gone(10)
+    assert both[0].mirror != both[1].mirror
+    for running in both:
+        assert sorted(running.stdout.splitlines()) == _SAID
+        masters = {(one["master"], one["port"]) for one in running.records("events.jsonl") if one["e"] == "attempt"}
+        assert len(masters) == 1
