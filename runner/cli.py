@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from runner import __version__, cli_diagnose, cli_ends, cli_runs
+from runner import __version__, cli_diagnose, cli_ends, cli_hosts, cli_runs
 from runner.cli_app import AppGroup, has_terminal, open_app, refuse_for
 from runner.cli_parts import connecting, kept_of, load_profile, profile_options, reaching, ssh_options
 from runner.errors import DisttuiError, InputError
@@ -170,6 +170,7 @@ def completion(shell: str) -> None:
 for _command in (
     *(cli_runs.ps, cli_runs.attach, cli_runs.logs, cli_runs.show, cli_runs.metrics, cli_diagnose.diagnose),
     *(cli_ends.stop, cli_ends.rerun, cli_ends.forget, cli_ends.gc, cli_ends.pull),
+    *(cli_hosts.top, cli_hosts.orphans),
 ):
     cli.add_command(_command)
 

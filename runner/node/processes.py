@@ -85,9 +85,9 @@ class Processes:
                 else:
                     self._who[pid] = known if known[:2] == seen[:2] else self._meet(pid, seen)
 
-        def weight(pid: int) -> Tuple[bool, float, int]:
+        def weight(pid: int) -> Tuple[bool, bool, float, int]:
             seen = self._seen[pid]
-            return pid in on_gpu or bool(self._who[pid].tag), seen.cpu or 0.0, seen.rss
+            return pid in on_gpu, bool(self._who[pid].tag), seen.cpu or 0.0, seen.rss
 
         rows = [_foreign(pid, gpus) for pid in sorted(on_gpu - set(self._seen))][:most]
         chosen = sorted(self._seen, key=weight, reverse=True)[: most - len(rows)]

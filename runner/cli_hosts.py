@@ -1,0 +1,69 @@
+"""The commands that look at hosts, whatever runs there."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from runner.cli_parts import ssh_options
+from runner.cli_which import connectors, warn
+
+
+@click.command()
+@click.argument("hosts", nargs=-1, metavar="[HOST]...")
+@click.option("--end", is_flag=True, help="End them, and say what is left.")
+@click.option("--run", default="", metavar="RUN", help="Of this run only.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@ssh_options
+def orphans(
+    hosts: tuple[str, ...], end: bool, run: str, as_json: bool, ssh_config: str | None, accept_new_host_keys: bool
+) -> None:
+    """List processes, ports and GPU memory on HOSTs that belong to runs that have ended.
+
+    They are known by the tag that every process of a run carries, never by name. Without HOST, the hosts of all runs
+    that are known here are asked. Exit code 1 when something could not be ended, 3 when a host could not be asked.
+    """
+    from runner.commands.orphans import orphans as listed
+
+    with connectors(ssh_config, accept_new_host_keys) as connect:
+        text, problems, code = listed(hosts, connect, os.environ, end=end, run=run, as_json=as_json)
+        warn(problems)
+        click.echo(text)
+    raise SystemExit(code)
+
+
+@click.command()
+@click.argument("hosts", nargs=-1, metavar="[HOST]...|[PROFILE]")
+@click.option("--once", is_flag=True, help="Print one table, without the app.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON a second, or one with --once.")
+@ssh_options
+def top(hosts: tuple[str, ...], once: bool, as_json: bool, ssh_config: str | None, accept_new_host_keys: bool) -> None:
+    """Show what HOSTs, or those of PROFILE, are doing: CPUs, memory, network, GPUs, processes. Needs no run.
+
+    Without HOST, all hosts of runs that are known here, of your profiles and your team's, and this machine.
+    Exit code of --once: 3 when a host could not be seen.
+    """
+    if once or as_json:
+        raise SystemExit(_print_top(hosts, once, as_json, ssh_config, accept_new_host_keys))
+    from runner.cli_app import open_app
+
+    options = {"ssh_config": ssh_config, "accept_new_host_keys": accept_new_host_keys}
+    open_app("Without one: disttui top --once", ("open_top", (hosts,)), **options)
+
+
+def _print_top(hosts: tuple[str, ...], once: bool, as_json: bool, ssh_config: str | None, accept_new: bool) -> int:
+    import shutil
+    import sys
+
+    from runner.commands.top import top_lines, top_once
+    from runner.run.places import chosen
+
+    places = chosen(hosts, None, os.environ)
+    with connectors(ssh_config, accept_new) as connect:
+        if not once:
+            top_lines(places, connect, click.echo)
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+        text, code = top_once(places, connect, as_json=as_json, width=width)
+    click.echo(text)
+    return code

@@ -1,0 +1,15 @@
+"""Columns of text, aligned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def table(head: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
+    """Rows under a head of (title, `<` or `>`); a column that is empty all the way down is left out."""
+    lines = [[title for title, _ in head], *rows]
+    columns = [index for index in range(len(head)) if any(line[index] for line in lines)]
+    widths = {index: max(len(line[index]) for line in lines) for index in columns}
+    return "\n".join(
+        "  ".join(f"{line[index]:{head[index][1]}{widths[index]}}" for index in columns).rstrip() for line in lines
+    )
