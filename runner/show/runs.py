@@ -34,7 +34,7 @@ def render_runs(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _cells(row: Mapping[str, Any], now: float) -> tuple[str, ...]:
     state = clean(str(row.get("state") or "unknown"))
-    started, ended = number(row.get("started")), number(row.get("ended"))
+    started = number(row.get("started"))
     step, steps, loss = number(row.get("step")), number(row.get("steps")), number(row.get("loss"))
     hosts = row.get("hosts")
     return (
@@ -42,7 +42,7 @@ def _cells(row: Mapping[str, Any], now: float) -> tuple[str, ...]:
         clean(str(row.get("name") or "-")),
         clean(str(row.get("by") or "-")),
         f"{GLYPHS.get(state, '◌')} {state}",
-        duration((ended or now) - started) if started else "-",
+        duration(now - started) if started else "-",
         "-" if step is None else f"{step:,.0f}" + (f"/{steps:,.0f}" if steps else ""),
         "-" if loss is None else f"{loss:.4g}",
         _hosts([clean(str(host)) for host in hosts]) if isinstance(hosts, list) else "-",

@@ -146,7 +146,7 @@ def test_a_run_is_summed_up_alike_on_its_host_and_in_the_mirror(tmp_path: Path) 
     mirrored(made, 0, {**files, "exit.json": json.dumps({"t": 20.0, "state": "stopped", "code": 130})})
     assert made.summary()["state"] == "stopped"
     table = render_runs([made.summary()])
-    assert "■ stopped" in table and "4,000/5,000" in table and "0:15" in table
+    assert "■ stopped" in table and "4,000/5,000" in table
 
 
 def test_a_sandbox_that_is_gone_is_lost(tmp_path: Path) -> None:
