@@ -1,0 +1,231 @@
+"""Step 5: what would go wrong, the file, the commands; save and launch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container, VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from runner.plan import counts_line
+from runner.profile.save import diff
+from runner.show.plan import shell_command
+from runner.text import clean
+from tui.keys import MOVE, VIEW, bind
+from tui.screens.wizard.draft import View, Weighed
+from tui.screens.wizard.step import Step, count
+from tui.theme import look
+
+PANES = ("checks", "profile", "commands")
+_LEVELS = {"error": "error", "warning": "warning", "info": "ended"}
+_YAML = re.compile(r"(\s*(?:- )?)([\w.]+)(:)(.*)")
+_DIFF = {"+": "$state-done", "-": "$state-failed", "@": "$muted"}
+Parts = Iterator[str | tuple[str, str]]
+
+
+class Pane(VerticalScroll, can_focus=True):
+    """A text that scrolls."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("pane.down", "j,down", "scroll_down", "down", group=MOVE, show=False),
+        bind("pane.up", "k,up", "scroll_up", "up", group=MOVE, show=False),
+        bind("pane.first", "g,home", "scroll_home", "first", group=MOVE, show=False),
+        bind("pane.last", "G,end", "scroll_end", "last", group=MOVE, show=False),
+    ]
+
+    def __init__(self, name: str) -> None:
+        super().__init__(Static(), id=f"pane-{name}", classes="pane")
+        self.border_title = f" {PANES.index(name) + 1} {name} "
+        self.plain = ""
+
+    def tell(self, parts: Sequence[str | tuple[str, str]], title: str = "") -> None:
+        """Show other text; it must be clean."""
+        self.plain = "".join(part if isinstance(part, str) else part[0] for part in parts)
+        self.query_one(Static).update(Content.assemble(*parts))
+        if title:
+            self.border_title = Content(f" {clean(title)} ")
+
+
+class CheckStep(Step):
+    """The end of the wizard: findings, the file as it will be saved, and the exact command of every host."""
+
+    TITLE = "Check & save"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("check.pane", "tab", "pane(1)", "next pane", "to the next pane", group=VIEW),
+        bind("check.pane_before", "shift+tab", "pane(-1)", "pane before", group=VIEW, show=False),
+        bind("check.checks", "1", "to('checks')", "checks", "what was checked", group=VIEW, show=False),
+        bind("check.profile", "2", "to('profile')", "profile", "the file", group=VIEW, show=False),
+        bind("check.commands", "3", "to('commands')", "commands", "what every host runs", group=VIEW, show=False),
+        bind("check.diff", "d", "diff", "diff", "the whole file, or what changes in it", group=VIEW),
+        bind("check.copy", "y,c", "copy", "copy", "copy this pane's text", group=VIEW),
+    ]
+    DEFAULT_CSS = """
+    CheckStep #check-panes { height: 1fr; layout: vertical; }
+    CheckStep Pane { display: none; height: 1fr; padding: 0 1; scrollbar-size: 1 1; }
+    CheckStep Pane.-current { display: block; }
+    CheckStep #tabs { height: 1; padding: 0 1; }
+    CheckStep #verdict { height: auto; max-height: 2; padding: 0 1; background: $surface; }
+    .-wide CheckStep {
+        #tabs { display: none; }
+        #check-panes { layout: grid; grid-size: 2; grid-columns: 2fr 3fr; grid-rows: 1fr 1fr; grid-gutter: 0 1; }
+        Pane { display: block; }
+        #pane-commands { row-span: 2; }
+        #pane-checks { row-span: 1; }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._whole = False
+        self.busy = ""
+        """What is being done just now."""
+
+    def compose(self) -> ComposeResult:
+        """Tabs, panes, verdict."""
+        yield Static(id="tabs")
+        with Container(id="check-panes"):
+            yield Pane("checks")
+            yield Pane("commands")
+            yield Pane("profile")
+        yield Static(id="verdict")
+
+    def show(self, view: View) -> None:
+        """Show what follows from the draft."""
+        super().show(view)
+        weighed = view.weighed
+        self._pane("checks").tell(list(_findings(view)))
+        changes = diff(view.draft.old, view.draft.text, clean(view.draft.path.name)) if view.draft.path else []
+        if changes and not self._whole:
+            self._pane("profile").tell(list(_diff(changes)), "2 profile: what changes")
+        else:
+            name = clean(view.draft.path.name) if view.draft.path else "not saved yet"
+            self._pane("profile").tell(list(_yaml(view.draft.text)), f"2 profile: {name}")
+        self._pane("commands").tell(list(_commands(weighed)) if weighed else [("not decided yet", "$muted")])
+        self.query_one("#verdict", Static).update(self._verdict(view))
+        self._mark()
+
+    def enter(self) -> None:
+        """To the findings."""
+        self.action_to("checks")
+
+    def on_descendant_focus(self) -> None:
+        """The focused pane is the one that is shown where there is room for one."""
+        if isinstance(self.screen.focused, Pane):
+            for pane in self.query(Pane):
+                pane.set_class(pane is self.screen.focused, "-current")
+            self._mark()
+
+    def action_to(self, name: str) -> None:
+        """Show a pane."""
+        for pane in self.query(Pane):
+            pane.set_class(pane.id == f"pane-{name}", "-current")
+        self._pane(name).focus()
+
+    def action_pane(self, by: int) -> None:
+        """Show the next pane."""
+        at = next((at for at, name in enumerate(PANES) if self._pane(name).has_class("-current")), 0)
+        self.action_to(PANES[(at + by) % len(PANES)])
+
+    def action_diff(self) -> None:
+        """Change between the whole file and its changes."""
+        self._whole = not self._whole
+        if self.view:
+            self.show(self.view)
+
+    def action_copy(self) -> None:
+        """Copy the pane."""
+        pane = next((pane for pane in self.query(Pane) if pane.has_focus), self._pane("commands"))
+        self.app.copy_to_clipboard(pane.plain)
+
+    def _pane(self, name: str) -> Pane:
+        return self.query_one(f"#pane-{name}", Pane)
+
+    def _mark(self) -> None:
+        parts: list[str | tuple[str, str]] = []
+        for number, name in enumerate(PANES, 1):
+            here = self._pane(name).has_class("-current")
+            parts += [(f"{number} {name}", "bold $accent" if here else "$muted"), "   "]
+        self.query_one("#tabs", Static).update(Content.assemble(*parts))
+
+    def _verdict(self, view: View) -> Content:
+        weighed = view.weighed
+        if self.busy:
+            return Content.styled(f"◌ {clean(self.busy)}", "$state-waiting")
+        if view.draft.problems:
+            return Content.styled(f"✗ {view.draft.problems[0]}", "$state-failed")
+        if any(state.pending for state in view.of_hosts()) or weighed is None:
+            return Content.styled("◌ asking the hosts", "$state-waiting")
+        if weighed.forbidden:
+            errors = sum(one.level == "error" for one in weighed.findings)
+            return Content.styled(f"✗ {count(errors, 'error')}: nothing would be started", "bold $state-failed")
+        words = (
+            f"✓ enter starts {count(weighed.plan.world_size, 'process')} on {count(len(weighed.plan.hosts), 'host')}"
+        )
+        kept = "; it ends when disttui ends" if view.draft.sandbox else "; it goes on without disttui"
+        return Content.assemble((words, "bold $state-done"), (kept, "$muted"))
+
+
+def _findings(view: View) -> Parts:
+    weighed = view.weighed
+    if weighed is None:
+        yield from ((f"✗ {problem}\n", "$state-failed") for problem in view.draft.problems)
+        for state in view.of_hosts():
+            if state.error:
+                yield (f"✗ {clean(state.error.what)}\n", "$state-failed")
+                yield f"    → {clean(state.error.cure)}\n"
+            elif state.pending:
+                yield (f"◌ {clean(state.name)} {state.state}\n", "$state-waiting")
+        return
+    for finding in weighed.findings:
+        seen = look(_LEVELS[finding.level])
+        where = f"{clean(finding.host)}: " if finding.host else ""
+        yield (f"{'·' if finding.level == 'info' else seen.glyph} ", seen.style)
+        yield f"{where}{clean(finding.what)}\n"
+        if finding.cure:
+            yield (f"  → {clean(finding.cure)}\n", "$muted")
+    for advice in weighed.recommendation.warnings:
+        yield ("▲ ", "$state-slow")
+        yield f"{clean(advice.host) + ': ' if advice.host else ''}{clean(advice.text)}\n"
+    if not weighed.findings:
+        yield ("✓ ", "$state-done")
+        yield "interpreters, torch, GPUs, folders, disk, ports, network, clocks\n"
+    yield "\n"
+    yield (f"{clean(counts_line(weighed.plan))}\n", "$muted")
+    for key in ("backend", "strategy", "precision", "master"):
+        yield (f"{key:<10}", "$muted")
+        yield f"{clean(weighed.recommendation.reasons[key])}\n"
+
+
+def _yaml(text: str) -> Parts:
+    for each in text.splitlines():
+        line = clean(each)
+        if line.lstrip().startswith("#"):
+            yield (f"{line}\n", "$muted")
+        elif match := _YAML.fullmatch(line):
+            value, hash_, comment = match[4].partition(" #")
+            yield match[1]
+            yield (match[2], "$accent")
+            yield f":{value}"
+            yield (f"{hash_}{comment}\n", "$muted")
+        else:
+            yield f"{line}\n"
+
+
+def _diff(lines: Sequence[str]) -> Parts:
+    for line in lines[2:]:
+        yield (f"{clean(line)}\n", _DIFF.get(line[:1], "")) if line[:1] in _DIFF else f"{clean(line)}\n"
+
+
+def _commands(weighed: Weighed) -> Parts:
+    yield ("Typed by hand on each host, these do the same.\n\n", "$muted")
+    for host in weighed.plan.hosts:
+        last = host.first_rank + host.num_processes - 1
+        ranks = f"rank {last}" if last == host.first_rank else f"ranks {host.first_rank} to {last}"
+        yield (f"{clean(host.name)}", "bold $accent")
+        yield (f"  {ranks}\n", "$muted")
+        yield f"{shell_command(weighed.plan, host)}\n\n"

@@ -1,0 +1,229 @@
+"""Step 3: how many processes each host gets, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.message import Message
+
+from runner.choose import HostChoice
+from tui.keys import OPEN, bind
+from tui.screens.wizard.draft import Draft, View, Weighed
+from tui.screens.wizard.step import Line, Notes, Step, count
+from tui.widgets.table import Cell, Column, Row, Table
+
+_SHOWN = ("num_processes", "gpus", "omp_num_threads", "python", "interface", "addresses")
+_LABELS = {
+    "num_processes": "processes", "omp_num_threads": "threads", "gpus": "GPUs", "python": "Python",
+    "interface": "interface", "addresses": "addresses",
+}  # fmt: skip
+_CHOICES = {
+    "backend": (("launch", "backend"), ("auto", "nccl", "gloo")),
+    "strategy": (("parallel", "strategy"), ("auto", "ddp", "fsdp")),
+    "precision": (("precision",), ("auto", "fp32", "bf16")),
+}
+_MOST = 1024
+
+
+class ValueTable(Table):
+    """Rows whose value can be changed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("values.more", "right,plus,l", "change(1)", "more", "one more, or the next choice", group=OPEN),
+        bind("values.less", "left,minus,h", "change(-1)", "less", "one less, or the choice before", group=OPEN),
+        bind("values.auto", "a", "decided", "auto", "as recommended", group=OPEN),
+        bind("table.open", "enter", "open", "go on", "go on to the next step", group=OPEN),
+        bind("values.digit", "0,1,2,3,4,5,6,7,8,9", "digit", "number", "type a number", group=OPEN, show=False),
+    ]
+
+    class Wanted(Message):
+        """Another value is wanted: by some more or less, a digit more, or None for what is recommended."""
+
+        def __init__(self, table: ValueTable, key: str, by: int | None, digit: str = "") -> None:
+            super().__init__()
+            self.table, self.key, self.by, self.digit = table, key, by, digit
+
+        @property
+        def control(self) -> ValueTable:
+            """The table."""
+            return self.table
+
+    def action_change(self, by: int) -> None:
+        """More or less."""
+        self.post_message(self.Wanted(self, self.key, by))
+
+    def action_decided(self) -> None:
+        """As recommended."""
+        self.post_message(self.Wanted(self, self.key, None))
+
+    def on_key(self, event: object) -> None:
+        """Take digits."""
+        character = getattr(event, "character", None)
+        if character and character in "0123456789":
+            event.stop()  # type: ignore[attr-defined]
+            event.prevent_default()  # type: ignore[attr-defined]
+            self.post_message(self.Wanted(self, self.key, 0, character))
+
+    def action_digit(self) -> None:
+        """Digits are taken as keys; this is for the help."""
+
+
+class ProcessesStep(Step):
+    """The recommendation, every number with its reason, and what a change brings."""
+
+    TITLE = "Processes"
+    HOSTS: ClassVar[Sequence[Column]] = (
+        Column("host", most=28, grows=True), Column("processes", "right"), Column("", most=6), Column("ranks", "right"),
+        Column("GPUs", most=18), Column("threads", "right", rank=1), Column("cores", "right", rank=2),
+        Column("interface", rank=3, most=12), Column("Python", rank=4, most=34),
+    )  # fmt: skip
+    RUN: ClassVar[Sequence[Column]] = (
+        Column("whole run"), Column("is", most=24), Column("because", most=200, grows=True)
+    )  # fmt: skip
+    DEFAULT_CSS = """
+    ProcessesStep #per-host { height: 1fr; min-height: 4; }
+    ProcessesStep #whole-run { height: 7; border-top: solid $rule; }
+    ProcessesStep.-short #whole-run { display: none; }
+    """
+
+    def compose(self) -> ComposeResult:
+        """Hosts, the whole run, reasons."""
+        yield ValueTable(self.HOSTS, id="per-host")
+        yield ValueTable(self.RUN, id="whole-run")
+        yield Notes()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._typing = ("", "")
+
+    def show(self, view: View) -> None:
+        """Show what follows from the draft."""
+        super().show(view)
+        if weighed := view.weighed:
+            choices = weighed.recommendation.hosts
+            self.query_one("#per-host", ValueTable).show([_row(view.draft, one, weighed) for one in choices])
+            self.query_one("#whole-run", ValueTable).show(list(_run_rows(view.draft, weighed)))
+        self._tell()
+
+    def enter(self) -> None:
+        """To the hosts."""
+        self.query_one("#per-host", ValueTable).focus()
+
+    def leave(self) -> str:
+        """Everything is decided."""
+        assert self.view is not None
+        return "" if self.view.weighed else "\n".join(self.draft.problems) or "Not all hosts have answered."
+
+    @on(ValueTable.Wanted, "#per-host")
+    def _count(self, event: ValueTable.Wanted) -> None:
+        weighed = self.view.weighed if self.view else None
+        if weighed is None or not event.key:
+            return
+        rank = int(event.key)
+        if event.by is None:
+            self.post_message(self.Changed(self.draft.with_processes(rank, None)))
+            return
+        before = weighed.recommendation.hosts[rank].num_processes
+        typed = self._typing[1] if self._typing[0] == event.key else ""
+        number = int(typed + event.digit) if event.digit else before + event.by
+        self._typing = (event.key, str(number)) if event.digit else ("", "")
+        if event.digit and not 1 <= number <= _MOST:
+            number, self._typing = int(event.digit), (event.key, event.digit)
+        if 1 <= number <= _MOST:
+            self.post_message(self.Changed(self.draft.with_processes(rank, number)))
+
+    @on(ValueTable.Wanted, "#whole-run")
+    def _choice(self, event: ValueTable.Wanted) -> None:
+        if event.key not in _CHOICES or event.digit:
+            return
+        path, words = _CHOICES[event.key]
+        if event.key != "backend" and "builtin" not in self.draft.data.get("job", {}):
+            self.notify(f"{event.key} reaches the built-in job only; your own takes an argument", severity="warning")
+            return
+        before = _given(self.draft, path)
+        after = words[(words.index(before) + event.by) % len(words)] if event.by is not None else "auto"
+        self.post_message(self.Changed(self.draft.put(path, None if after == "auto" else after)))
+
+    @on(Table.Highlighted)
+    def _moved(self) -> None:
+        self._typing = ("", "")
+        self._tell()
+
+    def on_descendant_focus(self) -> None:
+        """Tell about the table that has the focus."""
+        self._tell()
+
+    def _tell(self) -> None:
+        weighed = self.view.weighed if self.view else None
+        notes = self.query_one(Notes)
+        if weighed is None:
+            notes.tell("not decided yet", *((one, "$state-failed") for one in self.draft.problems))
+            return
+        total = weighed.plan.world_size
+        counts = " + ".join(f"{one.name} {one.num_processes}" for one in weighed.plan.hosts[:12])
+        title = f"{counts}{' + …' if len(weighed.plan.hosts) > 12 else ''} = {count(total, 'process')}"
+        run = self.query_one("#whole-run", ValueTable)
+        notes.tell(title, *(_about_run(run.key, weighed) if run.has_focus else self._about_host(weighed)))
+
+    def _about_host(self, weighed: Weighed) -> Iterator[Line]:
+        key = self.query_one("#per-host", ValueTable).key
+        if key and int(key) < len(weighed.plan.hosts):
+            host = weighed.plan.hosts[int(key)]
+            for advice in weighed.recommendation.warnings:
+                if advice.host == host.name:
+                    yield f"▲ {advice.text}", "$state-slow"
+            yield from (f"{_LABELS[name]:<10} {host.reasons[name]}" for name in _SHOWN if name in host.reasons)
+        yield from ((f"▲ {one.text}", "$state-slow") for one in weighed.recommendation.warnings if one.host is None)
+
+
+def _about_run(key: str, weighed: Weighed) -> Iterator[Line]:
+    reasons = weighed.recommendation.reasons
+    yield reasons.get("world_size" if key == "total" else key, "")
+    if key == "total":
+        yield f"Accelerate calls this num_machines {len(weighed.plan.hosts)}, num_processes {weighed.plan.world_size}."
+    yield from ((f"▲ {one.text}", "$state-slow") for one in weighed.recommendation.warnings if one.host is None)
+
+
+def _row(draft: Draft, choice: HostChoice, weighed: Weighed) -> Row:
+    host = weighed.plan.hosts[choice.node_rank]
+    profile = draft.profile
+    own = profile is not None and profile.hosts[choice.node_rank].num_processes is not None
+    last = host.first_rank + host.num_processes - 1
+    facts = weighed.facts[choice.node_rank]
+    gpus = ",".join(map(str, choice.gpus)) if choice.gpus else "none"
+    mark: Cell = [("yours", "state--running")] if own else [("auto", "table--muted")]
+    crowded = (
+        choice.num_processes > facts.cpu.available or (bool(choice.gpus) and choice.num_processes > len(choice.gpus))
+    )
+    return Row(
+        str(choice.node_rank),
+        ([(choice.name, "table--strong")],
+         [(f"▲ {choice.num_processes}" if crowded else str(choice.num_processes), "state--slow" if crowded else "table--strong")],
+         mark, str(last) if host.num_processes == 1 else f"{host.first_rank}-{last}", gpus,
+         str(choice.omp_num_threads), str(facts.cpu.available), host.interface or "by route", choice.python),
+    )  # fmt: skip
+
+
+def _run_rows(draft: Draft, weighed: Weighed) -> Iterator[Row]:
+    found = weighed.recommendation
+    values = {
+        "total": str(found.world_size), "backend": found.backend, "strategy": found.strategy,
+        "precision": found.precision, "master": found.master,
+    }  # fmt: skip
+    for key, value in values.items():
+        reason = found.reasons["world_size" if key == "total" else key]
+        own = key in _CHOICES and _given(draft, _CHOICES[key][0]) != "auto"
+        shown: Cell = [(value, "state--running" if own else "table--strong")]
+        yield Row(key, (key, shown, [(reason.removeprefix(f"{value}: "), "table--muted")]))
+
+
+def _given(draft: Draft, path: Sequence[str]) -> str:
+    inner: object = draft.data
+    for key in path:
+        inner = inner.get(key) if isinstance(inner, dict) else None
+    words = {"auto", "nccl", "gloo", "ddp", "fsdp", "fp32", "bf16"}
+    return inner if isinstance(inner, str) and inner in words else "auto"

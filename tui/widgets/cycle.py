@@ -1,0 +1,69 @@
+"""A choice among a few words, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+
+from tui.keys import VIEW, bind
+
+
+class Cycle(Widget, can_focus=True):
+    """Shows the chosen word; left and right choose another."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("cycle.next", "right,space,l", "choose(1)", "next choice", group=VIEW),
+        bind("cycle.previous", "left,h", "choose(-1)", "choice before", group=VIEW, show=False),
+    ]
+    DEFAULT_CSS = """
+    Cycle { height: 1; width: 1fr; }
+    Cycle:focus { background: $selected; color: $selected-text; }
+    """
+    ALLOW_SELECT = False
+
+    class Changed(Message):
+        """Another word was chosen."""
+
+        def __init__(self, cycle: Cycle, value: str) -> None:
+            super().__init__()
+            self.cycle, self.value = cycle, value
+
+        @property
+        def control(self) -> Cycle:
+            """The widget."""
+            return self.cycle
+
+    def __init__(self, choices: Sequence[str], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._choices = list(choices)
+        self.value = self._choices[0]
+
+    def show(self, value: str) -> None:
+        """Show what is chosen."""
+        if value != self.value:
+            self.value = value
+            self.refresh()
+
+    def render(self) -> Content:
+        """All words, the chosen one strong."""
+        parts: list[str | tuple[str, str]] = []
+        for word in self._choices:
+            parts += [(f" {word} ", "bold $accent") if word == self.value else (f" {word} ", "$muted"), " "]
+        mark = ("›", "$accent") if self.has_focus else " "
+        return Content.assemble(mark, *parts)
+
+    def on_click(self) -> None:
+        """Choose the next."""
+        self.action_choose(1)
+
+    def action_choose(self, by: int) -> None:
+        """Choose another word."""
+        at = self._choices.index(self.value) if self.value in self._choices else 0
+        self.value = self._choices[(at + by) % len(self._choices)]
+        self.refresh()
+        self.post_message(self.Changed(self, self.value))
