@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 
 from tests.tui.demo_log import TRACEBACK, DemoLog, Writer
@@ -107,6 +108,18 @@ def test_find_goes_to_hits_in_order_and_round(writer: Writer) -> None:
     play(writer, scenario)
 
 
+def test_keys_typed_ahead_are_the_prompts(writer: Writer) -> None:
+    writer.steps(0, 60)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        for key in ("g", "slash", *"checkpoint", "space", *"at", "enter"):
+            character = {"slash": "/", "space": " ", "enter": "\r"}.get(key, key)
+            app.post_message(events.Key(key, character))
+        await until(pilot, lambda: "/ “checkpoint at” 1 of" in screen_text(app))
+
+    play(writer, scenario)
+
+
 def test_a_bad_regular_expression_is_said_in_the_prompt(writer: Writer) -> None:
     writer.steps(0, 5)
 
@@ -192,7 +205,7 @@ def test_wheel_and_bar(writer: Writer) -> None:
     async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
         view = app.log_view
         first = view.lines.shown_places()[0]
-        await pilot._post_mouse_events([__import__("textual.events").events.MouseScrollUp], view.lines, button=0)
+        await pilot._post_mouse_events([events.MouseScrollUp], view.lines, button=0)
         assert view.lines.shown_places()[0] == first - 3 and not view.following
         await pilot.click(view.lines, offset=(99, 0))
         assert view.lines.shown_places()[0] == 0

@@ -63,10 +63,12 @@ class LogCanvas(Widget):
         """What to say where there are no lines."""
         self._cache: LRUCache[int, Line] = LRUCache(2048)
         self._page: list[tuple[int, int]] = []
+        self._drawn: object = None
         self._base = Style()
         self._inks: dict[str, Style] = {}
         self._cursor = 0
         self._chosen = range(0)
+        self._thumbs = range(0)
         self.progress = progress
         self.take(progress)
 
@@ -82,7 +84,9 @@ class LogCanvas(Widget):
         labels = [source.label for source in sources if ranks is None or source.rank in ranks]
         self.prefixed = len(set(labels)) > 1
         self._label_width = max(map(len, labels)) if self.prefixed else 0
-        self.refresh()
+        # While paused nothing on the screen changes: then nothing is sent to the terminal either.
+        if self._looks() != self._drawn:
+            self.refresh()
 
     def shown_places(self) -> list[int]:
         """The places of all lines on the screen, without the unfinished ones."""
@@ -102,6 +106,8 @@ class LogCanvas(Widget):
     def render_lines(self, crop: Region) -> list[Strip]:
         """Decide what is shown once for all lines."""
         self._page = page(self.view, self.lines, self.size.height)
+        self._thumbs = self._thumb(self._page)
+        self._drawn = self._looks()
         self._base = self.rich_style
         self._inks.clear()
         here = self.paused()
@@ -158,14 +164,25 @@ class LogCanvas(Widget):
         ]
 
     def _bar(self, y: int) -> Segment:
-        """The last column: which part of the whole is shown."""
-        height, total = self.size.height, max(1, len(self.lines))
-        rows = [row for row, _ in self._page] or [0]
-        low = rows[0] * height // total
-        high = max(low + 1, -(-(rows[-1] + 1) * height // total))
-        thumb = len(rows) < total and low <= y < high
-        style = self._base + self._ink("thumb" if thumb else "bar")
-        return Segment("┃" if thumb else " ", style)
+        """A cell of the last column, which tells what part of the whole is shown."""
+        thumb = y in self._thumbs
+        return Segment("┃" if thumb else " ", self._base + self._ink("thumb" if thumb else "bar"))
+
+    def _looks(self) -> object:
+        """Whatever, besides the view, decides what is drawn: a change of it needs a new drawing."""
+        lines = self.lines
+        rows = page(self.view, lines, self.size.height)
+        places = tuple((lines.place(row), part, lines.rows.count(row)) for row, part in rows)
+        tails = self.progress.tails if rows and rows[-1][0] >= lines.count else ()
+        return self._choice, self.prefixed, places, tails, self._thumb(rows)
+
+    def _thumb(self, rows: list[tuple[int, int]]) -> range:
+        """The rows of the bar in the last column that stand for what is shown; none where all is."""
+        height, total = self.size.height, len(self.lines)
+        if not rows or rows[-1][0] - rows[0][0] + 1 >= total:
+            return range(0)
+        low = rows[0][0] * height // total
+        return range(low, max(low + 1, -(-(rows[-1][0] + 1) * height // total)))
 
     def _style(self, part: str) -> Style:
         """A part's colours, blended with what is behind it."""

@@ -76,7 +76,8 @@ class LogPrompt(Horizontal):
         box.value = current.text if current else ""
         box.placeholder = "12:03:05, or +1:30 after the beginning" if kind == "time" else ""
         self.display = True
-        box.focus()
+        # At once: keys that are typed ahead belong to the prompt.
+        self.screen.set_focus(box)
         self._say()
 
     def fail(self, error: InputError) -> None:

@@ -99,7 +99,7 @@ class LogView(LogPane):
     def _close_prompt(self) -> None:
         self.query_one(LogPrompt).display = False
         self.query_one(LogStatus).display = True
-        self.lines.focus()
+        self.screen.set_focus(self.lines)
 
     def _go_to_time(self, text: str) -> bool:
         progress = self.lines.progress
