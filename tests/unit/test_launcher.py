@@ -170,7 +170,8 @@ def test_an_exception_is_reported_by_the_rank(launch: Callable[..., Launch], tmp
     one = launch("script", script(tmp_path, "import os\nif os.environ['RANK'] == '1':\n    raise ValueError('boom')"))
     one.go()
     told = one.end()
-    assert [(f["rank"], f["code"]) for f in told["failures"]] == [(1, 1)]
+    # The other rank may still be on its way when torchrun ends it.
+    assert {(f["rank"], f["code"]) for f in told["failures"]} - {(0, -15)} == {(1, 1)}
     error = one.reports("error")[1]
     assert (error["type"], error["message"]) == ("ValueError", "boom")
     assert error["traceback"] == one.log("rank-1")

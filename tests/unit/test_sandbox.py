@@ -74,7 +74,8 @@ def test_listens_on_loopback_only(sandbox: Sandbox) -> None:
             fields = line.split()
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
                 listening.append(fields[1][:width])
-    assert listening == ["0100007F"] * 3
+    assert len(listening) >= 3
+    assert set(listening) == {"0100007F"}
 
 
 def test_strangers_are_not_let_in(sandbox: Sandbox, tmp_path: Path) -> None:
