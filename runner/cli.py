@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import click
@@ -177,6 +178,9 @@ for _command in (
 
 def main() -> None:
     """Run the command; end with one clear line and the right exit code for everything that can be mended."""
+    # Started with a closed stream, as some daemons do: what is said there goes nowhere.
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     try:
         code = cli.main(prog_name="disttui", standalone_mode=False)
     except click.ClickException as error:

@@ -64,6 +64,13 @@ def test_a_pipe_that_closes_early(user: Callable[..., User], options: list[str])
     assert said == [[f"rank {rank} step {step}" for step in (1, 2, 3, 4)] for rank in (0, 1)]
 
 
+def test_closed_streams(user: Callable[..., User]) -> None:
+    """As a daemon may start it."""
+    me = user(1)
+    line = shlex.join(me.command("run", me.profile({"command": ["true"]}))) + " <&- >&- 2>&-"
+    assert subprocess.run(line, shell=True, env=me.environment(), cwd=me.home, timeout=120, check=False).returncode == 0
+
+
 def test_json(user: Callable[..., User]) -> None:
     """Every line is an object; logs, metrics, events and the end are all there."""
     me = user(2)

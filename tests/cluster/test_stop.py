@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -91,22 +92,30 @@ def test_ctrl_c_on_a_terminal_then_again(user: Callable[..., User]) -> None:
     assert took <= 1.0
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
-def test_the_run_goes_on_without_its_viewer(user: Callable[..., User], number: int) -> None:
+@pytest.mark.parametrize("end", ["hang up", "SIGKILL"])
+def test_the_run_goes_on_without_its_viewer(user: Callable[..., User], end: str) -> None:
     """A terminal that is closed leaves the run alone, and so does a viewer that is killed."""
     me = user(2)
-    running = me.start(me.profile({"script": str(me.script(_SHORT))}))
-    _wait_up(me, running)
-    running.send(number)
-    assert running.wait(20) == (0 if number == signal.SIGHUP else -signal.SIGKILL)
+    command = me.command("run", me.profile({"script": str(me.script(_SHORT))}))
+    terminal = pexpect.spawn(command[0], command[1:], env=me.environment(), cwd=me.home, timeout=60)
+    for rank in range(2):
+        while not (me.cluster.shared / f"up-{rank}").exists():
+            terminal.expect([r".+", pexpect.TIMEOUT], timeout=0.05)
+    if end == "hang up":
+        os.close(terminal.child_fd)
+        terminal.child_fd, terminal.closed = -1, True
+        assert terminal.wait() == 0
+    else:
+        terminal.kill(signal.SIGKILL)
+        terminal.wait()
     time.sleep(1.0)
     assert all(len(host.processes()) >= 3 for host in me.cluster.hosts)
     (me.cluster.shared / "enough").touch()
-    wait_gone(me.cluster, 90 if number == signal.SIGKILL else 30)
+    wait_gone(me.cluster, 90 if end == "SIGKILL" else 30)
     for node, host in enumerate(me.cluster.hosts):
         [folder] = (host.home / ".disttui/runs").glob(f"t-*/{node}")
-        end = json.loads((folder / "exit.json").read_text())
-        assert (end["state"], end["code"], end["left"]) == ("finished", 0, [])
+        record = json.loads((folder / "exit.json").read_text())
+        assert (record["state"], record["code"], record["left"]) == ("finished", 0, [])
         assert (folder / f"attempt-1/rank-{node}.log").read_text() == "the last line\n"
 
 
