@@ -24,6 +24,18 @@ from runner.run.store import mirrors_folder
 from runner.text import clean
 
 _SEEN = "seen.json"
+_KINDS: dict[str, Any] = {
+    "run": str,
+    "run_dir": str,
+    "by": str,
+    "started": int | float,
+    "profile": dict,
+    "problem": str,
+    "source": str | None,
+    "ssh_config": str | None,
+    "sandbox": bool,
+    "adopted": bool,
+}
 _FRESH = 15.0
 """Seconds without news after which a sandbox, which tells something every second, must be gone."""
 
@@ -41,7 +53,9 @@ class KnownHost:
 
     def as_host(self) -> Host:
         """The same as an entry of a profile."""
-        return Host(host=self.host, name=self.name, user=self.user, port=self.port, python=self.python)
+        given = {"host": self.host, "user": self.user, "port": self.port, "python": self.python}
+        host = Host.model_validate({key: value for key, value in given.items() if value is not None})
+        return host.model_copy(update={"name": self.name})
 
 
 @dataclass(frozen=True)
@@ -188,11 +202,17 @@ def load_run(folder: Path) -> KnownRun:
     refuse_newer(data, f"{path}")
     try:
         hosts = tuple(KnownHost(**{key: host.get(key) for key in KnownHost.__match_args__}) for host in data["hosts"])
+        for host in hosts:
+            host.as_host()
+        if any(name in data and not isinstance(data[name], kind) for name, kind in _KINDS.items()):
+            raise TypeError
+        if not all(isinstance(host.nproc, int) and isinstance(host.name, str) for host in hosts):
+            raise TypeError
         names = [name for name in KnownRun.__match_args__ if name in data and name not in ("folder", "hosts")]
         run = KnownRun(folder=folder, hosts=hosts, **{name: data[name] for name in names})
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, ValueError):
         raise InputError(f"{path}: this is no run.json", "Attach with --host to take the run up anew.") from None
-    if run.run != folder.name or not hosts or not isinstance(run.profile, Mapping):
+    if run.run != folder.name or not hosts:
         raise InputError(f"{path}: this is no run.json of {folder.name}", "Remove the folder.")
     return run
 

@@ -180,9 +180,11 @@ def fill(link: Link, run: KnownRun, node: int, store: HostStore, name: str) -> N
             link.stream("read", take, **arguments).result(REACH)
         except FutureTimeout:
             raise HostError(link.host, f"{name}: no answer in {REACH:.0f} s") from None
+        joined: list[bytes] = []
         while pieces and pieces[-1][0] + len(pieces[-1][1]) == start:
             start, data = pieces.pop()
-            store.fill(name, data)
+            joined.append(data)
+        store.fill(name, b"".join(reversed(joined)))
         if start > begin:
             raise HostError(link.host, f"the first {start:,} bytes of {name} are not kept (launch.log_limit)")
 

@@ -111,6 +111,21 @@ def test_a_damaged_run_json_is_one_clear_line(tmp_path: Path, content: str) -> N
     assert not runs and len(problems) == 1 and "run.json" in problems[0]
 
 
+def test_no_field_of_a_run_json_may_be_anything(tmp_path: Path) -> None:
+    made = kept(tmp_path)
+    good = json.loads((made.folder / "run.json").read_text())
+    for name in set(good) - {"disttui"}:
+        for value in (["x"], {"a": 1}, 7 if name not in ("started",) else "7"):
+            if isinstance(value, type(good[name])):
+                continue
+            (made.folder / "run.json").write_text(json.dumps({**good, name: value}))
+            assert known_runs(environ(tmp_path))[1], (name, value)
+    for name in good["hosts"][0]:
+        hosts = [{**good["hosts"][0], name: ["x"]}, good["hosts"][1]]
+        (made.folder / "run.json").write_text(json.dumps({**good, "hosts": hosts}))
+        assert known_runs(environ(tmp_path))[1], name
+
+
 def test_damaged_lines_are_skipped_with_file_and_offset(tmp_path: Path) -> None:
     made = kept(tmp_path)
     good = {"t": 10.0, "e": "attempt", "attempt": 1, "master": "m", "port": 1, "world_size": 3}
