@@ -50,7 +50,7 @@ def attach(
                 caught_up=printer.caught_up if isinstance(printer, LatePrinter) else None,
             )
             code = session.follow([reached.links.get(node) for node in range(len(run.hosts))])
-        finish(printer, session.state, _elapsed(run, session.state), folder)
+        finish(printer, session.state, _elapsed(run, session.state), run.folder)
     if not (run.adopted or read_only):
         try:
             tell_end(profile_of(run), run, session.state, printer.say)

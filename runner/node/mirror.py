@@ -40,7 +40,7 @@ class Mirror:
 
     Args:
         have: What the viewer holds: name → [generation, length, CRC-32 of the last `CHECKED` bytes].
-        tail: Start logs that the viewer does not hold this many bytes before their end; None: at the start.
+        tail: Start logs at most this many bytes before their end; None: where the viewer's copy ends.
         tell: Sends an event of the stream.
         send: Sends a piece of a file: (file id, generation, offset, bytes).
     """
@@ -157,7 +157,8 @@ class Mirror:
         # A hole says nothing, but a file that was begun anew has none.
         same = zlib.crc32(before) == checksum or data_from(handle, first) > first
         if seen.st_size >= length and same:
-            self._announce(file, seen, generation, length)
+            late = seen.st_size - self._tail if file.is_log and self._tail is not None else 0
+            self._announce(file, seen, generation, max(length, late))
         else:
             self._announce(file, seen, generation + 1, 0)
 

@@ -139,6 +139,37 @@ def test_a_late_viewer_may_begin_with_the_tail_of_logs_but_has_metrics_whole(run
     assert (tmp_path / "mirror/attempt-1/rank-0.metrics.jsonl").read_text() == '{"step": 1}\n' * 1000
 
 
+def test_who_comes_back_to_a_log_that_has_grown_much_begins_at_its_end_again(run: Path, tmp_path: Path) -> None:
+    log = run / "attempt-1" / "rank-0.log"
+    log.write_bytes(b"a" * 5000)
+    for size, start in ((5000, 0), (5090, 0), (20_000, 19_900)):
+        with log.open("ab") as file:
+            file.write(b"b" * (size - file.tell()))
+        store = HostStore(tmp_path / "mirror")
+        with following(run, store, tail=100 if size > 5000 else None) as events:
+            eventually(lambda events=events: {"caught_up": True} in events)
+        store.close()
+        assert store.files()["attempt-1/rank-0.log"] == (start, size)
+    assert (tmp_path / "mirror/attempt-1/rank-0.log").read_bytes()[19_900:] == b"b" * 100
+    assert not list((tmp_path / "mirror/attempt-1").glob("*~*"))
+
+
+def test_a_viewer_that_is_killed_loses_nothing(run: Path, tmp_path: Path) -> None:
+    log = run / "attempt-1" / "rank-0.log"
+    log.write_bytes(b"a" * 100_000)
+    killed = HostStore(tmp_path / "mirror")
+    with following(run, killed) as events:
+        eventually(lambda: {"caught_up": True} in events)
+    # Never closed, as if by SIGKILL.
+    log.write_bytes(log.read_bytes() + b"b" * 10)
+    again = HostStore(tmp_path / "mirror")
+    with following(run, again) as later:
+        eventually(lambda: {"caught_up": True} in later)
+    again.close()
+    assert [event["start"] for event in later if "name" in event] == [100_000]
+    assert (tmp_path / "mirror/attempt-1/rank-0.log").read_bytes() == b"a" * 100_000 + b"b" * 10
+
+
 def test_what_the_user_puts_into_the_run_folder_is_not_followed_out_of_it(run: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.log").write_text("secret")
     (run / "attempt-1" / "rank-0.log").symlink_to(tmp_path / "secret.log")
