@@ -14,10 +14,10 @@ def plain(value: float) -> str:
     size = abs(value)
     if size == 0:
         return "0"
-    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if size >= limit:
-            scaled = value / (1e3 if unit == "k" else limit)
-            return f"{scaled:.4g}{unit}" if abs(scaled) >= 1000 else f"{scaled:.3g}{unit}"
+            scaled = value / limit
+            return f"{scaled:.0f}{unit}" if abs(scaled) >= 99.95 else f"{scaled:.3g}{unit}"
     if size < 1e-3:
         mantissa, _, power = f"{value:.2g}".partition("e")
         return f"{mantissa}e{int(power)}" if power else mantissa

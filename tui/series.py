@@ -116,13 +116,13 @@ class Track:
 
     def _halve(self) -> None:
         old, new = self._data, _empty()
-        for column in range(0, len(old.times) - 1, 2):
+        for column in range(0, len(old.times), 2):
             new.times.append(old.times[column])
-            low, high, mean = _column(old, column, column + 2)
+            low, high, mean = _column(old, column, min(column + 2, len(old.times)))
             new.low.append(low)
             new.high.append(high)
             new.mean.append(mean)
-            new.weight.append(old.weight[column] + old.weight[column + 1])
+            new.weight.append(sum(old.weight[column : column + 2]))
         self._open.clear()
         self._data = new
 

@@ -54,7 +54,7 @@ class PanesScreen(DisttuiScreen):
         Chart.pane { width: 1fr; margin: 0 2 0 0; }
         .row Chart.-last { margin: 0; }
         #log { height: 2fr; min-height: 5; }
-        .pane { border-subtitle-color: $muted; border-subtitle-align: right; border-title-align: left; padding: 0 1; }
+        .pane { padding: 0 1; }
         #log { padding: 0; }
         #story { height: auto; max-height: 12; display: none; background: $surface; }
         &.-story #story { display: block; }

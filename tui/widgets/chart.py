@@ -12,7 +12,7 @@ from textual.strip import Strip
 from runner.show.numbers import duration
 from tui.feed import Snapshot
 from tui.keys import VIEW, bind
-from tui.metrics import Metric, available
+from tui.metrics import Metric, available, plain
 from tui.series import Column, Track
 from tui.theme import SERIES, SERIES_CLASSES
 from tui.widgets.drawn import Drawn, Piece, line
@@ -89,7 +89,7 @@ class Chart(Drawn):
         """Axes, labels, dots."""
         metric, snapshot = self.metric, self._snapshot
         if metric is None or snapshot is None or width < 16 or height < 3:
-            self.set_titles(metric.label if metric else "")
+            self.set_title(metric.label if metric else "")
             return [line([("no numbers yet", self.component("chart--label"))])] if height else []
         rows = height - 2 if height > 4 else height
         labels = 10
@@ -101,7 +101,8 @@ class Chart(Drawn):
             drawn = [(number, smooth(columns)) for number, columns in drawn]
         limits = self._plot(canvas, drawn)
         self._say(metric, snapshot)
-        ticks = {row: metric.words(value)[: labels - 1] for row, value in limits.ticks(rows).items()}
+        written = {row: (metric.words(value), plain(value)) for row, value in limits.ticks(rows).items()}
+        ticks = {row: full if len(full) < labels else short for row, (full, short) in written.items()}
         strips = [self._line(canvas, y, ticks.get(y, ""), labels) for y in range(rows)]
         if rows < height:
             strips += self._time_axis(width, labels, begin, end, snapshot)
@@ -196,7 +197,7 @@ class Chart(Drawn):
             how.append(
                 f"each of {count} {metric.per}s" if self._each and count <= LINES else f"mean of {count} {metric.per}s"
             )
-        self.set_titles("  ".join(words), " · ".join(how))
+        self.set_title("  ".join(words), " · ".join(how))
 
     def action_pick(self) -> None:
         """Let the screen offer what there is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import zip_longest
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -28,7 +29,7 @@ class Drawn(Widget):
     ALLOW_SELECT = False
 
     _strips: list[Strip] | None = None
-    _titles: tuple[str, str] = ("", "")
+    _title = ""
 
     def draw(self, width: int, height: int) -> list[Strip]:
         """Make the lines; fewer than `height` is fine."""
@@ -46,11 +47,12 @@ class Drawn(Widget):
         """The colours of a component class."""
         return self.get_component_rich_style(name, partial=True)
 
-    def set_titles(self, title: str, subtitle: str = "") -> None:
+    def set_title(self, *words: str) -> None:
         """Set the words in the border; they must be clean, and are never taken as markup."""
-        if (title, subtitle) != self._titles:
-            self._titles = (title, subtitle)
-            self.border_title, self.border_subtitle = escape(title), escape(subtitle)
+        title = "   ".join(word for word in words if word)
+        if title != self._title:
+            self._title = title
+            self.border_title = escape(title)
 
     def redraw(self) -> None:
         """Draw anew, and repaint what differs."""
@@ -90,6 +92,11 @@ class Drawn(Widget):
 
 
 Piece = str | tuple[str, Style]
+
+
+def cells(pieces: Iterable[Piece]) -> int:
+    """How wide texts are together."""
+    return sum(cell_len(piece if isinstance(piece, str) else piece[0]) for piece in pieces)
 
 
 def line(pieces: Iterable[Piece]) -> Strip:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import ClassVar
 
 from textual.strip import Strip
@@ -11,7 +12,7 @@ from runner.show.status import eta, metric_words, progress
 from runner.text import clean
 from tui.feed import Snapshot
 from tui.theme import STATE_CLASSES
-from tui.widgets.drawn import Drawn, Piece, line
+from tui.widgets.drawn import Drawn, Piece, cells, line
 
 
 class ProgressLine(Drawn):
@@ -42,25 +43,24 @@ class ProgressLine(Drawn):
             return []
         snapshot, quiet = self._snapshot, self.component("progress--quiet")
         state = snapshot.state
-        right: list[Piece] = []
-        done = progress(state)
-        left_time = eta(state) if state.result is None else None
+        state_done, left_time = progress(state), eta(state) if state.result is None else None
+        ends: list[list[Piece]] = []
         if left_time is not None:
-            right += [("  eta ", quiet), f"{duration(left_time):>7}"]
+            ends.append([("  eta ", quiet), f"{duration(left_time):>5}"])
         if snapshot.setup.attempts > 1 or state.attempt > 1:
             most = max(snapshot.setup.attempts, state.attempt)
-            right += [("  attempt ", quiet), f"{state.attempt}", (f" of {most}", quiet)]
-        if done is None:
-            return [line([(self._begun(snapshot), quiet), *right])]
-        step, steps = done
+            ends.append([("  attempt ", quiet), f"{state.attempt}", (f" of {most}", quiet)])
+        if state_done is None:
+            return [line([(self._begun(snapshot), quiet), *chain(*ends)])]
+        step, steps = state_done
         share = max(0.0, min(1.0, step / steps))
         total = f"{steps:,.0f}"
         left: list[Piece] = [("step ", quiet), f"{step:>{len(total)},.0f}", (f" / {total}  ", quiet)]
-        right = [f" {share * 100:3.0f} %", *right]
-        room = width - sum(len(piece if isinstance(piece, str) else piece[0]) for piece in left + right)
-        while room < 8 and len(right) > 1:
-            room += len(gone if isinstance(gone := right.pop(), str) else gone[0])
-        return [line([*left, *self._bar(share, max(0, room)), *right])]
+        ends.insert(0, [f" {share * 100:3.0f} %"])
+        room = width - cells(left) - sum(map(cells, ends))
+        while room < 8 and len(ends) > 1:
+            room += cells(ends.pop())
+        return [line([*left, *self._bar(share, max(0, room)), *chain(*ends)])]
 
     def _bar(self, share: float, width: int) -> list[Piece]:
         full = int(share * width)

@@ -147,7 +147,7 @@ class RankGrid(Drawn):
             pace = f" {_pace(one).strip()} ({one.ratio:.2f}× median)" if one.pace else ""
             told = f"rank {one.rank} on {host} {look(one.word).glyph} {clean(one.word)}{pace}"
         name = pace_name(self._snapshot).replace("_", " ") if self._snapshot else ""
-        self.set_titles(f"Ranks · {name}", told)
+        self.set_title(f"Ranks · {name}", told)
 
     def _keep_in_sight(self) -> None:
         width, height = self.size

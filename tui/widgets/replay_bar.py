@@ -11,7 +11,7 @@ from textual.strip import Strip
 from runner.show.numbers import duration
 from tui.feed import Snapshot
 from tui.theme import STATE_CLASSES, look
-from tui.widgets.drawn import Drawn, Piece, line
+from tui.widgets.drawn import Drawn, Piece, cells, line
 
 
 class ReplayBar(Drawn):
@@ -64,16 +64,16 @@ class ReplayBar(Drawn):
             (f"×{play.speed:<4g}", quiet),
             f" {duration(now - play.begin):>{len(total)}} ",
         ]
-        room = max(4, width - sum(len(one if isinstance(one, str) else one[0]) for one in left) - len(total) - 1)
+        room = max(4, width - cells(left) - len(total) - 1)
         self._place = (width - room - len(total) - 1, room)
         at = min(room - 1, int((now - play.begin) / length * room))
         done, rest = self.component("bar--done"), self.component("bar--rest")
-        cells: list[Piece] = [("━", done) if cell < at else ("─", rest) for cell in range(room)]
+        bar: list[Piece] = [("━", done) if cell < at else ("─", rest) for cell in range(room)]
         for time, word in self._marks:
             place = max(0, min(room - 1, int((time - play.begin) / length * room)))
-            cells[place] = (look(word).glyph, self.component(look(word).css))
-        cells[at] = ("●", done)
-        return [line([*left, *cells, (f" {total}", quiet)])]
+            bar[place] = (look(word).glyph, self.component(look(word).css))
+        bar[at] = ("●", done)
+        return [line([*left, *bar, (f" {total}", quiet)])]
 
     def on_click(self, event: events.Click) -> None:
         """Move the cursor to the pointer."""

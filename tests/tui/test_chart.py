@@ -1,0 +1,141 @@
+"""The history that charts are drawn from, and the drawing itself."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.run.state import begin
+from tests.tui.widget_kit import asynchronous, text_of
+from tui.feed import Snapshot
+from tui.metrics import available, plain
+from tui.series import NAMES, Column, History, Track
+from tui.widgets.chart import Chart
+from tui.widgets.plot import Canvas, scale, smooth, span
+
+
+def filled(steps: int = 100, ranks: int = 2) -> History:
+    """A history of some ranks whose loss falls."""
+    history = History(ranks)
+    for step in range(steps):
+        for rank in range(ranks):
+            history.metrics(step, 1, rank, {"t": step, "step": step, "loss": 100.0 - step + rank, "steps": steps})
+        history.telemetry(step, 0, {"cpu": 50.0, "gpus": [{"index": 0, "use": 90.0}]})
+    return history
+
+
+def snapshot_of(history: History, now: float = 100.0) -> Snapshot:
+    """A run with this history."""
+    return Snapshot(begin("run-1", ("node1",), (2,)), history, Path("/nowhere"), now=now)
+
+
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=2000), st.integers(8, 64))
+def test_a_full_track_keeps_its_lows_and_highs(values: list[float], limit: int) -> None:
+    track = Track(limit)
+    for time, value in enumerate(values):
+        track.put(float(time), value)
+    assert len(track) <= limit
+    (column,) = track.columns(0.0, len(values), 1, math.inf)
+    assert column is not None
+    assert (column.low, column.high) == (min(values), max(values))
+
+
+def test_ranks_of_one_step_are_one_sample_of_the_aggregate() -> None:
+    history = filled(ranks=4)
+    assert len(history.all["loss"]) == 100
+    assert len(history.each["loss"]) == 4
+    (column,) = history.all["loss"].columns(0, 0.5, 1, 99)
+    assert column == Column(100.0, 103.0, 101.5)
+
+
+def test_nothing_after_the_cursor_is_drawn() -> None:
+    columns = filled().all["loss"].columns(0, 100, 10, until=49)
+    assert columns[4] is not None
+    assert columns[5:] == [None] * 5
+
+
+def test_what_is_no_finite_number_is_left_out() -> None:
+    history = History(1)
+    for value in ("nan", float("inf"), None, True, [1], 1e300):
+        history.metrics(0.0, 1, 0, {"t": 0, "step": 1, "loss": value})
+    assert not history.all
+
+
+def test_a_job_that_invents_names_is_bounded() -> None:
+    history = History(1)
+    for number in range(10 * NAMES):
+        history.metrics(0.0, 1, 0, {"t": 0, "step": 1, f"m{number}": 1.0})
+    assert len(history.all) == NAMES
+
+
+def test_every_known_number_is_offered_with_its_name() -> None:
+    history = filled()
+    history.metrics(0.0, 1, 0, {"t": 0, "step": 0, "perplexity\x1b[2J": 3.0})
+    assert [one.label for one in available(history)] == ["loss", "GPU use", "CPU", "perplexity"]
+
+
+def test_a_scale_holds_all_values_and_stays_for_small_changes() -> None:
+    first, second = scale([1.2, 4.9], log=False), scale([1.25, 4.95], log=False)
+    assert first == second
+    assert 0 <= first.share(1.2) < first.share(4.9) <= 1
+    assert list(first.ticks(9).values()) == [0, 2, 4, 6]
+
+
+def test_a_logarithmic_scale_survives_zero_and_less() -> None:
+    limits = scale([0.0, -1.0, 1e-3, 10.0], log=True)
+    assert limits.share(0.0) <= 0 < limits.share(1.0) < 1
+    assert scale([-1.0], log=True).share(-1.0) == 0
+
+
+@given(st.lists(st.floats(-1e30, 1e30) | st.just(0.0), max_size=40), st.booleans())
+def test_any_values_can_be_drawn(values: list[float], log: bool) -> None:
+    columns = [Column(value, value, value) for value in values]
+    canvas = Canvas(20, 5)
+    limits = scale(values, log=log)
+    canvas.band(1, columns[:40], limits)
+    canvas.curve(0, columns[:40], limits, lambda column: column.mean)
+    assert all(len(canvas.text(y)) == 20 for y in range(5))
+    assert all(0 <= row < 5 for row in limits.ticks(5))
+
+
+def test_a_falling_line_falls() -> None:
+    columns: list[Column | None] = [Column(value, value, value) for value in range(40, 0, -1)]
+    canvas = Canvas(20, 5)
+    canvas.curve(0, columns, scale([1, 40], log=False), lambda column: column.mean)
+    assert canvas.text(0)[0] != " " == canvas.text(0)[19]
+    assert canvas.text(4)[19] != " " == canvas.text(4)[0]
+
+
+def test_smoothing_begins_at_the_first_value() -> None:
+    smoothed = smooth([Column(1, 1, 1), None, Column(3, 3, 3)])
+    assert smoothed[0] is not None and smoothed[0].mean == 1
+    assert smoothed[1] is None
+    assert smoothed[2] is not None and 1 < smoothed[2].mean < 3
+
+
+def test_a_growing_chart_keeps_its_time_axis_for_long() -> None:
+    assert span(61) == span(89) == 90
+
+
+def test_values_are_short() -> None:
+    assert [plain(value) for value in (0, 1.8321, 41234, 1.2e7, 3e-5, 999999)] == [
+        "0", "1.832", "41.2k", "12M", "3e-5", "1000k",
+    ]  # fmt: skip
+
+
+@asynchronous
+async def test_keys_change_what_is_drawn() -> None:
+    chart = Chart(0)
+    async with text_of(chart, (60, 14)) as (pilot, text):
+        chart.show(snapshot_of(filled()))
+        await pilot.pause()
+        assert "loss  1.5" in text()
+        assert "mean of 2 ranks" in text()
+        for keys, shown in (("l", "log"), ("m", "smooth"), ("plus", "last 1:00"), ("a", "each of 2 ranks")):
+            await pilot.press(keys)
+            assert shown in text()
+        await pilot.press("right_square_bracket")
+        assert "GPU use  90 %" in text()

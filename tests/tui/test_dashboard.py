@@ -1,0 +1,242 @@
+"""The dashboard and the replay as a person uses them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from tests.tui.snap import SIZES, assert_snapshot, screen_text
+from tests.tui.synthetic_run import BEGIN, write
+from tests.tui.widget_kit import asynchronous
+from tui.app import DisttuiApp
+from tui.screens.panes import PanesScreen
+from tui.widgets.chart import Chart
+from tui.widgets.rank_grid import RankGrid
+
+HOSTILE = "\x1b]0;owned\x07\x9b2J[bold red]evil[/]\u202e\n\r"
+
+
+@pytest.fixture(autouse=True)
+def _times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+
+
+@asynccontextmanager
+async def opened(
+    kind: str, run: str, home: Path, size: tuple[int, int] = (160, 48), *, read_only: bool = False
+) -> AsyncIterator[tuple[Pilot[None], PanesScreen]]:
+    """Open a run in the app and wait until it is shown, its log too."""
+    environ = {"XDG_DATA_HOME": str(home), "XDG_CACHE_HOME": str(home), "XDG_CONFIG_HOME": str(home), "HOME": str(home)}
+    app = DisttuiApp(environ, first=(kind, (run,)), read_only=read_only)
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: getattr(app.screen, "snapshot", None) is not None)
+        await until(pilot, lambda: "lines" in screen_text(app) or size[1] < 20)
+        assert isinstance(app.screen, PanesScreen)
+        yield pilot, app.screen
+
+
+async def until(pilot: Pilot[None], true: object, seconds: float = 30) -> None:
+    """Wait for something to come true."""
+    deadline = time.monotonic() + seconds
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < deadline, screen_text(pilot.app)
+        await asyncio.sleep(0.05)
+    await pilot.pause()
+
+
+def shown(pilot: Pilot[None]) -> str:
+    return screen_text(pilot.app)
+
+
+@pytest.mark.parametrize("size", [*SIZES, (200, 50)], ids=lambda size: "{}x{}".format(*size))
+def test_looks(size: tuple[int, int], tmp_path: Path) -> None:
+    write(tmp_path / "run-1", hosts=2, per_host=8, steps=60)
+
+    @asynchronous
+    async def look() -> None:
+        async with opened("open_replay", str(tmp_path / "run-1"), tmp_path, size) as (pilot, _):
+            await pilot.press("comma")
+            await until(pilot, lambda: "● running" in shown(pilot))
+            await asyncio.sleep(0.5)
+            await pilot.pause()
+            assert_snapshot(pilot.app, "dashboard-{}x{}".format(*size))
+
+    look()
+
+
+@asynchronous
+async def test_the_cursor_goes_through_the_life_of_the_example(tmp_path: Path) -> None:
+    async with opened("open_replay", "example", tmp_path) as (pilot, _screen):
+        await until(pilot, lambda: "✓ finished" in shown(pilot))
+        await pilot.press("home")
+        await until(pilot, lambda: "waiting for the hosts" in shown(pilot) or "starting the ranks" in shown(pilot))
+        for _ in range(5):
+            await pilot.press("e")
+        await until(pilot, lambda: "rank 3 ended with SIGKILL" in shown(pilot))
+        assert "attempt 1 of 3" in shown(pilot)
+        await pilot.press("end")
+        await until(pilot, lambda: "attempt 2 of 3" in shown(pilot))
+
+
+@asynchronous
+async def test_playing_moves_the_cursor_and_stops_at_the_end(tmp_path: Path) -> None:
+    async with opened("open_replay", "example", tmp_path) as (pilot, _screen):
+        await pilot.press("home", "x", "x", "x", "x", "x", "x", "space")
+        await until(pilot, lambda: "▶ playing" in shown(pilot))
+        await until(pilot, lambda: "‖ paused" in shown(pilot) and "✓ finished" in shown(pilot))
+
+
+@asynchronous
+async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path) -> None:
+    write(tmp_path / "run-1", hosts=4, per_host=8, steps=20)
+    async with opened("open_replay", str(tmp_path / "run-1"), tmp_path) as (pilot, screen):
+        await pilot.press("1", "7")
+        await until(pilot, lambda: "rank 17 on synthetic002" in shown(pilot))
+        assert "Log · rank 17" in shown(pilot)
+        await until(pilot, lambda: "20 lines" in shown(pilot))
+        assert {chart.rank for chart in screen.query(Chart)} == {17}
+        await pilot.press("escape")
+        assert screen.query_one(RankGrid).cursor is None
+        await until(pilot, lambda: "640 lines" in shown(pilot))
+
+
+@asynchronous
+async def test_a_pane_fills_the_screen_and_gives_it_back(tmp_path: Path) -> None:
+    async with opened("open_replay", "example", tmp_path) as (pilot, _screen):
+        before = shown(pilot)
+        await pilot.press("tab", "z")
+        assert "Hosts" not in shown(pilot) and "loss" in shown(pilot)
+        await pilot.press("tab", "tab")
+        assert "step time" in shown(pilot)
+        await pilot.press("shift+tab", "shift+tab", "z", "shift+tab")
+        assert [line[:60] for line in shown(pilot).split("\n")] == [line[:60] for line in before.split("\n")]
+
+
+@asynchronous
+async def test_any_size_is_laid_out_and_too_small_says_so(tmp_path: Path) -> None:
+    async with opened("open_replay", "example", tmp_path) as (pilot, _screen):
+        for size in ((80, 24), (30, 10), (200, 60), (41, 13), (120, 20), (79, 40), (160, 48)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            lines = shown(pilot).split("\n")
+            assert "40" in shown(pilot) if size[0] < 40 else "example" in lines[0]
+
+
+@asynchronous
+async def test_another_metric_can_be_picked(tmp_path: Path) -> None:
+    async with opened("open_replay", "example", tmp_path) as (pilot, screen):
+        screen.go_to("chart0")
+        await pilot.press("c")
+        await until(pilot, lambda: "validation loss" in shown(pilot))
+        await pilot.press("j", "j", "enter")
+        await until(pilot, lambda: "step time" in str(screen.query_one("#chart0").border_title))
+
+
+@asynchronous
+async def test_a_run_that_has_ended_is_told_with_its_cause(tmp_path: Path) -> None:
+    mirror = write(tmp_path / "disttui" / "runs" / "run-1", hosts=2, per_host=2, steps=20)
+    error = {"t": BEGIN + 30, "e": "error", "attempt": 1, "rank": 3, "type": "ValueError", "message": "no such token"}
+    with (mirror / "1" / "events.jsonl").open("a") as events:
+        events.write(
+            json.dumps({**error, "traceback": "Traceback:\n  boom\nValueError: no such token", "at": BEGIN + 30})
+        )
+        events.write("\n")
+    cause = {"node": 1, "rank": 3, "kind": "exception", "type": "ValueError", "message": "no such token"}
+    for node in "01":
+        end = {"t": BEGIN + 31, "state": "failed", "code": 1, "cause": cause, "attempt": 1, "left": []}
+        (mirror / node / "exit.json").write_text(json.dumps(end))
+    async with opened("open_run", "run-1", tmp_path) as (pilot, _):
+        await until(pilot, lambda: "✗ failed" in shown(pilot))
+        assert "rank 3 on synthetic001 raised ValueError" in shown(pilot)
+        assert "ValueError: no such token" in shown(pilot)
+
+
+@asynchronous
+async def test_hosts_out_of_reach_leave_what_is_known(tmp_path: Path) -> None:
+    mirror = write(tmp_path / "disttui" / "runs" / "run-1", hosts=2, per_host=2, steps=20, ended=False)
+    run = json.loads((mirror / "run.json").read_text())
+    for host in run["hosts"]:
+        host.update(host="127.0.0.1", port=1, user="nobody")
+    (mirror / "run.json").write_text(json.dumps(run))
+    async with opened("open_run", "run-1", tmp_path) as (pilot, _):
+        await until(pilot, lambda: "◇ not seen" in shown(pilot))
+        assert "step 20 / 20" in shown(pilot)
+        assert "not seen since" in shown(pilot)
+        assert "The run goes on there" in shown(pilot)
+
+
+@asynchronous
+async def test_an_unknown_run_is_one_clear_word(tmp_path: Path) -> None:
+    app = DisttuiApp({"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}, first=("open_run", ("nosuch",)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: any("no run 'nosuch'" in told.message for told in app._notifications))
+
+
+def test_hostile_bytes_from_a_host_reach_no_strip(tmp_path: Path) -> None:
+    mirror = write(tmp_path / "run-1", hosts=2, per_host=2, steps=10, names=HOSTILE + "{}")
+    evil = [
+        {"e": "note", "level": "error", "text": HOSTILE}, {"e": "alarm", "kind": HOSTILE, "text": HOSTILE, "value": 1},
+        {"e": "error", "attempt": 1, "rank": 1, "type": HOSTILE, "message": HOSTILE, "traceback": HOSTILE, "at": 1},
+        {"e": "straggler", "attempt": 1, "rank": 1, "median": 1, "others": 2, "shows": [HOSTILE]},
+        {"e": "stall", "attempt": 1, "since": 1, "pace": 1, "silent": {HOSTILE: 3}},
+        {"e": "attempt", "attempt": 2, "master": HOSTILE, "port": HOSTILE, "world_size": 4},
+    ]  # fmt: skip
+    with (mirror / "0" / "events.jsonl").open("a") as events:
+        for event in evil:
+            events.write(json.dumps({"t": BEGIN + 20, **event}) + "\n")
+    metric = {"t": BEGIN + 19, "step": 9, "loss": 1.0, HOSTILE: 5.0}
+    with (mirror / "0" / "attempt-1" / "rank-0.metrics.jsonl").open("a") as metrics:
+        metrics.write(json.dumps(metric) + "\n")
+    end = {"t": BEGIN + 25, "state": "failed", "code": 1, "attempt": 1, "left": []}
+    end["cause"] = {"node": 0, "rank": 1, "kind": "exception", "type": HOSTILE, "message": HOSTILE}
+    (mirror / "0" / "exit.json").write_text(json.dumps(end))
+    spec = json.loads((mirror / "0" / "spec.json").read_text())
+    (mirror / "0" / "spec.json").write_text(json.dumps({**spec, "backend": HOSTILE}))
+
+    @asynchronous
+    async def look() -> None:
+        async with opened("open_replay", str(mirror), tmp_path) as (pilot, screen):
+            for keys in (("1",), ("e",), ("E", "E"), ("end",), ("z",), *[("tab",)] * 10, ("z",)):
+                await pilot.press(*keys)
+                await pilot.pause()
+                assert not [char for char in shown(pilot) if char not in "\n\t" and not char.isprintable()]
+                assert "owned" not in shown(pilot)
+            assert "[bold red]evil[/]" in shown(pilot)
+            screen.go_to("chart0")
+            screen.query_one("#chart0", Chart).action_pick()
+            await until(pilot, lambda: "validation" in shown(pilot) or "[bold red]evil[/]" in shown(pilot))
+            assert "\x1b" not in shown(pilot)
+
+    look()
+
+
+def test_the_help_lists_every_key_in_words(tmp_path: Path) -> None:
+    @asynchronous
+    async def look() -> None:
+        async with opened("open_replay", "example", tmp_path, (120, 60)) as (pilot, _):
+            await pilot.press("question_mark")
+            await until(pilot, lambda: "play, or pause" in shown(pilot))
+
+    look()
+
+
+def test_read_only_has_no_stop(tmp_path: Path) -> None:
+    write(tmp_path / "disttui" / "runs" / "run-1", hosts=1, per_host=1, steps=3)
+
+    @asynchronous
+    async def look() -> None:
+        async with opened("open_run", "run-1", tmp_path, read_only=True) as (pilot, screen):
+            assert "s stop" not in shown(pilot)
+            assert screen.check_action("stop", ()) is False
+
+    look()
+    shutil.rmtree(tmp_path / "disttui")

@@ -1,0 +1,112 @@
+"""A run played from its mirror."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from runner.errors import InputError
+from runner.run.state import RunState
+from tests.tui.synthetic_run import write
+from tui.example import PACKED, unpacked
+from tui.feed import Snapshot
+from tui.replay import Tape
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpacked({"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))})
+
+
+def tape_of(mirror: Path) -> Tape:
+    tape = Tape(mirror)
+    list(tape.load())
+    return tape
+
+
+def test_the_example_is_small_and_names_no_place_of_its_recording(example: Path) -> None:
+    assert PACKED.stat().st_size < 1 << 20
+    for path in example.rglob("*"):
+        if path.is_file():
+            text = path.read_text()
+            assert "/work/" not in text and "/root" not in text and "disttui-sandbox-" not in text, path
+
+
+def test_the_example_is_unpacked_once(tmp_path: Path) -> None:
+    first = unpacked({"XDG_CACHE_HOME": str(tmp_path)})
+    (first / "mark").touch()
+    assert (unpacked({"XDG_CACHE_HOME": str(tmp_path)}) / "mark").exists()
+
+
+def test_the_example_tells_its_story(example: Path) -> None:
+    tape = tape_of(example)
+    end = tape.at(tape.times[-1])
+    assert end.state.result is not None and end.state.result["state"] == "finished"
+    assert end.state.attempt == 2
+    assert end.setup.attempts == 3
+    told = [moment.text for moment in end.moments]
+    killed = next(text for text in told if text.startswith("rank 3 ended with SIGKILL"))
+    assert told.index(killed) < told.index("attempt 2 makes steps") < told.index("the run has finished")
+
+
+def test_the_past_is_what_it_was(example: Path) -> None:
+    tape = tape_of(example)
+    before = next(moment.time for moment in tape.taker.snapshot.moments if moment.look == "failed")
+    then = tape.at(before - 1)
+    assert then.state.result is None
+    assert then.state.attempt == 1
+    assert not any(moment.look == "failed" for moment in then.moments)
+    assert 100 < then.state.metrics["step"] < 300
+
+
+def test_any_order_of_looking_gives_the_same_states(example: Path) -> None:
+    def essence(snapshot: Snapshot) -> tuple[RunState, int]:
+        return snapshot.state, len(snapshot.moments)
+
+    tape = tape_of(example)
+    chance = random.Random(3)
+    times = [chance.uniform(tape.times[0], tape.times[-1]) for _ in range(12)]
+    forwards = {time: essence(tape.at(time)) for time in sorted(times)}
+    for time in times:
+        assert essence(tape.at(time)) == forwards[time]
+
+
+def test_clocks_that_differ_are_put_right(tmp_path: Path) -> None:
+    mirror = write(tmp_path / "run-1", hosts=2, per_host=1, steps=5)
+    ahead = 3600.0
+    for name in ("events.jsonl", "telemetry.jsonl", "attempt-1/rank-1.metrics.jsonl"):
+        path = mirror / "1" / name
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps({**line, "t": line["t"] + ahead}) + "\n" for line in lines))
+    with (mirror / "0" / "events.jsonl").open("a") as events:
+        events.write(json.dumps({"t": 1.0, "e": "clock", "node": 1, "offset": ahead}) + "\n")
+    tape = tape_of(mirror)
+    assert tape.times[-1] - sorted(tape.times)[5] < 60
+
+
+def test_torn_and_foreign_lines_are_passed_over(tmp_path: Path) -> None:
+    mirror = write(tmp_path / "run-1", hosts=1, per_host=2, steps=5)
+    for path in (mirror / "0" / "events.jsonl", mirror / "0" / "attempt-1" / "rank-0.metrics.jsonl"):
+        path.write_bytes(path.read_bytes() + b'{"t": 1e999, "e": "join"}\n\xff\xfe[]\n{"t": 3, "e": "rank"}\n{"t": 4')
+    assert tape_of(mirror).at(float("inf")).state.result is not None
+
+
+@pytest.mark.parametrize("broken", ["no spec", "no records", "not json", "wrong hosts"])
+def test_what_is_no_mirror_is_one_clear_error(tmp_path: Path, broken: str) -> None:
+    mirror = write(tmp_path / "run-1", hosts=1, per_host=1, steps=2)
+    if broken == "no spec":
+        shutil.rmtree(mirror / "0")
+        (mirror / "run.json").unlink()
+    elif broken == "no records":
+        shutil.rmtree(mirror / "0")
+    else:
+        (mirror / "run.json").write_text("{" if broken == "not json" else '{"run": "r", "hosts": [{"nproc": "x"}]}')
+        (mirror / "0" / "spec.json").write_text("[1]")
+    with pytest.raises(InputError) as raised:
+        tape_of(mirror)
+    assert str(mirror) in raised.value.what
+    assert raised.value.cure

@@ -1,0 +1,58 @@
+"""One widget alone in an app, and what it shows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Any
+
+from textual.app import App, ComposeResult
+from textual.pilot import Pilot
+from textual.widget import Widget
+
+from tests.tui.snap import screen_text
+from tui import theme
+
+
+def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Let pytest run a test that awaits."""
+
+    @wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        asyncio.run(test(*arguments, **named))
+
+    return run
+
+
+class Alone(App[None]):
+    """The widget, in our colours."""
+
+    CSS_PATH = "../../tui/disttui.tcss"
+
+    def __init__(self, widget: Widget) -> None:
+        super().__init__()
+        self._widget = widget
+        for ours in theme.THEMES:
+            self.register_theme(ours)
+        self.theme = theme.DARK
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our colours."""
+        return theme.DEFAULTS
+
+    def compose(self) -> ComposeResult:
+        """The widget as a pane."""
+        self._widget.add_class("pane")
+        yield self._widget
+
+
+@asynccontextmanager
+async def text_of(widget: Widget, size: tuple[int, int]) -> AsyncIterator[tuple[Pilot[None], Callable[[], str]]]:
+    """Run the widget with the focus on it; gives the pilot and the text on the screen."""
+    app = Alone(widget)
+    async with app.run_test(size=size) as pilot:
+        widget.focus()
+        await pilot.pause()
+        yield pilot, lambda: screen_text(app)
