@@ -74,8 +74,7 @@ def _as_text(run: KnownRun, state: RunState, ranks: list[Standing]) -> str:
 def slow_lines(state: RunState) -> list[str]:
     """Who is slow, and the alarms that last."""
     leader = state.hosts[0].story
-    hosts = {rank: host.name for host in state.hosts for a in host.story.attempts.values() for rank in a.ranks}
-    lines = [straggler_sentence(event, hosts.get(rank, "?")) for rank, event in sorted(leader.slow.items())]
+    lines = [straggler_sentence(event, state.host_of(rank)) for rank, event in sorted(leader.slow.items())]
     spread = spread_sentence(state)
     lines += [spread] if spread else []
     return lines + [f"{host.name}: {clean(text)}" for host in state.hosts for text in host.story.alarms]

@@ -48,10 +48,12 @@ def own(frames: Sequence[Frame]) -> Frame | None:
 
 
 def folded(frames: Iterable[Frame]) -> list[str]:
-    """The stack as lines, runs of library frames as one line."""
+    """The stack as lines from the user's first frame on, runs of library frames as one line."""
     lines: list[str] = []
     run: list[Frame] = []
-    for frame in frames:
+    stack = list(frames)
+    first = next((index for index, frame in enumerate(stack) if not frame.library), 0)
+    for frame in stack[first:]:
         if frame.library:
             run.append(frame)
             continue

@@ -85,7 +85,7 @@ def standings(state: RunState) -> list[Standing]:
 def sentences(ranks: Sequence[Standing]) -> list[str]:
     """What keeps the gang from going on, the most telling first."""
     by_rank = {one.rank: one for one in ranks}
-    asked = {one.rank: progress(one.answer) for one in ranks if one.frames}
+    asked = {one.rank: progress(one.answer) for one in ranks if one.frames and "recorder" in one.answer}
     told: set[int] = set()
     lines = []
     for wait in waits(asked):

@@ -13,6 +13,9 @@ from typing import Any
 Group = tuple[str, str]
 """Backend and number of a process group; the same on every rank."""
 
+_EVERYBODY = "0"
+"""The number of the process group that all ranks are in."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -75,12 +78,15 @@ def waits(ranks: Mapping[int, Mapping[Group, Progress]]) -> list[Wait]:
     found = []
     for group in groups:
         members = {rank: each[group] for rank, each in ranks.items() if group in each}
+        if group[1] == _EVERYBODY:
+            # The recorder knows a group only from its first collective on.
+            members = {rank: members.get(rank, Progress(0, -1, {})) for rank in ranks}
         lowest = min(one.enqueued for one in members.values())
         behind = [rank for rank, one in members.items() if one.enqueued == lowest]
         if len(behind) < len(members):
             number = lowest + 1
             inside = [rank for rank in members if rank not in behind]
-        elif any(0 <= one.completed < one.enqueued for one in members.values()):
+        elif any(one.completed < one.enqueued for one in members.values()):
             number, inside, behind = lowest, list(members), []
         else:
             continue

@@ -18,6 +18,8 @@ from .signs import Signs
 
 MESSAGE_LIMIT = 4000
 """Characters of an error's message that a cause keeps."""
+_SOLITUDE = 20.0
+"""Seconds after which a rank of a distributed job must have joined its process group."""
 
 
 class Ranks:
@@ -54,6 +56,8 @@ class Ranks:
         self.step: int | None = None
         self.started = False
         self.signs = Signs(host.ranks, time.monotonic())
+        self._grouped = False
+        self._began = time.monotonic()
 
     def poll(self) -> None:
         """Take what has been reported since the last call."""
@@ -90,6 +94,14 @@ class Ranks:
         for one in failures:
             self._ended(int(one["rank"]), one.get("code"), one.get("pid"))
 
+    def warn_of_solitude(self) -> None:
+        """Say so where ranks have trained for long and none of this host was ever in a process group."""
+        long = time.monotonic() - self._began > _SOLITUDE
+        alone = self.started and long and not self._grouped and self._host.world_size > 1
+        if alone and self._host.launch["instrument"]:
+            text = "no rank of this host has joined a process group: each may have trained alone"
+            self._say(event("note", level="warning", text=text))
+
     def close(self) -> None:
         """Watch no more processes."""
         for rank in list(self._watched):
@@ -112,6 +124,7 @@ class Ranks:
             self._loop.watch(fd, lambda: self._check(rank))
 
     def _on_group(self, record: dict[str, Any], rank: int) -> None:
+        self._grouped = True
         self._say(self._event("group", record, "world_size", "backend"))
         self._check_world_size(rank, record.get("world_size"), record["t"])
 

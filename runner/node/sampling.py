@@ -29,6 +29,7 @@ class Sampling:
         self._closed = threading.Event()
         self._events: collections.deque[dict[str, Any]] = collections.deque()
         self._shows: list[str] = []
+        self._sampler: Any = None
 
     def start(self) -> None:
         """Begin."""
@@ -37,6 +38,8 @@ class Sampling:
     def close(self) -> None:
         """End, without waiting for whatever holds it."""
         self._closed.set()
+        if self._sampler:
+            self._sampler.close()
 
     def events(self) -> list[dict[str, Any]]:
         """The alarms that have begun or ended since the last call."""
@@ -50,17 +53,16 @@ class Sampling:
         from .telemetry import Sampler
 
         records = Journal(self._host.path("telemetry.jsonl"))
-        sampler = Sampler(self._host.folder)
+        self._sampler = Sampler(self._host.folder)
         watch = alarms.Alarms(_gpus(self._host.spec), self._is_ours)
         recent: collections.deque[dict[str, Any]] = collections.deque(maxlen=_SECONDS)
         while not self._closed.is_set():
-            record = sampler.sample(self._pids())
+            record = self._sampler.sample(self._pids())
             records.add(record)
             recent.append(record)
             self._events.extend(watch.look(record))
             self._shows = alarms.shows(list(recent), os.cpu_count() or 1)
             time.sleep(1.0)
-        sampler.close()
 
     def _is_ours(self, pid: int) -> bool | None:
         if procs.read(pid) is None:

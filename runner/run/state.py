@@ -98,6 +98,15 @@ class RunState:
         """Processes over all hosts."""
         return sum(host.nproc for host in self.hosts)
 
+    def host_of(self, rank: Any) -> str:
+        """The name of the host that a rank runs on, "?" where there is no such rank."""
+        first = 0
+        for host in self.hosts:
+            first += host.nproc
+            if isinstance(rank, int) and 0 <= rank < first:
+                return host.name
+        return "?"
+
     @property
     def attempt(self) -> int:
         """Number of the newest attempt, 0 before the first."""

@@ -107,7 +107,7 @@ class TextPrinter:
         elif kind == "alarm":
             self.say(f"{host}: {clean(str(record.get('text', '')))}{' (over)' if record.get('over') else ''}")
         elif kind == "straggler":
-            self.say(straggler_sentence(record, _host_of(state, record.get("rank"))))
+            self.say(straggler_sentence(record, state.host_of(record.get("rank"))))
         elif kind == "stall":
             self._say_stall(record)
         elif kind == "host" and node == 0:
@@ -212,13 +212,3 @@ class TextPrinter:
 
     def _tell(self, text: str) -> None:
         put(self._err, text)
-
-
-def _host_of(state: RunState, rank: Any) -> str:
-    """The host that a rank runs on."""
-    first = 0
-    for host in state.hosts:
-        first += host.nproc
-        if isinstance(rank, int) and rank < first:
-            return host.name
-    return "?"

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from runner.diagnose.straggler import straggler_sentence
 from runner.run.after import end_summary
 from runner.run.history import KnownRun
 from runner.run.replay import Replay
@@ -109,9 +110,9 @@ def _told(state: RunState, node: int, event: Mapping[str, Any]) -> str | None:
     if kind in ("note", "alarm"):
         return clean(str(event.get("text") or ""))
     if kind == "stall":
-        return f"no rank makes progress since {clean(str(event.get('since')))}"
+        return "the ranks go on" if event.get("over") else "no rank makes progress any more"
     if kind == "straggler":
-        return f"rank {event.get('rank')} is slow: {clean('; '.join(map(str, event.get('shows') or [])))}"
+        return straggler_sentence(event, state.host_of(event.get("rank")))
     if kind == "verdict" and node == 0:
         cause = event.get("cause")
         return clean(str(event.get("state"))) + (f": {cause_words(state, cause)}" if isinstance(cause, dict) else "")

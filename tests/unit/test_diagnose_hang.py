@@ -74,6 +74,23 @@ def test_a_rank_that_moves_is_said_to_go_on() -> None:
     assert sentences(loaded("hang_gloo", r1={"moved": True}))[0].endswith("load_batch (data.py:3), and goes on")
 
 
+def test_a_rank_that_never_entered_a_collective_is_missing_in_the_first() -> None:
+    """As recorded when rank 0 reads its data and the others wait for it: its recorder is empty."""
+    ranks = [standing(0, "node1", {**_at("read_text", 53), "recorder": {}, "silent": 80})]
+    entry = {"collective_seq_id": 1, "profiling_name": "gloo:broadcast", "process_group": ["0", "default_pg"]}
+    status = {"0": {"last_enqueued_collective": "1", "last_completed_collective": "-1"}}
+    waiting = {**_at("from_rank0", 82), "recorder": {"gloo": {"pg_status": status, "entries": [entry]}}}
+    ranks += [standing(rank, f"node{rank + 1}", waiting) for rank in (1, 2)]
+    assert sentences(ranks) == [
+        "ranks 1, 2 wait in broadcast #1 (job.py:82); "
+        "rank 0 has not entered it: it is in read_text (job.py:53) for 80 s"
+    ]
+
+
+def _at(function: str, line: int) -> dict[str, Any]:
+    return {"threads": [{"main": True, "frames": [{"file": "job.py", "line": line, "function": function}]}]}
+
+
 def test_different_collectives_are_named() -> None:
     ranks = []
     for rank, (name, sizes) in enumerate([("gloo:all_reduce", [[4]]), ("gloo:broadcast", [[5]])]):

@@ -105,3 +105,21 @@ def test_metrics_places() -> None:
     assert metrics_place("attempt-2/rank-13.metrics.jsonl") == (2, 13)
     for name in ("attempt-2/rank-13.log", "rank-1.metrics.jsonl", "attempt-x/rank-1.metrics.jsonl", "spec.json"):
         assert metrics_place(name) is None
+
+
+def test_stalls_stragglers_and_alarms_last_until_they_are_over() -> None:
+    state = begin("r", ("a", "b"), (1, 2))
+    told = [
+        {"e": "stall", "attempt": 1, "stacks": "stacks-1.json"},
+        {"e": "straggler", "attempt": 1, "rank": 2, "median": 2.0},
+        {"e": "alarm", "kind": "disk", "text": "full"},
+    ]
+    for number, event in enumerate(told):
+        state = fold(state, 0, "events.jsonl", {"t": float(number), **event})
+    story = state.hosts[0].story
+    assert story.stall and list(story.slow) == [2] and list(story.alarms) == ["full"]
+    for number, event in enumerate(told):
+        state = fold(state, 0, "events.jsonl", {"t": 9.0 + number, **event, "over": True})
+    story = state.hosts[0].story
+    assert (story.stall, dict(story.slow), dict(story.alarms)) == (None, {}, {})
+    assert [state.host_of(rank) for rank in (0, 1, 2, 3, "x", -1)] == ["a", "b", "b", "?", "?", "?"]
