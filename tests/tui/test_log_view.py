@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -291,6 +292,21 @@ def test_older_lines_are_asked_for_at_the_first(writer: Writer) -> None:
         assert not app.older
         await pilot.press("g")
         await until(pilot, lambda: app.older == [900])
+
+    play(writer, scenario)
+
+
+def test_a_mirror_that_is_deleted_and_comes_back(writer: Writer) -> None:
+    writer.steps(0, 30)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        shutil.rmtree(writer.mirror)
+        for key in ("k", "g", "slash", "x", "enter", "escape", "G", "y", "t", "escape"):
+            app.log_view.refresh_sources()
+            await pilot.press(key)
+            await pilot.pause(0.1)
+        Writer(writer.mirror, attempt=2).write({0: ["back again"]})
+        await until(pilot, lambda: "back again" in screen_text(app))
 
     play(writer, scenario)
 

@@ -41,18 +41,18 @@ class LogCanvas(Widget):
         & > .log-lines--cursor { background: $boost; }
         &:focus > .log-lines--cursor { background: $primary 30%; }
         & > .log-lines--range { background: $primary 20%; }
-        & > .log-lines--gutter { color: $accent; text-style: bold; }
-        & > .log-lines--match { background: $warning; color: $background; text-style: bold; }
-        & > .log-lines--count { color: $accent; }
+        & > .log-lines--gutter { color: $text-accent; text-style: bold; }
+        & > .log-lines--match { background: $warning; color: auto 95%; text-style: bold; }
+        & > .log-lines--count { color: $text-accent; }
         & > .log-lines--bar { color: $foreground 30%; }
         & > .log-lines--thumb { color: $foreground 50%; }
         & > .log-lines--empty { color: $text-muted; }
-        & > .log-lines--node-0 { color: $primary-lighten-2; }
-        & > .log-lines--node-1 { color: $warning; }
-        & > .log-lines--node-2 { color: $secondary-lighten-2; }
-        & > .log-lines--node-3 { color: $accent; }
+        & > .log-lines--node-0 { color: $text-primary; }
+        & > .log-lines--node-1 { color: $text-warning; }
+        & > .log-lines--node-2 { color: $text-secondary; }
+        & > .log-lines--node-3 { color: $text-accent; }
         & > .log-lines--node-4 { color: $foreground 80%; }
-        & > .log-lines--node-5 { color: $success; }
+        & > .log-lines--node-5 { color: $text-success; }
     }
     """
 
@@ -140,7 +140,7 @@ class LogCanvas(Widget):
         line = self._line(self.lines.place(row))
         marks: list[tuple[int, int, Style]] = []
         if self.view.find is not None:
-            style = self.get_component_rich_style("log-lines--match", partial=True)
+            style = self._style("match")
             marks = [(begin, end, style) for begin, end in self.view.find.spans(line.text)]
         if self.view.wrap:
             return line.wrapped(part, self.text_width, marks)

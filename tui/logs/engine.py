@@ -86,8 +86,12 @@ class Engine:
         """Work until `stop`; to be called in a thread."""
         while not self._stopped:
             work = self._work
-            busy = self._turn(work)
-            self._report(work)
+            try:
+                busy = self._turn(work)
+                self._report(work)
+            except OSError:
+                # The mirror was deleted, or its disk is gone: what is shown stays, and it may come back.
+                busy = False
             self._quiet = 0 if busy else self._quiet + 1
             if busy:
                 time.sleep(0)  # lets the event loop have the interpreter

@@ -102,7 +102,7 @@ class LogPane(Vertical):
         """End the thread."""
         self._engine.stop()
 
-    @work(thread=True, group="log", exit_on_error=False)
+    @work(thread=True, group="log")
     def _run_engine(self) -> None:
         self._engine.run()
 
