@@ -39,16 +39,18 @@ class Pane(VerticalScroll, can_focus=True):
     ]
 
     def __init__(self, name: str) -> None:
-        super().__init__(Static(), id=f"pane-{name}", classes="pane")
+        super().__init__(Static(), id=f"pane-{name}")
         self.border_title = f" {PANES.index(name) + 1} {name} "
         self.plain = ""
+        self.label = f"{PANES.index(name) + 1} {name}"
 
     def tell(self, parts: Sequence[str | tuple[str, str]], title: str = "") -> None:
         """Show other text; it must be clean."""
         self.plain = "".join(part if isinstance(part, str) else part[0] for part in parts)
         self.query_one(Static).update(Content.assemble(*parts))
         if title:
-            self.border_title = Content(f" {clean(title)} ")
+            self.label = clean(title)
+            self.border_title = Content(f" {self.label} ")
 
 
 class CheckStep(Step):
@@ -61,22 +63,13 @@ class CheckStep(Step):
         bind("check.checks", "1", "to('checks')", "checks", "what was checked", group=VIEW, show=False),
         bind("check.profile", "2", "to('profile')", "profile", "the file", group=VIEW, show=False),
         bind("check.commands", "3", "to('commands')", "commands", "what every host runs", group=VIEW, show=False),
-        bind("check.diff", "d", "diff", "diff", "the whole file, or what changes in it", group=VIEW),
-        bind("check.copy", "y,c", "copy", "copy", "copy this pane's text", group=VIEW),
+        bind("check.diff", "d", "diff", "diff", "the whole file, or what changes in it", group=VIEW, show=False),
+        bind("check.copy", "y,c", "copy", "copy", "copy this pane's text", group=VIEW, show=False),
     ]
     DEFAULT_CSS = """
-    CheckStep #check-panes { height: 1fr; layout: vertical; }
-    CheckStep Pane { display: none; height: 1fr; padding: 0 1; scrollbar-size: 1 1; }
-    CheckStep Pane.-current { display: block; }
+    CheckStep #check-panes { height: 1fr; }
     CheckStep #tabs { height: 1; padding: 0 1; }
     CheckStep #verdict { height: auto; max-height: 2; padding: 0 1; background: $surface; }
-    .-wide CheckStep {
-        #tabs { display: none; }
-        #check-panes { layout: grid; grid-size: 2; grid-columns: 2fr 3fr; grid-rows: 1fr 1fr; grid-gutter: 0 1; }
-        Pane { display: block; }
-        #pane-commands { row-span: 2; }
-        #pane-checks { row-span: 1; }
-    }
     """
 
     def __init__(self) -> None:
@@ -101,7 +94,7 @@ class CheckStep(Step):
         self._pane("checks").tell(list(_findings(view)))
         changes = diff(view.draft.old, view.draft.text, clean(view.draft.path.name)) if view.draft.path else []
         if changes and not self._whole:
-            self._pane("profile").tell(list(_diff(changes)), "2 profile: what changes")
+            self._pane("profile").tell(list(_diff(changes)), "2 profile: what changes, d: all of it")
         else:
             name = clean(view.draft.path.name) if view.draft.path else "not saved yet"
             self._pane("profile").tell(list(_yaml(view.draft.text)), f"2 profile: {name}")
@@ -147,9 +140,9 @@ class CheckStep(Step):
 
     def _mark(self) -> None:
         parts: list[str | tuple[str, str]] = []
-        for number, name in enumerate(PANES, 1):
-            here = self._pane(name).has_class("-current")
-            parts += [(f"{number} {name}", "bold $accent" if here else "$muted"), "   "]
+        for name in PANES:
+            pane = self._pane(name)
+            parts += [(pane.label, "bold $accent" if pane.has_class("-current") else "$muted"), "   "]
         self.query_one("#tabs", Static).update(Content.assemble(*parts))
 
     def _verdict(self, view: View) -> Content:

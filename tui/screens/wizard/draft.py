@@ -25,7 +25,7 @@ from runner.ship import train_parcel
 
 SANDBOX = ("node1", "node2")
 """Hosts that are played on this machine for trying things out."""
-_JOB_KINDS = ("builtin", "script", "module", "command")
+JOB_KINDS = ("builtin", "script", "module", "command")
 
 
 @dataclass(frozen=True)
@@ -94,15 +94,14 @@ class Draft:
         hosts = [_with_key(entry, "num_processes", one) for entry, one in zip(entries, own, strict=True)]
         return self.put(("hosts",), hosts).put(("num_processes",), top)
 
-    def with_job(self, kind: str, value: str | Sequence[str]) -> Draft:
-        """Another thing to run; its folder, environment and arguments stay where they can."""
-        job = {key: inner for key, inner in self.data.get("job", {}).items() if key not in _JOB_KINDS}
-        if kind == "command":
+    def with_job(self, kind: str, value: Any, args: Sequence[str] | None = None) -> Draft:
+        """Another thing to run, with its arguments (None: those that are there); folder and environment stay."""
+        job = {key: inner for key, inner in self.data.get("job", {}).items() if key not in JOB_KINDS}
+        if args is not None:
+            job["args"] = list(args)
+        if kind == "command" or not job.get("args"):
             job.pop("args", None)
-        same = kind in self.data.get("job", {})
-        if not same:
-            job.pop("args", None)  # those of another program
-        draft = self.put(("job",), {kind: value if isinstance(value, str) else list(value), **job})
+        draft = self.put(("job",), {kind: value, **job})
         return draft if kind == "builtin" else draft.put(("parallel", "strategy"), None).put(("precision",), None)
 
     def put(self, path: tuple[str, ...], value: Any, **changes: Any) -> Draft:

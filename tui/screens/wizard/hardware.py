@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import Vertical
 from textual.message import Message
 
 from runner.facts import HostFacts
@@ -45,17 +46,15 @@ class HardwareStep(Step):
 
     TITLE = "Hardware"
     COLUMNS: ClassVar[Sequence[Column]] = (
-        Column("host", most=28), Column("state", most=14, rank=1), Column("GPUs", most=40, grows=True),
+        Column("host", most=28), Column("state", most=14, rank=1), Column("GPUs", most=40),
         Column("free", "right"), Column("cores", "right"), Column("memory", "right"), Column("torch", most=22),
-        Column("CUDA", rank=2), Column("address", rank=3),
+        Column("CUDA", rank=2, most=8), Column("address", rank=3, most=40, grows=True),
     )  # fmt: skip
-    DEFAULT_CSS = """
-    HardwareStep Notes { max-height: 60%; }
-    """
 
     def compose(self) -> ComposeResult:
         """Table, details of one host."""
-        yield HardwareTable(self.COLUMNS, id="hardware-table")
+        with Vertical(classes="main"):
+            yield HardwareTable(self.COLUMNS, id="hardware-table")
         yield Notes()
 
     def show(self, view: View) -> None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input
 
@@ -114,8 +115,9 @@ class HostsStep(Step):
 
     def compose(self) -> ComposeResult:
         """Input, list, notes."""
-        yield NameInput(placeholder="type host names, or words to filter; or a hostfile or inventory", id="names")
-        yield HostTable(self.COLUMNS, id="hosts-table")
+        with Vertical(classes="main"):
+            yield NameInput(placeholder="host names, or words to filter, or a hostfile or inventory", id="names")
+            yield HostTable(self.COLUMNS, id="hosts-table")
         yield Notes()
 
     def show(self, view: View) -> None:
@@ -248,7 +250,9 @@ def _file(text: str) -> Path | None:
     """The file that was typed; a path has a slash or is there."""
     try:
         path = Path(text.strip()).expanduser()
-        return path if ("/" in text and path.is_file()) or text.endswith((".ini", ".yaml", ".yml", "hostfile")) else None
+        return (
+            path if ("/" in text and path.is_file()) or text.endswith((".ini", ".yaml", ".yml", "hostfile")) else None
+        )
     except (OSError, RuntimeError, ValueError):
         return None
 

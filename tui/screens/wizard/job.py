@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from textual import events, on
@@ -16,12 +17,13 @@ from textual.widgets import Input, Static
 from runner.errors import DisttuiError
 from runner.text import clean
 from tui.keys import MOVE, OPEN, bind
-from tui.screens.wizard.draft import Draft, View
+from tui.screens.wizard.draft import JOB_KINDS, Draft, View
 from tui.screens.wizard.reach import aside
 from tui.screens.wizard.step import Line, Notes, Step
 from tui.widgets.cycle import Cycle
 
 _KINDS = {"built-in": "builtin", "script": "script", "module": "module", "command": "command"}
+_FIRST: Mapping[str, Any] = {"builtin": "bytegpt", "script": "", "module": "", "command": []}
 _PATIENCE = 5.0
 _FIELDS: Mapping[str, tuple[str, str, str]] = {
     "name": ("name", "bytegpt-2node", "Ids of runs begin with it: a-z 0-9 . _ -"),
@@ -91,23 +93,24 @@ class JobStep(Step):
 
     TITLE = "Job"
     DEFAULT_CSS = """
-    JobStep VerticalScroll { height: 1fr; padding: 1 1 0 1; scrollbar-size: 1 1; }
+    JobStep VerticalScroll { padding: 0 1; scrollbar-size: 1 1; }
     JobStep .line { height: 1; }
     JobStep .line > Static { width: 13; color: $muted; }
     JobStep .line:focus-within > Static { color: $accent; text-style: bold; }
     JobStep .line.-off { display: none; }
     JobStep Field { width: 1fr; }
-    JobStep Notes { height: 5; max-height: 5; }
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._offered: tuple[Sequence[str], bool] = ((), False)
         self._flaw: dict[str, str] = {}
+        self._jobs: dict[str, tuple[Any, Sequence[str]]] = {}
+        """Kind → what ran and its arguments when another kind was chosen, for coming back."""
 
     def compose(self) -> ComposeResult:
         """A line for each value."""
-        with VerticalScroll(can_focus=False):
+        with VerticalScroll(can_focus=False, classes="main"):
             for key in _ORDER:
                 with Horizontal(classes="line", id=f"line-{key}"):
                     if key in _CYCLES:
@@ -152,9 +155,11 @@ class JobStep(Step):
     def _chosen(self, event: Cycle.Changed) -> None:
         key = str(event.cycle.id).removeprefix("choice-")
         if key == "kind":
+            job = self.draft.data.get("job", {})
+            before = next(kind for kind in JOB_KINDS if kind in job)
+            self._jobs[before] = job[before], job.get("args", ())
             kind = _KINDS[event.value]
-            typed = self.query_one(f"#field-{kind}", Field).value if kind != "builtin" else "bytegpt"
-            self._change(self.draft.with_job(kind, _words(typed) if kind == "command" else typed or _FIELDS[kind][1]))
+            self._change(self.draft.with_job(kind, *self._jobs.get(kind, (_FIRST[kind], ()))))
         else:
             path = ("precision",) if key == "precision" else ("parallel", "strategy")
             self._change(self.draft.put(path, None if event.value == "auto" else event.value))
@@ -218,15 +223,9 @@ def _words(text: str) -> list[str]:
 
 def _put(draft: Draft, key: str, text: str) -> Draft:
     """The draft with what was typed. Raises ValueError for what cannot be read."""
-    from dataclasses import replace  # noqa: PLC0415
-
     stripped = text.strip()
     if key == "name":
-        return (
-            replace(draft.put(("name",), stripped), named=True, data={**draft.data, "name": stripped})
-            if stripped
-            else replace(draft, named=False).put(("name",), None)
-        )
+        return replace(draft, named=bool(stripped)).put(("name",), stripped or None)
     if key in ("script", "module"):
         return draft.with_job(key, stripped)
     if key == "command":

@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import Vertical
 from textual.message import Message
 
 from runner.choose import HostChoice
@@ -77,23 +78,19 @@ class ProcessesStep(Step):
 
     TITLE = "Processes"
     HOSTS: ClassVar[Sequence[Column]] = (
-        Column("host", most=28, grows=True), Column("processes", "right"), Column("", most=6), Column("ranks", "right"),
+        Column("host", most=28), Column("processes", "right"), Column("", most=6), Column("ranks", "right"),
         Column("GPUs", most=18), Column("threads", "right", rank=1), Column("cores", "right", rank=2),
-        Column("interface", rank=3, most=12), Column("Python", rank=4, most=34),
+        Column("interface", rank=3, most=12), Column("Python", rank=4, most=80, grows=True),
     )  # fmt: skip
     RUN: ClassVar[Sequence[Column]] = (
         Column("whole run"), Column("is", most=24), Column("because", most=200, grows=True)
     )  # fmt: skip
-    DEFAULT_CSS = """
-    ProcessesStep #per-host { height: 1fr; min-height: 4; }
-    ProcessesStep #whole-run { height: 7; border-top: solid $rule; }
-    ProcessesStep.-short #whole-run { display: none; }
-    """
 
     def compose(self) -> ComposeResult:
         """Hosts, the whole run, reasons."""
-        yield ValueTable(self.HOSTS, id="per-host")
-        yield ValueTable(self.RUN, id="whole-run")
+        with Vertical(classes="main"):
+            yield ValueTable(self.HOSTS, id="per-host")
+            yield ValueTable(self.RUN, id="whole-run")
         yield Notes()
 
     def __init__(self) -> None:
@@ -196,13 +193,12 @@ def _row(draft: Draft, choice: HostChoice, weighed: Weighed) -> Row:
     facts = weighed.facts[choice.node_rank]
     gpus = ",".join(map(str, choice.gpus)) if choice.gpus else "none"
     mark: Cell = [("yours", "state--running")] if own else [("auto", "table--muted")]
-    crowded = (
-        choice.num_processes > facts.cpu.available or (bool(choice.gpus) and choice.num_processes > len(choice.gpus))
-    )
+    crowded = choice.num_processes > (len(choice.gpus) if choice.gpus else facts.cpu.available)
+    processes = f"▲ {choice.num_processes}" if crowded else str(choice.num_processes)
     return Row(
         str(choice.node_rank),
         ([(choice.name, "table--strong")],
-         [(f"▲ {choice.num_processes}" if crowded else str(choice.num_processes), "state--slow" if crowded else "table--strong")],
+         [(processes, "state--slow" if crowded else "table--strong")],
          mark, str(last) if host.num_processes == 1 else f"{host.first_rank}-{last}", gpus,
          str(choice.omp_num_threads), str(facts.cpu.available), host.interface or "by route", choice.python),
     )  # fmt: skip

@@ -52,9 +52,40 @@ class WizardScreen(DisttuiScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("wizard.on", "enter", "on", "go on", "go on to the next step", group=OPEN),
         bind("wizard.launch", "enter,L", "launch", "launch", "start the run on all hosts", group=CHANGE),
-        bind("wizard.save", "ctrl+s,s", "save", "save", "save the profile", group=CHANGE),
+        bind("wizard.save", "s,ctrl+s", "save", "save", "save the profile", group=CHANGE),
         bind("screen.back", "escape,q", "back", "back", "to the step before", group=APP),
     ]
+
+    DEFAULT_CSS = """
+    WizardScreen {
+        Rail { margin: 0 0 1 0; }
+        .main { height: 1fr; }
+        #whole-run { height: 7; border-top: solid $rule; }
+        #step-processesstep Notes { max-height: 11; }
+        #check-panes Pane { display: none; height: 1fr; padding: 0 1; border: none; scrollbar-size: 1 1; }
+        #check-panes Pane.-current { display: block; }
+    }
+    WizardScreen.-short {
+        Rail { margin: 0; }
+        Notes, #step-processesstep Notes { max-height: 4; }
+        #whole-run { display: none; }
+    }
+    WizardScreen.-wide {
+        Step { layout: horizontal; }
+        .main { width: 3fr; height: 100%; }
+        Notes, #step-processesstep Notes { width: 2fr; height: 100%; max-height: 100%; padding: 0 2; }
+        #step-checkstep { layout: vertical; }
+        #tabs { display: none; }
+        #check-panes { layout: grid; grid-size: 2; grid-columns: 2fr 3fr; grid-rows: 1fr 1fr; grid-gutter: 0 1; }
+        #check-panes Pane { display: block; height: 100%; border-top: solid $rule; border-title-color: $muted; }
+        #check-panes Pane:focus { border-top: solid $accent; border-title-color: $accent; border-title-style: bold; }
+        #pane-commands { row-span: 2; }
+    }
+    WizardScreen.-wide.-tall {
+        #per-host { height: auto; max-height: 70%; }
+        #whole-run { margin: 1 0 0 0; }
+    }
+    """
 
     def __init__(self, profile: Path | None = None, launch: bool = False) -> None:
         super().__init__()
@@ -356,7 +387,7 @@ class WizardScreen(DisttuiScreen):
             nodes = dict(enumerate(kept[name] for name in view.draft.hosts))
             ground.end_with_app(run, weighed.profile.launch.run_dir, nodes)
         else:
-            apart(lambda: [link.close() for link in kept.values()])
+            apart(partial(_close, kept.values()))
         app = self.disttui
         await app.action_back()
         app.open_run(run)
@@ -366,3 +397,8 @@ class WizardScreen(DisttuiScreen):
         app = self.disttui
         config = ground.config() if view.draft.sandbox else app.ssh_config
         return start_run(view.draft, view.weighed, links, app.environ, config)
+
+
+def _close(links: Iterable[Link]) -> None:
+    for link in links:
+        link.close()

@@ -62,7 +62,7 @@ class Notes(Static):
 
     DEFAULT_CSS = """
     Notes { height: auto; max-height: 9; padding: 0 1; border-top: solid $rule; color: $muted; overflow-y: auto;
-            border-title-color: $muted; border-title-style: none; scrollbar-size: 1 1; }
+            border-title-color: $foreground; border-title-style: none; scrollbar-size: 1 1; }
     """
 
     def tell(self, title: str, *lines: Line) -> None:
