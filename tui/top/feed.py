@@ -1,0 +1,147 @@
+"""All hosts as one immutable snapshot a second, made in threads of their own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.message import Message
+from textual.message_pump import MessagePump
+
+from runner.errors import DisttuiError
+
+if TYPE_CHECKING:
+    from runner.run.watch import HostNow, HostsWatch
+    from runner.transport import Connector
+
+PACE = 1.0
+"""Seconds between two snapshots; news of a state (a host was reached, or lost) come sooner."""
+SOON = 0.1
+KEEP = 600
+"""Samples of history of each host and GPU."""
+
+
+class TopChanged(Message):
+    """The hosts are now as `hosts` says."""
+
+    def __init__(self, hosts: tuple[HostNow, ...], now: float) -> None:
+        super().__init__()
+        self.hosts, self.now = hosts, now
+
+    def can_replace(self, message: Message) -> bool:
+        """Only the newest counts."""
+        return isinstance(message, TopChanged)
+
+
+class TopFailed(Message):
+    """No host can be watched: a name is none, or the profile is broken."""
+
+    def __init__(self, error: DisttuiError) -> None:
+        super().__init__()
+        self.error = error
+
+
+class TopFeed:
+    """Watches hosts and posts `TopChanged` to a screen.
+
+    Args:
+        words: Hosts or a profile by name; none: all hosts in view.
+        profile: The file of a profile, in the place of words.
+        connect: The way to hosts by the ssh configuration that leads to them.
+    """
+
+    def __init__(
+        self,
+        target: MessagePump,
+        words: Sequence[str],
+        profile: Path | None,
+        environ: Mapping[str, str],
+        connect: Callable[[str | None], Connector],
+    ) -> None:
+        self._target = target
+        self._asked = words, profile, environ
+        self._connect = connect
+        self._news = threading.Event()
+        self._closed = threading.Event()
+        self.watch: HostsWatch | None = None
+        """None until it is known which hosts are meant."""
+
+    def start(self) -> None:
+        """Begin."""
+        threading.Thread(target=self._work, name="top", daemon=True).start()
+
+    def close(self) -> None:
+        """Let go of all hosts, without waiting for any."""
+        self._closed.set()
+        self._news.set()
+        if self.watch is not None:
+            self.watch.close()
+
+    def _work(self) -> None:
+        from runner.run.places import chosen  # noqa: PLC0415 - the schema's library takes 100 ms
+        from runner.run.watch import HostsWatch  # noqa: PLC0415
+
+        try:
+            places = chosen(*self._asked)
+        except DisttuiError as error:
+            self._target.post_message(TopFailed(error))
+            return
+        watch = self.watch = HostsWatch(places, self._connect, self._news.set)
+        watch.start()
+        posted, states = 0.0, None
+        while not self._closed.is_set():
+            self._news.clear()
+            hosts = watch.now()
+            now_states = [(host.name, host.state) for host in hosts]
+            if now_states != states or time.monotonic() - posted >= PACE:
+                posted, states = time.monotonic(), now_states
+                self._target.post_message(TopChanged(hosts, time.time()))
+            # Hosts tell at any moment: those of one second are gathered.
+            self._closed.wait(SOON)
+            self._news.wait(PACE)
+        watch.close()
+
+
+class History:
+    """The last minutes of every host and GPU, kept by the screen."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, int | None, str], deque[float | None]] = {}
+        self._last: dict[str, float] = {}
+
+    def take(self, hosts: Sequence[HostNow]) -> None:
+        """Add what is new."""
+        for host in hosts:
+            load = host.load
+            if load is None or self._last.get(host.name) == load.t:
+                continue
+            self._last[host.name] = load.t
+            self._put(host.name, None, "use", load.cpu)
+            self._put(host.name, None, "memory", percent(load.mem_used, load.mem_total))
+            self._put(host.name, None, "net in", load.net_rx)
+            self._put(host.name, None, "net out", load.net_tx)
+            for gpu in load.gpus:
+                self._put(host.name, gpu.index, "use", gpu.use)
+                self._put(host.name, gpu.index, "memory", percent(gpu.mem_used, gpu.mem_total))
+                self._put(host.name, gpu.index, "power", gpu.power)
+                self._put(host.name, gpu.index, "temperature", gpu.temp)
+
+    def last(self, host: str, gpu: int | None, what: str, count: int) -> list[float | None]:
+        """The newest `count` samples, oldest first; None for what was not told."""
+        found = self._rows.get((host, gpu, what))
+        return [] if found is None or count <= 0 else list(found)[-count:]
+
+    def _put(self, host: str, gpu: int | None, what: str, value: float | None) -> None:
+        key = (host, gpu, what)
+        if key not in self._rows:
+            self._rows[key] = deque(maxlen=KEEP)
+        self._rows[key].append(value)
+
+
+def percent(used: float | None, total: float | None) -> float | None:
+    """A share in percent."""
+    return None if used is None or not total else 100 * used / total

@@ -1,0 +1,305 @@
+"""All hosts, and beneath each its GPUs: use, memory, network, power, temperature, in one widget however many."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from rich.style import Style
+from textual.binding import BindingType
+from textual.strip import Strip
+
+from runner.run.load import GpuLoad, Load, ProcessLoad
+from runner.run.watch import HostNow
+from runner.text import clean
+from tui.keys import VIEW, bind
+from tui.theme import look
+from tui.top import meters
+from tui.top.feed import History, percent
+from tui.top.rows import RowsPane, Sort
+from tui.widgets.drawn import Piece
+
+STATES = {"seen": "running", "connecting": "connecting", "failed": "failed", "not seen": "not seen"}
+"""Words that the theme knows, by the state of a host."""
+MODES = ("auto", "open", "folded")
+_SPACE = 2
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row: a host, or one of its GPUs."""
+
+    host: HostNow
+    gpu: GpuLoad | None = None
+    last: bool = False
+    """Whether it is the last GPU of its host."""
+
+    @property
+    def key(self) -> str:
+        """`node1` or `node1/0`; host names hold no slash."""
+        return self.host.name if self.gpu is None else f"{self.host.name}/{self.gpu.index}"
+
+
+class Plan(NamedTuple):
+    """Widths of the columns."""
+
+    name: int
+    bar: int
+    trend: int
+    """0 where there is no room for it."""
+    gpus: int
+    """0 where no host has any."""
+    who: int
+
+
+class LoadPane(RowsPane[Entry]):
+    """The table of hosts and GPUs."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("top.fold", "e", "fold", "GPUs", "a row for each GPU, one per host, or as fits", group=VIEW),
+    ]
+    SORTS: ClassVar[Sequence[Sort[HostNow]]] = (  # type: ignore[assignment]
+        Sort("host", lambda host: 0),
+        Sort("cpu", lambda host: _most(host.load, "cpu")),
+        Sort("memory", lambda host: percent(*_memory(host.load)) or -1.0),
+        Sort("gpus", lambda host: mean(host.load, "use") or -1.0),
+        Sort("gpu memory", lambda host: gpu_memory(host.load) or -1.0),
+        Sort("power", lambda host: total(host.load, "power") or -1.0),
+        Sort("hottest", lambda host: hottest(host.load) or -1.0),
+        Sort("net", lambda host: _most(host.load, "net_rx") + _most(host.load, "net_tx")),
+    )
+
+    def __init__(self, history: History, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.mode = 0
+        self.room = 20
+        """Rows up to which GPUs get rows of their own by themselves."""
+        self.only: str = ""
+        """The key of the one host or GPU that is shown, empty for all."""
+        self._history = history
+        self._hosts: tuple[HostNow, ...] = ()
+        self._plan = Plan(6, 6, 0, 0, 0)
+        self._now = 0.0
+
+    def show(self, hosts: tuple[HostNow, ...], now: float) -> None:
+        """Show another moment."""
+        self._hosts, self._now = hosts, now
+        self.settle()
+
+    def key_of(self, item: Entry) -> str:
+        """Host, or host and GPU."""
+        return item.key
+
+    def ordered(self) -> list[Entry]:
+        """Hosts in their order, each with its GPUs where there is room."""
+        name, _, gpu = self.only.partition("/")
+        hosts = [host for host in self._hosts if (not name or host.name == name) and self._wanted(host)]
+        if self.sorted_by:
+            hosts = self.by_choice(hosts)  # type: ignore[arg-type, assignment]
+        elif self.turned:
+            hosts.reverse()
+        if gpu:
+            return [one for host in hosts for one in _gpus(host) if one.key == self.only]
+        many = sum(1 + len(host.load.gpus) if host.load else 1 for host in hosts)
+        opened = bool(name) or MODES[self.mode] == "open" or (MODES[self.mode] == "auto" and many <= self.room)
+        return [one for host in hosts for one in (Entry(host), *(_gpus(host) if opened else ()))]
+
+    def _wanted(self, host: HostNow) -> bool:
+        names = [gpu.name for gpu in host.load.gpus] if host.load else []
+        runs = [process.run for process in host.load.processes] if host.load else []
+        return self.fits(host.name, host.state, *names, *runs)
+
+    def settle(self) -> None:
+        """Arrange anew, and say how many there are."""
+        before = len(self.items)
+        super().settle()
+        gpus = sum(len(host.load.gpus) for host in self._hosts if host.load)
+        hosts = "1 host" if len(self._hosts) == 1 else f"{len(self._hosts)} hosts"
+        counted = f"{hosts}, {gpus} GPU{'s' * (gpus != 1)}" if gpus else hosts
+        told = clean(self.only.replace("/", "  GPU ")) if self.only else counted
+        self.set_title(told, self.sort_words if self.sorted_by or self.turned else "")
+        if len(self.items) != before:
+            self.refresh(layout=True)
+
+    def draw(self, width: int, height: int) -> list[Strip]:
+        """Lay the columns out, then the rows."""
+        self._plan = self._laid_out(width)
+        return super().draw(width, height)
+
+    def _laid_out(self, width: int) -> Plan:
+        hosts = [entry.host for entry in self.items]
+        gpus = max([0, *(len(host.load.gpus) for host in hosts if host.load)])
+        longest = max([4, *(len(host.name) for host in hosts)])
+        name = min(longest + 2, 12 if width < 100 else 26)
+        tail = (min(gpus, 16) + 6 + _SPACE if gpus else 0) + 14
+        trend = min(60, (width - 84) // 2) if width >= 108 else 0
+        who = min(40, (width - 100) // 4) if width >= 108 else 0
+        fixed = 4 + name + 6 + _SPACE + 12 + _SPACE + tail + (trend + _SPACE if trend else 0) + (who and who + _SPACE)
+        if width >= 100:
+            fixed += 20
+        return Plan(name, max(4, min(24, (width - fixed) // 2)), trend, min(gpus, 16), who)
+
+    def head(self, width: int) -> list[Piece]:
+        """The titles of a host's columns; GPUs say their units in their rows."""
+        plan, space = self._plan, " " * _SPACE
+        pieces: list[Piece] = [self.title(f"{'host':<{plan.name + 2}}"), space]
+        pieces += [self.title(f"{'cpu':<{plan.bar + 6}}"), space]
+        if plan.trend:
+            pieces += [self.title(f"{'last minutes':<{plan.trend}}"), space]
+        pieces += [self.title(f"{'memory':<{plan.bar + 12}}"), space]
+        if plan.gpus:
+            pieces += [self.title(f"{'gpus':<{plan.gpus + 6}}"), space]
+        pieces += [self.title(f"{'in':>6}"), "  ", self.title(f"{'out':>6}")]
+        if width >= 98:
+            pieces += [space, self.title(f"{'load':>5}"), space, self.title(f"{'power':>6}"), "   "]
+        if plan.who:
+            pieces += [self.title(f"{'runs':<{plan.who}}")]
+        return pieces
+
+    def row(self, item: Entry, width: int) -> list[Piece]:
+        """A host or a GPU."""
+        if item.gpu is not None:
+            return self._gpu_row(item, item.gpu, width)
+        host = item.host
+        seen = look(STATES.get(host.state, host.state))
+        glyph = (seen.glyph + " ", self.paint(seen.css))
+        name = (meters.fit(clean(host.name), self._plan.name) + " " * _SPACE, self.paint("top--strong"))
+        if host.state != "seen":
+            return [glyph, name, *self._absent(host, width - self._plan.name - 4)]
+        return [glyph, name, *self._figures(host, host.load or Load(0.0), width)]
+
+    def _absent(self, host: HostNow, width: int) -> list[Piece]:
+        css = look(STATES.get(host.state, host.state)).css
+        waited = f"{max(0.0, self._now - host.since):.0f} s"
+        if host.state == "connecting":
+            return [(f"connecting {waited}", self.paint(css))]
+        since = ""
+        if host.heard is not None:
+            since = f" since {time.strftime('%H:%M:%S', time.localtime(host.heard))}"
+        word = f"{host.state}{since}  "
+        why = clean(host.problem.split("\n")[0])
+        return [(word, self.paint(css)), (meters.fit(why, max(0, width - len(word))), self.paint("top--quiet"))]
+
+    def _figures(self, host: HostNow, load: Load, width: int) -> list[Piece]:
+        plan, space, quiet = self._plan, " " * _SPACE, self.paint("top--quiet")
+        pieces: list[Piece] = [*meters.bar(load.cpu, plan.bar, self.paint), space]
+        pieces += self._trend(host.name, None, load.cpu)
+        pieces += [*self._memory(load.mem_used, load.mem_total), space]
+        if plan.gpus:
+            pieces += [*self._cells(load.gpus), space]
+        for arrow, moved in (("↓", load.net_rx), ("↑", load.net_tx)):
+            pieces += [(arrow, quiet), meters.rate(moved), "  "]
+        if width >= 98:
+            power = total(load, "power")
+            pieces += [f"{meters.NONE:>5}" if load.load is None else f"{load.load:>5.1f}", space]
+            pieces += [" " * 6 if power is None else f"{power:>4.0f} W", "   "]
+        if plan.who:
+            runs = list(dict.fromkeys(process.run for process in load.processes if process.run))
+            pieces += [(meters.fit(", ".join(runs), plan.who), quiet)]
+        return pieces
+
+    def _gpu_row(self, item: Entry, gpu: GpuLoad, width: int) -> list[Piece]:
+        plan, space, quiet = self._plan, " " * _SPACE, self.paint("top--quiet")
+        branch = "" if self.only == item.key else "╰ " if item.last else "├ "
+        model = " ".join(word for word in gpu.name.split() if word not in ("NVIDIA", "GeForce"))
+        label = f"{item.host.name} GPU {gpu.index}" if self.only == item.key else f"{gpu.index} {model}"
+        name: list[Piece] = [(f"{branch:2}", self.paint("top--rest"))]
+        name += [(meters.fit(label, plan.name), quiet), space]
+        if item.host.state != "seen":
+            return name
+        pieces = [*name, *meters.bar(gpu.use, plan.bar, self.paint), space]
+        pieces += self._trend(item.host.name, gpu.index, gpu.use)
+        pieces += [*self._memory(gpu.mem_used, gpu.mem_total), space]
+        limit = f"/{gpu.power_limit:.0f}" if gpu.power_limit else ""
+        power = meters.NONE if gpu.power is None else f"{gpu.power:.0f}{limit} W"
+        pieces += [(f"{power:>9}", self._heat(gpu.power, gpu.power_limit)), space]
+        temp = meters.NONE if gpu.temp is None else f"{gpu.temp:.0f} °C"
+        hot = ("▲ hot", self.paint(look("slow").css)) if gpu.throttle else ""
+        pieces += [(f"{temp:>5}", self._heat(gpu.temp, 95.0)), " ", hot]
+        used = sum(len(piece) if isinstance(piece, str) else len(piece[0]) for piece in pieces)
+        on_it = [process for process in item.host.load.processes if gpu.index in process.gpus] if item.host.load else []
+        return [*pieces, " ", (meters.fit(_who(on_it), max(0, width - used - 1)), quiet)]
+
+    def _trend(self, host: str, gpu: int | None, now: float | None) -> list[Piece]:
+        width = self._plan.trend
+        if not width:
+            return []
+        values = self._history.last(host, gpu, "use", width)
+        style = self.paint(meters.ramp((now or 0.0) / 100))
+        return [meters.curve(values, width, 100.0, style), " " * _SPACE]
+
+    def _memory(self, used: float | None, whole: float | None) -> list[Piece]:
+        share = percent(used, whole)
+        if share is None:
+            return [("─" * self._plan.bar, self.paint("top--rest")), f" {meters.size(used)}{'':6}"]
+        style = self.paint(meters.ramp(share / 100))
+        of = (f"/{meters.size(whole).strip():<5}", self.paint("top--quiet"))
+        return [*meters.strip(share, self._plan.bar, self.paint), (f" {meters.size(used)}", style), of]
+
+    def _cells(self, gpus: Sequence[GpuLoad]) -> list[Piece]:
+        most = self._plan.gpus
+        shown: list[Piece] = [meters.level(gpu.use, self.paint) for gpu in gpus[:most]]
+        told = [gpu.use for gpu in gpus if gpu.use is not None]
+        value = sum(told) / len(told) if told else None
+        text = f"{'':6}" if value is None else f" {value:>3.0f} %"
+        return [*shown, " " * (most - len(shown)), (text, self.paint(meters.ramp((value or 0.0) / 100)))]
+
+    def _heat(self, value: float | None, limit: float | None) -> Style:
+        if value is None or not limit:
+            return self.paint("top--quiet") if value is None else Style.null()
+        return self.paint(meters.ramp(value / limit))
+
+    def action_fold(self) -> None:
+        """GPUs in rows of their own, or not."""
+        self.mode = (self.mode + 1) % len(MODES)
+        self.notify(
+            ("GPUs have rows of their own where all fit", "a row for each GPU", "a row for each host")[self.mode]
+        )
+        self.settle()
+
+
+def mean(load: Load | None, name: str) -> float | None:
+    """Over all GPUs that tell it."""
+    told = _told(load, name)
+    return sum(told) / len(told) if told else None
+
+
+def total(load: Load | None, name: str) -> float | None:
+    """Of all GPUs that tell it."""
+    told = _told(load, name)
+    return sum(told) if told else None
+
+
+def gpu_memory(load: Load | None) -> float | None:
+    """Percent of all GPUs' memory."""
+    return percent(total(load, "mem_used"), total(load, "mem_total"))
+
+
+def hottest(load: Load | None) -> float | None:
+    """°C of the hottest GPU."""
+    return max(_told(load, "temp"), default=None)
+
+
+def _told(load: Load | None, name: str) -> list[float]:
+    return [value for gpu in (load.gpus if load else ()) if (value := getattr(gpu, name)) is not None]
+
+
+def _most(load: Load | None, name: str) -> float:
+    value = getattr(load, name) if load else None
+    return -1.0 if value is None else float(value)
+
+
+def _memory(load: Load | None) -> tuple[float | None, float | None]:
+    return (load.mem_used, load.mem_total) if load else (None, None)
+
+
+def _gpus(host: HostNow) -> list[Entry]:
+    gpus = host.load.gpus if host.load else ()
+    return [Entry(host, gpu, last=gpu is gpus[-1]) for gpu in gpus]
+
+
+def _who(processes: Sequence[ProcessLoad]) -> str:
+    """`alice 2node-7f3a`, everybody once."""
+    return ", ".join(dict.fromkeys(f"{one.user} {one.run or one.command.split(' ')[0]}".strip() for one in processes))

@@ -1,0 +1,167 @@
+"""The processes that matter on all hosts, on one, or on one GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from textual.strip import Strip
+
+from runner.run.load import ProcessLoad
+from runner.run.watch import HostNow
+from runner.text import clean
+from tui.top import meters
+from tui.top.rows import RowsPane, Sort
+from tui.widgets.drawn import Piece, line
+
+
+@dataclass(frozen=True)
+class Running:
+    """A process, and where."""
+
+    host: str
+    process: ProcessLoad
+    gpu_total: float
+    """Memory of the GPUs it is on, 0 for none."""
+
+
+class _Column(NamedTuple):
+    name: str
+    width: int
+    align: str
+    rank: int
+    """Left out first where it is highest."""
+
+
+class ProcessPane(RowsPane[Running]):
+    """The table of processes."""
+
+    SORTS: ClassVar[Sequence[Sort[Running]]] = (  # type: ignore[assignment]
+        Sort("gpu", lambda one: (bool(one.process.gpus), one.process.cpu or 0.0, one.process.rss or 0.0)),
+        Sort("cpu", lambda one: one.process.cpu or 0.0),
+        Sort("memory", lambda one: one.process.rss or 0.0),
+        Sort("gpu mem", lambda one: one.process.gpu_memory or 0.0),
+        Sort("run", lambda one: (one.process.run, one.host)),
+        Sort("user", lambda one: one.process.user),
+        Sort("pid", lambda one: one.process.pid),
+    )
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.only = ""
+        """The key of the one host or GPU whose processes are shown."""
+        self._all: list[Running] = []
+        self._columns: list[_Column] = []
+
+    def show(self, hosts: tuple[HostNow, ...]) -> None:
+        """Show another moment."""
+        self._all = [
+            Running(clean(host.name), process, _memory_of(host, process))
+            for host in hosts
+            if host.load is not None and host.state == "seen"
+            for process in host.load.processes
+        ]
+        self.settle()
+
+    def key_of(self, item: Running) -> str:
+        """Host and pid."""
+        return f"{item.host}/{item.process.pid}"
+
+    def ordered(self) -> list[Running]:
+        """Those of the chosen host or GPU that the filter leaves."""
+        return self.by_choice([one for one in self._all if self._belongs(one) and self._wanted(one.process, one.host)])
+
+    def _belongs(self, one: Running) -> bool:
+        name, _, gpu = self.only.partition("/")
+        return not name or (one.host == name and (not gpu or int(gpu) in one.process.gpus))
+
+    def _wanted(self, process: ProcessLoad, host: str) -> bool:
+        return self.fits(host, f"{process.pid}", process.user, process.run, process.command)
+
+    def settle(self) -> None:
+        """Arrange anew, and say how many there are."""
+        super().settle()
+        where = clean(self.only.replace("/", " GPU "))
+        filtered = f"filter {clean(' '.join(self.words))!r}" if self.words else ""
+        self.set_title("Processes", where, filtered, self.sort_words if self.sorted_by or self.turned else "")
+
+    def draw(self, width: int, height: int) -> list[Strip]:
+        """Choose the columns, then draw the rows."""
+        self._columns = self._fitting(width - 2)
+        if not self.items:
+            words = "none that this filter leaves" if self.words else "none are told of yet"
+            return [line([("  " + words, self.component("top--quiet"))])]
+        return super().draw(width, height)
+
+    def _fitting(self, room: int) -> list[_Column]:
+        items = self.items
+        hosts = {one.host for one in items}
+        gpus = any(one.process.gpus for one in items)
+        runs = max([0, *(len(one.process.run) for one in items)])
+        columns = [
+            _Column("host", min(20, max([4, *map(len, hosts)])) if len(hosts) > 1 else 0, "<", 5),
+            _Column("pid", 7, ">", 2),
+            _Column("user", min(10, max([4, *(len(one.process.user) for one in items)])), "<", 1),
+            _Column("cpu", 6, ">", 0),
+            _Column("memory", 6, ">", 1),
+            _Column("gpu", min(12, max([3, *(len(_indices(one.process)) for one in items)])) if gpus else 0, "<", 1),
+            _Column("gpu mem", 7 if gpus else 0, ">", 3),
+            _Column("run", min(20, max(3, runs)) if runs else 0, "<", 4),
+        ]
+        columns = [column for column in columns if column.width]
+        while len(columns) > 1 and sum(column.width + 2 for column in columns) > room - 14:
+            columns.remove(max(columns, key=lambda column: column.rank))
+        return columns
+
+    def head(self, width: int) -> list[Piece]:
+        """The titles."""
+        titles = (self.title(f"{column.name:{column.align}{column.width}}") for column in self._columns)
+        return [*(piece for title in titles for piece in (title, "  ")), self.title("command")]
+
+    def row(self, item: Running, width: int) -> list[Piece]:
+        """One process."""
+        pieces: list[Piece] = []
+        left = width
+        for column in self._columns:
+            text, css = _cell(item, column.name)
+            shown = meters.fit(text, column.width) if column.align == "<" else f"{text:>{column.width}}"
+            pieces += [(shown, self.paint(css)) if css else shown, "  "]
+            left -= column.width + 2
+        command = item.process.command or "(not visible from here)"
+        quiet = self.paint("top--quiet")
+        return [*pieces, (meters.fit(command, max(0, left)), quiet)]
+
+
+def _cell(one: Running, name: str) -> tuple[str, str]:
+    process = one.process
+    if name == "cpu":
+        if process.cpu is None:
+            return meters.NONE, "top--quiet"
+        return f"{process.cpu:.0f} %", meters.ramp(process.cpu / 100)
+    if name == "gpu mem":
+        if process.gpu_memory is None:
+            return "", ""
+        return meters.size(process.gpu_memory), meters.ramp(process.gpu_memory / (one.gpu_total or process.gpu_memory))
+    texts = {
+        "host": one.host,
+        "pid": f"{process.pid}",
+        "user": process.user,
+        "memory": meters.size(process.rss),
+        "gpu": _indices(process),
+        "run": process.run,
+    }
+    return texts[name], "state--running" if name == "run" else ""
+
+
+def _indices(process: ProcessLoad) -> str:
+    """`0-3`, `0,2`."""
+    gpus = sorted(process.gpus)
+    if len(gpus) > 2 and gpus == list(range(gpus[0], gpus[-1] + 1)):
+        return f"{gpus[0]}-{gpus[-1]}"
+    return ",".join(map(str, gpus))
+
+
+def _memory_of(host: HostNow, process: ProcessLoad) -> float:
+    gpus = host.load.gpus if host.load else ()
+    return sum(gpu.mem_total or 0.0 for gpu in gpus if gpu.index in process.gpus)
