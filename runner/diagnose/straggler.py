@@ -42,6 +42,8 @@ def spread_sentence(state: RunState) -> str | None:
         return None
     low, high = min(times, key=times.__getitem__), max(times, key=times.__getitem__)
     usual = _time(median(times.values()))
+    if _time(times[low]) == _time(times[high]):
+        return f"a step takes {usual} on every rank"
     words = f"a step takes {usual} (rank {low} {_time(times[low])}, rank {high} {_time(times[high])})"
     others = median(value for rank, value in times.items() if rank != high)
     return f"{words}: rank {high} is slow" if times[high] > SLOW * others else words

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.typed import Running, User
+from tests.groups import small_group
 
 pytestmark = pytest.mark.torch
 
@@ -75,6 +76,20 @@ dist.all_reduce(torch.ones(1))
     shown = _failed(user, body)
     [headline] = [line for line in shown.splitlines() if line.startswith("✗")]
     assert "rank 1 on node2 ended with SIGKILL" in headline, shown
+
+
+def test_a_rank_that_the_kernel_kills_for_memory(user: Callable[..., User]) -> None:
+    """The rank is in a control group of 100 MiB and asks for more; the story says who killed it, and what to do."""
+    with small_group() as group:
+        body = f"""
+if rank == 1:
+    pathlib.Path("{group}/cgroup.procs").write_text(str(os.getpid()))
+    hoard = b"x" * (300 << 20)
+dist.all_reduce(torch.ones(1))
+"""
+        shown = _failed(user, body)
+    assert "rank 1 on node2 ended with SIGKILL" in shown, shown
+    assert re.search(r"→ The kernel's out-of-memory killer (ended it|was at work on node2)", shown), shown
 
 
 _HANG = """

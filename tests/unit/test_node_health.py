@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from runner.node.health import AT_LEAST, Health
 from runner.node.oom import OomWatch
 from runner.node.pressure import Pressure
 from runner.node.signs import Signs
+from tests.groups import small_group
 
 
 class Watched:
@@ -229,31 +229,15 @@ def test_only_what_changed_since_speaks_for_the_killer(tmp_path: Path) -> None:
     assert watch.evidence() == {"machine": 1}
 
 
-@pytest.fixture
-def small_group() -> Iterator[Path]:
-    """A control group with 100 MiB of memory, where we may make one."""
-    for place in (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")):
-        group = place / f"disttui-test-{os.getpid()}"
-        limit = "memory.limit_in_bytes" if place.name == "memory" else "memory.max"
-        try:
-            group.mkdir()
-            (group / limit).write_text(str(100 << 20))
-        except OSError:
-            if group.exists():
-                group.rmdir()
-            continue
-        yield group
-        group.rmdir()
-        return
-    pytest.skip("no control group can be made here")
-
-
-def test_the_real_killer_leaves_evidence(small_group: Path) -> None:
+def test_the_real_killer_leaves_evidence() -> None:
     """A process of ours asks for more than its control group has: the kernel kills it, and the counters tell."""
     watch = OomWatch()
-    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read(1); x = b'x' * (300 << 20)"], stdin=-1)
-    (small_group / "cgroup.procs").write_text(str(child.pid))
-    child.communicate(b"\n", timeout=60)
+    with small_group() as group:
+        child = subprocess.Popen(
+            [sys.executable, "-c", "import sys; sys.stdin.read(1); x = b'x' * (300 << 20)"], stdin=-1
+        )
+        (group / "cgroup.procs").write_text(str(child.pid))
+        child.communicate(b"\n", timeout=60)
     assert child.returncode == -signal.SIGKILL
     deadline = time.monotonic() + 5
     found: dict[str, Any] = {}
