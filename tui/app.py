@@ -40,6 +40,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import work
@@ -83,7 +84,7 @@ class DisttuiApp(Opening):
     """
 
     TITLE = "disttui"
-    CSS_PATH = "disttui.tcss"
+    CSS_PATH = Path(__file__).with_name("disttui.tcss")
     COMMANDS: ClassVar[set[Any]] = {Everything}
     NOTIFICATION_TIMEOUT = 6
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -133,6 +134,8 @@ class DisttuiApp(Opening):
         """Open what was asked for."""
         asyncio.get_running_loop().set_default_executor(_Threads(64, "disttui"))
         self.set_keymap(dict(self.settings.keys))
+        if self.settings.theme not in ("auto", *self.available_themes):
+            self.notify(f"config: there is no theme {self.settings.theme!r}", severity="warning")
         if not self.is_headless:
             for number in (signal.SIGTERM, signal.SIGHUP):
                 with suppress(ValueError, NotImplementedError):
@@ -232,5 +235,6 @@ class DisttuiApp(Opening):
 
     def _fatal_error(self) -> None:
         # Textual would print the traceback with all local variables; secrets may be among them.
-        self._exit_renderables[:] = [crash.note(self.environ, getattr(self.screen, "run_id", None))]
+        run = next((run for screen in self.screen_stack if (run := getattr(screen, "run_id", None))), None)
+        self._exit_renderables[:] = [crash.note(self.environ, run)]
         self._close_messages_no_wait()

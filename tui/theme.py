@@ -113,7 +113,7 @@ _LIGHT = _theme(
     LIGHT, False, "#fafbfc #f0f3f6 #e4e9ef #1c2733 #0b63b5",
     _variables(
         muted="#5b6875", rule="#c9d2dc", selected="#cfe2f7", selected_text="#0d1a28",
-        state_running="#0b63b5", state_waiting="#5b6875", state_slow="#8f5600", state_failed="#b93511",
+        state_running="#0b63b5", state_waiting="#5b6875", state_slow="#8f5600", state_failed="#8c1515",
         state_unseen="#7440ad", state_done="#1a6a78", state_stopped="#5b6875",
         ramp="#1d4f91 #3570ad #5d8fbf #8aa7bd #b39b66 #b97f24 #b8621a #b04010",
         series="#0b63b5 #b56a00 #7440ad #1a7a6e #b93511 #7c6f00 #4353c4 #a13c6e",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+from unittest.mock import patch
 
 from textual.pilot import Pilot
 
-if TYPE_CHECKING:
-    from tui.app import DisttuiApp
+from tests.tui.snap import screen_text
+from tui.app import DisttuiApp
 
 NOW = 1_790_000_000.0
 
@@ -102,15 +104,63 @@ def _write(path: Path, data: Any, at: float) -> None:
     os.utime(path, (at, at))
 
 
-async def until(pilot: Pilot[None], holds: Callable[[], bool], seconds: float = 60.0) -> None:
+class Doors(DisttuiApp):
+    """The app, which notes which screens it is asked to open instead of opening them."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.opened: list[tuple[Any, ...]] = []
+
+    def open_run(self, run_id: str) -> None:
+        self.opened.append(("run", run_id))
+
+    def open_replay(self, run: str) -> None:
+        self.opened.append(("replay", run))
+
+    def open_wizard(self, profile: Path | None = None, *, launch: bool = False) -> None:
+        self.opened.append(("wizard", profile, launch))
+
+    def open_top(self, hosts: Sequence[str] = (), profile: Path | None = None) -> None:
+        self.opened.append(("top", tuple(hosts), profile))
+
+
+Scenario = Callable[[Any, Pilot[None]], Awaitable[None]]
+
+
+def play(
+    folder: Path,
+    scenario: Scenario,
+    *,
+    size: tuple[int, int] = (100, 30),
+    app: DisttuiApp | None = None,
+    **options: Any,
+) -> None:
+    """Open the app for a user who has what is in `folder`, wait for its home screen, and play a scenario.
+
+    The clock stands still at NOW, in UTC.
+    """
+    environment = environ(folder)
+
+    async def main() -> None:
+        shown = app or Doors(environment, **options)
+        async with shown.run_test(size=size, notifications=True) as pilot:
+            await at_home(pilot)
+            await scenario(shown, pilot)
+
+    with patch.dict(os.environ, {**environment, "TZ": "UTC"}), patch("tui.screens.home.now", lambda: NOW):
+        time.tzset()
+        asyncio.run(main())
+
+
+async def until(pilot: Pilot[None], holds: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait for something that a thread brings about."""
     deadline = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < deadline, "it never came"
+        assert time.monotonic() < deadline, "it never came\n" + screen_text(pilot.app)
         await pilot.pause(0.02)
     await pilot.pause()
 
 
 async def at_home(pilot: Pilot[None]) -> None:
     """Wait until the home screen shows what there is."""
-    await until(pilot, lambda: cast("DisttuiApp", pilot.app).shelf.read)
+    await until(pilot, lambda: cast(DisttuiApp, pilot.app).shelf.read)

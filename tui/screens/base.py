@@ -44,6 +44,9 @@ class DisttuiScreen(Screen[None]):
         bind("screen.back", "q,escape", "back", "back", "back to the screen before", group=APP),
     ]
 
+    _had_focus: Widget | None = None
+    """What loses the focus while nothing fits."""
+
     def compose(self) -> ComposeResult:
         """Header, body, footer."""
         yield HeaderBar()
@@ -80,7 +83,12 @@ class DisttuiScreen(Screen[None]):
     def on_resize(self, event: events.Resize) -> None:
         """Say the size that is needed where there is too little room."""
         columns, rows = self.MIN_SIZE
-        self.set_class(event.size.width < columns or event.size.height < rows, "-too-small")
+        small = event.size.width < columns or event.size.height < rows
+        if small and not self.has_class("-too-small"):
+            self._had_focus = self.focused
+        self.set_class(small, "-too-small")
+        if not small and self.focused is None and self._had_focus is not None:
+            self.call_after_refresh(self._had_focus.focus)
 
     def _changes(self) -> set[str]:
         bindings = [binding for _, binding in self._bindings]

@@ -93,6 +93,7 @@ class HomeScreen(DisttuiScreen):
     def __init__(self) -> None:
         super().__init__()
         self._print: tuple[tuple[str, int], ...] | None = None
+        self._told: set[str] = set()
 
     def body(self) -> Iterable[Widget]:
         """Welcome, panes, details, filter."""
@@ -145,7 +146,9 @@ class HomeScreen(DisttuiScreen):
             self._table("profiles").focus()
         self._show_details()
         for problem in shelf.problems:
-            self.notify(problem, severity="warning")
+            if problem not in self._told:
+                self._told.add(problem)
+                self.notify(problem, severity="warning")
 
     def _table(self, pane: str) -> Table:
         return self.query_one(f"#{pane}", Table)

@@ -31,7 +31,7 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
 _KEY = "bold $accent"
 WELCOME = Content.assemble(
     ("PyTorch on several machines, over SSH\n\n", "bold"),
-    ("n", _KEY), "      describe your hosts and your job\n",
+    ("n", _KEY), "      describe your hosts and job\n",
     ("enter", _KEY), "  look at an example below\n",
     ("t", _KEY), "      see what this machine is doing\n",
     ("?", _KEY), "      every key, in words",

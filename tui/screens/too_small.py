@@ -11,8 +11,6 @@ class TooSmall(Widget):
 
     DEFAULT_CSS = """
     TooSmall { display: none; width: 100%; height: 100%; content-align: center middle; text-align: center; }
-    .-too-small > Widget { display: none; }
-    .-too-small > TooSmall { display: block; }
     """
 
     def __init__(self, needs: tuple[int, int]) -> None:

@@ -173,10 +173,8 @@ class Table(ScrollView, can_focus=True):
         while len(shown) > 1 and self._needed(shown) > room:
             shown.discard(max(shown, key=lambda index: (self._columns[index].rank, index)))
         self._widths = [width if index in shown else 0 for index, width in enumerate(self._grown)]
-        spare = room - self._needed(shown)
-        growing = [index for index in shown if self._columns[index].grows]
-        if spare and growing:
-            self._widths[growing[0]] += spare
+        for index in [index for index in shown if self._columns[index].grows][:1]:
+            self._widths[index] = min(self._grown[index], 12) + max(0, room - self._needed(shown))
         self.virtual_size = Size(self.scrollable_content_region.width, len(self._rows) + 1)
         self.refresh()
 
@@ -226,9 +224,12 @@ class Table(ScrollView, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         """Put the cursor where the pointer is; a double click opens."""
-        index = event.y + self.scroll_offset.y - 1
-        if event.y == 0:
-            self._head_clicked(event.x)
+        offset = event.get_content_offset(self)
+        if offset is None:
+            return
+        index = offset.y + self.scroll_offset.y - 1
+        if offset.y == 0:
+            self._head_clicked(offset.x)
         elif 0 <= index < len(self._rows):
             self._go(index)
             if event.chain == 2:

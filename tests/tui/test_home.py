@@ -1,0 +1,228 @@
+"""The home screen: what it shows of a machine's runs, profiles and hosts, and where its keys lead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from tests.tui import shelf_kit as kit
+from tests.tui.shelf_kit import Doors
+from tests.tui.snap import SIZES, assert_snapshot, screen_text
+from tui.app import DisttuiApp
+from tui.widgets.table import Table
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[bold red]evil[/]\x00"
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_of_a_busy_machine(tmp_path: Path, size: tuple[int, int]) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        assert_snapshot(app, f"home_{size[0]}x{size[1]}")
+
+    kit.play(tmp_path, look, size=size)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_of_a_newcomer_says_what_to_press(tmp_path: Path, size: tuple[int, int]) -> None:
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        assert_snapshot(app, f"newcomer_{size[0]}x{size[1]}")
+        await pilot.press("enter")
+        assert app.opened[0][0] == "wizard"
+        assert app.opened[0][1].name == "2node.yaml"
+
+    kit.play(tmp_path, look, size=size)
+
+
+def test_keys_lead_to_the_other_screens(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def press(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("enter", "j", "j", "enter", "n", "t", "2", "j", "enter", "3", "enter")
+        pair = tmp_path / "config" / "disttui" / "profiles" / "pair.yaml"
+        assert app.opened == [
+            ("run", "pair-7f3a"), ("replay", "pair-91bd"), ("wizard", None, False), ("top", (), None),
+            ("wizard", pair, False), ("top", ("ada",), None),
+        ]  # fmt: skip
+
+    kit.play(tmp_path, press)
+
+
+def test_everything_can_be_clicked(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def click(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.click("#runs", offset=(5, 3), times=2)
+        footer = screen_text(app).splitlines()[-1]
+        await pilot.click("FooterBar", offset=(footer.index("n new"), 0))
+        await pilot.pause()
+        assert app.opened == [("run", "uneven-02c1"), ("wizard", None, False)]
+
+    kit.play(tmp_path, click)
+
+
+@pytest.mark.parametrize(("answer", "launched"), [("y", True), ("n", False), ("escape", False), ("enter", False)])
+def test_running_a_profile_asks_first(tmp_path: Path, answer: str, launched: bool) -> None:
+    """The safe answer has the focus, so that enter alone starts nothing."""
+    kit.busy_machine(tmp_path)
+
+    async def run(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("2", "j", "r")
+        await kit.until(pilot, lambda: app.screen.is_modal)
+        assert "Checks 2 hosts: ada, grace first" in screen_text(app)
+        assert "2 × 4 = 8 processes" in screen_text(app)
+        await pilot.press(answer)
+        await kit.until(pilot, lambda: not app.screen.is_modal)
+        await pilot.pause()
+        assert bool(app.opened) is launched
+        assert not launched or app.opened[0][2] is True
+
+    kit.play(tmp_path, run)
+
+
+def test_stop_is_offered_only_for_what_goes_on(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        assert "x stop" in screen_text(app)
+        await pilot.press("G")
+        await pilot.pause()
+        assert "x stop" not in screen_text(app)
+        await pilot.press("x")
+        assert not app.screen.is_modal
+
+    kit.play(tmp_path, look)
+
+
+def test_a_stop_that_fails_says_why(tmp_path: Path) -> None:
+    """A host that no name server knows: the app stays, and tells what ssh would."""
+    kit.add_run(tmp_path, "pair-7f3a", {"no-such-host.invalid": 1}, ago=100)
+
+    async def stop(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("x")
+        await kit.until(pilot, lambda: app.screen.is_modal)
+        await pilot.press("y")
+        await kit.until(pilot, lambda: "was not stopped" in screen_text(app))
+        assert "no-such-host.invalid" in screen_text(app)
+
+    kit.play(tmp_path, stop)
+
+
+def test_read_only_offers_no_change(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        text = screen_text(app)
+        assert "read-only" in text
+        assert "x stop" not in text
+        assert "r run" not in text
+        await pilot.press("x", "r")
+        await pilot.pause()
+        assert not app.screen.is_modal
+
+    kit.play(tmp_path, look, read_only=True)
+
+
+def test_filter(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def narrow(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("slash", *"pair fail")
+        await pilot.pause()
+        assert [app.screen.query_one("#runs", Table).key, app.screen.query_one("#runs", Table).count] == [
+            "pair-5e20",
+            1,
+        ]
+        await pilot.press("enter", "enter")
+        assert app.opened == [("replay", "pair-5e20")]
+        await pilot.press("escape")
+        await pilot.pause()
+        assert app.screen.query_one("#runs", Table).count == 6
+        assert app.screen.query_one("#runs", Table).key == "pair-5e20"
+
+    kit.play(tmp_path, narrow)
+
+
+def test_what_happens_on_the_disk_appears_by_itself(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def wait(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("j")
+        kit.add_run(tmp_path, "pair-new1", {"ada": 4}, ago=5)
+        await kit.until(pilot, lambda: "pair-new1" in screen_text(app))
+        assert app.screen.query_one("#runs", Table).key == "uneven-02c1", "the cursor stays on its run"
+
+    kit.play(tmp_path, wait)
+
+
+def test_damaged_and_hostile_files(tmp_path: Path) -> None:
+    """They are told or passed over; nothing in them reaches the terminal as more than text."""
+    kit.busy_machine(tmp_path)
+    runs = tmp_path / "data" / "disttui" / "runs"
+    (runs / "torn-1").mkdir()
+    (runs / "torn-1" / "run.json").write_text('{"run": "torn')
+    kit.add_profile(
+        tmp_path, "hostile",
+        json.dumps({"disttui": 1, "hosts": ["ada"], "job": {"builtin": "bytegpt"}, "description": f"me {HOSTILE}"}),
+    )  # fmt: skip
+    kit.add_run(tmp_path, "hostile-1", {"ada": 2}, ago=50, by=HOSTILE, step=3, steps=4, loss=float("nan"))
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await kit.until(pilot, lambda: "damaged" in screen_text(app))
+        text = screen_text(app)
+        assert not set(text) & {"\x1b", "\x9b", "\x07", "\x00", "\u202e"}
+        assert "[bold red]evil[/]" in text, "markup of others is shown as it is"
+        assert "hostile-1" in text
+
+    kit.play(tmp_path, look, size=(160, 48))
+
+
+def test_too_small(tmp_path: Path) -> None:
+    async def shrink(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.resize_terminal(39, 12)
+        await pilot.pause()
+        assert "needs 40×12" in screen_text(app)
+        await pilot.resize_terminal(40, 12)
+        await pilot.pause()
+        assert "needs" not in screen_text(app)
+
+    kit.play(tmp_path, shrink)
+
+
+def test_a_storm_of_sizes(tmp_path: Path) -> None:
+    """Whatever the size between, the last one is drawn as if it had been the first."""
+    kit.busy_machine(tmp_path)
+
+    async def storm(app: Doors, pilot: Pilot[None]) -> None:
+        before = screen_text(app)
+        for width, height in [(1, 1), (200, 60), (41, 13), (80, 5), (300, 12), (40, 12), (119, 23), (120, 24)] * 3:
+            await pilot.resize_terminal(width, height)
+        await pilot.resize_terminal(100, 30)
+        await kit.until(pilot, lambda: app.screen.focused is not None)
+        assert screen_text(app) == before
+
+    kit.play(tmp_path, storm)
+
+
+def test_a_profile_with_errors_is_opened_at_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kit.busy_machine(tmp_path)
+    path = tmp_path / "config" / "disttui" / "profiles" / "broken.yaml"
+    path.write_text("disttui: 1\n" + "# padding\n" * 60 + "hosts: [ada]\nnum_procesess: 2\njob: {builtin: bytegpt}\n")
+    app = DisttuiApp(kit.environ(tmp_path))
+
+    async def mend(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        await pilot.press("2", "enter")
+        await kit.until(pilot, lambda: "✗ unknown key 'num_procesess'" in screen_text(app))
+        assert "  63  num_procesess: 2" in screen_text(app)
+        opened: list[Path | None] = []
+        monkeypatch.setattr(app, "open_wizard", lambda profile=None, **_: opened.append(profile))
+        path.write_text("disttui: 1\nhosts: [ada]\njob: {builtin: bytegpt}\n")
+        await pilot.press("r")
+        await kit.until(pilot, lambda: opened)
+        assert opened == [path]
+
+    kit.play(tmp_path, mend, app=app)

@@ -1,0 +1,117 @@
+"""Our colours: told apart by everybody, on every terminal."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from rich.color import Color, ColorSystem
+from textual.color import Color as Shade
+from textual.pilot import Pilot
+from textual.theme import Theme
+
+from runner.show.status import GLYPHS
+from tests.tui import shelf_kit as kit
+from tui import theme
+from tui.app import DisttuiApp
+
+SCREENS = [(), ("x",), ("question_mark",), ("ctrl+p", "p"), ("slash", "a")]
+_BLIND = {
+    # Machado, Oliveira and Fernandes 2009, severity 1, on linear RGB.
+    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
+    "tritanopia": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900)),
+}
+
+
+def _linear(hex_colour: str) -> tuple[float, ...]:
+    return tuple(
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in Shade.parse(hex_colour).normalized
+    )
+
+
+def _seen(hex_colour: str, kind: str) -> tuple[float, ...]:
+    colour = _linear(hex_colour)
+    mixed = [sum(weight * value for weight, value in zip(row, colour, strict=True)) for row in _BLIND[kind]]
+    return tuple(max(0.0, min(1.0, value)) ** (1 / 2.4) for value in mixed)
+
+
+def _contrast(one: str, other: str) -> float:
+    low, high = sorted(
+        sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), _linear(each), strict=True)) for each in (one, other)
+    )
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("ours", theme.THEMES, ids=lambda each: each.name)
+@pytest.mark.parametrize("kind", _BLIND)
+def test_running_slow_and_failed_differ_for_colour_blind_eyes(ours: Theme, kind: str) -> None:
+    colours = [ours.variables[f"state-{each}"] for each in ("running", "slow", "failed")]
+    for one, other in itertools.combinations(colours, 2):
+        apart = sum((a - b) ** 2 for a, b in zip(_seen(one, kind), _seen(other, kind), strict=True)) ** 0.5
+        assert apart > 0.12, (one, other)
+
+
+@pytest.mark.parametrize("ours", theme.THEMES, ids=lambda each: each.name)
+def test_words_are_legible(ours: Theme) -> None:
+    """The contrast that WCAG wants of text, for every colour that words have, on every ground they stand on."""
+    words = [name for name in ours.variables if name.startswith(("state-", "muted", "series-"))]
+    for ground in (ours.background, ours.surface, ours.panel, ours.variables["selected"]):
+        assert ground
+        for name in words:
+            least = 3.0 if ground == ours.variables["selected"] or name.startswith("series-") else 4.5
+            assert _contrast(ours.variables[name], ground) >= least, (name, ground)
+
+
+def test_every_state_has_its_own_glyph_of_one_cell() -> None:
+    glyphs = [look.glyph for look in theme.LOOKS.values()]
+    assert len(set(glyphs)) == len(glyphs)
+    assert all(len(glyph) == 1 for glyph in glyphs)
+
+
+def test_the_glyphs_are_those_of_the_command_line() -> None:
+    assert {word: theme.look(word).glyph for word in GLYPHS} == GLYPHS
+
+
+@pytest.mark.parametrize("keys", SCREENS, ids=lambda keys: "+".join(keys) or "home")
+@pytest.mark.parametrize("more", [{}, {"COLORFGBG": "0;15"}, {"NO_COLOR": "1"}], ids=["dark", "light", "no colour"])
+def test_nothing_is_black_on_black(
+    tmp_path: Path, keys: tuple[str, ...], more: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No text vanishes, however few colours the terminal has. Scroll bars behind a question may."""
+    kit.busy_machine(tmp_path)
+    for name, value in more.items():
+        monkeypatch.setenv(name, value)
+    app = DisttuiApp(kit.environ(tmp_path, **more))
+
+    async def look(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        await pilot.press(*keys)
+        await pilot.pause(0.2)
+        words = 0
+        for strip in app.screen._compositor.render_strips(app.size):
+            for segment in strip:
+                style = segment.style
+                if style and style.color and style.bgcolor and any(letter.isalnum() for letter in segment.text):
+                    words += 1
+                    for system in (ColorSystem.STANDARD, ColorSystem.EIGHT_BIT, ColorSystem.TRUECOLOR):
+                        assert _same(style.color, style.bgcolor, system) is False, (system, segment)
+        assert words > 20
+
+    kit.play(tmp_path, look, app=app)
+
+
+def _same(one: Color, other: Color, system: ColorSystem) -> bool:
+    return one.downgrade(system) == other.downgrade(system)
+
+
+def test_any_theme_of_textual_can_be_chosen(tmp_path: Path) -> None:
+    app = DisttuiApp(kit.environ(tmp_path))
+
+    async def change(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        for name in app.available_themes:
+            app.theme = name
+            await pilot.pause()
+        assert app.theme_variables["state-slow"]
+
+    kit.play(tmp_path, change, app=app)
