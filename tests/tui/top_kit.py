@@ -7,6 +7,24 @@ from typing import Any
 
 from runner.run.load import load_of
 from runner.run.watch import HostNow
+from tui.screens.top import TopScreen
+from tui.top.feed import TopFeed
+
+
+class Silent(TopFeed):
+    """Tells nothing: tests show the screen what they like."""
+
+    def start(self) -> None:
+        """Begin nothing."""
+
+
+class MadeUpTop(TopScreen):
+    """The screen without any real host."""
+
+    def make_feed(self) -> TopFeed:
+        """A silent one."""
+        return Silent(self, (), None, {}, self.disttui.connector)
+
 
 NOW = 1_790_000_000.0
 GIB = 2**30

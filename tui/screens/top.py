@@ -86,8 +86,12 @@ class TopScreen(DisttuiScreen):
         """Begin to reach for the hosts."""
         self.header.show("top", ["finding out which hosts"])
         self._load.focus()
-        self._feed = TopFeed(self, self._words, self._profile, self.disttui.environ, self.disttui.connector)
+        self._feed = self.make_feed()
         self._feed.start()
+
+    def make_feed(self) -> TopFeed:
+        """What tells of the hosts."""
+        return TopFeed(self, self._words, self._profile, self.disttui.environ, self.disttui.connector)
 
     def on_unmount(self) -> None:
         """Let the hosts go."""

@@ -73,11 +73,8 @@ class CurvesPane(Drawn):
         lines: list[Strip] = []
         for first in range(0, min(len(curves), count * rows), count):
             lines += self._beside(curves[first : first + count], width, height // rows)
-        self.set_title("Last minutes", f"{duration(self._seconds(width, count))} to the left edge")
+        self.set_title(f"Last {duration(2.0 * ((width - _GAP * (count - 1)) // count))}")
         return lines
-
-    def _seconds(self, width: int, count: int) -> float:
-        return 2.0 * ((width - _GAP * (count - 1)) // count)
 
     def _beside(self, curves: Sequence[Curve], width: int, height: int) -> list[Strip]:
         each = (width - _GAP * (len(curves) - 1)) // len(curves)

@@ -25,6 +25,8 @@ STATES = {"seen": "running", "connecting": "connecting", "failed": "failed", "no
 """Words that the theme knows, by the state of a host."""
 MODES = ("auto", "open", "folded")
 _SPACE = 2
+_WIDE = 106
+"""Columns from which there is room for the last minutes, the load, and runs."""
 
 
 @dataclass(frozen=True)
@@ -125,21 +127,29 @@ class LoadPane(RowsPane[Entry]):
 
     def draw(self, width: int, height: int) -> list[Strip]:
         """Lay the columns out, then the rows."""
-        self._plan = self._laid_out(width)
+        self._plan = self._laid_out(width - 2)
         return super().draw(width, height)
 
     def _laid_out(self, width: int) -> Plan:
         hosts = [entry.host for entry in self.items]
-        gpus = max([0, *(len(host.load.gpus) for host in hosts if host.load)])
-        longest = max([4, *(len(host.name) for host in hosts)])
-        name = min(longest + 2, 12 if width < 100 else 26)
-        tail = (min(gpus, 16) + 6 + _SPACE if gpus else 0) + 14
-        trend = min(60, (width - 84) // 2) if width >= 108 else 0
-        who = min(40, (width - 100) // 4) if width >= 108 else 0
-        fixed = 4 + name + 6 + _SPACE + 12 + _SPACE + tail + (trend + _SPACE if trend else 0) + (who and who + _SPACE)
-        if width >= 100:
-            fixed += 20
-        return Plan(name, max(4, min(24, (width - fixed) // 2)), trend, min(gpus, 16), who)
+        gpus = min(16, max([0, *(len(host.load.gpus) for host in hosts if host.load)]))
+        labels = [len(entry.host.name) if entry.gpu is None else len(self._label(entry)) for entry in self.items]
+        wide = width >= _WIDE
+        name = min(max([6, *labels]), 26 if wide else 10)
+        trend = min(60, (width - 90) // 2) if wide else 0
+        who = min(40, (width - 96) // 4) if wide else 0
+        fixed = 2 + name + 6 + 12 + 12 + 3 * _SPACE
+        fixed += sum(cells + _SPACE for cells in (gpus + 6 if gpus else 0, trend, 15 if wide else 0, who) if cells)
+        return Plan(name, max(4, min(24, (width - fixed) // 2)), trend, gpus, who)
+
+    def _label(self, entry: Entry) -> str:
+        """The name of a row: the host's, or the GPU's index and model."""
+        if entry.gpu is None:
+            return clean(entry.host.name)
+        if self.only == entry.key:
+            return f"{clean(entry.host.name)} GPU {entry.gpu.index}"
+        model = " ".join(word for word in entry.gpu.name.split() if word not in ("NVIDIA", "GeForce"))
+        return f"{entry.gpu.index} {model}"
 
     def head(self, width: int) -> list[Piece]:
         """The titles of a host's columns; GPUs say their units in their rows."""
@@ -147,14 +157,13 @@ class LoadPane(RowsPane[Entry]):
         pieces: list[Piece] = [self.title(f"{'host':<{plan.name + 2}}"), space]
         pieces += [self.title(f"{'cpu':<{plan.bar + 6}}"), space]
         if plan.trend:
-            pieces += [self.title(f"{'last minutes':<{plan.trend}}"), space]
+            pieces += [self.title(f"{f'last {plan.trend} s':<{plan.trend}}"), space]
         pieces += [self.title(f"{'memory':<{plan.bar + 12}}"), space]
         if plan.gpus:
             pieces += [self.title(f"{'gpus':<{plan.gpus + 6}}"), space]
-        pieces += [self.title(f"{'in':>6}"), "  ", self.title(f"{'out':>6}")]
-        if width >= 98:
-            pieces += [space, self.title(f"{'load':>5}"), space, self.title(f"{'power':>6}"), "   "]
+        pieces += [self.title(f"{'in':>6}"), self.title(f"{'out':>6}")]
         if plan.who:
+            pieces += [space, self.title(f"{'load':>5}"), space, self.title(f"{'power':>6}"), space]
             pieces += [self.title(f"{'runs':<{plan.who}}")]
         return pieces
 
@@ -165,91 +174,91 @@ class LoadPane(RowsPane[Entry]):
         host = item.host
         seen = look(STATES.get(host.state, host.state))
         glyph = (seen.glyph + " ", self.paint(seen.css))
-        name = (meters.fit(clean(host.name), self._plan.name) + " " * _SPACE, self.paint("top--strong"))
-        if host.state != "seen":
+        name = (meters.fit(self._label(item), self._plan.name) + " " * _SPACE, self.paint("top--strong"))
+        if host.load is None or host.state in ("connecting", "failed"):
             return [glyph, name, *self._absent(host, width - self._plan.name - 4)]
-        return [glyph, name, *self._figures(host, host.load or Load(0.0), width)]
+        return [glyph, name, *self._figures(host, host.load, width - self._plan.name - 4)]
 
     def _absent(self, host: HostNow, width: int) -> list[Piece]:
+        """What is said in the place of figures that never came."""
         css = look(STATES.get(host.state, host.state)).css
-        waited = f"{max(0.0, self._now - host.since):.0f} s"
         if host.state == "connecting":
-            return [(f"connecting {waited}", self.paint(css))]
-        since = ""
-        if host.heard is not None:
-            since = f" since {time.strftime('%H:%M:%S', time.localtime(host.heard))}"
-        word = f"{host.state}{since}  "
-        why = clean(host.problem.split("\n")[0])
+            return [(f"connecting {max(0.0, self._now - host.since):.0f} s", self.paint(css))]
+        why = clean(" ".join((host.problem + " " + host.cure).split()))
+        word = f"{host.state}  "
         return [(word, self.paint(css)), (meters.fit(why, max(0, width - len(word))), self.paint("top--quiet"))]
 
     def _figures(self, host: HostNow, load: Load, width: int) -> list[Piece]:
-        plan, space, quiet = self._plan, " " * _SPACE, self.paint("top--quiet")
-        pieces: list[Piece] = [*meters.bar(load.cpu, plan.bar, self.paint), space]
-        pieces += self._trend(host.name, None, load.cpu)
-        pieces += [*self._memory(load.mem_used, load.mem_total), space]
+        plan, space, ink = self._plan, " " * _SPACE, self._ink(host)
+        pieces: list[Piece] = [*meters.bar(load.cpu, plan.bar, ink), space]
+        pieces += self._trend(host.name, None)
+        pieces += [*self._memory(load.mem_used, load.mem_total, ink), space]
         if plan.gpus:
-            pieces += [*self._cells(load.gpus), space]
+            pieces += [*self._cells(load.gpus, ink), space]
+        if host.state != "seen":
+            return [*pieces, *self._lost(host, width - cells(pieces))]
         for arrow, moved in (("↓", load.net_rx), ("↑", load.net_tx)):
-            pieces += [(arrow, quiet), meters.rate(moved), "  "]
-        if width >= 98:
-            power = total(load, "power")
-            pieces += [f"{meters.NONE:>5}" if load.load is None else f"{load.load:>5.1f}", space]
-            pieces += [" " * 6 if power is None else f"{power:>4.0f} W", "   "]
+            pieces += [(arrow, self.paint("top--quiet")), meters.rate(moved)]
         if plan.who:
+            power = total(load, "power")
+            pieces += [space, f"{meters.NONE:>5}" if load.load is None else f"{load.load:>5.1f}", space]
+            pieces += [" " * 6 if power is None else f"{power:>4.0f} W", space]
             runs = list(dict.fromkeys(process.run for process in load.processes if process.run))
-            pieces += [(meters.fit(", ".join(runs), plan.who), quiet)]
+            pieces += [(meters.fit(", ".join(runs), plan.who), self.paint("top--quiet"))]
         return pieces
 
+    def _lost(self, host: HostNow, width: int) -> list[Piece]:
+        """Since when nothing was heard of a host, beside the figures of then."""
+        at = time.strftime("%H:%M:%S", time.localtime(host.heard or 0.0))
+        words = f"not seen since {at}  {clean(host.problem.splitlines()[0] if host.problem else '')}"
+        shown = meters.fit(words, width) if width >= 26 else f"since {at}"[:width]
+        return [(shown, self.paint(look("not seen").css))]
+
+    def _ink(self, host: HostNow) -> meters.Paint:
+        """The colours of figures: quiet where they are of the past."""
+        if host.state == "seen":
+            return self.paint
+        return lambda name: self.paint("top--rest" if name == "top--rest" else "top--quiet")
+
     def _gpu_row(self, item: Entry, gpu: GpuLoad, width: int) -> list[Piece]:
-        plan, space, quiet = self._plan, " " * _SPACE, self.paint("top--quiet")
+        plan, space, ink = self._plan, " " * _SPACE, self._ink(item.host)
         branch = "" if self.only == item.key else "╰ " if item.last else "├ "
-        model = " ".join(word for word in gpu.name.split() if word not in ("NVIDIA", "GeForce"))
-        label = f"{item.host.name} GPU {gpu.index}" if self.only == item.key else f"{gpu.index} {model}"
-        name: list[Piece] = [(f"{branch:2}", self.paint("top--rest"))]
-        name += [(meters.fit(label, plan.name), quiet), space]
-        if item.host.state != "seen":
-            return name
-        pieces = [*name, *meters.bar(gpu.use, plan.bar, self.paint), space]
-        pieces += self._trend(item.host.name, gpu.index, gpu.use)
-        pieces += [*self._memory(gpu.mem_used, gpu.mem_total), space]
+        pieces: list[Piece] = [(f"{branch:2}", self.paint("top--rest"))]
+        pieces += [(meters.fit(self._label(item), plan.name), self.paint("top--quiet")), space]
+        pieces += [*meters.bar(gpu.use, plan.bar, ink), space]
+        pieces += self._trend(item.host.name, gpu.index)
+        pieces += [*self._memory(gpu.mem_used, gpu.mem_total, ink), space]
         limit = f"/{gpu.power_limit:.0f}" if gpu.power_limit else ""
         power = meters.NONE if gpu.power is None else f"{gpu.power:.0f}{limit} W"
-        pieces += [(f"{power:>9}", self._heat(gpu.power, gpu.power_limit)), space]
+        pieces += [(f"{power:>9}", _heat(gpu.power, gpu.power_limit, ink)), space]
         temp = meters.NONE if gpu.temp is None else f"{gpu.temp:.0f} °C"
-        hot = ("▲ hot", self.paint(look("slow").css)) if gpu.throttle else ""
-        pieces += [(f"{temp:>5}", self._heat(gpu.temp, 95.0)), " ", hot]
-        used = sum(len(piece) if isinstance(piece, str) else len(piece[0]) for piece in pieces)
+        pieces += [(f"{temp:>5}", _heat(gpu.temp, 95.0, ink))]
+        pieces += [(" ▲" if gpu.throttle else "  ", self.paint(look("slow").css))]
+        room = width - cells(pieces) - 1
         on_it = [process for process in item.host.load.processes if gpu.index in process.gpus] if item.host.load else []
-        return [*pieces, " ", (meters.fit(_who(on_it), max(0, width - used - 1)), quiet)]
+        return [*pieces, " ", (meters.fit(_who(on_it, room), max(0, room)), self.paint("top--quiet"))]
 
-    def _trend(self, host: str, gpu: int | None, now: float | None) -> list[Piece]:
+    def _trend(self, host: str, gpu: int | None) -> list[Piece]:
         width = self._plan.trend
         if not width:
             return []
         values = self._history.last(host, gpu, "use", width)
-        style = self.paint(meters.ramp((now or 0.0) / 100))
-        return [meters.curve(values, width, 100.0, style), " " * _SPACE]
+        return [meters.curve(values, width, 100.0, self.paint("top--trend")), " " * _SPACE]
 
-    def _memory(self, used: float | None, whole: float | None) -> list[Piece]:
+    def _memory(self, used: float | None, whole: float | None, ink: meters.Paint) -> list[Piece]:
         share = percent(used, whole)
         if share is None:
             return [("─" * self._plan.bar, self.paint("top--rest")), f" {meters.size(used)}{'':6}"]
-        style = self.paint(meters.ramp(share / 100))
         of = (f"/{meters.size(whole).strip():<5}", self.paint("top--quiet"))
-        return [*meters.strip(share, self._plan.bar, self.paint), (f" {meters.size(used)}", style), of]
+        return [*meters.strip(share, self._plan.bar, ink), (f" {meters.size(used)}", ink(meters.ramp(share / 100))), of]
 
-    def _cells(self, gpus: Sequence[GpuLoad]) -> list[Piece]:
+    def _cells(self, gpus: Sequence[GpuLoad], ink: meters.Paint) -> list[Piece]:
         most = self._plan.gpus
-        shown: list[Piece] = [meters.level(gpu.use, self.paint) for gpu in gpus[:most]]
+        shown: list[Piece] = [meters.level(gpu.use, ink) for gpu in gpus[:most]]
         told = [gpu.use for gpu in gpus if gpu.use is not None]
         value = sum(told) / len(told) if told else None
         text = f"{'':6}" if value is None else f" {value:>3.0f} %"
-        return [*shown, " " * (most - len(shown)), (text, self.paint(meters.ramp((value or 0.0) / 100)))]
-
-    def _heat(self, value: float | None, limit: float | None) -> Style:
-        if value is None or not limit:
-            return self.paint("top--quiet") if value is None else Style.null()
-        return self.paint(meters.ramp(value / limit))
+        return [*shown, " " * (most - len(shown)), (text, ink(meters.ramp((value or 0.0) / 100)))]
 
     def action_fold(self) -> None:
         """GPUs in rows of their own, or not."""
@@ -300,6 +309,18 @@ def _gpus(host: HostNow) -> list[Entry]:
     return [Entry(host, gpu, last=gpu is gpus[-1]) for gpu in gpus]
 
 
-def _who(processes: Sequence[ProcessLoad]) -> str:
-    """`alice 2node-7f3a`, everybody once."""
-    return ", ".join(dict.fromkeys(f"{one.user} {one.run or one.command.split(' ')[0]}".strip() for one in processes))
+def cells(pieces: Sequence[Piece]) -> int:
+    """The width of pieces, whose characters take one cell each."""
+    return sum(len(piece) if isinstance(piece, str) else len(piece[0]) for piece in pieces)
+
+
+def _heat(value: float | None, limit: float | None, ink: meters.Paint) -> Style:
+    if value is None:
+        return ink("top--quiet")
+    return ink(meters.ramp(value / limit)) if limit else Style.null()
+
+
+def _who(processes: Sequence[ProcessLoad], room: int) -> str:
+    """`alice 2node-7f3a`, everybody once; users alone where there is little room."""
+    words = (f"{one.user} {one.run or one.command.split(' ')[0]}" if room >= 16 else one.user for one in processes)
+    return ", ".join(dict.fromkeys(word.strip() for word in words))

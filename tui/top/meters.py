@@ -12,7 +12,8 @@ from tui.widgets.drawn import Piece
 
 Paint = Callable[[str], Style]
 """From the name of a component class to its colours."""
-_LEVELS = "▁▂▃▄▅▆▇█"
+_LEVELS = "▁▂▃▄▅▆▇"
+"""Without the full block, which would grow together with the row above."""
 NONE = "–"
 """What is not told."""
 

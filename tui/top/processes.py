@@ -100,14 +100,14 @@ class ProcessPane(RowsPane[Running]):
         gpus = any(one.process.gpus for one in items)
         runs = max([0, *(len(one.process.run) for one in items)])
         columns = [
-            _Column("host", min(20, max([4, *map(len, hosts)])) if len(hosts) > 1 else 0, "<", 5),
-            _Column("pid", 7, ">", 2),
+            _Column("host", min(20, max([4, *map(len, hosts)])) if len(hosts) > 1 else 0, "<", 1),
+            _Column("pid", 7, ">", 4),
             _Column("user", min(10, max([4, *(len(one.process.user) for one in items)])), "<", 1),
             _Column("cpu", 6, ">", 0),
-            _Column("memory", 6, ">", 1),
+            _Column("memory", 6, ">", 2),
             _Column("gpu", min(12, max([3, *(len(_indices(one.process)) for one in items)])) if gpus else 0, "<", 1),
             _Column("gpu mem", 7 if gpus else 0, ">", 3),
-            _Column("run", min(20, max(3, runs)) if runs else 0, "<", 4),
+            _Column("run", min(20, max(3, runs)) if runs else 0, "<", 2),
         ]
         columns = [column for column in columns if column.width]
         while len(columns) > 1 and sum(column.width + 2 for column in columns) > room - 14:

@@ -33,6 +33,7 @@ class RowsPane(Drawn, Generic[Item]):
     can_focus = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "top--quiet", "top--rest", "top--strong", "top--cursor", "top--cursor-far", "top--mark", "top--sorted",
+        "top--trend",
         *STATE_CLASSES, *RAMP_CLASSES,
     }  # fmt: skip
     DEFAULT_CSS = """
@@ -41,6 +42,7 @@ class RowsPane(Drawn, Generic[Item]):
         & > .top--rest { color: $rule; }
         & > .top--strong { text-style: bold; }
         & > .top--mark { color: $accent; }
+        & > .top--trend { color: $ramp-0; }
         & > .top--sorted { color: $accent; }
         & > .top--cursor { background: $selected; }
         & > .top--cursor-far { background: $surface; }
@@ -75,6 +77,7 @@ class RowsPane(Drawn, Generic[Item]):
         self.words: list[str] = []
         """Only rows that hold all of them are shown."""
         self._cursor = 0
+        self._chosen = False
         self._top = 0
         self._styles: dict[str, Style] = {}
 
@@ -110,11 +113,13 @@ class RowsPane(Drawn, Generic[Item]):
         return self._styles[name]
 
     def settle(self) -> None:
-        """Arrange anew; the cursor stays on its row."""
-        key = self.key_of(self.here) if self.here is not None else ""
+        """Arrange anew; a cursor that was moved stays on its row, else it stays at the top."""
+        key = self.key_of(self.here) if self.here is not None and self._chosen else ""
         self.items = self.ordered()
         keys = [self.key_of(item) for item in self.items]
-        self._cursor = keys.index(key) if key in keys else max(0, min(self._cursor, len(keys) - 1))
+        self._cursor = (
+            keys.index(key) if key in keys else max(0, min(self._cursor, len(keys) - 1)) if self._chosen else 0
+        )
         self._keep_in_sight()
         self.redraw()
 
@@ -169,6 +174,7 @@ class RowsPane(Drawn, Generic[Item]):
     def go(self, index: int) -> None:
         """Put the cursor on a row."""
         self._cursor = max(0, min(index, len(self.items) - 1))
+        self._chosen = self._cursor > 0
         self._keep_in_sight()
         self.redraw()
 
