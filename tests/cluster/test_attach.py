@@ -7,15 +7,13 @@ import hashlib
 import io
 import json
 import signal
-import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.typed import User, wait_gone
+from tests.cluster.typed import User, Viewer, elsewhere, typed, wait_gone
 
 pytestmark = pytest.mark.torch
 
@@ -46,50 +44,6 @@ if rank == 0:
     (folder / "step-1" / "model.pt").write_bytes(bytes(range(256)) * 20_000)
 print(f"rank {rank} says goodbye", flush=True)
 """
-
-
-class Viewer:
-    """An attached viewer: `disttui attach`, its output in files."""
-
-    def __init__(self, me: User, *words: str) -> None:
-        self.out, self.err = me.home / f"{time.monotonic_ns()}.out", me.home / f"{time.monotonic_ns()}.err"
-        with self.out.open("wb") as out, self.err.open("wb") as err:
-            self.process = subprocess.Popen(
-                me.command("attach", *words), stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=me.home,
-                env=me.environment(), start_new_session=True,
-            )  # fmt: skip
-
-    def wait_line(self, text: str, timeout: float = 60) -> None:
-        deadline = time.monotonic() + timeout
-        while text not in self.out.read_text():
-            assert self.process.poll() is None and time.monotonic() < deadline, self.said()
-            time.sleep(0.02)
-
-    def end(self, timeout: float = 60) -> int:
-        try:
-            return self.process.wait(timeout)
-        finally:
-            self.process.kill()
-
-    def said(self) -> str:
-        return f"{self.out.read_text()}\n{self.err.read_text()}"
-
-
-def typed(me: User, verb: str, *words: str | Path, code: int = 0, timeout: float = 120) -> str:
-    """Type a command, check its exit code; returns both its streams."""
-    done = subprocess.run(
-        me.command(verb, *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=me.home,
-        env=me.environment(), timeout=timeout, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, f"{verb}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout + done.stderr
-
-
-def elsewhere(me: User) -> User:
-    """The same person at another machine: an empty home, the same way to the hosts."""
-    home = me.home / "elsewhere"
-    home.mkdir()
-    return User(me.cluster, home)
 
 
 def detached(me: User, *args: str, **keys: Any) -> str:

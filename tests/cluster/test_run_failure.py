@@ -44,6 +44,7 @@ def test_one_rank_raises(user: Callable[..., User], args: list[str], grace: floa
     assert shown.rstrip().splitlines()[-1] == "ValueError: boom of rank 1"
     assert took <= limit, shown
 
+
 _FILL = """
 import os, sys, time
 

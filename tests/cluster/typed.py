@@ -157,6 +157,53 @@ class User:
                 running.process.wait()
 
 
+class Viewer:
+    """An attached viewer: `disttui attach`, its output in files."""
+
+    def __init__(self, me: User, *words: str) -> None:
+        self.out, self.err = me.home / f"{time.monotonic_ns()}.out", me.home / f"{time.monotonic_ns()}.err"
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            self.process = subprocess.Popen(
+                me.command("attach", *words), stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=me.home,
+                env=me.environment(), start_new_session=True,
+            )  # fmt: skip
+
+    def wait_line(self, text: str, timeout: float = 60) -> None:
+        """Wait while it runs until it has printed something."""
+        deadline = time.monotonic() + timeout
+        while text not in self.out.read_text():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.said()
+            time.sleep(0.02)
+
+    def end(self, timeout: float = 60) -> int:
+        """Wait for its end; returns the exit code."""
+        try:
+            return self.process.wait(timeout)
+        finally:
+            self.process.kill()
+
+    def said(self) -> str:
+        """Both its streams so far."""
+        return f"{self.out.read_text()}\n{self.err.read_text()}"
+
+
+def typed(me: User, verb: str, *words: str | Path, code: int = 0, timeout: float = 120) -> str:
+    """Type a command, check its exit code; returns both its streams."""
+    done = subprocess.run(
+        me.command(verb, *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=me.home,
+        env=me.environment(), timeout=timeout, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, f"{verb}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def elsewhere(me: User) -> User:
+    """The same person at another machine: an empty home, the same way to the hosts."""
+    home = me.home / "elsewhere"
+    home.mkdir()
+    return User(me.cluster, home)
+
+
 def wait_gone(cluster: Cluster, timeout: float = 60) -> float:
     """Wait until no host has a process left; returns the time, exact to 20 ms."""
     deadline = time.monotonic() + timeout
