@@ -95,4 +95,6 @@ def _faulthandler_frames(text: str) -> tuple[Frame, ...]:
             )
     current = [frames for title, frames in blocks.items() if title.startswith("Current")]
     chosen = (current or list(blocks.values()) or [[]])[-1]
-    return tuple(reversed(chosen))
+    # What is below the user's script is the rank shim.
+    shim = next((index for index, frame in enumerate(chosen) if "/_disttui/" in frame.file), len(chosen))
+    return tuple(reversed(chosen[:shim]))

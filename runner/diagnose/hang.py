@@ -186,8 +186,8 @@ def _doing(one: Standing) -> str:
     if one.collective:
         return f"in {one.collective} ({mine.place})"
     inside = f", inside {inner.place.partition('.py')[0]}.{inner.function}" if inner is not mine else ""
-    function = "its top level" if mine.function == "<module>" else mine.function
-    return f"in {function} ({mine.place}{inside})"
+    function = "at its top level" if mine.function == "<module>" else f"in {mine.function}"
+    return f"{function} ({mine.place}{inside})"
 
 
 def _since(group: Sequence[Standing]) -> str:

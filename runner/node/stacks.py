@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List
 
+from . import growth
 from .doors import same_user
 from .journal import write_json
 from .procs import read
@@ -142,6 +143,7 @@ def _signal(log: str, rank: Dict[str, Any]) -> Dict[str, Any]:
         return {"note": "the rank does not answer, and its program has taken the signal that would print its stack"}
     try:
         before = os.stat(log)
+        growth.note_asked(log)
         os.kill(rank["pid"], number)
         text = _grown(log, before.st_size)
         # What we have had printed is no sign of life.

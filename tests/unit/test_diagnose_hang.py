@@ -64,10 +64,13 @@ def test_a_rank_that_holds_the_lock_is_read_from_faulthandlers_words() -> None:
         'Thread 0x00007f1 (most recent call first):\n  File "/home/alice/io.py", line 9 in prefetch\n\n'
         'Current thread 0x00007f2 (most recent call first):\n  File "/home/alice/native.py", line 3 in crunch\n'
         '  File "/home/alice/train.py", line 20 in <module>\n'
+        '  File "/home/alice/.cache/disttui/node-1.zip/_disttui/become.py", line 84 in body\n'
+        '  File "<frozen runpy>", line 88 in _run_code\n'
     )
     ranks = loaded("hang_gloo")
     ranks[1] = standing(1, "node2", {"text": text, "note": "holds the lock", "silent": 200.0})
     assert sentences(ranks)[1] == "rank 1 is in crunch (native.py:3) for 3:20"
+    assert stacks(ranks)[-2:] == ["    /home/alice/train.py:20 <module>", "    /home/alice/native.py:3 crunch"]
 
 
 def test_a_rank_that_moves_is_said_to_go_on() -> None:
