@@ -215,10 +215,11 @@ def test_a_truncated_log_is_a_new_generation_and_nothing_is_lost(tmp_path: Path)
 def test_a_tail_only_mirror_knows_where_it_begins(tmp_path: Path) -> None:
     attempt = tmp_path / "0" / "attempt-2"
     attempt.mkdir(parents=True)
-    (attempt / "rank-5.log").write_text("late\n")
-    (tmp_path / "0" / ".mirror.json").write_text(json.dumps({"attempt-2/rank-5.log": [0, 4096, 4101]}))
+    (attempt / "rank-5.log").write_text("\0" * 4096 + "late\n")
+    (tmp_path / "0" / ".mirror.json").write_text(json.dumps({"attempt-2/rank-5.log": [0, 4096]}))
     (attempt / "growth.jsonl").write_text('{"t": 1, "sizes": {"5": 4000}}\n{"t": 50, "sizes": {"5": 4101}}\n')
     log = LogSources(tmp_path).open()
     poll(log)
     assert (log.attempt, log.ranks, log.sources[0].index.base) == (2, [5], 4096)
+    assert [log.read(entry) for entry in log.order.items] == [b"late"]
     assert 49 < log.time_of(log.order.items[0]) <= 50

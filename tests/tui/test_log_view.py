@@ -285,8 +285,8 @@ def test_attempts_and_times(writer: Writer) -> None:
 
 
 def test_older_lines_are_asked_for_at_the_first(writer: Writer) -> None:
-    (writer.path(0)).write_text("late line\n" * 50)
-    (writer.mirror / "0" / ".mirror.json").write_text('{"attempt-1/rank-0.log": [0, 900, 1400]}')
+    (writer.path(0)).write_text("\0" * 900 + "late line\n" * 50)
+    (writer.mirror / "0" / ".mirror.json").write_text('{"attempt-1/rank-0.log": [0, 900]}')
 
     async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
         assert not app.older

@@ -25,17 +25,17 @@ class LineIndex:
 
     Args:
         path: The file; it may not exist yet.
-        base: Offset in the original of the first byte held here.
+        base: Offset of the first byte that is held; the file is sparse before it.
     """
 
     def __init__(self, path: Path, base: int = 0) -> None:
         self.path = path
         self.base = base
         self.inode = 0
-        self.starts = array("Q", [0])
+        self.starts = array("Q", [base])
         """Start of every whole line, then that of the unfinished one."""
-        self.scanned = 0
-        """Bytes looked at."""
+        self.scanned = base
+        """Up to here the bytes were looked at."""
         self.size = 0
         self._special: list[tuple[int, int]] = []
         self._tail = ((0, 0), b"")
@@ -57,7 +57,7 @@ class LineIndex:
             return True
         if not self.inode:
             self.inode = found.st_ino
-        if found.st_ino != self.inode or found.st_size < self.scanned:
+        if found.st_ino != self.inode or (found.st_size < self.scanned and self.scanned > self.base):
             return False
         self.size = found.st_size
         return True

@@ -87,13 +87,13 @@ class Growth:
 
         Args:
             newer: How many files of this rank are younger than this one (a shrunk size begins a new file).
-            base: Offset in the original of the local file's first byte.
+            base: Offset of the first byte that is held.
         """
         files = self._notes.get(rank, [])
         if newer < len(files):
             for time, size in files[-1 - newer]:
                 if size > base:
-                    into.add(time, size - base)
+                    into.add(time, size)
             files[-1 - newer] = []
 
     def _take(self, line: bytes) -> None:
