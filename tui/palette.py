@@ -42,7 +42,7 @@ class Everything(Provider):
     def _actions(self) -> Iterator[Found]:
         seen = {"app.command_palette", "command_palette"}
         for node, binding, enabled, _ in self.screen.active_bindings.values():
-            if enabled and binding.id and binding.group and binding.action not in seen and binding.show:
+            if enabled and binding.id and binding.action not in seen and binding.show:
                 seen.add(binding.action)
                 key = self.app.get_key_display(binding)
                 run = partial(self.app.run_action, binding.action, node)

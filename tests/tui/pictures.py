@@ -1,13 +1,12 @@
-"""Renders screens to docs/img as SVG and PNG: `python -m tests.tui.pictures [NAME...]`. No picture is drawn by hand.
+"""Renders screens to docs/img: `python -m tests.tui.pictures [--png] [NAME...]`. No picture is drawn by hand.
 
-PNG needs rsvg-convert (Debian: librsvg2-bin).
+SVG is kept with the project; PNG, to look at while working, needs rsvg-convert (Debian: librsvg2-bin).
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -59,15 +58,15 @@ SCENES = (
 )
 
 
-def write(app: DisttuiApp, path: Path) -> None:
-    """Write the screen as it is to `path`.svg and `path`.png."""
+def write(app: DisttuiApp, path: Path, png: bool = False) -> None:
+    """Write the screen as it is to `path`.svg, and to `path`.png where that is wanted."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not every renderer keeps blanks at the beginning of a text, so the text begins behind them.
     svg = _INDENTED.sub(_moved, _FONTS.sub("", app.export_screenshot(title="disttui")))
     svg = svg.replace("Fira Code", "DejaVu Sans Mono, Menlo")
     path.with_suffix(".svg").write_text(svg, encoding="utf-8")
-    if converter := shutil.which("rsvg-convert"):
-        command = [converter, "-z", "1.2", str(path.with_suffix(".svg")), "-o", str(path.with_suffix(".png"))]
+    if png:
+        command = ["rsvg-convert", "-z", "1.2", str(path.with_suffix(".svg")), "-o", str(path.with_suffix(".png"))]
         subprocess.run(command, check=True)
 
 
@@ -76,7 +75,7 @@ def _moved(match: re.Match[str]) -> str:
     return f'x="{float(match[1]) + by:.1f}"{match[2]}textLength="{float(match[3]) - by:.1f}"{match[4]}>'
 
 
-async def render(scene: Scene, folder: Path = FOLDER) -> None:
+async def render(scene: Scene, png: bool = False) -> None:
     """Play a scene and write its picture."""
     with tempfile.TemporaryDirectory() as home, patch("tui.screens.home.now", lambda: kit.NOW):
         environ = kit.environ(Path(home), **scene.environ)
@@ -89,14 +88,15 @@ async def render(scene: Scene, folder: Path = FOLDER) -> None:
                 if scene.act:
                     await scene.act(pilot)
                 await pilot.pause(0.3)
-                write(app, folder / scene.name)
+                write(app, FOLDER / scene.name, png)
 
 
 def main(names: Sequence[str]) -> None:
     """Render the scenes named, or all."""
+    wanted = [name for name in names if name != "--png"]
     for scene in SCENES:
-        if not names or scene.name in names:
-            asyncio.run(render(scene))
+        if not wanted or scene.name in wanted:
+            asyncio.run(render(scene, "--png" in names))
             print(FOLDER / f"{scene.name}.svg")
 
 

@@ -152,6 +152,11 @@ def play(
         asyncio.run(main())
 
 
+def shows(app: DisttuiApp, words: str) -> bool:
+    """Whether words are on the screen; one that has just been opened shows nothing yet."""
+    return app.screen._compositor.size == app.size and words in screen_text(app)
+
+
 async def until(pilot: Pilot[None], holds: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait for something that a thread brings about."""
     deadline = time.monotonic() + seconds

@@ -67,7 +67,7 @@ def test_keys_can_be_given_to_other_actions(tmp_path: Path) -> None:
 
 def test_a_theme_that_is_not_there_is_told(tmp_path: Path) -> None:
     async def look(app: Doors, pilot: Pilot[None]) -> None:
-        await kit.until(pilot, lambda: "no theme 'drak'" in screen_text(app))
+        await kit.until(pilot, lambda: kit.shows(app, "no theme 'drak'"))
 
     kit.play(tmp_path, look, settings=Settings(theme="drak"))
 

@@ -106,7 +106,7 @@ def test_a_stop_that_fails_says_why(tmp_path: Path) -> None:
         await pilot.press("x")
         await kit.until(pilot, lambda: app.screen.is_modal)
         await pilot.press("y")
-        await kit.until(pilot, lambda: "was not stopped" in screen_text(app))
+        await kit.until(pilot, lambda: kit.shows(app, "was not stopped"))
         assert "no-such-host.invalid" in screen_text(app)
 
     kit.play(tmp_path, stop)
@@ -153,7 +153,7 @@ def test_what_happens_on_the_disk_appears_by_itself(tmp_path: Path) -> None:
     async def wait(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("j")
         kit.add_run(tmp_path, "pair-new1", {"ada": 4}, ago=5)
-        await kit.until(pilot, lambda: "pair-new1" in screen_text(app))
+        await kit.until(pilot, lambda: kit.shows(app, "pair-new1"))
         assert app.screen.query_one("#runs", Table).key == "uneven-02c1", "the cursor stays on its run"
 
     kit.play(tmp_path, wait)
@@ -172,7 +172,7 @@ def test_damaged_and_hostile_files(tmp_path: Path) -> None:
     kit.add_run(tmp_path, "hostile-1", {"ada": 2}, ago=50, by=HOSTILE, step=3, steps=4, loss=float("nan"))
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
-        await kit.until(pilot, lambda: "damaged" in screen_text(app))
+        await kit.until(pilot, lambda: kit.shows(app, "damaged"))
         text = screen_text(app)
         assert not set(text) & {"\x1b", "\x9b", "\x07", "\x00", "\u202e"}
         assert "[bold red]evil[/]" in text, "markup of others is shown as it is"
@@ -216,7 +216,7 @@ def test_a_profile_with_errors_is_opened_at_the_first(tmp_path: Path, monkeypatc
 
     async def mend(app: DisttuiApp, pilot: Pilot[None]) -> None:
         await pilot.press("2", "enter")
-        await kit.until(pilot, lambda: "✗ unknown key 'num_procesess'" in screen_text(app))
+        await kit.until(pilot, lambda: kit.shows(app, "✗ unknown key 'num_procesess'"))
         assert "  63  num_procesess: 2" in screen_text(app)
         opened: list[Path | None] = []
         monkeypatch.setattr(app, "open_wizard", lambda profile=None, **_: opened.append(profile))

@@ -13,7 +13,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from tui.config import config_file
-from tui.keys import GROUPS, bind
+from tui.keys import GROUPS, VIEW, bind
 from tui.screens.base import DisttuiModal
 from tui.theme import LOOKS
 
@@ -47,8 +47,9 @@ class HelpScreen(DisttuiModal[None]):
                 yield Static(words, classes="words")
                 yield Static(ids, classes="ids")
             yield Static(_legend())
-            path = config_file(self.disttui.environ)
-            yield Static(Content.styled(f"\nkeys: in {path} gives an id other keys.", "$muted"))
+            home = self.disttui.environ.get("HOME") or "~"
+            path = str(config_file(self.disttui.environ)).replace(f"{home}/", "~/", 1)
+            yield Static(Content.styled(f"\nOther keys for an id: `keys:` in {path}", "$muted"))
         yield Static(Content.assemble(("esc", "bold $accent"), " close"), classes="hint")
 
     def action_scroll(self, rows: int) -> None:
@@ -62,20 +63,20 @@ class HelpScreen(DisttuiModal[None]):
         rows = list(self._rows())
         width = max((len(shown) for _, shown, _ in rows), default=0)
         for group in GROUPS:
-            told = [row for row in rows if row[0].group is group]
+            told = [row for row in rows if (row[0].group or VIEW) is group]
             if told:
                 words += [(group.description, "bold"), "\n"]
                 for _, shown, text in told:
                     words += [("  " + shown.ljust(width), "$accent"), f"  {text}\n"]
                 words.append("\n")
                 ids += ["", *(binding.id or "" for binding, _, _ in told), ""]
-        return Content.assemble(*words), Content.styled("\n".join(ids), "$muted")
+        return Content.assemble(*words[:-1]), Content.styled("\n".join(ids), "$muted")
 
     def _rows(self) -> Iterator[tuple[Binding, str, str]]:
         """Binding, its keys as shown, its words: of every widget of the screen, the screen and the app."""
         found: dict[str, tuple[Binding, list[str]]] = {}
         for binding in self._all():
-            if binding.id and binding.group in GROUPS:
+            if binding.id:
                 shown = self.app.get_key_display(binding)
                 keys = found.setdefault(binding.id, (binding, []))[1]
                 if shown not in keys:

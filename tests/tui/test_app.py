@@ -1,0 +1,122 @@
+"""What all screens share: help, palette, questions, toasts, and the way from one to another."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from tests.tui import shelf_kit as kit
+from tests.tui.shelf_kit import Doors
+from tests.tui.snap import assert_snapshot, screen_text
+from tui.prompts import AppPrompts
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_nothing_slow_is_imported_before_the_first_screen() -> None:
+    """No SSH, no schema, no YAML, no other screen: they cost more than the whole start."""
+    code = (
+        "import sys\nimport tui.start, tui.screens.home\n"
+        "slow = {'paramiko', 'torch', 'numpy', 'pydantic', 'yaml', 'plotext', 'psutil', 'cryptography'}\n"
+        "print(sorted(slow & set(sys.modules)), [name for name in sys.modules if name.startswith('tui.screens.')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    slow, _, screens = done.stdout.partition("] ")
+    assert slow == "["
+    assert not {"dashboard", "wizard", "top", "help"} & {
+        name.strip(" '[]\n").rpartition(".")[2] for name in screens.split(",")
+    }
+
+
+def test_help_tells_every_key_of_the_screen_in_words(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def read(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert_snapshot(app, "help_home_100x70")
+        text = screen_text(app)
+        for words in ("describe hosts and job in the wizard", "leave disttui; runs go on", "to the last row"):
+            assert words in text
+        await pilot.press("escape")
+        await pilot.pause()
+        assert not app.screen.is_modal
+
+    kit.play(tmp_path, read, size=(100, 70))
+
+
+@pytest.mark.parametrize(
+    ("words", "opened"),
+    [
+        ("91bd", ("run", "pair-91bd")),
+        ("edsger", ("top", ("edsger",), None)),
+        ("new", ("wizard", None, False)),
+    ],
+)
+def test_palette_finds_runs_hosts_and_actions(tmp_path: Path, words: str, opened: tuple[object, ...]) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def find(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("ctrl+p", *words)
+        await pilot.pause(1.0)
+        await pilot.press("enter")
+        await kit.until(pilot, lambda: app.opened)
+        assert app.opened == [opened]
+
+    kit.play(tmp_path, find)
+
+
+def test_a_toast_is_text_and_nothing_else(tmp_path: Path) -> None:
+    async def say(app: Doors, pilot: Pilot[None]) -> None:
+        app.notify("\x1b]0;owned\x07[bold]a[/bold] \x9b2J\nsecond", title="[red]\x1b[2J")
+        await kit.until(pilot, lambda: kit.shows(app, "second"))
+        text = screen_text(app)
+        assert "[bold]a[/bold]" in text
+        assert not set(text) & {"\x1b", "\x9b", "\x07"}
+
+    kit.play(tmp_path, say)
+
+
+def test_copy_says_by_which_way(tmp_path: Path) -> None:
+    async def copy(app: Doors, pilot: Pilot[None]) -> None:
+        app.copy("a\nb\n")
+        await kit.until(pilot, lambda: kit.shows(app, "2 lines copied (OSC 52"))
+
+    kit.play(tmp_path, copy)
+
+
+def test_hosts_may_ask_while_they_are_reached(tmp_path: Path) -> None:
+    """Questions from threads come one after another; none shows a secret; giving up is an answer."""
+    answers: list[object] = []
+
+    async def ask(app: Doors, pilot: Pilot[None]) -> None:
+        prompts = AppPrompts(app)
+        asking = threading.Thread(
+            target=lambda: answers.extend([
+                prompts.secret("ada\x1b[2J", "Password:"),
+                prompts.secret("ada", "Code:"),
+                prompts.accept_host_key("grace", "ssh-ed25519", "SHA256:abc"),
+                prompts.accept_host_key("grace", "ssh-ed25519", "SHA256:abc"),
+            ])
+        )  # fmt: skip
+        asking.start()
+        await kit.until(pilot, lambda: kit.shows(app, "Password:"))
+        await pilot.press(*"hunter2")
+        assert "hunter2" not in screen_text(app)
+        await pilot.press("enter")
+        await kit.until(pilot, lambda: kit.shows(app, "Code:"))
+        await pilot.press("escape")
+        await kit.until(pilot, lambda: kit.shows(app, "SHA256:abc"))
+        first = app.screen
+        await pilot.press("y")
+        await kit.until(pilot, lambda: app.screen is not first and kit.shows(app, "SHA256:abc"))
+        await pilot.press("escape")
+        await kit.until(pilot, lambda: not asking.is_alive())
+        assert answers == ["hunter2", None, True, False]
+
+    kit.play(tmp_path, ask)

@@ -1,0 +1,173 @@
+"""The app in a real terminal: how it starts, that it is quiet, and what it leaves behind however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.tui import shelf_kit as kit
+
+ROOT = Path(__file__).parents[2]
+CLI = [sys.executable, "-c", "from runner.cli import main; main()"]
+LEFT = b"\x1b[?1049l"
+"""What leaves the alternate screen."""
+
+
+class Terminal:
+    """A child in a pseudo-terminal of 80×24, and all it has written."""
+
+    def __init__(self, command: Sequence[str], environ: dict[str, str]) -> None:
+        self.seen = b""
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.before = termios.tcgetattr(slave)
+        self.child = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, cwd=ROOT, env=environ, start_new_session=True
+        )
+        # Held open, so that its settings can be looked at when the child has ended.
+        self.slave = slave
+
+    def until(self, words: bytes, seconds: float = 60.0) -> None:
+        """Read until something has been written."""
+        deadline = time.monotonic() + seconds
+        while words not in self.seen:
+            assert time.monotonic() < deadline, f"{words!r} never came, but {self.seen[-600:]!r}"
+            self.read(0.1)
+
+    def read(self, seconds: float) -> int:
+        """Read for a while; return how much came."""
+        before, deadline = len(self.seen), time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if select.select([self._master], [], [], left)[0]:
+                self.seen += os.read(self._master, 65536)
+        return len(self.seen) - before
+
+    def type(self, keys: bytes) -> None:
+        """Press keys."""
+        os.write(self._master, keys)
+
+    def end(self, seconds: float = 30.0) -> int:
+        """Wait for the end; return the exit code."""
+        deadline = time.monotonic() + seconds
+        while self.child.poll() is None:
+            assert time.monotonic() < deadline, f"it does not end: {self.seen[-600:]!r}"
+            self.read(0.1)
+        self.read(0.1)
+        return self.child.returncode
+
+    def close(self) -> None:
+        """End what is left."""
+        self.child.kill()
+        self.child.wait()
+        os.close(self._master)
+        os.close(self.slave)
+
+
+@contextmanager
+def terminal(command: Sequence[str], folder: Path, **more: str) -> Iterator[Terminal]:
+    """Start a command in a terminal of a user who has what is in `folder`."""
+    made = Terminal(command, kit.environ(folder, COLORTERM="truecolor", LANG="C.UTF-8", **more))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _restored(shown: Terminal) -> None:
+    assert LEFT in shown.seen
+    assert shown.seen.rfind(LEFT) > shown.seen.rfind(b"\x1b[?1049h")
+    assert b"\x1b[?25h" in shown.seen[shown.seen.rfind(LEFT) - 200 :], "the cursor is shown again"
+    assert termios.tcgetattr(shown.slave)[3] == shown.before[3], "the terminal echoes again"
+
+
+def test_disttui_alone_opens_the_app_and_q_leaves_it(tmp_path: Path) -> None:
+    with terminal(CLI, tmp_path) as shown:
+        shown.until(b"profiles")
+        shown.type(b"q")
+        assert shown.end() == 0
+        _restored(shown)
+        assert b"Traceback" not in shown.seen
+
+
+def test_a_profile_with_errors_opens_at_the_error(tmp_path: Path) -> None:
+    path = kit.add_profile(tmp_path, "broken", "disttui: 1\nhosts: [ada]\nnum_procesess: 2\n")
+    with terminal([*CLI, str(path)], tmp_path) as shown:
+        shown.until("✗ unknown key".encode())
+        shown.type(b"\x11")
+        assert shown.end() == 0
+
+
+def test_without_a_terminal_the_headless_commands_are_named(tmp_path: Path) -> None:
+    environ = kit.environ(tmp_path)
+    for words, instead in (([], "disttui run PROFILE"), (["2node"], "disttui run 2node")):
+        done = subprocess.run(
+            [*CLI, *words], cwd=ROOT, env=environ, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+        )
+        assert done.returncode == 2
+        assert "needs a terminal" in done.stderr
+        assert instead in done.stderr
+
+
+def test_it_is_quiet_while_nothing_happens(tmp_path: Path) -> None:
+    """Not one byte: over a slow link, and in tmux, every byte costs."""
+    kit.busy_machine(tmp_path)
+    with terminal(CLI, tmp_path, SSH_CONNECTION="1 2 3 4") as shown:
+        shown.until(b"pair-0a11")
+        shown.read(3.0)
+        assert shown.read(10.0) == 0
+
+
+def test_a_crash_restores_the_terminal_and_tells_how_to_go_on(tmp_path: Path) -> None:
+    code = (
+        "import os\nfrom tui.app import DisttuiApp\n"
+        "class Broken(DisttuiApp):\n"
+        "    def action_help(self):\n        secret = 'hunter' + '2'\n        raise RuntimeError('boom')\n"
+        "app = Broken(dict(os.environ))\napp.run()\nraise SystemExit(app.return_code)\n"
+    )
+    with terminal([sys.executable, "-c", code], tmp_path) as shown:
+        shown.until(b"profiles")
+        shown.type(b"?")
+        assert shown.end() == 1
+        _restored(shown)
+        said = re.sub(rb"\s+", b" ", shown.seen[shown.seen.rfind(LEFT) :])
+        assert b"disttui attach RUN" in said
+        assert b"Traceback" not in said
+        assert b"hunter2" not in shown.seen
+    kept = (tmp_path / "state" / "disttui" / "crash.txt").read_text()
+    assert "RuntimeError: boom" in kept
+
+
+def test_a_signal_restores_the_terminal(tmp_path: Path) -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        with terminal(CLI, tmp_path) as shown:
+            shown.until(b"profiles")
+            shown.child.send_signal(number)
+            assert shown.end() == 0
+            _restored(shown)
+
+
+def test_a_thread_that_waits_for_a_dead_host_holds_nobody_up(tmp_path: Path) -> None:
+    code = (
+        "import time\nfrom runner import cli_app\nfrom tui.screens.home import HomeScreen\nimport tui.start\n"
+        "def hang(self):\n    self.run_worker(lambda: time.sleep(600), thread=True)\n    self.notify('hanging')\n"
+        "HomeScreen.action_top = hang\ncli_app.open_app('')\n"
+    )
+    with terminal([sys.executable, "-c", code], tmp_path) as shown:
+        shown.until(b"profiles")
+        shown.type(b"t")
+        shown.until(b"hanging")
+        shown.type(b"q")
+        assert shown.end(10.0) == 0
+        _restored(shown)

@@ -1,0 +1,68 @@
+"""Keys of all screens: named, told in words, and none stands in another's way."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+
+import pytest
+from textual.binding import Binding
+from textual.dom import DOMNode
+
+import tui
+from tui.app import DisttuiApp
+from tui.keys import GROUPS
+from tui.screens.base import DisttuiScreen
+
+
+def _ours() -> Iterator[type[DOMNode]]:
+    """Every screen, widget and app of ours that has keys of its own."""
+    for found in pkgutil.walk_packages(tui.__path__, "tui."):
+        for thing in vars(import_module(found.name)).values():
+            if isinstance(thing, type) and issubclass(thing, DOMNode) and thing.__module__ == found.name:
+                yield thing
+
+
+def _bindings(kind: type[DOMNode]) -> list[Binding]:
+    return list(Binding.make_bindings(vars(kind).get("BINDINGS", ())))
+
+
+KINDS = sorted((kind for kind in _ours() if _bindings(kind)), key=lambda kind: kind.__qualname__)
+SCREENS = [kind for kind in KINDS if issubclass(kind, DisttuiScreen) and not kind.__subclasses__()]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_key_has_an_id_and_words(kind: type[DOMNode]) -> None:
+    """The id is what the config remaps, the words are what the help says."""
+    for binding in _bindings(kind):
+        assert binding.id, binding
+        assert binding.description, binding
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_no_key_means_two_things_in_one_place(kind: type[DOMNode]) -> None:
+    """Unless the place itself tells by check_action which of them it is now."""
+    if "check_action" in vars(kind):
+        return
+    seen: dict[str, str] = {}
+    for binding in _bindings(kind):
+        assert seen.setdefault(binding.key, binding.action) == binding.action, binding.key
+
+
+def test_one_id_means_one_action() -> None:
+    """Widgets may share a binding, such as the moves; else the config could not name it."""
+    seen: dict[str, str] = {}
+    for kind in KINDS:
+        for binding in _bindings(kind):
+            assert binding.id
+            assert seen.setdefault(binding.id, binding.action) == binding.action, (kind, binding.id)
+
+
+@pytest.mark.parametrize("kind", SCREENS, ids=lambda kind: kind.__name__)
+def test_every_screen_says_what_it_is_for_and_its_actions_exist(kind: type[DisttuiScreen]) -> None:
+    assert kind.HELP
+    for binding in _bindings(kind):
+        owner, _, name = binding.action.partition("(")[0].rpartition(".")
+        assert hasattr(DisttuiApp if owner == "app" else kind, f"action_{name}"), binding
+        assert binding.group in GROUPS, binding
