@@ -18,9 +18,10 @@ from runner.run.watch import HostNow
 from runner.text import clean, clean_lines
 from tui.keys import APP, MOVE, VIEW, bind
 from tui.screens.base import Command, DisttuiScreen
+from tui.top import sums
 from tui.top.curves import CurvesPane
 from tui.top.feed import History, TopChanged, TopFailed, TopFeed
-from tui.top.hosts import Entry, LoadPane, gpu_memory, mean
+from tui.top.hosts import Entry, LoadPane
 from tui.top.processes import ProcessPane, Running
 from tui.top.rows import RowsPane
 from tui.widgets.empty import Empty
@@ -37,13 +38,13 @@ class TopScreen(DisttuiScreen):
     HELP = (
         "What hosts are doing: CPUs, memory, network, GPUs and processes, once a second. Nothing has to run there. "
         "A host or GPU opened with enter is shown alone, with its last minutes; escape leads back to all. "
-        "↓ and ↑ are bytes a second from and to other machines. Bars go from blue (little) to orange (full)."
+        "In and out are bytes a second from and to other machines. Bars go from blue (little) to orange (full)."
     )
     SCOPED_CSS = False
     CSS = """
     TopScreen {
         #load { height: auto; max-height: 55%; min-height: 3; }
-        #curves { display: none; height: 1fr; min-height: 5; }
+        #curves { display: none; height: 1fr; min-height: 5; max-height: 14; }
         #processes { height: 1fr; min-height: 4; }
         #filter { display: none; margin: 0 1; }
         #filter.-on { display: block; }
@@ -119,14 +120,15 @@ class TopScreen(DisttuiScreen):
         self._say()
 
     def _say(self) -> None:
-        hosts = self._hosts
+        only = self._load.only.partition("/")[0]
+        hosts = [host for host in self._hosts if not only or host.name == only]
         count = {state: sum(host.state == state for host in hosts) for state in ("seen", "not seen", "failed")}
         facts = [f"{count['seen']} of {len(hosts)} seen" if count["seen"] < len(hosts) else ""]
         loads = [host.load for host in hosts if host.load is not None and host.state == "seen"]
         gpus = [gpu for load in loads for gpu in load.gpus]
         if gpus:
-            used = [value for value in (mean(load, "use") for load in loads) if value is not None]
-            full = [value for value in (gpu_memory(load) for load in loads) if value is not None]
+            used = [value for value in (sums.mean(load, "use") for load in loads) if value is not None]
+            full = [value for value in (sums.gpu_memory(load) for load in loads) if value is not None]
             facts.append(f"{len(gpus)} GPUs" + (f" {sum(used) / len(used):.0f} % busy" if used else ""))
             facts.append(f"GPU memory {sum(full) / len(full):.0f} % full" if full else "")
             watts = sum(gpu.power or 0.0 for gpu in gpus)

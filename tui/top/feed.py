@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 PACE = 1.0
 """Seconds between two snapshots; news of a state (a host was reached, or lost) come sooner."""
 SOON = 0.1
+SPAN = 180
+"""Samples that a curve shows at least where that is possible."""
 KEEP = 600
 """Samples of history of each host and GPU."""
 
@@ -111,6 +113,7 @@ class History:
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, int | None, str], deque[float | None]] = {}
+        self._counts: dict[tuple[str, int | None, str], int] = {}
         self._last: dict[str, float] = {}
 
     def take(self, hosts: Sequence[HostNow]) -> None:
@@ -130,16 +133,34 @@ class History:
                 self._put(host.name, gpu.index, "power", gpu.power)
                 self._put(host.name, gpu.index, "temperature", gpu.temp)
 
-    def last(self, host: str, gpu: int | None, what: str, count: int) -> list[float | None]:
-        """The newest `count` samples, oldest first; None for what was not told."""
-        found = self._rows.get((host, gpu, what))
-        return [] if found is None or count <= 0 else list(found)[-count:]
+    def columns(self, host: str, gpu: int | None, what: str, width: int) -> list[float | None]:
+        """Means of the newest samples for `width` columns of `step(width)` samples each, the newest last.
+
+        A column keeps its samples while it moves: only the last one changes from second to second.
+        """
+        key = (host, gpu, what)
+        values, step = list(self._rows.get(key, ())), step_of(width)
+        begun = self._counts.get(key, 0) % step or step
+        ends = range(len(values), 0, -1) if step == 1 else [len(values), *range(len(values) - begun, 0, -step)]
+        found = [_mean(values[max(0, end - (begun if end == len(values) else step)) : end]) for end in ends[:width]]
+        return found[::-1]
 
     def _put(self, host: str, gpu: int | None, what: str, value: float | None) -> None:
         key = (host, gpu, what)
         if key not in self._rows:
             self._rows[key] = deque(maxlen=KEEP)
         self._rows[key].append(value)
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+
+def step_of(width: int) -> int:
+    """Samples of a column, so that `width` of them are some minutes."""
+    return max(1, min(KEEP // max(1, width), -(-SPAN // max(1, width))))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    told = [value for value in values if value is not None]
+    return sum(told) / len(told) if told else None
 
 
 def percent(used: float | None, total: float | None) -> float | None:

@@ -13,11 +13,12 @@ from textual.strip import Strip
 
 from runner.run.load import GpuLoad, Load, ProcessLoad
 from runner.run.watch import HostNow
+from runner.show.numbers import duration
 from runner.text import clean
 from tui.keys import VIEW, bind
 from tui.theme import look
-from tui.top import meters
-from tui.top.feed import History, percent
+from tui.top import meters, sums
+from tui.top.feed import History, percent, step_of
 from tui.top.rows import RowsPane, Sort
 from tui.widgets.drawn import Piece
 
@@ -25,6 +26,8 @@ STATES = {"seen": "running", "connecting": "connecting", "failed": "failed", "no
 """Words that the theme knows, by the state of a host."""
 MODES = ("auto", "open", "folded")
 _SPACE = 2
+_LEAST = 4
+"""Cells of a bar."""
 _WIDE = 106
 """Columns from which there is room for the last minutes, the load, and runs."""
 
@@ -54,6 +57,9 @@ class Plan(NamedTuple):
     gpus: int
     """0 where no host has any."""
     who: int
+    of: bool
+    """Whether memory is told as used/total."""
+    net: bool
 
 
 class LoadPane(RowsPane[Entry]):
@@ -64,13 +70,13 @@ class LoadPane(RowsPane[Entry]):
     ]
     SORTS: ClassVar[Sequence[Sort[HostNow]]] = (  # type: ignore[assignment]
         Sort("host", lambda host: 0),
-        Sort("cpu", lambda host: _most(host.load, "cpu")),
-        Sort("memory", lambda host: percent(*_memory(host.load)) or -1.0),
-        Sort("gpus", lambda host: mean(host.load, "use") or -1.0),
-        Sort("gpu memory", lambda host: gpu_memory(host.load) or -1.0),
-        Sort("power", lambda host: total(host.load, "power") or -1.0),
-        Sort("hottest", lambda host: hottest(host.load) or -1.0),
-        Sort("net", lambda host: _most(host.load, "net_rx") + _most(host.load, "net_tx")),
+        Sort("cpu", lambda host: sums.told(host.load, "cpu")),
+        Sort("memory", lambda host: percent(*sums.memory(host.load)) or -1.0),
+        Sort("gpus", lambda host: sums.mean(host.load, "use") or -1.0),
+        Sort("gpu memory", lambda host: gpusums.memory(host.load) or -1.0),
+        Sort("power", lambda host: sums.total(host.load, "power") or -1.0),
+        Sort("hottest", lambda host: sums.hottest(host.load) or -1.0),
+        Sort("net", lambda host: sums.told(host.load, "net_rx") + sums.told(host.load, "net_tx")),
     )
 
     def __init__(self, history: History, id: str | None = None) -> None:  # noqa: A002
@@ -82,7 +88,7 @@ class LoadPane(RowsPane[Entry]):
         """The key of the one host or GPU that is shown, empty for all."""
         self._history = history
         self._hosts: tuple[HostNow, ...] = ()
-        self._plan = Plan(6, 6, 0, 0, 0)
+        self._plan = Plan(6, 6, 0, 0, 0, of=True, net=True)
         self._now = 0.0
 
     def show(self, hosts: tuple[HostNow, ...], now: float) -> None:
@@ -138,9 +144,13 @@ class LoadPane(RowsPane[Entry]):
         name = min(max([6, *labels]), 26 if wide else 10)
         trend = min(60, (width - 90) // 2) if wide else 0
         who = min(40, (width - 96) // 4) if wide else 0
-        fixed = 2 + name + 6 + 12 + 12 + 3 * _SPACE
-        fixed += sum(cells + _SPACE for cells in (gpus + 6 if gpus else 0, trend, 15 if wide else 0, who) if cells)
-        return Plan(name, max(4, min(24, (width - fixed) // 2)), trend, gpus, who)
+        columns = [2 + name, 6, 6, *(one for one in (trend, 15 if wide else 0, who) if one)]
+        fixed = sum(columns) + _SPACE * (len(columns) - 1)
+        room = width - fixed - 2 * _LEAST
+        of, strip, net = (room >= least for least in (6, 6 + (gpus + 8 if gpus else 0), 6 + gpus + 8 + 14))
+        fixed += (6 if of else 0) + (gpus + 6 + _SPACE if gpus and strip else 0) + (12 + _SPACE if net else 0)
+        bar = max(_LEAST, min(24, (width - fixed) // 2))
+        return Plan(name, bar, trend, gpus if strip else 0, who, of, net)
 
     def _label(self, entry: Entry) -> str:
         """The name of a row: the host's, or the GPU's index and model."""
@@ -154,16 +164,29 @@ class LoadPane(RowsPane[Entry]):
     def head(self, width: int) -> list[Piece]:
         """The titles of a host's columns; GPUs say their units in their rows."""
         plan, space = self._plan, " " * _SPACE
-        pieces: list[Piece] = [self.title(f"{'host':<{plan.name + 2}}"), space]
-        pieces += [self.title(f"{'cpu':<{plan.bar + 6}}"), space]
+        alone = "/" in self.only
+        pieces: list[Piece] = [self.title(f"{'gpu' if alone else 'host':<{plan.name + 2}}"), space]
+        pieces += [self.title(f"{'use' if alone else 'cpu':<{plan.bar + 6}}"), space]
         if plan.trend:
-            pieces += [self.title(f"{f'last {plan.trend} s':<{plan.trend}}"), space]
-        pieces += [self.title(f"{'memory':<{plan.bar + 12}}"), space]
+            lasting = duration(plan.trend * step_of(plan.trend))
+            pieces += [self.title(f"{f'last {lasting}':<{plan.trend}}"), space]
+        pieces += [self.title(f"{'memory':<{plan.bar + (12 if plan.of else 6)}}"), space]
+        if alone:
+            return [
+                *pieces,
+                self.title(f"{'power':>9}"),
+                space,
+                self.title(f"{'temp':>5}"),
+                "   ",
+                self.title("used by"),
+            ]
         if plan.gpus:
             pieces += [self.title(f"{'gpus':<{plan.gpus + 6}}"), space]
-        pieces += [self.title(f"{'in':>6}"), self.title(f"{'out':>6}")]
+        if plan.net:
+            pieces += [self.title(f"{'in':>6}"), self.title(f"{'out':>6}")]
         if plan.who:
-            pieces += [space, self.title(f"{'load':>5}"), space, self.title(f"{'power':>6}"), space]
+            power = "power" if plan.gpus else ""
+            pieces += [space, self.title(f"{'load':>5}"), space, self.title(f"{power:>6}"), space]
             pieces += [self.title(f"{'runs':<{plan.who}}")]
         return pieces
 
@@ -197,10 +220,10 @@ class LoadPane(RowsPane[Entry]):
             pieces += [*self._cells(load.gpus, ink), space]
         if host.state != "seen":
             return [*pieces, *self._lost(host, width - cells(pieces))]
-        for arrow, moved in (("↓", load.net_rx), ("↑", load.net_tx)):
-            pieces += [(arrow, self.paint("top--quiet")), meters.rate(moved)]
+        if plan.net:
+            pieces += [f" {meters.rate(load.net_rx)} {meters.rate(load.net_tx)}"]
         if plan.who:
-            power = total(load, "power")
+            power = sums.total(load, "power")
             pieces += [space, f"{meters.NONE:>5}" if load.load is None else f"{load.load:>5.1f}", space]
             pieces += [" " * 6 if power is None else f"{power:>4.0f} W", space]
             runs = list(dict.fromkeys(process.run for process in load.processes if process.run))
@@ -211,7 +234,7 @@ class LoadPane(RowsPane[Entry]):
         """Since when nothing was heard of a host, beside the figures of then."""
         at = time.strftime("%H:%M:%S", time.localtime(host.heard or 0.0))
         words = f"not seen since {at}  {clean(host.problem.splitlines()[0] if host.problem else '')}"
-        shown = meters.fit(words, width) if width >= 26 else f"since {at}"[:width]
+        shown = meters.fit(words, width) if width >= 26 else f"since {at[:5]}"[:width]
         return [(shown, self.paint(look("not seen").css))]
 
     def _ink(self, host: HostNow) -> meters.Paint:
@@ -242,15 +265,16 @@ class LoadPane(RowsPane[Entry]):
         width = self._plan.trend
         if not width:
             return []
-        values = self._history.last(host, gpu, "use", width)
+        values = self._history.columns(host, gpu, "use", width)
         return [meters.curve(values, width, 100.0, self.paint("top--trend")), " " * _SPACE]
 
     def _memory(self, used: float | None, whole: float | None, ink: meters.Paint) -> list[Piece]:
         share = percent(used, whole)
+        rest = f"/{meters.size(whole).strip():<5}" if self._plan.of else ""
         if share is None:
-            return [("─" * self._plan.bar, self.paint("top--rest")), f" {meters.size(used)}{'':6}"]
-        of = (f"/{meters.size(whole).strip():<5}", self.paint("top--quiet"))
-        return [*meters.strip(share, self._plan.bar, ink), (f" {meters.size(used)}", ink(meters.ramp(share / 100))), of]
+            return [("─" * self._plan.bar, self.paint("top--rest")), f" {meters.size(used)}{'':{len(rest)}}"]
+        told = (f" {meters.size(used)}", ink(meters.ramp(share / 100)))
+        return [*meters.strip(share, self._plan.bar, ink), told, (rest, self.paint("top--quiet"))]
 
     def _cells(self, gpus: Sequence[GpuLoad], ink: meters.Paint) -> list[Piece]:
         most = self._plan.gpus
@@ -267,41 +291,6 @@ class LoadPane(RowsPane[Entry]):
             ("GPUs have rows of their own where all fit", "a row for each GPU", "a row for each host")[self.mode]
         )
         self.settle()
-
-
-def mean(load: Load | None, name: str) -> float | None:
-    """Over all GPUs that tell it."""
-    told = _told(load, name)
-    return sum(told) / len(told) if told else None
-
-
-def total(load: Load | None, name: str) -> float | None:
-    """Of all GPUs that tell it."""
-    told = _told(load, name)
-    return sum(told) if told else None
-
-
-def gpu_memory(load: Load | None) -> float | None:
-    """Percent of all GPUs' memory."""
-    return percent(total(load, "mem_used"), total(load, "mem_total"))
-
-
-def hottest(load: Load | None) -> float | None:
-    """°C of the hottest GPU."""
-    return max(_told(load, "temp"), default=None)
-
-
-def _told(load: Load | None, name: str) -> list[float]:
-    return [value for gpu in (load.gpus if load else ()) if (value := getattr(gpu, name)) is not None]
-
-
-def _most(load: Load | None, name: str) -> float:
-    value = getattr(load, name) if load else None
-    return -1.0 if value is None else float(value)
-
-
-def _memory(load: Load | None) -> tuple[float | None, float | None]:
-    return (load.mem_used, load.mem_total) if load else (None, None)
 
 
 def _gpus(host: HostNow) -> list[Entry]:

@@ -14,13 +14,14 @@ Paint = Callable[[str], Style]
 """From the name of a component class to its colours."""
 _LEVELS = "▁▂▃▄▅▆▇"
 """Without the full block, which would grow together with the row above."""
+_EIGHTHS = " ▁▂▃▄▅▆▇█"
 NONE = "–"
 """What is not told."""
 
 
 def ramp(share: float) -> str:
     """The component class of a load between 0 and 1."""
-    return f"ramp--{max(0, min(RAMP - 1, int(share * RAMP)))}"
+    return f"ramp--{_step(share, RAMP)}"
 
 
 def bar(percent: float | None, width: int, paint: Paint) -> list[Piece]:
@@ -43,16 +44,24 @@ def level(percent: float | None, paint: Paint) -> Piece:
     if percent is None:
         return "·", paint("top--quiet")
     share = max(0.0, min(1.0, percent / 100))
-    return _LEVELS[min(len(_LEVELS) - 1, int(share * len(_LEVELS)))], paint(ramp(share))
+    return _LEVELS[_step(share, len(_LEVELS))], paint(ramp(share))
 
 
 def curve(values: Sequence[float | None], width: int, top: float, style: Style) -> Piece:
-    """The newest values as one row of levels, flush right."""
-    shown = "".join(
-        " " if value is None else _LEVELS[max(0, min(len(_LEVELS) - 1, int(value / top * len(_LEVELS))))]
-        for value in values[-width:]
-    )
+    """Values as one row of levels, flush right."""
+    shown = "".join(" " if value is None else _LEVELS[_step(value / top, len(_LEVELS))] for value in values[-width:])
     return f"{shown:>{width}}", style
+
+
+def area(values: Sequence[float | None], width: int, height: int, top: float) -> list[str]:
+    """Values as columns of `height` rows, the uppermost row first, flush right."""
+    eighths = [0 if value is None else max(1, min(height * 8, round(value / top * height * 8))) for value in values]
+    eighths = [0] * (width - len(eighths)) + eighths[-width:]
+    return ["".join(_EIGHTHS[max(0, min(8, one - 8 * row))] for one in eighths) for row in range(height - 1, -1, -1)]
+
+
+def _step(share: float, steps: int) -> int:
+    return max(0, min(steps - 1, int(share * steps)))
 
 
 def size(value: float | None) -> str:
