@@ -235,6 +235,9 @@ class LiveFeed(Feed):
 
     def say(self, text: str) -> None:
         """A word of disttui's own becomes a moment of the story."""
+        if self._signals.stops:
+            # Session's own words about a stop speak of Ctrl-C.
+            return
         told = Moment(time.time(), "warning", "", clean(text))
         self._taker.snapshot = replace(self._taker.snapshot, moments=add(self._taker.snapshot.moments, told))
         self._dirty = True

@@ -26,7 +26,7 @@ def plain(value: float) -> str:
 
 def seconds(value: float) -> str:
     """`85 ms`, `1.24 s`."""
-    return f"{value * 1000:.3g} ms" if abs(value) < 1 else f"{value:.3g} s"
+    return f"{value * 1000:.3g} ms" if abs(value) < 0.9995 else f"{value:.3g} s"
 
 
 def bytes_(value: float) -> str:

@@ -1,7 +1,7 @@
 """Records the example run anew: `python -m tests.tui.record_example`. Two minutes; needs torch.
 
-A real run: bytegpt on two hosts of the sandbox, rank 3 killed after the second checkpoint, a second attempt. The paths of
-the machine that it was recorded on are replaced; nothing else is touched.
+A real run: bytegpt on two hosts of the sandbox, rank 3 killed after the second checkpoint, a second attempt. The paths
+of the machine that it was recorded on are replaced; nothing else is touched.
 """
 
 from __future__ import annotations

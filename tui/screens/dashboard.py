@@ -107,8 +107,7 @@ class DashboardScreen(PanesScreen):
         snapshot = self.snapshot
         if snapshot is not None and snapshot.state.result is None:
             self.snapshot = replace(snapshot, now=time.time())
-            self._show_head()
-            self._show_large()
+            self.show(self.snapshot)
 
     def commands(self) -> Iterator[Command]:
         """Ranks and actions for the palette."""
@@ -132,8 +131,8 @@ class DashboardScreen(PanesScreen):
             question = f"Stop {snapshot.state.run}?"
             where = f"{hosts} host{'s' if hosts > 1 else ''}"
             will = (
-                f"All {count} ranks on {where} get SIGTERM and time to save a checkpoint; what is left after that "
-                "is killed. Logs, metrics and checkpoints stay."
+                f"{count} rank{'s' if count > 1 else ''} on {where} get SIGTERM and time to save a checkpoint; "
+                "what is left after that is killed. Logs, metrics and checkpoints stay."
             )
         else:
             question = f"Kill {snapshot.state.run} now?"

@@ -125,7 +125,7 @@ class PanesScreen(DisttuiScreen):
         if first:
             self.set_class(snapshot.state.world_size > MANY, "-many")
             self._arrange()
-        if first or at_once or time.monotonic() - self._drawn_at >= PACE - 0.05:
+        if first or at_once or snapshot.state.result or time.monotonic() - self._drawn_at >= PACE - 0.05:
             self._show_large()
 
     def _show_head(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -15,6 +16,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.theme import RAMP_CLASSES, SERIES_CLASSES, STATE_CLASSES
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _NO_STYLE = Style()
 _CLASSES = STATE_CLASSES | RAMP_CLASSES | SERIES_CLASSES
@@ -30,6 +34,7 @@ class Drawn(Widget):
 
     _strips: list[Strip] | None = None
     _title = ""
+    _only_title = False
 
     def draw(self, width: int, height: int) -> list[Strip]:
         """Make the lines; fewer than `height` is fine."""
@@ -52,7 +57,16 @@ class Drawn(Widget):
         title = "   ".join(word for word in words if word)
         if title != self._title:
             self._title = title
+            self._only_title = True
             self.border_title = escape(title)
+            self._only_title = False
+
+    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
+        """Repaint; another title repaints the line it stands in, not the whole pane."""
+        if self._only_title:
+            offset = self.content_offset
+            regions = (Region(-offset.x, -offset.y, self.outer_size.width, 1),)
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def redraw(self) -> None:
         """Draw anew, and repaint what differs."""
