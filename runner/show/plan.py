@@ -103,7 +103,8 @@ def _interface(plan: Plan, host: HostPlan) -> Mapping[str, str]:
     """
     if len(plan.hosts) == 1 or plan.master == addresses.LOOPBACK:
         return {}
-    name = host.interface or f"\"$(ip -o route get {quote(plan.master)} | sed -n 's/.* dev \\([^ ]*\\).*/\\1/p')\""
+    found = quote(host.interface) if host.interface else ""
+    name = found or f"\"$(ip -o route get {quote(plan.master)} | sed -n 's/.* dev \\([^ ]*\\).*/\\1/p')\""
     return {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -114,12 +113,12 @@ def test_what_cannot_be_saved_is_told(tmp_path: Path) -> None:
     path.write_text("mine")
     with pytest.raises(InputError, match="there is a file already"):
         save("other", path, replace=False)
-    with pytest.raises(InputError, match="ends in .yaml"):
+    with pytest.raises(InputError, match="ends in \\.yaml"):
         save("other", tmp_path / "x", replace=True)
     with pytest.raises(InputError, match="no folder"):
         save("other", path / "y.yaml", replace=False)
-    with pytest.raises(InputError, match="Is a directory|directory"):
+    with pytest.raises(InputError, match="directory"):
         (tmp_path / "d.yaml").mkdir()
         save("other", tmp_path / "d.yaml", replace=True)
     assert path.read_text() == "mine"
-    assert sorted(os.listdir(tmp_path)) == ["d.yaml", "x.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.yaml", "x.yaml"]

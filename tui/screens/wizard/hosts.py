@@ -78,7 +78,7 @@ class NameInput(Input):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("names.list", "down,tab", "to_list", "choose", "to the list of hosts", group=OPEN),
-        bind("names.go", "enter", "submit", "add", "add what is typed; go on where nothing is", group=OPEN),
+        bind("names.go", "enter", "submit", "add, go on", "add what is typed; go on where nothing is", group=OPEN),
         bind("names.clear", "escape", "clear_or_back", "clear", "empty the line; back where it is empty", show=False),
     ]
 
@@ -156,7 +156,7 @@ class HostsStep(Step):
     def _tell(self) -> None:
         assert self.view is not None
         notes = self.query_one(Notes)
-        draft, states = self.draft, self.view.of_hosts()
+        states = self.view.of_hosts()
         ready = sum(state.state == "ready" for state in states)
         title = f"{count(len(states), 'host')} ticked, {ready} ready" if states else "no host ticked yet"
         notes.tell(title, *self._lines())

@@ -27,19 +27,19 @@ _FIRST: Mapping[str, Any] = {"builtin": "bytegpt", "script": "", "module": "", "
 _PATIENCE = 5.0
 _FIELDS: Mapping[str, tuple[str, str, str]] = {
     "name": ("name", "bytegpt-2node", "Ids of runs begin with it: a-z 0-9 . _ -"),
-    "script": ("script", "train.py", "A file on the hosts; a relative path starts at the folder below. → takes what is offered."),
+    "script": ("script", "train.py", "A file on the hosts, from the folder below; → takes what is offered."),
     "module": ("module", "package.train", "As after python -m."),
-    "command": ("command", "./train.sh fast", "Words as in a shell; nothing is expanded. Rank, world size and master are in its environment."),
+    "command": ("command", "./train.sh fast", "As in a shell; rank and world size are in its environment."),
     "args": ("arguments", "--steps 300", "Words as in a shell; they reach the job exactly as written."),
     "workdir": ("folder", "~", "Where it runs on every host: an absolute path, or one that starts with ~/."),
-    "env": ("environment", "NCCL_DEBUG=WARN", "NAME=value for all ranks. ${env:NAME} is taken from your shell at the start, and stored nowhere."),
+    "env": ("environment", "NCCL_DEBUG=WARN", "NAME=value …; ${env:NAME} comes from your shell, stored nowhere."),
     "python": ("Python", "auto", "The interpreter on the hosts; auto takes the first that has torch."),
     "activate": ("activate", "conda activate torch", "A shell line that is run first on every host."),
     "restarts": ("restarts", "0", "Attempts after a failure, each from the last checkpoint."),
 }  # fmt: skip
 _CYCLES: Mapping[str, tuple[str, Sequence[str], str]] = {
-    "kind": ("runs", tuple(_KINDS), "built-in is bytegpt, a small GPT that trains on Python's own sources: no download, no data."),
-    "strategy": ("strategy", ("auto", "ddp", "fsdp"), "ddp: a whole model on every rank; fsdp: the model's states are sharded over all ranks."),
+    "kind": ("runs", tuple(_KINDS), "built-in is bytegpt, a small GPT that learns Python's own sources."),
+    "strategy": ("strategy", ("auto", "ddp", "fsdp"), "ddp: a whole model per rank; fsdp: sharded over all."),
     "precision": ("precision", ("auto", "fp32", "bf16"), "bf16 is for GPUs of compute capability 8.0 or more."),
 }  # fmt: skip
 _ORDER = (

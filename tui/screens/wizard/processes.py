@@ -163,6 +163,8 @@ class ProcessesStep(Step):
         total = weighed.plan.world_size
         counts = " + ".join(f"{one.name} {one.num_processes}" for one in weighed.plan.hosts[:12])
         title = f"{counts}{' + …' if len(weighed.plan.hosts) > 12 else ''} = {count(total, 'process')}"
+        warnings = len(weighed.recommendation.warnings)
+        title += f" · ▲ {warnings} to know" if warnings else ""
         run = self.query_one("#whole-run", ValueTable)
         notes.tell(title, *(_about_run(run.key, weighed) if run.has_focus else self._about_host(weighed)))
 
@@ -191,7 +193,7 @@ def _row(draft: Draft, choice: HostChoice, weighed: Weighed) -> Row:
     own = profile is not None and profile.hosts[choice.node_rank].num_processes is not None
     last = host.first_rank + host.num_processes - 1
     facts = weighed.facts[choice.node_rank]
-    gpus = ",".join(map(str, choice.gpus)) if choice.gpus else "none"
+    gpus = _spans(choice.gpus) if choice.gpus else "none"
     mark: Cell = [("yours", "state--running")] if own else [("auto", "table--muted")]
     crowded = choice.num_processes > (len(choice.gpus) if choice.gpus else facts.cpu.available)
     processes = f"▲ {choice.num_processes}" if crowded else str(choice.num_processes)
@@ -202,6 +204,17 @@ def _row(draft: Draft, choice: HostChoice, weighed: Weighed) -> Row:
          mark, str(last) if host.num_processes == 1 else f"{host.first_rank}-{last}", gpus,
          str(choice.omp_num_threads), str(facts.cpu.available), host.interface or "by route", choice.python),
     )  # fmt: skip
+
+
+def _spans(indices: Sequence[int]) -> str:
+    """`0-3,6`."""
+    spans: list[list[int]] = []
+    for index in indices:
+        if spans and spans[-1][-1] == index - 1:
+            spans[-1].append(index)
+        else:
+            spans.append([index])
+    return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
 
 
 def _run_rows(draft: Draft, weighed: Weighed) -> Iterator[Row]:

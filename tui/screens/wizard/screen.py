@@ -14,7 +14,6 @@ from textual.widget import Widget
 
 from runner.discovery import find_all, read_file
 from runner.errors import DisttuiError, InputError
-from runner.profile import ProfileErrors
 from runner.profile.save import save
 from runner.run.link import Link
 from runner.transport import Connector
@@ -27,7 +26,6 @@ from tui.screens.wizard.hardware import HardwareStep, HardwareTable
 from tui.screens.wizard.hosts import PLAYED, HostsStep, HostTable
 from tui.screens.wizard.job import JobStep
 from tui.screens.wizard.launching import start_run
-from tui.screens.wizard.mend import MendStep
 from tui.screens.wizard.processes import ProcessesStep
 from tui.screens.wizard.reach import HostChanged, Reach, apart, aside
 from tui.screens.wizard.save import SaveScreen
@@ -61,7 +59,8 @@ class WizardScreen(DisttuiScreen):
         Rail { margin: 0 0 1 0; }
         .main { height: 1fr; }
         #whole-run { height: 7; border-top: solid $rule; }
-        #step-processesstep Notes { max-height: 11; }
+        #step-processesstep .main { min-height: 12; }
+        #step-processesstep Notes { max-height: 8; }
         #check-panes Pane { display: none; height: 1fr; padding: 0 1; border: none; scrollbar-size: 1 1; }
         #check-panes Pane.-current { display: block; }
     }
@@ -69,6 +68,7 @@ class WizardScreen(DisttuiScreen):
         Rail { margin: 0; }
         Notes, #step-processesstep Notes { max-height: 4; }
         #whole-run { display: none; }
+        #step-processesstep .main { min-height: 4; }
     }
     WizardScreen.-wide {
         Step { layout: horizontal; }
@@ -101,7 +101,6 @@ class WizardScreen(DisttuiScreen):
         """The rail and the steps."""
         yield Rail([step.TITLE for step in STEPS])
         yield from (step() for step in STEPS)
-        yield MendStep()
 
     def on_mount(self) -> None:
         """Open the file, look for hosts."""
@@ -122,11 +121,10 @@ class WizardScreen(DisttuiScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Launch and save at the end only."""
-        mending = self.query_one(MendStep).has_class("-current") if self.is_mounted else False
         if action == "on":
-            return self._at < LAST and not mending
+            return self._at < LAST
         if action in ("launch", "save"):
-            here = self._at == LAST and not mending and not self._launching
+            here = self._at == LAST and not self._launching
             return here and super().check_action(action, parameters) is True
         return super().check_action(action, parameters)
 
@@ -142,7 +140,7 @@ class WizardScreen(DisttuiScreen):
 
     async def action_back(self) -> None:
         """To the step before; from the first, leave."""
-        if self.query_one(MendStep).has_class("-current") or self._at == 0:
+        if self._at == 0:
             self._leave()
         else:
             self._go(self._at - 1)
@@ -173,7 +171,8 @@ class WizardScreen(DisttuiScreen):
         unsaved = self._view.draft.data != self._saved and self._view.draft.hosts
         if unsaved and not await self.disttui.ask("Leave the wizard?", "What you have chosen is not saved.", "leave"):
             return
-        await self.disttui.action_back()
+        # Not awaited: the screen waits for its workers before it is gone.
+        self.app.pop_screen()
 
     @on(Step.GoOn)
     @on(Table.Opened)
@@ -190,9 +189,6 @@ class WizardScreen(DisttuiScreen):
     def _open(self, path: Path) -> None:
         try:
             draft = open_draft(path)
-        except ProfileErrors:
-            self._mend(path)
-            return
         except InputError as error:
             self.notify(str(error), severity="error")
             self._go(0)
@@ -200,23 +196,6 @@ class WizardScreen(DisttuiScreen):
         self._saved = draft.data
         self._take(draft)
         self._go(LAST if self._hurry else 0)
-
-    def _mend(self, path: Path) -> None:
-        for one in self.query(Step):
-            one.set_class(isinstance(one, MendStep), "-current")
-        self.query_one(Rail).display = False
-        self.header.show(path.name, ["a profile with errors"])
-        try:
-            self.query_one(MendStep).open(path)
-        except InputError as error:
-            self.notify(str(error), severity="error")
-        self.refresh_bindings()
-
-    @on(MendStep.Mended)
-    def _mended(self, event: MendStep.Mended) -> None:
-        self.query_one(MendStep).remove_class("-current")
-        self.query_one(Rail).display = True
-        self._open(event.path)
 
     @on(Step.Changed)
     def _changed(self, event: Step.Changed) -> None:
@@ -389,7 +368,7 @@ class WizardScreen(DisttuiScreen):
         else:
             apart(partial(_close, kept.values()))
         app = self.disttui
-        await app.action_back()
+        app.pop_screen()
         app.open_run(run)
 
     def _launch(self, links: Mapping[str, Link], view: View) -> str:

@@ -1,0 +1,279 @@
+"""The wizard's steps on recorded hosts: what is shown, what is kept, what is written."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.errors import HostError
+from runner.profile import load, parse
+from tests.tui.snap import SIZES, assert_snapshot, screen_text
+from tests.tui.wizard_kit import facts, record, type_text, until, walk, wizard
+from tui.screens.confirm import ConfirmScreen
+from tui.screens.home import HomeScreen
+from tui.screens.wizard.draft import HostState
+from tui.screens.wizard.save import SaveScreen
+
+TWO = {"gpu1": facts("a100x8"), "gpu2": facts("mixed_gpus")}
+CPUS = {"node1": facts("cpu_desk"), "node2": facts("cpu_desk", boot_id="other")}
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_every_step_looks_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]) -> None:
+    monkeypatch.chdir(tmp_path)
+    record(monkeypatch, TWO)
+
+    async def play() -> None:
+        async with wizard(tmp_path, size=size) as (pilot, opened):
+            for step in range(1, 6):
+                if step == 1:
+                    await walk(pilot, opened, list(TWO), 1)
+                else:
+                    await pilot.press("enter")
+                    await until(pilot, lambda step=step: opened._at == step - 1)  # type: ignore[misc]
+                await pilot.pause(0.1)
+                assert_snapshot(pilot.app, f"wizard-{step}-{size[0]}x{size[1]}")
+
+    asyncio.run(play())
+
+
+def test_mixed_gpus_and_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, {"mixed": facts("mixed_gpus"), "cpu": facts("cpu_desk")})
+
+    async def play() -> None:
+        async with wizard(tmp_path, size=(160, 48)) as (pilot, opened):
+            await walk(pilot, opened, ["mixed", "cpu"], 2)
+            shown = screen_text(pilot.app)
+            assert "RTX 3090" in shown and "none" in shown and "≠" in shown
+            await pilot.press("enter")
+            await pilot.pause()
+            shown = screen_text(pilot.app)
+            assert "gloo" in shown and "cpu has no GPU" in shown and "will lie idle" in shown
+
+    asyncio.run(play())
+
+
+def test_a_change_shows_its_effect_at_once_and_is_kept_on_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, CPUS)
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, list(CPUS), 3)
+            before = opened._view.weighed
+            assert before is not None
+            await pilot.press("down", "1", "2")
+            await until(pilot, lambda: opened._view.draft.data["hosts"][1] == {"host": "node2", "num_processes": 12})
+            await pilot.pause()
+            cores = before.recommendation.hosts[0].num_processes
+            assert f"= {cores + 12} processes" in screen_text(pilot.app)
+            await pilot.press("left")
+            await until(pilot, lambda: opened._view.draft.data["hosts"][1]["num_processes"] == 11)
+            await pilot.press("enter")
+            await until(pilot, lambda: opened._at == 3)
+            await pilot.press("down")
+            args = opened.query_one("#field-args")
+            args.focus()
+            await pilot.press("end")
+            await type_text(pilot, " --lr 1")
+            await until(pilot, lambda: opened._view.draft.data["job"]["args"] == ["--steps", "300", "--lr", "1"])
+            for step in (2, 1, 0):
+                await pilot.press("escape")
+                await until(pilot, lambda step=step: opened._at == step)  # type: ignore[misc]
+            assert opened._view.draft.hosts == ["node1", "node2"]
+            for _ in range(4):
+                await pilot.press("enter")
+                await pilot.pause()
+            await until(pilot, lambda: opened._at == 4)
+            data = parse(opened._view.draft.text, "x").as_written()
+            assert data["hosts"] == ["node1", {"host": "node2", "num_processes": 11}]
+            assert data["job"]["args"][-2:] == ["--lr", "1"]
+
+    asyncio.run(play())
+
+
+def test_the_same_number_for_all_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, CPUS)
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, list(CPUS), 3)
+            await pilot.press("3", "down", "3")
+            await until(pilot, lambda: opened._view.draft.data.get("num_processes") == 3)
+            assert opened._view.draft.data["hosts"] == ["node1", "node2"]
+            await pilot.press("a")
+            await until(
+                pilot,
+                lambda: opened._view.draft.data["hosts"] == ["node1", {"host": "node2", "num_processes": "auto"}],
+            )
+            await pilot.press("up", "a")
+            await until(pilot, lambda: "num_processes" not in opened._view.draft.data)
+            assert opened._view.draft.data["hosts"] == ["node1", "node2"]
+            await pilot.press("tab", "down", "right")
+            await until(pilot, lambda: opened._view.draft.data.get("launch") == {"backend": "nccl"})
+            assert opened._view.weighed is not None and opened._view.weighed.forbidden
+
+    asyncio.run(play())
+
+
+def test_another_kind_of_job_and_back_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, CPUS)
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, list(CPUS), 4)
+            await pilot.press("right", "tab")
+            await type_text(pilot, "train.py")
+            await until(pilot, lambda: opened._view.draft.data["job"] == {"script": "train.py"})
+            assert opened._view.draft.data["name"] == "train-2node"
+            await pilot.press("enter")
+            await until(pilot, lambda: opened._at == 4)
+            await pilot.press("escape", "left")
+            await until(pilot, lambda: opened._view.draft.data["job"].get("args") == ["--steps", "300"])
+            await pilot.press("right")
+            await until(pilot, lambda: opened._view.draft.data["job"] == {"script": "train.py"})
+
+    asyncio.run(play())
+
+
+def test_what_cannot_be_read_keeps_one_at_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, CPUS)
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, list(CPUS), 4)
+            field = opened.query_one("#field-args")
+            field.focus()
+            field.value = "--steps 'x"  # type: ignore[attr-defined]
+            await pilot.pause()
+            assert "no closing quotation" in screen_text(pilot.app)
+            await pilot.press("enter")
+            await pilot.pause()
+            assert opened._at == 3
+            field.value = "--steps 3"  # type: ignore[attr-defined]
+            await pilot.pause()
+            await pilot.press("enter")
+            await until(pilot, lambda: opened._at == 4)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_leaving_with_something_unsaved_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    record(monkeypatch, CPUS)
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, list(CPUS), 1)
+            await pilot.press("escape")
+            await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen))
+            await pilot.press(answer)
+            await until(pilot, lambda: isinstance(pilot.app.screen, HomeScreen) == (answer == "y"))
+
+    asyncio.run(play())
+
+
+def test_saving_writes_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, CPUS)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, list(CPUS), 5)
+            await pilot.press("s")
+            await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
+            await pilot.press("enter")
+            path = tmp_path / "config" / "disttui" / "profiles" / "bytegpt-2node.yaml"
+            await until(pilot, path.exists)
+            await until(pilot, lambda: opened._view.draft.path == path)
+            assert path.read_text() == opened._view.draft.text
+            assert [host.name for host in load(path).hosts] == ["node1", "node2"]
+
+    asyncio.run(play())
+
+
+def test_editing_keeps_comments_and_shows_what_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, CPUS)
+    path = tmp_path / "mine.yaml"
+    text = (
+        "disttui: 1\nhosts: [node1, node2]   # ours\n\n# how many\nnum_processes: 2   # each\njob: {builtin: bytegpt}\n"
+    )
+    path.write_text(text)
+
+    async def play() -> None:
+        async with wizard(tmp_path, profile=path) as (pilot, opened):
+            await pilot.press("enter", "enter")
+            await until(pilot, lambda: opened._at == 2)
+            await pilot.press("3", "down", "3", "enter", "enter")
+            await until(pilot, lambda: opened._at == 4)
+            await pilot.press("2")
+            await pilot.pause()
+            shown = screen_text(pilot.app)
+            assert "-num_processes: 2   # each" in shown and "+num_processes: 3   # each" in shown
+            await pilot.press("s")
+            await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
+            await pilot.press("enter")
+            await until(pilot, lambda: path.read_text() != text)
+            assert path.read_text() == text.replace("num_processes: 2", "num_processes: 3")
+
+    asyncio.run(play())
+
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08[bold red]x[/]\u202eevil\x00"
+
+
+def test_no_hostile_byte_reaches_a_strip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = facts("mixed_gpus")
+    gpus = tuple(
+        replace(gpu, name=EVIL, processes=tuple(replace(one, user=EVIL, command=EVIL) for one in gpu.processes))
+        for gpu in good.gpus
+    )
+    evil = replace(
+        good, hostname=EVIL, user=EVIL, gpus=gpus, problems=(EVIL,), cpu=replace(good.cpu, model=EVIL),
+        interpreters=tuple(replace(one, version=EVIL, path=EVIL, torch=f"2.6.0{EVIL}") for one in good.interpreters),
+        nics=tuple(replace(nic, name=EVIL, addresses=(EVIL, *nic.addresses)) for nic in good.nics),
+        workdir=replace(good.workdir, path=EVIL, exists=False),
+    )  # fmt: skip
+    record(
+        monkeypatch,
+        {"a": evil, "b": replace(evil, boot_id="b"), "c": HostState("c", "failed", error=HostError("c", EVIL, EVIL))},
+    )
+
+    def harmless(app: Any) -> None:
+        for strip in app.screen._compositor.render_strips(app.size):
+            found = re.findall("[\x00-\x1f\x7f-\x9f\u202e]", strip.text)
+            assert not found, (strip.text, found)
+
+    async def play() -> None:
+        async with wizard(tmp_path, size=(160, 48)) as (pilot, opened):
+            opened.query_one("#names").focus()
+            await type_text(pilot, "a b c")
+            await pilot.press("enter", "down", "down", "down", "down")
+            for _ in range(3):
+                await pilot.press("up")
+                await pilot.pause()
+                harmless(pilot.app)
+            opened._go(1)
+            await pilot.pause()
+            await pilot.press("down", "down")
+            await pilot.pause()
+            harmless(pilot.app)
+            await pilot.press("x")
+            await until(pilot, lambda: opened._view.draft.hosts == ["a", "b"])
+            for step in (1, 2, 3, 4):
+                opened._go(step)
+                await pilot.pause()
+                harmless(pilot.app)
+                assert "owned" not in screen_text(pilot.app)
+            for key in ("2", "3"):
+                await pilot.press(key)
+                await pilot.pause()
+                harmless(pilot.app)
+
+    asyncio.run(play())

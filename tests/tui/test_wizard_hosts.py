@@ -1,0 +1,268 @@
+"""The wizard and real hosts: keys, passwords, silence, a path on a host, and the way to a running training."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import paramiko
+import pytest
+from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL
+from textual.widgets import Input
+
+from runner.run.history import known_runs
+from runner.transport.sandbox_server import LoopbackServer, Session
+from tests.cluster.cluster import Cluster
+from tests.tui.shelf_kit import environ
+from tests.tui.snap import screen_text
+from tests.tui.wizard_kit import states, type_text, until, walk, wizard
+from tests.unit.sshd import Place, new_key, public
+from tui.screens.confirm import ConfirmScreen
+from tui.screens.secret import SecretScreen
+from tui.screens.wizard import WizardScreen
+
+
+def fresh_keys(cluster: Cluster, folder: Path, trusted: str = "") -> tuple[str, Path]:
+    """The cluster's ssh configuration with known hosts of its own that asks for unknown keys."""
+    known = folder / "known"
+    known.write_text(trusted)
+    text = cluster.ssh_config.read_text().replace(str(cluster.known_hosts), str(known))
+    config = folder / "config"
+    config.write_text(text.replace("StrictHostKeyChecking yes", "StrictHostKeyChecking ask"))
+    return str(config), known
+
+
+@pytest.mark.parametrize("accept", [True, False])
+def test_an_unknown_key_is_shown_and_accepted_or_refused(
+    cluster: Callable[..., Cluster], tmp_path: Path, accept: bool
+) -> None:
+    hosts = cluster(1)
+    config, known = fresh_keys(hosts, tmp_path)
+
+    async def play() -> None:
+        async with wizard(tmp_path, config) as (pilot, opened):
+            await walk(pilot, opened, ["node1"], 1)
+            await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen))
+            await pilot.pause()
+            assert "SHA256:" in screen_text(pilot.app) and "node1" in screen_text(pilot.app)
+            await pilot.press("y" if accept else "n")
+            await until(pilot, lambda: states(opened)["node1"] == ("ready" if accept else "failed"))
+            assert ("ed25519" in known.read_text()) == accept
+            if not accept:
+                await pilot.pause(0.2)
+                assert "host key is unknown" in screen_text(pilot.app)
+
+    asyncio.run(play())
+
+
+def test_a_changed_key_is_a_red_stop(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+    hosts = cluster(1)
+    other = public(new_key(tmp_path / "other")).decode()
+    config, known = fresh_keys(hosts, tmp_path, f"{hosts[0].address},node1 {other}")
+    before = known.read_text()
+
+    async def play() -> None:
+        async with wizard(tmp_path, config) as (pilot, opened):
+            await walk(pilot, opened, ["node1"], 1)
+            await until(pilot, lambda: states(opened)["node1"] == "failed")
+            await pilot.press("enter")
+            await until(pilot, lambda: opened._at == 1)
+            await pilot.press("enter")
+            await pilot.pause(0.2)
+            assert opened._at == 1, "nobody goes on with it"
+            shown = screen_text(pilot.app)
+            assert "host key has changed" in shown and "✗ failed" in shown
+            assert known.read_text() == before
+
+    asyncio.run(play())
+
+
+class Wants(Session):
+    """Lets in whoever knows the password."""
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "password"
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        return AUTH_FAILED
+
+    def check_auth_password(self, username: str, password: str) -> int:
+        return AUTH_SUCCESSFUL if password == "sesame" else AUTH_FAILED
+
+
+class PasswordServer(LoopbackServer):
+    session = Wants
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[str]:
+    """The ssh configuration that leads to a server that wants a password."""
+    folder = tmp_path / "guarded"
+    folder.mkdir()
+    place = Place(folder)
+    key = new_key(folder / "host_key")
+    host_key = paramiko.Ed25519Key.from_private_key_file(str(key))
+    server = PasswordServer(host_key, host_key, folder, "me")
+    block = f"Host box\n  HostName 127.0.0.1\n  Port {server.port}\n  User me\n"
+    yield place.write(block, trusted=f"[127.0.0.1]:{server.port} {public(key).decode()}")
+    server.close()
+    place.close()
+
+
+def test_a_password_is_asked_for_until_it_is_right(guarded: str, tmp_path: Path) -> None:
+    async def play() -> None:
+        async with wizard(tmp_path, guarded) as (pilot, opened):
+            await walk(pilot, opened, ["box"], 1)
+            for password in ("wrong", "sesame"):
+                await until(pilot, lambda: isinstance(pilot.app.screen, SecretScreen))
+                asked = pilot.app.screen
+                await type_text(pilot, password)
+                assert password not in screen_text(pilot.app)
+                await pilot.press("enter")
+                await until(pilot, lambda asked=asked: pilot.app.screen is not asked)  # type: ignore[misc]
+            await until(pilot, lambda: states(opened)["box"] == "ready")
+
+    asyncio.run(play())
+
+
+def test_giving_a_password_up_is_told_with_a_cure(guarded: str, tmp_path: Path) -> None:
+    async def play() -> None:
+        async with wizard(tmp_path, guarded, size=(160, 48)) as (pilot, opened):
+            await walk(pilot, opened, ["box"], 1)
+            await until(pilot, lambda: isinstance(pilot.app.screen, SecretScreen))
+            await pilot.press("escape")
+            await until(pilot, lambda: states(opened)["box"] == "failed")
+            await pilot.press("down", "up")
+            await pilot.pause(0.2)
+            assert "login as me@127.0.0.1" in screen_text(pilot.app)
+
+    asyncio.run(play())
+
+
+def test_a_host_that_never_answers_holds_up_nobody(tmp_path: Path) -> None:
+    silent = socket.create_server(("127.0.0.1", 0))
+    taken: list[socket.socket] = []
+    threading.Thread(target=lambda: taken.append(silent.accept()[0]), daemon=True).start()
+    config = tmp_path / "config"
+    config.write_text(
+        f"Host silent\n  HostName 127.0.0.1\n  Port {silent.getsockname()[1]}\n"
+        "Host refused\n  HostName 127.0.0.1\n  Port 1\n"
+    )
+
+    async def play() -> None:
+        async with wizard(tmp_path, str(config)) as (pilot, opened):
+            await walk(pilot, opened, ["silent", "refused"], 1)
+            await until(pilot, lambda: states(opened)["refused"] == "failed")
+            assert states(opened)["silent"] == "connecting"
+            await pilot.press("enter")
+            await until(pilot, lambda: opened._at == 1)
+            await pilot.press("enter")
+            await pilot.pause()
+            assert opened._at == 1
+            await pilot.press("escape", "down")
+            await until(pilot, lambda: opened._at == 0)
+            table = opened.query_one("#hosts-table")
+            table.focus()
+            table.select("silent")  # type: ignore[attr-defined]
+            await pilot.press("x")
+            await until(pilot, lambda: states(opened)["silent"] == "left out")
+            await pilot.press("space")
+            await until(pilot, lambda: opened._view.draft.hosts == ["refused"])
+
+    asyncio.run(play())
+    silent.close()
+
+
+def test_a_path_is_completed_on_the_host(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+    hosts = cluster(1)
+    for name in ("train_long_name.py", "trace.txt", "\x1b]0;evil.py"):
+        (hosts.shared / name).touch()
+
+    async def play() -> None:
+        async with wizard(tmp_path, str(hosts.ssh_config)) as (pilot, opened):
+            await walk(pilot, opened, ["node1"], 2)
+            await until(pilot, lambda: states(opened)["node1"] == "ready")
+            await pilot.press("enter", "enter")
+            await until(pilot, lambda: opened._at == 3)
+            await pilot.press("right", "down")
+            field = opened.query_one("#field-script", Input)
+            await until(pilot, lambda: field.has_focus)
+            field.value = f"{hosts.shared}/tra"
+            field.cursor_position = len(field.value)
+            await until(pilot, lambda: "train_long_name.py" in screen_text(pilot.app))
+            await until(pilot, lambda: field._suggestion.endswith("train_long_name.py"))
+            await pilot.press("right")
+            await until(pilot, lambda: field.value == f"{hosts.shared}/train_long_name.py")
+            assert opened._view.draft.data["job"] == {"script": f"{hosts.shared}/train_long_name.py"}
+
+    asyncio.run(play())
+
+
+@pytest.mark.torch
+def test_from_host_names_to_a_running_training(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+    hosts = cluster(2)
+    profile = tmp_path / "two.yaml"
+    profile.write_text(
+        "disttui: 1\nhosts: [node9]\nnum_processes: 1\npython: " + sys.executable + "\n"
+        'job: {builtin: bytegpt, args: [--steps, "3", --layers, "1", --width, "32", --sample, "0"]}\n'
+    )
+
+    async def play() -> None:
+        async with wizard(tmp_path, str(hosts.ssh_config), profile=profile) as (pilot, opened):
+            await walk(pilot, opened, ["node1", "node2"], 1)
+            table = opened.query_one("#hosts-table")
+            table.focus()
+            table.select("node9")  # type: ignore[attr-defined]
+            await pilot.press("space")
+            await until(pilot, lambda: opened._view.draft.hosts == ["node1", "node2"])
+            await until(pilot, lambda: set(states(opened).values()) == {"ready"}, 120)
+            for step in (1, 2, 3, 4):
+                await pilot.press("enter")
+                await until(pilot, lambda step=step: opened._at == step)  # type: ignore[misc]
+            await until(pilot, lambda: "enter starts 2 processes on 2 hosts" in screen_text(pilot.app), 120)
+            await pilot.press("enter")
+            await until(pilot, lambda: not isinstance(pilot.app.screen, WizardScreen), 120)
+            runs, problems = known_runs(environ(tmp_path))
+            assert [run.problem for run in runs] == [""] and not problems
+            await until(pilot, lambda: known_runs(environ(tmp_path))[0][0].summary()["state"] == "finished", 200)
+
+    asyncio.run(play())
+
+
+@pytest.mark.torch
+def test_the_sandbox_needs_nothing_and_ends_with_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tui.screens.wizard import ground
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+    async def play() -> None:
+        async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
+            await until(pilot, lambda: opened.focused is not None)
+            opened.query_one("#hosts-table").focus()
+            await pilot.press("G", "space")
+            await until(pilot, lambda: opened._view.draft.sandbox)
+            await until(pilot, lambda: states(opened) == {"node1": "ready", "node2": "ready"}, 120)
+            for step in (1, 2, 3, 4):
+                await pilot.press("enter")
+                await until(pilot, lambda step=step: opened._at == step)  # type: ignore[misc]
+            await until(pilot, lambda: "it ends when disttui ends" in screen_text(pilot.app), 120)
+            await pilot.press("enter")
+            await until(pilot, lambda: not isinstance(pilot.app.screen, WizardScreen), 120)
+            (run,), _ = known_runs(environ(tmp_path))
+            assert run.sandbox and [host.name for host in run.hosts] == ["node1", "node2"]
+            events = run.folder / "0" / "events.jsonl"
+            await until(pilot, lambda: events.exists() and '"rank"' in events.read_text(), 120)
+
+    asyncio.run(play())
+    runs = list(ground._runs)
+    assert len(runs) == 1
+    ground.close()
+    assert not any(
+        ground._lives(link, {"run": name, "run_dir": folder, "node_rank": node})
+        for name, folder, links in runs
+        for node, link in links.items()
+    )

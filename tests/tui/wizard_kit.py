@@ -1,0 +1,101 @@
+"""The wizard in a test: an app with a home of its own, played to a step, with real hosts or with recorded ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from runner.facts import HostFacts
+from runner.ship import Parcel
+from tests.tui.shelf_kit import environ
+from tui.app import DisttuiApp
+from tui.screens.wizard import WizardScreen, draft, screen
+from tui.screens.wizard.draft import HostState
+
+FACTS = Path(__file__).parents[1] / "data" / "facts"
+
+
+@asynccontextmanager
+async def wizard(
+    folder: Path,
+    ssh_config: str | None = None,
+    size: tuple[int, int] = (100, 30),
+    profile: Path | None = None,
+    *,
+    launch: bool = False,
+    more: Mapping[str, str] | None = None,
+) -> AsyncIterator[tuple[Pilot[None], WizardScreen]]:
+    """The app with the wizard open."""
+    home = environ(folder, TEXTUAL_ANIMATIONS="none", **(more or {}))
+    app = DisttuiApp(home, ssh_config=ssh_config or str(_empty(folder)))
+    async with app.run_test(size=size) as pilot:
+        app.open_wizard(profile, launch=launch)
+        await until(pilot, lambda: isinstance(app.screen, WizardScreen) and app.screen.is_mounted)
+        opened = app.screen
+        assert isinstance(opened, WizardScreen)
+        await pilot.pause()
+        yield pilot, opened
+
+
+async def until(pilot: Pilot[None], condition: Callable[[], object], limit: float = 60) -> None:
+    """Let the app go on until something is so."""
+    deadline = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < deadline, "it does not happen"
+        await pilot.pause()
+        await asyncio.sleep(0.03)
+
+
+async def type_text(pilot: Pilot[None], text: str) -> None:
+    """Press the keys of a text."""
+    await pilot.press(*({" ": "space", "-": "minus", ".": "full_stop"}.get(one, one) for one in text))
+    await pilot.pause()
+
+
+def states(opened: WizardScreen) -> dict[str, str]:
+    """Host → how far it is."""
+    return {name: state.state for name, state in opened._view.states.items()}
+
+
+def facts(name: str, **changes: Any) -> HostFacts:
+    """A recorded probe, with some of its JSON changed."""
+    return HostFacts.from_json({**json.loads((FACTS / f"{name}.json").read_text()), **changes})
+
+
+def record(monkeypatch: pytest.MonkeyPatch, hosts: Mapping[str, HostFacts | HostState]) -> None:
+    """Have these hosts answer at once, with recorded probes; nothing is reached."""
+
+    def start(self: WizardScreen, name: str) -> None:
+        found = hosts[name]
+        self._set(found if isinstance(found, HostState) else HostState(name, "ready", found))
+
+    monkeypatch.setattr(WizardScreen, "_start", start)
+    monkeypatch.setattr(screen, "find_all", lambda *_: [])
+    monkeypatch.setattr(draft, "train_parcel", lambda: Parcel("train", b""))
+
+
+async def walk(pilot: Pilot[None], opened: WizardScreen, names: Sequence[str], step: int) -> None:
+    """Type hosts and go on to a step, counted from 1."""
+    opened.query_one("#names").focus()
+    await pilot.pause()
+    await type_text(pilot, " ".join(names))
+    await pilot.press("enter")
+    await pilot.pause()
+    for wanted in range(1, step):
+        await pilot.press("enter")
+        await until(pilot, lambda wanted=wanted: opened._at == wanted)  # type: ignore[misc]
+    await pilot.pause()
+
+
+def _empty(folder: Path) -> Path:
+    path = folder / "no-ssh-config"
+    path.touch()
+    return path
