@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-_APP = "import os; from tui.start import start; raise SystemExit(start(dict(os.environ)))"
+_APP = "from runner.cli import main; main()"
 _BARE = """
 from textual.app import App
 from textual.widgets import DataTable, Footer, Header

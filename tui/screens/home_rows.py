@@ -137,7 +137,7 @@ def _run_details(row: RunRow, now: float, home: str) -> list[tuple[str, Content 
 def _profile_details(row: ProfileRow, home: str) -> list[tuple[str, Content | str]]:
     lines: list[tuple[str, Content | str]] = [
         ("profile", f"{row.name}  {row.description}"),
-        ("file", _short(row.path, home)),
+        ("file", "comes with disttui" if row.origin == "built in" else _short(row.path, home)),
     ]
     if row.problem:
         return [*lines, ("error", Content.styled(row.problem, "$state-failed"))]
