@@ -18,6 +18,7 @@ _METRICS = 0.25
 _SIGNS = 2.0
 _LISTENS = 0.02
 _HOLD = 1.0
+_REAPED = 0.01
 
 
 class Member:
@@ -223,6 +224,8 @@ class Member:
     def _step(self) -> None:
         assert self._ending is not None
         wait = self._ending.step(time.monotonic())
+        if wait is None and self._attempt and self._attempt.launcher and not self._ending.left:
+            wait = _REAPED  # all is gone, but its end would be told later, as if it were a failure of its own
         if wait is not None:
             self._loop.after(wait, self._step)
             return

@@ -19,11 +19,13 @@ class Proc(NamedTuple):
     state: str
     start: int
     status: int
+    threads: int
 
     @property
     def dead(self) -> bool:
         """Whether it only waits for its parent to take note of its end."""
-        return self.state in "ZX"
+        # While other threads still end, memory and ports are held, and the parent is not told.
+        return self.state in "ZX" and self.threads < 2
 
 
 def read(pid: int) -> Proc | None:
@@ -38,8 +40,8 @@ def read(pid: int) -> Proc | None:
         return None
     if len(fields) < 50:
         return None
-    numbers = [int(fields[index]) for index in (1, 3, 19, 49)]
-    return Proc(pid, numbers[0], numbers[1], fields[0].decode(), numbers[2], numbers[3])
+    numbers = [int(fields[index]) for index in (1, 3, 19, 49, 17)]
+    return Proc(pid, numbers[0], numbers[1], fields[0].decode(), *numbers[2:])
 
 
 def table() -> dict[int, Proc]:
@@ -165,4 +167,4 @@ def _ps() -> dict[int, Proc]:
         ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="], stdout=subprocess.PIPE, text=True, check=False
     ).stdout
     rows = [line.split() for line in text.splitlines()]
-    return {int(r[0]): Proc(int(r[0]), int(r[1]), int(r[2]), r[3][0], 0, 0) for r in rows if len(r) == 4}
+    return {int(r[0]): Proc(int(r[0]), int(r[1]), int(r[2]), r[3][0], 0, 0, 1) for r in rows if len(r) == 4}

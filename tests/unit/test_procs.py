@@ -58,6 +58,21 @@ def test_exit_status_of_a_zombie_is_read() -> None:
     child.wait()
 
 
+def test_a_process_with_a_living_thread_is_not_dead() -> None:
+    """Its first thread may have ended long ago."""
+    source = (
+        "import ctypes, platform, threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "ctypes.CDLL(None).syscall(60 if platform.machine() == 'x86_64' else 93, 0)  # exit, of this thread only\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", source])
+    try:
+        found = wait_for(lambda: (found := procs.read(child.pid)) and found.state == "Z" and found, "its first thread")
+        assert not found.dead
+    finally:
+        child.kill()
+        child.wait()
+
+
 def test_tag_and_descendants() -> None:
     child = subprocess.Popen(
         ["sh", "-c", "sleep 60 & sleep 60; true"], env={"DISTTUI_TAG": "run-a/3/2", "PATH": os.environ["PATH"]}
