@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 from runner.run.state import begin, fold, link
 from tests.tui.synthetic_run import write
@@ -82,7 +83,7 @@ class Generated(LiveFeed):
                      "power": chance.gauss(600, 20), "temp": 65}
                     for index in range(count)
                 ]  # fmt: skip
-                told = {"t": now, "cpu": chance.uniform(20, 40), "mem_used": 200 << 30, "mem_total": 512 << 30}
+                told: dict[str, Any] = {"t": now, "cpu": chance.uniform(20, 40), "mem_used": 200 << 30, "mem_total": 512 << 30}
                 told |= {"net_rx": chance.gauss(2e9, 1e8), "net_tx": chance.gauss(2e9, 1e8), "gpus": gpus}
                 state = fold(state, node, "telemetry.jsonl", told)
                 self.record(state, node, "telemetry.jsonl", told)
@@ -113,9 +114,8 @@ def serve(mirror: str, hosts: str, per_host: str) -> None:
 
         yield load_run(Path(mirror)), way
 
-    dashboard.attached = attached
-    dashboard.LiveFeed = Generated  # type: ignore[misc]
-    DisttuiApp({**os.environ, "XDG_DATA_HOME": mirror}, first=("open_run", ("bench-1",))).run()
+    with patch.multiple(dashboard, attached=attached, LiveFeed=Generated):
+        DisttuiApp({**os.environ, "XDG_DATA_HOME": mirror}, first=("open_run", ("bench-1",))).run()
 
 
 def _no_way(node: int) -> Any:
@@ -201,7 +201,12 @@ async def grid() -> float:
         snapshots = [running(128, 8, slow=slow) for slow in (3, 700)]
         widget.show(snapshots[0])
         await pilot.pause()
-        return _spent(lambda: (snapshots.reverse(), widget.show(snapshots[0])))
+
+        def draw() -> None:
+            snapshots.reverse()
+            widget.show(snapshots[0])
+
+        return _spent(draw)
 
 
 async def chart() -> float:
@@ -217,7 +222,7 @@ def plotext_chart() -> str:
     """The same by plotext 6, with two points a column, and its output made into text for Textual."""
     begun = time.process_time()
     try:
-        import plotext  # type: ignore[import-not-found]
+        import plotext  # type: ignore
     except ImportError:
         return "plotext is not installed"
     from rich.text import Text

@@ -41,7 +41,7 @@ def write(
     for node in range(hosts):
         place = folder / str(node)
         (place / "attempt-1").mkdir(parents=True, exist_ok=True)
-        spec = {"run": folder.name, "hosts": called, "nproc": [per_host] * hosts, "backend": "nccl"}
+        spec: dict[str, Any] = {"run": folder.name, "hosts": called, "nproc": [per_host] * hosts, "backend": "nccl"}
         spec["launch"], spec["target"] = {"restarts": 0}, {"args": ["--strategy", "fsdp"]}
         (place / "spec.json").write_text(json.dumps(spec))
         ranks = range(node * per_host, (node + 1) * per_host)
@@ -89,7 +89,7 @@ def _metrics(rank: int, steps: int, chance: random.Random) -> Iterable[Mapping[s
 def _telemetry(ranks: range, steps: int, chance: random.Random, *, gpus: bool) -> Iterable[Mapping[str, Any]]:
     for second in range(steps + 11):
         busy = second > 10
-        told = {"t": BEGIN + second, "cpu": chance.uniform(20, 40), "load": 12.0, "mem_used": 200 << 30}
+        told: dict[str, Any] = {"t": BEGIN + second, "cpu": chance.uniform(20, 40), "load": 12.0, "mem_used": 200 << 30}
         told |= {
             "mem_total": 512 << 30,
             "swap_used": 0,

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -152,7 +153,7 @@ async def test_a_run_that_has_ended_is_told_with_its_cause(tmp_path: Path) -> No
         events.write("\n")
     cause = {"node": 1, "rank": 3, "kind": "exception", "type": "ValueError", "message": "no such token"}
     for node in "01":
-        end = {"t": BEGIN + 31, "state": "failed", "code": 1, "cause": cause, "attempt": 1, "left": []}
+        end: dict[str, Any] = {"t": BEGIN + 31, "state": "failed", "code": 1, "cause": cause, "attempt": 1, "left": []}
         (mirror / node / "exit.json").write_text(json.dumps(end))
     async with opened("open_run", "run-1", tmp_path) as (pilot, _):
         await until(pilot, lambda: "✗ failed" in shown(pilot))
@@ -183,7 +184,7 @@ async def test_an_unknown_run_is_one_clear_word(tmp_path: Path) -> None:
 
 def test_hostile_bytes_from_a_host_reach_no_strip(tmp_path: Path) -> None:
     mirror = write(tmp_path / "run-1", hosts=2, per_host=2, steps=10, names=HOSTILE + "{}")
-    evil = [
+    evil: list[dict[str, Any]] = [
         {"e": "note", "level": "error", "text": HOSTILE}, {"e": "alarm", "kind": HOSTILE, "text": HOSTILE, "value": 1},
         {"e": "error", "attempt": 1, "rank": 1, "type": HOSTILE, "message": HOSTILE, "traceback": HOSTILE, "at": 1},
         {"e": "straggler", "attempt": 1, "rank": 1, "median": 1, "others": 2, "shows": [HOSTILE]},
@@ -196,7 +197,7 @@ def test_hostile_bytes_from_a_host_reach_no_strip(tmp_path: Path) -> None:
     metric = {"t": BEGIN + 19, "step": 9, "loss": 1.0, HOSTILE: 5.0}
     with (mirror / "0" / "attempt-1" / "rank-0.metrics.jsonl").open("a") as metrics:
         metrics.write(json.dumps(metric) + "\n")
-    end = {"t": BEGIN + 25, "state": "failed", "code": 1, "attempt": 1, "left": []}
+    end: dict[str, Any] = {"t": BEGIN + 25, "state": "failed", "code": 1, "attempt": 1, "left": []}
     end["cause"] = {"node": 0, "rank": 1, "kind": "exception", "type": HOSTILE, "message": HOSTILE}
     (mirror / "0" / "exit.json").write_text(json.dumps(end))
     spec = json.loads((mirror / "0" / "spec.json").read_text())
@@ -224,7 +225,7 @@ def test_the_help_lists_every_key_in_words(tmp_path: Path) -> None:
     async def look() -> None:
         async with opened("open_replay", "example", tmp_path, (120, 60)) as (pilot, _):
             await pilot.press("question_mark")
-            await until(pilot, lambda: "play, or pause" in shown(pilot))
+            await until(pilot, lambda: "choose what this chart shows" in shown(pilot))
 
     look()
 
@@ -240,3 +241,14 @@ def test_read_only_has_no_stop(tmp_path: Path) -> None:
 
     look()
     shutil.rmtree(tmp_path / "disttui")
+
+
+@asynchronous
+async def test_the_log_is_at_the_cursor(tmp_path: Path) -> None:
+    async with opened("open_replay", "example", tmp_path) as (pilot, _):
+        await until(pilot, lambda: "validation loss 1.687" in shown(pilot))
+        await pilot.press("E", "E", "E", "E", "comma")
+        await until(pilot, lambda: "attempt 1 of 2" in shown(pilot))
+        await pilot.press("comma", "comma")
+        await until(pilot, lambda: "step 2" in shown(pilot) and "■ PAUSED" in shown(pilot))
+        assert "step 400/400" not in shown(pilot)

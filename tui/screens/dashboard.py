@@ -19,9 +19,10 @@ from runner.errors import DisttuiError, InputError
 from runner.run.history import KnownRun, find_run
 from tui.attach import attached
 from tui.events import Moment
-from tui.feed import FeedFailed, LiveFeed, RunChanged
+from tui.feed import FeedFailed, LiveFeed, RunChanged, Snapshot
 from tui.keys import CHANGE, MOVE, VIEW, bind
 from tui.logs import LogSources, LogView
+from tui.logs.moments import place_at
 from tui.replay import ReplayFeed, ReplayLoading
 from tui.screens.base import Command
 from tui.screens.panes import PanesScreen
@@ -240,6 +241,21 @@ class ReplayScreen(PanesScreen):
             names = [host.name for host in snapshot.state.hosts]
             self.show_log(LogView(LogSources(snapshot.mirror, names), read_only=self.disttui.read_only))
         bar.show(snapshot)
+        self._show_lines_of(snapshot)
+
+    def _show_lines_of(self, snapshot: Snapshot) -> None:
+        """Bring the log to the cursor's attempt and time, as far as its lines have times."""
+        view = next(iter(self.query(LogView)), None)
+        if view is None or not view.is_mounted:
+            return
+        progress = view.lines.progress
+        log, attempt = progress.work.log, snapshot.state.attempt
+        if attempt and attempt != log.attempt and attempt in log.attempts:
+            view.show_attempt(attempt)
+        elif snapshot.state.result is not None:
+            view.lines.action_follow()
+        elif log.timed and progress.total:
+            view.lines.jump(max(0, place_at(log, snapshot.now, progress.total) - 1))
 
     def on_feed_failed(self, event: FeedFailed) -> None:
         """There is nothing to play."""

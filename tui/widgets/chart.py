@@ -39,8 +39,8 @@ class Chart(Drawn):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("chart.pick", "c,enter", "pick", "pick", "choose what this chart shows", group=VIEW),
-        bind("chart.next", "right_square_bracket,right", "next(1)", "next", "the next metric", group=VIEW, show=False),
-        bind("chart.before", "left_square_bracket,left", "next(-1)", "before", "the metric before", show=False),
+        bind("chart.next", "right_square_bracket", "next(1)", "next", "the next metric", group=VIEW, show=False),
+        bind("chart.before", "left_square_bracket", "next(-1)", "before", "the metric before", show=False),
         bind("chart.closer", "plus,equals_sign", "zoom(0.5)", "closer", "only the last half of the time shown"),
         bind("chart.wider", "minus", "zoom(2)", "wider", "twice the time"),
         bind("chart.log", "l", "log", "log", "logarithmic scale, or linear"),
