@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,10 @@ class Shelf:
     read: bool = False
     """False until it was read for the first time."""
 
+    def stale(self, now: float) -> bool:
+        """Whether a run has been silent for so long that it is to be called "not seen"."""
+        return any(now - row.seen > QUIET and not row.over and row.state != "not seen" for row in self.runs)
+
     @property
     def newcomer(self) -> bool:
         """Whether there is nothing but what comes with disttui."""
@@ -99,7 +104,7 @@ def read_shelf(environ: Mapping[str, str], now: float) -> Shelf:
 
     known, problems = known_runs(environ)
     runs = tuple(_run_row(run, now) for run in known)
-    profiles = tuple(_profile_row(*entry) for entry in list_profiles())
+    profiles = tuple(_profile_row(*entry, _changed(entry.path)) for entry in list_profiles())
     return Shelf(runs, profiles, tuple(_hosts(runs, profiles)), tuple(map(clean, problems)), read=True)
 
 
@@ -137,7 +142,15 @@ def _run_row(run: KnownRun, now: float) -> RunRow:
     )  # fmt: skip
 
 
-def _profile_row(name: str, path: Path, origin: str) -> ProfileRow:
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(256)
+def _profile_row(name: str, path: Path, origin: str, changed: int) -> ProfileRow:
     from runner.errors import InputError  # noqa: PLC0415
     from runner.profile import load  # noqa: PLC0415
 

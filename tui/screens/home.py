@@ -122,7 +122,7 @@ class HomeScreen(DisttuiScreen):
         """Read the shelf where something on the disk has changed."""
         environ = self.disttui.environ
         seen = fingerprint(environ)
-        if anew or seen != self._print or any(row.state == "running" for row in self.disttui.shelf.runs):
+        if anew or seen != self._print or self.disttui.shelf.stale(now()):
             shelf = read_shelf(environ, now())
             if not get_current_worker().is_cancelled:
                 self._print = seen
