@@ -138,6 +138,10 @@ class ClusterHost:
         lose(self._pid, other.address, lost=True)
         lose(other._pid, self.address, lost=True)
 
+    def cut_viewer(self, address: str, lost: bool) -> None:
+        """Lose every packet from this host to the viewer's machine, silently (or lose them no more)."""
+        lose(self._pid, address, lost)
+
     def mend_to(self, other: ClusterHost) -> None:
         """Undo `cut_from`."""
         lose(self._pid, other.address, lost=False)

@@ -1,0 +1,134 @@
+"""Cables: hosts that lose each other for a while and for good, hosts without power, hosts that come back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.cluster.typed import typed, wait_gone
+from tests.faults.kit import Fault, wait_until
+
+pytestmark = pytest.mark.torch
+
+Begin = Callable[..., Fault]
+SOON: dict[str, Any] = {"host_timeout": 8, "grace": 2}
+
+_REDUCE = """
+import json, os, pathlib, sys, time
+import torch, torch.distributed as dist
+
+enough = pathlib.Path(__file__).parent / sys.argv[1]
+dist.init_process_group("gloo")
+total = torch.zeros(1)
+step = 0
+with open(os.environ["DISTTUI_METRICS"], "a") as metrics:
+    while True:
+        step += 1
+        part = torch.tensor([float(step), float(enough.exists())])
+        dist.all_reduce(part)
+        assert part[0] == 2 * step
+        print("sum", step, flush=True)
+        metrics.write(json.dumps({"t": time.time(), "step": step, "loss": 1 / step}) + "\\n")
+        metrics.flush()
+        if part[1]:
+            break
+        time.sleep(0.02)
+"""
+
+
+def test_two_hosts_lose_each_other_for_20_s(begin: Begin) -> None:
+    """A training in the middle of its collectives stands still and goes on: no step is lost, nothing starts anew."""
+    fault = begin(2, _REDUCE)
+    first, second = fault.hosts
+    first.cut_from(second)
+    cut = time.time()
+    told = fault.wait_event(0, "host", 12, node=1, state="not seen")
+    print(f"the leader misses node2 {told['t'] - cut:.2f} s after the cut")
+    assert told["t"] - cut < 6.5
+    fault.running.wait_for(lambda: "node2" in fault.running.stderr and "not seen" in fault.running.stderr, 5)
+    time.sleep(cut + 20 - time.time())
+    steps = fault.steps(0)
+    first.mend_to(second)
+    mended = time.time()
+    fault.wait_event(0, "host", 15, node=1, state="seen")
+    # The kernel repeats what was lost ever more slowly: up to as long again as the cut was, as by hand.
+    fault.wait_steps(steps + 2, timeout=40)
+    print(f"the next step {time.time() - mended:.2f} s after the mending")
+    fault.finish()
+    fault.end(0)
+    fault.exits("finished")
+    fault.whole(fetch=False)
+    for node in range(2):
+        lines = (fault.folder(node) / f"attempt-1/rank-{node}.log").read_text().splitlines()
+        assert lines == [f"sum {step}" for step in range(1, len(lines) + 1)]
+
+
+def test_two_hosts_lose_each_other_for_good(begin: Begin) -> None:
+    """Both ends stop by themselves after host_timeout, and the story says who lost whom."""
+    fault = begin(2, launch=SOON)
+    fault.hosts[0].cut_from(fault.hosts[1])
+    cut = time.time()
+    gone = fault.end(1)
+    print(f"nothing is left {gone - cut:.2f} s after the cut")
+    assert gone - cut < 8 + 2 + 4
+    fault.exits("failed", (0,))
+    fault.exits("lost", (1,))
+    assert "node2 is lost: not heard of for 8 s" in fault.running.stderr, fault.story()
+    fault.whole(fetch=False)
+
+
+def test_a_host_without_power(begin: Begin) -> None:
+    """The others stop; the host comes back days later with a stale run folder, which is settled, read and removed."""
+    fault = begin(3, launch=SOON)
+    me = fault.me
+    fault.hosts[2].power_off()
+    off = time.time()
+    told = fault.wait_event(0, "host", 12, node=2, state="not seen")
+    assert told["t"] - off < 6.5
+    lost = fault.wait_event(0, "host", 12, node=2, state="lost")
+    print(f"not seen after {told['t'] - off:.2f} s, lost after {lost['t'] - off:.2f} s")
+    gone = fault.end(1)
+    print(f"nothing is left {gone - off:.2f} s after the power went")
+    fault.exits("failed", (0, 1))
+    assert "node3 is lost: not heard of for 8 s" in fault.running.stderr, fault.story()
+    assert not (fault.folder(2) / "exit.json").exists()
+
+    fault.hosts[2].boot()
+    assert fault.run in typed(me, "ps")
+    assert "already" in typed(me, "stop", fault.run)
+    fault.exits("failed")
+    fault.whole()
+    assert "started anew" in (fault.folder(2) / "exit.json").read_text()
+    assert "removed on node1, node2, node3 and here" in typed(me, "forget", fault.run)
+    assert not any((host.home / ".disttui/runs" / fault.run).exists() for host in me.cluster.hosts)
+
+
+def test_a_host_is_rebooted_during_the_run(begin: Begin) -> None:
+    """It is back before it would be lost, without its processes: that is noticed, and the run ends at once."""
+    fault = begin(2, launch=SOON)
+    fault.hosts[1].reboot()
+    up = time.time()
+    gone = fault.end(1)
+    print(f"nothing is left {gone - up:.2f} s after the host was up again")
+    assert "node2 is lost" in fault.running.stderr, fault.story()
+    fault.exits("failed", (0,))
+    typed(fault.me, "stop", fault.run)
+    fault.exits("failed")
+    fault.whole()
+    wait_gone(fault.me.cluster, 10)
+
+
+def test_the_leaders_host_is_rebooted(begin: Begin) -> None:
+    """There is no election: the others end."""
+    fault = begin(3, launch=SOON)
+    fault.hosts[0].reboot()
+    gone_by = time.time() + 8 + 2 + 4
+    wait_until(lambda: all((fault.folder(node) / "exit.json").exists() for node in (1, 2)), 30, fault.story)
+    fault.exits("lost", (1, 2))
+    assert time.time() < gone_by
+    fault.end(1)
+    assert "node1" in fault.running.stderr and "lost" in fault.running.stderr, fault.story()
+    fault.whole()

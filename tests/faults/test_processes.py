@@ -1,0 +1,137 @@
+"""Processes that are killed: supervisors, wardens, launchers, ranks."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.cluster.typed import typed, wait_gone
+from tests.faults.kit import COUNT, Fault
+from tests.groups import small_group
+
+pytestmark = pytest.mark.torch
+
+Begin = Callable[..., Fault]
+
+
+@pytest.mark.parametrize("who", [["supervisor"], ["warden", "supervisor"]], ids=" and ".join)
+@pytest.mark.parametrize("node", [1, 0], ids=["follower", "leader"])
+def test_a_host_loses_its_supervisor(begin: Begin, node: int, who: list[str]) -> None:
+    """Its warden, or the next viewer, ends what is left; the other hosts act on it within 2 s, and end."""
+    fault = begin(3)
+    fault.kill(node, *who)
+    killed = time.time()
+    other = 2
+    told = fault.wait_event(other, "stopping", 10)
+    print(f"the others act {told['t'] - killed:.2f} s after the kill")
+    assert told["t"] - killed < 2.0
+    gone = fault.end(1)
+    print(f"nothing is left after {gone - killed:.2f} s")
+    typed(fault.me, "stop", fault.run)
+    fault.exits("failed", (node,))
+    cause = json.loads((fault.folder(node) / "exit.json").read_text())["cause"]
+    assert cause["kind"] == "supervisor lost" and "killed" in cause["message"], cause
+    name = fault.hosts[node].name
+    assert name in fault.verdict() and "supervisor" in fault.verdict(), fault.story()
+    fault.whole()
+
+
+@pytest.mark.parametrize(("who", "words"), [("launcher", "launcher"), ("rank", "rank 1 on node2 ended with SIGKILL")])
+def test_a_launcher_or_a_rank_is_killed(begin: Begin, who: str, words: str) -> None:
+    """The run ends with the one cause, on every host at once."""
+    fault = begin(2)
+    fault.kill(1, who)
+    killed = time.time()
+    gone = fault.end(1)
+    print(f"nothing is left {gone - killed:.2f} s after the kill")
+    assert gone - killed < 4
+    assert words in fault.verdict() and "node2" in fault.verdict(), fault.story()
+    fault.exits("failed")
+    fault.whole(fetch=False)
+
+
+def test_a_rank_is_killed_for_memory(begin: Begin) -> None:
+    """The kernel's killer takes the rank, not its supervisor, and the story says so."""
+    with small_group() as group:
+        hoard = f"""
+if rank == "1":
+    pathlib.Path("{group}/cgroup.procs").write_text(str(os.getpid()))
+    print("takes all", flush=True)
+    hoard = b"x" * (300 << 20)
+"""
+        fault = begin(2, COUNT.replace("step = 0\n", f"step = 0\n{hoard}"), wait=False)
+        fault.end(1)
+    assert "rank 1 on node2 ended with SIGKILL" in fault.verdict(), fault.story()
+    assert "out-of-memory killer" in fault.running.stderr, fault.story()
+    fault.exits("failed")
+    fault.whole(fetch=False)
+
+
+# Every rank is deaf to TERM and starts a daemon that left its session and its parent, and a storm of forks, each in a
+# session of its own, where a parent ends as soon as it has a child.
+_NASTY = """
+import os, pathlib, signal, sys, time
+
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    print("daemon", flush=True)
+    time.sleep(900)
+for _ in range(3):
+    if os.fork() == 0:
+        until = time.monotonic() + 120
+        while time.monotonic() < until:
+            os.setsid() if os.getsid(0) != os.getpid() else None
+            if os.fork():
+                os._exit(0)
+            time.sleep(0.01)
+        os._exit(0)
+with open(os.environ["DISTTUI_METRICS"], "a") as metrics:
+    metrics.write('{"step": 1}\\n')
+time.sleep(900)
+"""
+
+
+@pytest.mark.parametrize("by", ["a stop", "its supervisor's death"])
+def test_a_nasty_job(begin: Begin, by: str) -> None:
+    """A deaf rank, daemons and fork storms: nothing is left within grace + 1.5 s."""
+    fault = begin(2, _NASTY, launch={"grace": 2})
+    begun = time.time()
+    if by == "a stop":
+        typed(fault.me, "stop", fault.run)
+        gone = fault.end(130)
+        fault.exits("stopped")
+    else:
+        fault.kill(1, "supervisor")
+        gone = fault.end(1)
+        fault.exits("failed")
+    print(f"nothing is left after {gone - begun:.2f} s")
+    assert gone - begun < 2 + (2.5 if by == "a stop" else 4.5)
+    fault.whole(fetch=False)
+
+
+def test_a_pid_that_belongs_to_somebody_else_by_now(begin: Begin) -> None:
+    """A supervisor's pid was given anew: its run is lost all the same, and the stranger is left alone."""
+    fault = begin(1)
+    host, me = fault.hosts[0], fault.me
+    fault.kill(0, "warden", "supervisor")
+    fault.running.process.kill()
+    fault.running.process.wait()
+    stranger = int(host.run("sleep 300 >/dev/null 2>&1 & echo $!", check=True).stdout)
+    path = fault.folder(0) / "supervisor.json"
+    up: dict[str, Any] = json.loads(path.read_text())
+    path.write_text(json.dumps({**up, "pid": stranger, "warden": {**up["warden"], "pid": stranger}}))
+    assert "lost" in typed(me, "ps")
+    assert "already" in typed(me, "stop", fault.run)
+    fault.exits("failed")
+    assert [command for _, command in host.processes()] == ["sleep 300"]
+    host.run(f"kill {stranger}", check=True)
+    wait_gone(me.cluster, 10)
+    fault.whole()

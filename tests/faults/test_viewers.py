@@ -1,0 +1,121 @@
+"""Viewers that die, leave, lose their link, sleep, or run out of disk: nothing of it concerns the run."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster.typed import Viewer, elsewhere, wait_gone
+from tests.faults.kit import Fault, shown, wait_until
+
+pytestmark = pytest.mark.torch
+
+Begin = Callable[..., Fault]
+
+
+def test_killed_then_hung_up_then_cut_off(begin: Begin) -> None:
+    """SIGKILL of the viewer; SIGHUP of the next; sshd restarted and all sessions dropped under a third."""
+    fault = begin(2)
+    me = fault.me
+    fault.running.send(signal.SIGKILL)
+    fault.running.process.wait()
+    second = Viewer(me, fault.run)
+    second.wait_line("rank 1 of attempt 1 counts")
+    second.process.send_signal(signal.SIGHUP)
+    assert second.end() == 0, second.said()
+    assert "left the run going on its hosts" in second.said(), second.said()
+
+    third = Viewer(me, fault.run)
+    third.wait_line("counts")
+    for host in fault.hosts:
+        host.restart_sshd()
+        host.drop_sessions()
+    dropped = time.time()
+    for node in range(2):
+        count = fault.steps(node)
+        wait_until(lambda node=node, count=count: shown(third.said(), node) > count, 15, third.said)
+    print(f"all logs go on {time.time() - dropped:.2f} s after the sessions were dropped")
+    fault.finish()
+    assert third.end() == 0, third.said()
+    wait_gone(me.cluster, 15)
+    fault.exits("finished")
+    fault.whole()
+    assert f"✓ {fault.run} finished" in third.said()
+
+
+def test_the_viewers_link_is_cut_silently_for_25_s(begin: Begin) -> None:
+    """25 s and not 30: a link is given up after 20 s without a word, and made anew."""
+    fault = begin(2)
+    here = fault.me.cluster.viewer_address
+    fault.hosts[1].cut_viewer(here, True)
+    cut = time.time()
+    fault.running.wait_for(lambda: "node2: not seen since" in fault.running.stderr, 10)
+    noticed = time.time() - cut
+    assert noticed < 7
+    time.sleep(cut + 25 - time.time())
+    assert "rank 1 is done" not in fault.running.stdout
+    fault.hosts[1].cut_viewer(here, False)
+    mended = time.time()
+    count = fault.steps(1)
+    fault.running.wait_for(lambda: f"counts {count}\n" in fault.running.stdout, 15)
+    print(f"shown as not seen after {noticed:.2f} s, shows all {time.time() - mended:.2f} s after the mending")
+    fault.finish()
+    fault.end(0)
+    fault.exits("finished")
+    fault.whole(fetch=False)
+
+
+def test_two_viewers_one_asleep(begin: Begin) -> None:
+    """A viewer under SIGSTOP holds up neither the run nor the other viewer, and has everything once it wakes up."""
+    fault = begin(2)
+    you = elsewhere(fault.me)
+    other = Viewer(you, fault.run, "--host", "node2")
+    other.wait_line("rank 0 of attempt 1 counts")
+    fault.running.send(signal.SIGSTOP)
+    count = fault.steps(0)
+    wait_until(lambda: shown(other.said(), 0) > count + 150, 60, other.said)
+    fault.finish()
+    assert other.end() == 0, other.said()
+    wait_until(lambda: all((fault.folder(node) / "exit.json").exists() for node in range(2)))
+    fault.running.send(signal.SIGCONT)
+    fault.end(0)
+    fault.exits("finished")
+    fault.whole(fetch=False)
+    fault.whole(you)
+
+
+def test_the_viewers_disk_is_full(begin: Begin) -> None:
+    """A viewer that has no room says so and that the run goes on; it does, and is seen whole from elsewhere."""
+    fault = begin(2, _TALKATIVE)
+    me, small = fault.me, fault.me.home / "small"
+    small.mkdir()
+    words = me.command("attach", fault.run, "--host", "node1")
+    mount = f'mount -t tmpfs -o size=1m tmpfs {small} && exec "$@"'
+    told = subprocess.run(
+        ["unshare", "-m", "sh", "-c", mount, "sh", *words], capture_output=True, text=True, timeout=60, check=False,
+        stdin=subprocess.DEVNULL, env=me.environment(XDG_DATA_HOME=str(small)), cwd=me.home,
+    )  # fmt: skip
+    assert told.returncode == 1, told.stdout[-2000:] + told.stderr
+    assert "No space left on device" in told.stderr and "Traceback" not in told.stderr, told.stderr
+    assert "left the run going on its hosts" in told.stderr, told.stderr
+    assert len(fault.hosts[0].processes()) > 3
+    fault.finish()
+    fault.end(0)
+    fault.exits("finished")
+    fault.whole(fetch=False)
+
+
+_TALKATIVE = """
+import os, pathlib, sys, time
+
+enough = pathlib.Path(__file__).parent / sys.argv[1]
+with open(os.environ["DISTTUI_METRICS"], "a") as metrics:
+    metrics.write('{"step": 1}\\n')
+while not enough.exists():
+    print("x" * 65536, flush=True)
+    time.sleep(0.05)
+"""
