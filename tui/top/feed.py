@@ -140,6 +140,8 @@ class History:
         """
         key = (host, gpu, what)
         values, step = list(self._rows.get(key, ())), step_of(width)
+        if not values:
+            return []
         begun = self._counts.get(key, 0) % step or step
         ends = range(len(values), 0, -1) if step == 1 else [len(values), *range(len(values) - begun, 0, -step)]
         found = [_mean(values[max(0, end - (begun if end == len(values) else step)) : end]) for end in ends[:width]]

@@ -73,7 +73,7 @@ class LoadPane(RowsPane[Entry]):
         Sort("cpu", lambda host: sums.told(host.load, "cpu")),
         Sort("memory", lambda host: percent(*sums.memory(host.load)) or -1.0),
         Sort("gpus", lambda host: sums.mean(host.load, "use") or -1.0),
-        Sort("gpu memory", lambda host: gpusums.memory(host.load) or -1.0),
+        Sort("gpu memory", lambda host: sums.gpu_memory(host.load) or -1.0),
         Sort("power", lambda host: sums.total(host.load, "power") or -1.0),
         Sort("hottest", lambda host: sums.hottest(host.load) or -1.0),
         Sort("net", lambda host: sums.told(host.load, "net_rx") + sums.told(host.load, "net_tx")),
@@ -141,7 +141,7 @@ class LoadPane(RowsPane[Entry]):
         gpus = min(16, max([0, *(len(host.load.gpus) for host in hosts if host.load)]))
         labels = [len(entry.host.name) if entry.gpu is None else len(self._label(entry)) for entry in self.items]
         wide = width >= _WIDE
-        name = min(max([6, *labels]), 26 if wide else 10)
+        name = min(max([6, *labels]), 26 if wide else 10 + max(0, width - 76) // 4)
         trend = min(60, (width - 90) // 2) if wide else 0
         who = min(40, (width - 96) // 4) if wide else 0
         columns = [2 + name, 6, 6, *(one for one in (trend, 15 if wide else 0, who) if one)]

@@ -38,7 +38,7 @@ class ProcessPane(RowsPane[Running]):
     """The table of processes."""
 
     SORTS: ClassVar[Sequence[Sort[Running]]] = (  # type: ignore[assignment]
-        Sort("gpu", lambda one: (bool(one.process.gpus), one.process.cpu or 0.0, one.process.rss or 0.0)),
+        Sort("gpu", lambda one: _weight(one.process)),
         Sort("cpu", lambda one: one.process.cpu or 0.0),
         Sort("memory", lambda one: one.process.rss or 0.0),
         Sort("gpu mem", lambda one: one.process.gpu_memory or 0.0),
@@ -60,7 +60,7 @@ class ProcessPane(RowsPane[Running]):
             Running(clean(host.name), process, _memory_of(host, process))
             for host in hosts
             if host.load is not None and host.state == "seen"
-            for process in host.load.processes
+            for process in sorted(host.load.processes, key=lambda process: (process.gpus, process.pid))
         ]
         self.settle()
 
@@ -131,6 +131,12 @@ class ProcessPane(RowsPane[Running]):
         command = item.process.command or "(not visible from here)"
         quiet = self.paint("top--quiet")
         return [*pieces, (meters.fit(command, max(0, left)), quiet)]
+
+
+def _weight(process: ProcessLoad) -> tuple[bool, bool, float]:
+    """Those on GPUs, those of runs, then the busy ones. The first two keep their places from second to second."""
+    kept = bool(process.gpus or process.run)
+    return bool(process.gpus), bool(process.run), 0.0 if kept else process.cpu or 0.0
 
 
 def _cell(one: Running, name: str) -> tuple[str, str]:

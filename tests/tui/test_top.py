@@ -1,0 +1,243 @@
+"""The screen `top`: made-up hosts in every state, and this machine as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from runner.run.load import load_of
+from runner.run.watch import HostNow
+from tests.tui import top_kit as kit
+from tests.tui.shelf_kit import environ
+from tests.tui.snap import SIZES, assert_snapshot, screen_text
+from tui.app import DisttuiApp
+from tui.screens.top import TopScreen
+from tui.top import meters
+from tui.top.feed import KEEP, History, step_of
+from tui.top.hosts import LoadPane
+from tui.top.processes import ProcessPane
+
+Scenario = Callable[[DisttuiApp, kit.MadeUpTop, Pilot[None]], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+
+
+def play(folder: Path, scenario: Scenario, size: tuple[int, int] = (100, 30)) -> None:
+    async def run() -> None:
+        app = DisttuiApp(environ(folder))
+        async with app.run_test(size=size, notifications=True) as pilot:
+            screen = kit.MadeUpTop()
+            await app.push_screen(screen)
+            await pilot.pause()
+            await scenario(app, screen, pilot)
+
+    asyncio.run(run())
+
+
+async def until(app: DisttuiApp, pilot: Pilot[None], *words: str) -> None:
+    """Wait until the screen shows all of them; between two screens it shows nothing."""
+    deadline, text = time.monotonic() + 60, ""
+    while not all(word in text for word in words):
+        assert time.monotonic() < deadline, text
+        await pilot.pause(0.1)
+        text = "\n".join(strip.text for strip in app.screen._compositor.render_strips(app.size))
+
+
+def feed(screen: TopScreen, count: int, gpus: int, seconds: int = 60) -> None:
+    for second in range(seconds):
+        screen.show(kit.hosts(count, gpus, kit.NOW + second), kit.NOW + second)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_looks(tmp_path: Path, size: tuple[int, int]) -> None:
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        feed(screen, 2, 4)
+        await pilot.pause()
+        assert_snapshot(app, f"top_{size[0]}x{size[1]}")
+
+    play(tmp_path, scenario, size)
+
+
+def test_looks_of_one_gpu_and_of_trouble(tmp_path: Path) -> None:
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        feed(screen, 2, 4)
+        await pilot.press("j", "j", "enter")
+        await pilot.pause()
+        assert_snapshot(app, "top_gpu")
+        await pilot.press("escape")
+        screen.show(kit.troubled(), kit.NOW)
+        await pilot.pause()
+        assert_snapshot(app, "top_trouble")
+
+    play(tmp_path, scenario, (80, 24))
+
+
+def test_down_to_one_host_and_gpu_and_back(tmp_path: Path) -> None:
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        feed(screen, 3, 2)
+        load, processes = screen.query_one(LoadPane), screen.query_one(ProcessPane)
+        await pilot.press("j", "j", "j", "enter")
+        assert load.only == "madeup1" and {entry.host.name for entry in load.items} == {"madeup1"}
+        assert {one.host for one in processes.items} == {"madeup1"}
+        await pilot.press("j", "enter")
+        assert load.only == "madeup1/0" and [entry.key for entry in load.items] == ["madeup1/0"]
+        assert [one.process.gpus for one in processes.items] == [(0,)]
+        await pilot.pause()
+        assert "temperature" in screen_text(app)
+        await pilot.press("escape")
+        assert load.only == "" and load.here is not None and load.here.key == "madeup1/0"
+        await pilot.press("escape")
+        assert app.screen is not screen
+
+    play(tmp_path, scenario)
+
+
+def test_sorting_by_key_and_by_click_keeps_the_cursor(tmp_path: Path) -> None:
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        feed(screen, 20, 1)
+        load = screen.query_one(LoadPane)
+        await pilot.press("j", "s")
+        shares = [entry.host.load.cpu for entry in load.items if entry.host.load]
+        assert shares == sorted(shares, reverse=True) and len(shares) == 20
+        assert load.here is not None and load.here.host.name == "madeup1"
+        await pilot.press("v")
+        assert [entry.host.load.cpu for entry in load.items if entry.host.load] == sorted(shares)
+        await pilot.press("S", "tab", "s", "s")
+        processes = screen.query_one(ProcessPane)
+        sizes = [one.process.rss or 0 for one in processes.items]
+        assert sizes == sorted(sizes, reverse=True) and processes.sort_words == "by memory ▾"
+        await pilot.pause()
+        heads = screen_text(app).splitlines()[processes.region.y + 1]
+        await pilot.click(ProcessPane, offset=(heads.index("user") + 1, 1))
+        assert processes.sort_words == "by user ▾"
+
+    play(tmp_path, scenario)
+
+
+def test_a_filter_holds_for_its_pane_until_escape(tmp_path: Path) -> None:
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        feed(screen, 12, 0)
+        load, processes = screen.query_one(LoadPane), screen.query_one(ProcessPane)
+        await pilot.press("slash", *"madeup11", "enter")
+        assert [entry.key for entry in load.items] == ["madeup11"] and load.has_focus
+        await pilot.press("escape", "tab", "slash", *"bob", "space", *"note", "enter")
+        assert len(load.items) == 12 and processes.items
+        assert {(one.process.user, one.process.command) for one in processes.items} == {("bob", "python notebook.py")}
+        assert screen.query_one("#filter", Input).value == "bob note"
+        await pilot.press("escape")
+        assert len(processes.items) == 72
+
+    play(tmp_path, scenario)
+
+
+def test_hosts_that_are_lost_keep_their_figures_and_lose_their_colours(tmp_path: Path) -> None:
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        seen = kit.host(0, 1)
+        screen.show((seen,), kit.NOW)
+        await pilot.pause()
+        figures = re.findall(r"[\d.]+G/[\d.]+G", screen_text(app))
+        assert len(figures) == 2
+        screen.show((replace(seen, state="not seen", problem="silent for 6 s"),), kit.NOW + 6)
+        await pilot.pause()
+        assert "not seen since 14:13:20  silent for 6 s" in screen_text(app)
+        assert re.findall(r"[\d.]+G/[\d.]+G", screen_text(app)) == figures
+
+    play(tmp_path, scenario, (160, 48))
+
+
+def test_what_hosts_say_reaches_no_terminal(tmp_path: Path) -> None:
+    evil = "\x1b]0;title\x07\x1b[2J\x9b31m[bold]x[/]"
+    record = kit.record(0, 1, kit.NOW)
+    record["gpus"][0]["name"] = evil
+    for process in record["processes"]:
+        process |= {"user": evil, "command": evil + "\nline", "tag": evil + "/0/1"}
+    hosts = (
+        HostNow("madeup0", "seen", load_of(record), kit.NOW),
+        HostNow("madeup" + evil, "failed", problem=evil, cure=evil),
+    )
+
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        screen.show(hosts, kit.NOW)
+        await pilot.press("s", "tab", "enter")
+        await pilot.pause()
+        strips = screen._compositor.render_strips(app.size)
+        text = "".join(segment.text for strip in strips for segment in strip)
+        assert "[bold]x[/]" in text, "shown as it is written"
+        assert not [char for char in text if ord(char) < 32 or 127 <= ord(char) < 160]
+
+    play(tmp_path, scenario, (160, 48))
+
+
+def test_sixty_four_hosts_stay_fluent(tmp_path: Path) -> None:
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        feed(screen, 64, 8, 3)
+        await pilot.press("e")
+        rounds = []
+        for second in range(5):
+            hosts = kit.hosts(64, 8, kit.NOW + 10 + second)
+            before = time.process_time()
+            screen.show(hosts, kit.NOW + 10 + second)
+            await pilot.pause()
+            rounds.append(time.process_time() - before)
+        assert len(screen.query_one(LoadPane).items) == 64 * 9
+        assert min(rounds) < 0.3, f"{min(rounds) * 1e3:.0f} ms of CPU for a second of 64 hosts"
+
+    play(tmp_path, scenario, (200, 50))
+
+
+def test_columns_of_a_curve_keep_their_samples() -> None:
+    history, width = History(), 10
+    shown: list[list[float | None]] = []
+    for second in range(100):
+        history.take((kit.host(0, 1, kit.NOW + second),))
+        shown.append(history.columns("madeup0", 0, "use", width))
+    step = step_of(width)
+    assert step == 18 and len(shown[-1]) == 6
+    assert all(one[:-1] == other[: len(one) - 1] for one, other in pairwise(shown))
+    for second in range(KEEP * 2):
+        history.take((kit.host(0, 1, kit.NOW + 100 + second),))
+    assert len(history.columns("madeup0", 0, "use", 60)) == 60
+    assert history.columns("nobody", None, "use", 60) == []
+
+
+@pytest.mark.parametrize("value", [None, 0.0, 1.0, 999.4, 999.6, 1e6, 99.95e6, 123e9, 9.9e14, -5.0])
+def test_numbers_keep_their_width(value: float | None) -> None:
+    assert len(meters.size(value)) == len(meters.rate(value)) == 5
+
+
+def test_this_machine_as_it_is(tmp_path: Path) -> None:
+    async def run() -> None:
+        app = DisttuiApp(environ(tmp_path), first=("open_top", (["local"],)))
+        async with app.run_test(size=(100, 30)) as pilot:
+            await until(app, pilot, "● local", "python", " % ")
+            screen = app.screen
+            assert isinstance(screen, TopScreen)
+            await pilot.press("x")
+            await until(app, pilot, "0 hosts")
+
+    asyncio.run(run())
+
+
+def test_a_name_that_is_no_host_and_a_host_that_never_answers(tmp_path: Path) -> None:
+    async def run() -> None:
+        app = DisttuiApp(environ(tmp_path), first=("open_top", (["two words"],)))
+        async with app.run_test(size=(100, 30)) as pilot:
+            await until(app, pilot, "is no host")
+            await pilot.press("escape")
+            app.open_top(["nobody.invalid", "local"])
+            await until(app, pilot, "✗ nobody.", "failed  the name 'nobody.invalid'", "● local")
+
+    asyncio.run(run())
