@@ -36,7 +36,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -111,6 +111,8 @@ class DisttuiApp(Opening):
         self.accept_new_host_keys = accept_new_host_keys
         self.shelf = Shelf()
         """Runs, profiles and hosts as last read; the palette and the home screen show it."""
+        self.at_end: list[Callable[[], None]] = []
+        """What is still to be done when the app has been left and the terminal is as before."""
         self._first = first
         self._connectors: dict[str | None, Connector] = {}
         self._connecting = threading.Lock()

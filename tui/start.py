@@ -33,5 +33,9 @@ def start(
         ssh_config=ssh_config,
         accept_new_host_keys=accept_new_host_keys,
     )
-    app.run()
+    try:
+        app.run()
+    finally:
+        for work in app.at_end:
+            work()
     return app.return_code or 0

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import sys
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from runner.errors import DisttuiError
@@ -23,28 +21,30 @@ _played: list[Sandbox] = []
 _runs: list[tuple[str, str, Mapping[int, Link]]] = []
 
 
-def config() -> str:
-    """The ssh configuration that leads to the played hosts; they are made when first asked for. Blocks."""
+def ground() -> Sandbox:
+    """The way to the played hosts, which are made when it is first asked for. Blocks.
+
+    It is not the app's connector: that is closed with the app, before `close` has ended the runs.
+    """
     from runner.transport.sandbox import Sandbox  # noqa: PLC0415 - imports paramiko
 
     with _lock:
         if not _played:
             _played.append(Sandbox(SANDBOX))
-            atexit.register(close)
-        return str(_played[0].config)
+        return _played[0]
 
 
 def end_with_app(run: str, run_dir: str, links: Mapping[int, Link]) -> None:
     """Have a run end when the app does.
 
     Args:
-        links: Node rank → a link that stays open: at the end no new one can be made.
+        links: Node rank → a link that stays open.
     """
     _runs.append((run, run_dir, links))
 
 
 def close() -> None:
-    """End the runs and the hosts."""
+    """End the runs and the hosts; done when the app has been left."""
     alive = [(link, {"run": run, "run_dir": folder, "node_rank": node})
              for run, folder, links in _runs for node, link in links.items()]  # fmt: skip
     _runs.clear()
@@ -60,9 +60,7 @@ def close() -> None:
         time.sleep(0.1 if alive else 0)
     with _lock:
         while _played:
-            # Threads cannot be started any more when the interpreter ends.
-            with suppress(RuntimeError):
-                _played.pop().close()
+            _played.pop().close()
 
 
 def _lives(link: Link, request: Mapping[str, object]) -> bool:

@@ -206,6 +206,8 @@ class WizardScreen(DisttuiScreen):
         """Take another draft, and reach the hosts that are new in it."""
         before, self._view = self._view, replace(self._view, draft=draft)
         moved = before.draft.sandbox != draft.sandbox
+        if draft.sandbox and ground.close not in self.disttui.at_end:
+            self.disttui.at_end.append(ground.close)
         for name in before.states:
             if name not in draft.hosts or moved:
                 self._reach.drop(name)
@@ -231,7 +233,7 @@ class WizardScreen(DisttuiScreen):
 
     def _connector(self) -> Connector:
         """In a thread: the way to the hosts."""
-        return self.disttui.connector(ground.config() if self._view.draft.sandbox else None)
+        return ground.ground() if self._view.draft.sandbox else self.disttui.connector()
 
     @work(group="discover")
     async def _discover(self) -> None:
@@ -374,7 +376,7 @@ class WizardScreen(DisttuiScreen):
     def _launch(self, links: Mapping[str, Link], view: View) -> str:
         assert view.weighed is not None
         app = self.disttui
-        config = ground.config() if view.draft.sandbox else app.ssh_config
+        config = str(ground.ground().config) if view.draft.sandbox else app.ssh_config
         return start_run(view.draft, view.weighed, links, app.environ, config)
 
 
