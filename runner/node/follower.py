@@ -46,8 +46,8 @@ class Follower:
         self._lost = lost
         self._key = bytes.fromhex(host.secrets["key"])
         self._instance = os.urandom(8).hex()
-        self._port = int(host.spec["leader"]["port"])
-        self._addresses = list(host.spec["leader"]["addresses"])
+        self._port = 0
+        self._addresses: list[str] = []
         self._link = Link()
         self._joined = False
         self._joining = False
@@ -65,9 +65,17 @@ class Follower:
         self._hope = launch["join_timeout"] + launch["grace"] if launch["restarts"] else 0.0
 
     def start(self) -> None:
-        """Begin to look for the leader."""
-        self._search()
+        """Begin to look for the leader, if it is known already where that is."""
+        if self._host.spec["leader"]:
+            self.lead(self._host.spec["leader"])
         self._loop.every(1.0, self._beat)
+
+    def lead(self, place: dict[str, Any]) -> None:
+        """Take the leader's `port` and `addresses`; only the first word counts."""
+        if not self._addresses:
+            self._port = int(place["port"])
+            self._addresses = [str(address) for address in place["addresses"]]
+            self._search()
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a message to the leader, now or when it is back."""
@@ -224,7 +232,7 @@ class Follower:
         if not self._joined:
             if silent > self._host.launch["join_timeout"]:
                 tried = "; ".join(f"{address}: {why}" for address, why in self._problems.items())
-                self._end("join", f"node 0 was not reached at port {self._port} ({tried or 'no answer'})")
+                self._end("join", _unreached(self._port, tried))
             return
         self._link.beat()
         if silent >= _NOT_SEEN:
@@ -244,3 +252,9 @@ class Follower:
         if not self._over:
             self._over = True
             self._lost(kind, why)
+
+
+def _unreached(port: int, tried: str) -> str:
+    if not port:
+        return "nobody has told this host where node 0 is: whoever started the run has gone"
+    return f"node 0 was not reached at port {port} ({tried or 'no answer'})"

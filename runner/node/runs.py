@@ -59,6 +59,13 @@ def start(request: dict[str, Any], node_zip: str, train_zip: str | None) -> dict
     return {"dir": folder, "pid": up["pid"], "already": False, "gang": up["gang"]}
 
 
+def lead(folder: str, leader: dict[str, Any]) -> dict[str, Any]:
+    """Tell a follower's supervisor where the leader is. Raises Problem when there is no supervisor to tell."""
+    if not control.ask(folder, {"op": "lead", "leader": leader}):
+        raise Problem(f"the supervisor of {folder} does not answer", "see supervisor.log there")
+    return {}
+
+
 def request_stop(folder: str, now: bool, reason: str) -> dict[str, Any]:
     """Stop a run on this host, which hands it on to the others; `now` kills without grace.
 

@@ -31,6 +31,7 @@ class Server:
             "probe": self._probe,
             "complete": self._complete,
             "start": self._start,
+            "lead": self._lead,
             "stop": self._stop,
             "status": self._status,
             "forget": self._forget,
@@ -100,6 +101,11 @@ class Server:
         from .runs import start
 
         return start(request, self.node_zip, self.train_zip)
+
+    def _lead(self, request: Dict[str, Any]) -> Any:
+        from .runs import lead
+
+        return lead(_folder(request), request["leader"])
 
     def _stop(self, request: Dict[str, Any]) -> Any:
         from .runs import request_stop

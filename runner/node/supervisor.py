@@ -114,6 +114,8 @@ class Supervisor:
     def _asked(self, request: dict[str, Any]) -> None:
         if request.get("op") == "stop":
             self._stop(str(request.get("reason")), bool(request.get("now")))
+        elif request.get("op") == "lead" and self._follower:
+            self._follower.lead(request["leader"])
 
     def _stop(self, reason: str, now: bool) -> None:
         if self._ended or self._stopped_now or (self._stopped and not now):

@@ -1,4 +1,4 @@
-"""Start a run: the leader first, then all others, and nothing at all if one of them cannot."""
+"""Start a run on all hosts at once, and nothing at all if one of them cannot."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from runner import __version__
-from runner.errors import DisttuiError
+from runner.errors import DisttuiError, HostError
 from runner.plan import Plan
 from runner.profile import Profile
 from runner.run.survey import HostsError, Surveyed, Tell
 
+LEAD_PATIENCE = 30.0
+"""Seconds for followers to hear where the leader is."""
 KILL_PATIENCE = 10.0
 """Seconds for hosts to confirm that they end what was started."""
 
@@ -45,35 +47,43 @@ def launch(
     key = secrets.token_hex(32)
     # Resolved before anything is started: a missing variable must not leave half a gang.
     resolved = [profile.split_env(node, environ)[1] for node in range(len(hosts))]
-    leader: Mapping[str, Any] | None = None
     begun = {"by": by, "started": time.time(), "version": __version__}
+    request = {"run": run, "run_dir": profile.launch.run_dir}
 
-    def start(node: int) -> Mapping[str, Any]:
+    def start(node: int) -> Mapping[str, Any] | DisttuiError:
         tell(node, "starting", "")
-        spec = {**plan.spec(node, run), **begun, "leader": leader}
-        answer: Mapping[str, Any] = hosts[node].link.request(
-            "start", spec=spec, secrets={"key": key, "env": resolved[node]}
-        )
-        tell(node, "started", "")
-        return answer
-
-    def attempt(node: int) -> DisttuiError | None:
+        secret = {"key": key, "env": resolved[node]}
         try:
-            start(node)
+            answer: Mapping[str, Any] = hosts[node].link.request(
+                "start", spec={**plan.spec(node, run), **begun}, secrets=secret
+            )
         except DisttuiError as error:
             tell(node, "failed", error.what)
             return error
-        return None
+        tell(node, "started", "")
+        return answer
 
-    leader = start(0)["gang"]
-    followers = range(1, len(hosts))
-    if not followers:
-        return
-    with ThreadPoolExecutor(max_workers=len(followers), thread_name_prefix="start") as pool:
-        errors = [error for error in pool.map(attempt, followers) if error]
+    # All at once, so that every host's torch is importing while the others still start.
+    with ThreadPoolExecutor(max_workers=len(hosts), thread_name_prefix="start") as pool:
+        answers = list(pool.map(start, range(len(hosts))))
+    errors = [answer for answer in answers if isinstance(answer, DisttuiError)]
+    first = answers[0]
+    if not errors and not isinstance(first, DisttuiError) and first["gang"]:
+        errors = _lead(hosts, request, first["gang"])
     if errors:
-        _kill(hosts, {"run": run, "run_dir": profile.launch.run_dir})
+        _kill(hosts, request)
         raise errors[0] if len(errors) == 1 else HostsError(errors)
+
+
+def _lead(hosts: Sequence[Surveyed], request: Mapping[str, Any], leader: Mapping[str, Any]) -> list[DisttuiError]:
+    """Tell the followers where the leader takes them; returns what went wrong."""
+    told = [
+        host.link.submit("lead", **request, node_rank=node, leader=leader) for node, host in enumerate(hosts) if node
+    ]
+    wait(told, LEAD_PATIENCE)
+    late = HostError("node 0", "some hosts could not be told where it is", "See what those hosts are busy with.")
+    errors = [answer.exception() if answer.done() else late for answer in told]
+    return [error for error in errors if isinstance(error, DisttuiError)]
 
 
 def _kill(hosts: Sequence[Surveyed], request: Mapping[str, Any]) -> None:
