@@ -49,7 +49,7 @@ class ProfileProblem:
         return printable(f"{where}: {self.what}" + (f", {self.expected}" if self.expected else ""))
 
 
-class ProfileErrors(InputError):  # noqa: N818 - it carries several
+class ProfileErrors(InputError):
     """A profile that cannot be used: every problem that was found, sorted by position."""
 
     def __init__(self, problems: Iterable[ProfileProblem]) -> None:

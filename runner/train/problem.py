@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Problem(Exception):  # noqa: N818 - the word of the node program, too
+class Problem(Exception):
     """Something the user can mend, as one sentence with its cure.
 
     Args:

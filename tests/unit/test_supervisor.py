@@ -129,7 +129,7 @@ while True: time.sleep(60)
     began = time.monotonic()
     run.stop()
     assert run.exit(0)["state"] == "stopped"
-    assert 1.5 < time.monotonic() - began < 6
+    assert 1.5 < time.monotonic() - began < 20
     assert log.read_text() == "armed\nTERM\n"
 
 
