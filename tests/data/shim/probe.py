@@ -50,7 +50,9 @@ def look():
         "argv": sys.argv,
         "path": sys.path,
         "main": {
-            name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) if name not in ("__loader__", "__builtins__") else type(value).__qualname__
+            name: re.sub(" at 0x[0-9a-f]+", "", repr(value))
+            if name not in ("__loader__", "__builtins__")
+            else type(value).__qualname__
             for name, value in vars(main).items()
             if name.startswith("__")
         },
