@@ -162,8 +162,8 @@ class DisttuiApp(Opening):
         Args:
             ssh_config: As ssh's -F where a run brings its own, None: the app's.
         """
-        from runner.transport.connector import HostConnector  # noqa: PLC0415
-        from tui.prompts import AppPrompts  # noqa: PLC0415
+        from runner.transport.connector import HostConnector
+        from tui.prompts import AppPrompts
 
         file = ssh_config or self.ssh_config
         with self._connecting:

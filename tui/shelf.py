@@ -99,8 +99,8 @@ class Shelf:
 
 def read_shelf(environ: Mapping[str, str], now: float) -> Shelf:
     """Read everything anew."""
-    from runner.library import list_profiles  # noqa: PLC0415 - the schema's library takes 100 ms
-    from runner.run.history import known_runs  # noqa: PLC0415
+    from runner.library import list_profiles
+    from runner.run.history import known_runs
 
     known, problems = known_runs(environ)
     runs = tuple(_run_row(run, now) for run in known)
@@ -110,8 +110,8 @@ def read_shelf(environ: Mapping[str, str], now: float) -> Shelf:
 
 def fingerprint(environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
     """Changes when `read_shelf` would tell something new; costs a few stats per run."""
-    from runner.library import list_profiles  # noqa: PLC0415
-    from runner.run.store import mirrors_folder  # noqa: PLC0415
+    from runner.library import list_profiles
+    from runner.run.store import mirrors_folder
 
     watched = [entry.path for entry in list_profiles()]
     with suppress(OSError):
@@ -151,8 +151,8 @@ def _changed(path: Path) -> int:
 
 @lru_cache(256)
 def _profile_row(name: str, path: Path, origin: str, changed: int) -> ProfileRow:
-    from runner.errors import InputError  # noqa: PLC0415
-    from runner.profile import load  # noqa: PLC0415
+    from runner.errors import InputError
+    from runner.profile import load
 
     try:
         profile = load(path)
@@ -167,7 +167,8 @@ def _profile_row(name: str, path: Path, origin: str, changed: int) -> ProfileRow
 def _hosts(runs: Iterable[RunRow], profiles: Iterable[ProfileRow]) -> Iterable[HostRow]:
     """Hosts of what goes on, and of the user's and the team's profiles: those of examples are nobody's machines."""
     mine = [row for row in profiles if row.origin != "built in"]
-    names = {host for row in (*(row for row in runs if not row.over), *mine) for host in row.hosts}
+    names = {host for row in runs if not row.over for host in row.hosts}
+    names |= {host for row in mine for host in row.hosts}
     for name in sorted(names | {"local"}, key=lambda name: (name == "local", name)):
         alive = tuple(row for row in runs if name in row.hosts and not row.over)
         yield HostRow(name, alive, tuple(row.name for row in mine if name in row.hosts))

@@ -61,7 +61,8 @@ class FooterBar(Widget):
         while always and sum(hint.width + self.GAP for hint in always) > max(width // 2, always[0].width + self.GAP):
             always.pop()
         right = sum(hint.width + self.GAP for hint in always)
-        self._places, parts, at = [], [], 0
+        parts: list[Content | str | tuple[str, str]] = []
+        self._places, at = [], 0
         for hint in here:
             if at + hint.width + right > width:
                 break
