@@ -69,8 +69,12 @@ class Chart(Drawn):
     def show(self, snapshot: Snapshot) -> None:
         """Show another moment."""
         self._snapshot = snapshot
-        if self.display and self.size:
-            self.redraw()
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw anew; the title first, for what is drawn while it is painted comes too late for the border."""
+        self._say()
+        super().redraw()
 
     @property
     def metric(self) -> Metric | None:
@@ -89,7 +93,6 @@ class Chart(Drawn):
         """Axes, labels, dots."""
         metric, snapshot = self.metric, self._snapshot
         if metric is None or snapshot is None or width < 16 or height < 3:
-            self.set_title(metric.label if metric else "")
             return [line([("no numbers yet", self.component("chart--label"))])] if height else []
         rows = height - 2 if height > 4 else height
         labels = 10
@@ -100,7 +103,6 @@ class Chart(Drawn):
         if self._smooth:
             drawn = [(number, smooth(columns)) for number, columns in drawn]
         limits = self._plot(canvas, drawn)
-        self._say(metric, snapshot)
         written = {row: (metric.words(value), plain(value)) for row, value in limits.ticks(rows).items()}
         ticks = {row: full if len(full) < labels else short for row, (full, short) in written.items()}
         strips = [self._line(canvas, y, ticks.get(y, ""), labels) for y in range(rows)]
@@ -182,7 +184,11 @@ class Chart(Drawn):
             line([(" " * (labels + 1) + "".join(words), label)]),
         ]
 
-    def _say(self, metric: Metric, snapshot: Snapshot) -> None:
+    def _say(self) -> None:
+        metric, snapshot = self.metric, self._snapshot
+        if metric is None or snapshot is None:
+            self.set_title("")
+            return
         track = snapshot.history.all[metric.name]
         value = track.at(snapshot.now)
         words = [metric.label, *([metric.words(value)] if value is not None else [])]
