@@ -44,7 +44,7 @@ class CurvesPane(Drawn):
     }
     """
 
-    def __init__(self, history: History, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, history: History, id: str | None = None) -> None:
         super().__init__(id=id)
         self.only = ""
         """The key of the host or GPU, empty while all are shown."""

@@ -84,8 +84,8 @@ class TopFeed:
             self.watch.close()
 
     def _work(self) -> None:
-        from runner.run.places import chosen  # noqa: PLC0415 - the schema's library takes 100 ms
-        from runner.run.watch import HostsWatch  # noqa: PLC0415
+        from runner.run.places import chosen
+        from runner.run.watch import HostsWatch
 
         try:
             places = chosen(*self._asked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from rich.style import Style
 from textual.binding import BindingType
@@ -19,17 +19,13 @@ from tui.keys import VIEW, bind
 from tui.theme import look
 from tui.top import meters, sums
 from tui.top.feed import History, percent, step_of
+from tui.top.layout import SPACE, Plan, lay_out
 from tui.top.rows import RowsPane, Sort
 from tui.widgets.drawn import Piece
 
 STATES = {"seen": "running", "connecting": "connecting", "failed": "failed", "not seen": "not seen"}
 """Words that the theme knows, by the state of a host."""
 MODES = ("auto", "open", "folded")
-_SPACE = 2
-_LEAST = 4
-"""Cells of a bar."""
-_WIDE = 106
-"""Columns from which there is room for the last minutes, the load, and runs."""
 
 
 @dataclass(frozen=True)
@@ -45,21 +41,6 @@ class Entry:
     def key(self) -> str:
         """`node1` or `node1/0`; host names hold no slash."""
         return self.host.name if self.gpu is None else f"{self.host.name}/{self.gpu.index}"
-
-
-class Plan(NamedTuple):
-    """Widths of the columns."""
-
-    name: int
-    bar: int
-    trend: int
-    """0 where there is no room for it."""
-    gpus: int
-    """0 where no host has any."""
-    who: int
-    of: bool
-    """Whether memory is told as used/total."""
-    net: bool
 
 
 class LoadPane(RowsPane[Entry]):
@@ -79,7 +60,7 @@ class LoadPane(RowsPane[Entry]):
         Sort("net", lambda host: sums.told(host.load, "net_rx") + sums.told(host.load, "net_tx")),
     )
 
-    def __init__(self, history: History, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, history: History, id: str | None = None) -> None:
         super().__init__(id=id)
         self.mode = 0
         self.room = 20
@@ -137,20 +118,9 @@ class LoadPane(RowsPane[Entry]):
         return super().draw(width, height)
 
     def _laid_out(self, width: int) -> Plan:
-        hosts = [entry.host for entry in self.items]
-        gpus = min(16, max([0, *(len(host.load.gpus) for host in hosts if host.load)]))
+        gpus = max([0, *(len(entry.host.load.gpus) for entry in self.items if entry.host.load)])
         labels = [len(entry.host.name) if entry.gpu is None else len(self._label(entry)) for entry in self.items]
-        wide = width >= _WIDE
-        name = min(max([6, *labels]), 26 if wide else 10 + max(0, width - 76) // 4)
-        trend = min(60, (width - 90) // 2) if wide else 0
-        who = min(40, (width - 96) // 4) if wide else 0
-        columns = [2 + name, 6, 6, *(one for one in (trend, 15 if wide else 0, who) if one)]
-        fixed = sum(columns) + _SPACE * (len(columns) - 1)
-        room = width - fixed - 2 * _LEAST
-        of, strip, net = (room >= least for least in (6, 6 + (gpus + 8 if gpus else 0), 6 + gpus + 8 + 14))
-        fixed += (6 if of else 0) + (gpus + 6 + _SPACE if gpus and strip else 0) + (12 + _SPACE if net else 0)
-        bar = max(_LEAST, min(24, (width - fixed) // 2))
-        return Plan(name, bar, trend, gpus if strip else 0, who, of, net)
+        return lay_out(width, max([6, *labels]), min(16, gpus))
 
     def _label(self, entry: Entry) -> str:
         """The name of a row: the host's, or the GPU's index and model."""
@@ -163,7 +133,7 @@ class LoadPane(RowsPane[Entry]):
 
     def head(self, width: int) -> list[Piece]:
         """The titles of a host's columns; GPUs say their units in their rows."""
-        plan, space = self._plan, " " * _SPACE
+        plan, space = self._plan, SPACE
         alone = "/" in self.only
         pieces: list[Piece] = [self.title(f"{'gpu' if alone else 'host':<{plan.name + 2}}"), space]
         pieces += [self.title(f"{'use' if alone else 'cpu':<{plan.bar + 6}}"), space]
@@ -197,7 +167,7 @@ class LoadPane(RowsPane[Entry]):
         host = item.host
         seen = look(STATES.get(host.state, host.state))
         glyph = (seen.glyph + " ", self.paint(seen.css))
-        name = (meters.fit(self._label(item), self._plan.name) + " " * _SPACE, self.paint("top--strong"))
+        name = (meters.fit(self._label(item), self._plan.name) + SPACE, self.paint("top--strong"))
         if host.load is None or host.state in ("connecting", "failed"):
             return [glyph, name, *self._absent(host, width - self._plan.name - 4)]
         return [glyph, name, *self._figures(host, host.load, width - self._plan.name - 4)]
@@ -212,7 +182,7 @@ class LoadPane(RowsPane[Entry]):
         return [(word, self.paint(css)), (meters.fit(why, max(0, width - len(word))), self.paint("top--quiet"))]
 
     def _figures(self, host: HostNow, load: Load, width: int) -> list[Piece]:
-        plan, space, ink = self._plan, " " * _SPACE, self._ink(host)
+        plan, space, ink = self._plan, SPACE, self._ink(host)
         pieces: list[Piece] = [*meters.bar(load.cpu, plan.bar, ink), space]
         pieces += self._trend(host.name, None)
         pieces += [*self._memory(load.mem_used, load.mem_total, ink), space]
@@ -244,7 +214,7 @@ class LoadPane(RowsPane[Entry]):
         return lambda name: self.paint("top--rest" if name == "top--rest" else "top--quiet")
 
     def _gpu_row(self, item: Entry, gpu: GpuLoad, width: int) -> list[Piece]:
-        plan, space, ink = self._plan, " " * _SPACE, self._ink(item.host)
+        plan, space, ink = self._plan, SPACE, self._ink(item.host)
         branch = "" if self.only == item.key else "╰ " if item.last else "├ "
         pieces: list[Piece] = [(f"{branch:2}", self.paint("top--rest"))]
         pieces += [(meters.fit(self._label(item), plan.name), self.paint("top--quiet")), space]
@@ -266,7 +236,7 @@ class LoadPane(RowsPane[Entry]):
         if not width:
             return []
         values = self._history.columns(host, gpu, "use", width)
-        return [meters.curve(values, width, 100.0, self.paint("top--trend")), " " * _SPACE]
+        return [meters.curve(values, width, 100.0, self.paint("top--trend")), SPACE]
 
     def _memory(self, used: float | None, whole: float | None, ink: meters.Paint) -> list[Piece]:
         share = percent(used, whole)

@@ -47,7 +47,7 @@ class ProcessPane(RowsPane[Running]):
         Sort("pid", lambda one: one.process.pid),
     )
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.only = ""
         """The key of the one host or GPU whose processes are shown."""

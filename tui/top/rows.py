@@ -69,7 +69,7 @@ class RowsPane(Drawn, Generic[Item]):
             """The pane."""
             return self.pane
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.items: list[Item] = []
         self.sorted_by = 0

@@ -1,0 +1,203 @@
+"""Hosts followed side by side, and the commands `top` and `orphans` on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.commands.orphans import orphans
+from runner.commands.top import top_once
+from runner.errors import HostError, InputError
+from runner.node import procs
+from runner.run.load import load_of
+from runner.run.places import chosen
+from runner.run.watch import HostNow, HostsWatch
+from runner.show.orphans import render_orphans
+from runner.show.top import render_top
+from runner.transport import Address, Connection, Connector
+from runner.transport.base import RefusePrompts
+from runner.transport.connector import HostConnector
+from tests.unit.runs_kit import wait_for
+
+ENVIRON = {"XDG_DATA_HOME": "/nonexistent"}
+
+
+class Stuck:
+    """A way on which no host ever answers, but for this machine."""
+
+    def __init__(self, way: Connector) -> None:
+        self._way = way
+        self.released = threading.Event()
+
+    def connect(self, address: Address) -> Connection:
+        if not address.is_local:
+            self.released.wait(120)
+            raise HostError(address.host, "it never answered")
+        return self._way.connect(address)
+
+    def close(self) -> None:
+        self.released.set()
+
+
+@pytest.fixture
+def connector() -> Iterator[HostConnector]:
+    made = HostConnector(None, RefusePrompts())
+    yield made
+    made.close()
+
+
+def host_of(watch: HostsWatch, name: str) -> HostNow:
+    return next(host for host in watch.now() if host.name == name)
+
+
+def test_one_that_never_answers_holds_up_nobody_and_can_be_left(connector: HostConnector) -> None:
+    stuck = Stuck(connector)
+    watch = HostsWatch(chosen(["silent", "local"], None, ENVIRON), lambda _: stuck, interval=0.2)
+    watch.start()
+    try:
+        wait_for(lambda: host_of(watch, "local").state == "seen", "this machine")
+        assert host_of(watch, "silent").state == "connecting"
+        load = wait_for(lambda: (told := host_of(watch, "local").load) and told.cpu is not None and told, "rates")
+        assert load.mem_total > 1 << 28 and load.cpus == os.cpu_count()
+        assert any(process.pid == os.getpid() or process.user for process in load.processes)
+        watch.leave("silent")
+        assert [host.name for host in watch.now()] == ["local"]
+        stuck.close()
+        time.sleep(0.2)
+        assert [host.name for host in watch.now()] == ["local"], "it stays left whatever comes of it"
+    finally:
+        watch.close()
+        stuck.close()
+
+
+def node_programs() -> list[int]:
+    table = procs.table()
+    below = procs.descendants(table, os.getpid())
+    return [pid for pid in below if "sys.stdin.buffer.readline" in procs.command(pid) and not table[pid].dead]
+
+
+def test_a_lost_link_is_shown_and_made_anew(connector: HostConnector) -> None:
+    before = set(node_programs())
+    watch = HostsWatch(chosen(["local"], None, ENVIRON), lambda _: connector, interval=0.2)
+    watch.start()
+    try:
+        wait_for(lambda: host_of(watch, "local").state == "seen", "this machine")
+        for pid in set(node_programs()) - before:
+            os.kill(pid, 9)
+        lost = wait_for(lambda: (now := host_of(watch, "local")).state == "not seen" and now, "the loss")
+        assert lost.load is not None and "link broke" in lost.problem, "what was told stays"
+        wait_for(lambda: host_of(watch, "local").state == "seen", "its return", 20.0)
+    finally:
+        watch.close()
+
+
+def test_a_host_that_was_never_reached_waits_for_retry() -> None:
+    tries: list[float] = []
+
+    class Refusing:
+        def connect(self, address: Address) -> Connection:
+            tries.append(time.monotonic())
+            raise HostError(address.host, "refused", "Ask somebody.")
+
+        def close(self) -> None:
+            pass
+
+    watch = HostsWatch(chosen(["somewhere"], None, ENVIRON), lambda _: Refusing(), interval=0.2)
+    watch.start()
+    try:
+        failed = wait_for(lambda: (now := host_of(watch, "somewhere")).state == "failed" and now, "the refusal")
+        assert (failed.problem, failed.cure) == ("refused", "Ask somebody.")
+        time.sleep(0.3)
+        assert len(tries) == 1, "a password is not asked for again and again"
+        watch.retry()
+        wait_for(lambda: len(tries) == 2, "the second try")
+    finally:
+        watch.close()
+
+
+@pytest.mark.parametrize("record", [{}, {"t": "now"}, {"t": float("nan")}, {"t": True}])
+def test_records_without_a_time_are_none(record: dict[str, Any]) -> None:
+    assert load_of(record) is None
+
+
+def test_nonsense_of_a_host_counts_as_not_told() -> None:
+    evil = "\x1b[2Jx\n" * 500
+    gpus = [{"index": -1}, {"index": 0, "name": evil, "use": "100"}, None, 7] + [{"index": 1}] * 500
+    rows = [{"pid": 1, "user": evil, "command": evil, "tag": 7, "gpus": "0", "cpu": float("inf")}, {"pid": None}, []]
+    load = load_of({"t": 1.0, "cpu": "1", "mem_used": None, "gpus": gpus, "processes": rows * 300, "cpus": -4})
+    assert load is not None and (load.cpu, load.mem_used, load.cpus) == (None, None, None)
+    assert 1 < len(load.gpus) <= 64 and load.gpus[0].use is None and "\x1b" not in load.gpus[0].name
+    assert 0 < len(load.processes) <= 200
+    first = load.processes[0]
+    assert (first.run, first.gpus, first.cpu) == ("", (), None) and "\x1b" not in first.command + first.user
+    assert "\x1b" not in render_top((HostNow("a" + evil, "seen", load, 1.0),))
+
+
+def test_places_by_name_by_profile_and_bad_ones(tmp_path: Path) -> None:
+    profile = tmp_path / "mine.yaml"
+    profile.write_text("disttui: 1\nhosts: [alice@alpha:2222, beta]\njob: {builtin: bytegpt}\n")
+    places = chosen([str(profile)], None, ENVIRON)
+    assert [(place.host.host, place.host.user, place.host.port) for place in places] == [
+        ("alpha", "alice", 2222), ("beta", None, None),
+    ]  # fmt: skip
+    assert [place.name for place in chosen(["gamma", "local", "gamma"], None, ENVIRON)] == ["gamma", "local"]
+    assert "local" in [place.name for place in chosen([], None, ENVIRON)]
+    with pytest.raises(InputError, match="is no host"):
+        chosen(["two words"], None, ENVIRON)
+
+
+def test_top_once_of_this_machine_and_of_one_that_is_not_there(connector: HostConnector) -> None:
+    text, code = top_once(chosen(["local", "nobody.invalid"], None, ENVIRON), lambda _: connector)
+    lines = text.splitlines()
+    assert code == 3 and lines[0].split()[:4] == ["HOST", "CPU", "LOAD", "MEMORY"]
+    assert "✗ the name 'nobody.invalid' does not resolve" in text
+    told, code = top_once(chosen(["local"], None, ENVIRON), lambda _: connector, as_json=True)
+    assert code == 0 and json.loads(told)["hosts"][0]["load"]["cpu"] >= 0
+
+
+def test_orphans_of_this_machine_are_listed_and_ended(tmp_path: Path, connector: HostConnector) -> None:
+    run = "orphan" + uuid.uuid4().hex[:8]
+    folder = tmp_path / run / "0"
+    (folder / "attempt-1").mkdir(parents=True)
+    (folder / "exit.json").write_text('{"t": 1.0, "state": "finished", "code": 0}')
+    tag = {procs.TAG: f"{run}/0/1", "DISTTUI_DIR": f"{folder}/attempt-1"}
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env={**os.environ, **tag})
+    try:
+        wait_for(lambda: procs.tag(child.pid), "its environment")
+        text, problems, code = orphans([], lambda _: connector, ENVIRON, run=run)
+        assert (problems, code) == ([], 0) and f"{child.pid}" in text and "its run has ended" in text
+        assert "End them: disttui orphans --end local" in text
+        text, _, code = orphans(["local"], lambda _: connector, ENVIRON, run=run, end=True)
+        assert code == 0 and "1 ended, nothing is left" in text
+        assert child.wait(60) == -9
+        told, _, _ = orphans(["local"], lambda _: connector, ENVIRON, run=run, as_json=True)
+        assert json.loads(told) == {"hosts": {"local": []}, "errors": {}}
+        with pytest.raises(HostError, match="does not resolve"):
+            orphans(["nobody.invalid"], lambda _: connector, ENVIRON)
+    finally:
+        child.kill()
+        child.wait(60)
+
+
+def test_what_could_not_be_ended_is_named() -> None:
+    row = {
+        "run": "a-1",
+        "pid": 7,
+        "command": "x\x1b[2J\ny",
+        "ended": False,
+        "ports": [29500],
+        "rss": 1 << 30,
+        "age": 61,
+    }
+    text = render_orphans({"node1": [row]}, end=True)
+    assert "could not be ended: node1: pid 7" in text and "29500" in text and "1:01" in text and "\x1b" not in text

@@ -1,0 +1,47 @@
+"""Which columns of hosts and GPUs fit a width, and how wide each is. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SPACE = "  "
+"""Between two columns."""
+_LEAST = 4
+"""Cells of a bar."""
+_WIDE = 106
+"""Columns from which there is room for the last minutes, the load, and runs."""
+
+
+class Plan(NamedTuple):
+    """Widths of the columns."""
+
+    name: int
+    bar: int
+    trend: int
+    """0 where there is no room for it."""
+    gpus: int
+    """0 where no host has any."""
+    who: int
+    of: bool
+    """Whether memory is told as used/total."""
+    net: bool
+
+
+def lay_out(width: int, longest: int, gpus: int) -> Plan:
+    """Fit the columns: what a narrow terminal has no room for is left out, what a wide one has goes to the bars.
+
+    Args:
+        longest: Cells of the longest name.
+        gpus: The most that any host has.
+    """
+    space, wide = len(SPACE), width >= _WIDE
+    name = min(longest, 26 if wide else 10 + max(0, width - 76) // 4)
+    trend = min(60, (width - 90) // 2) if wide else 0
+    who = min(40, (width - 96) // 4) if wide else 0
+    columns = [2 + name, 6, 6, *(one for one in (trend, 15 if wide else 0, who) if one)]
+    fixed = sum(columns) + space * (len(columns) - 1)
+    room = width - fixed - 2 * _LEAST
+    of, strip, net = (room >= least for least in (6, 6 + (gpus + 8 if gpus else 0), 6 + gpus + 8 + 14))
+    fixed += (6 if of else 0) + (gpus + 6 + space if gpus and strip else 0) + (12 + space if net else 0)
+    bar = max(_LEAST, min(24, (width - fixed) // 2))
+    return Plan(name, bar, trend, gpus if strip else 0, who, of, net)
