@@ -31,6 +31,7 @@ Runs go on by themselves, and whoever reaches their hosts can look in:
   disttui run --detach 2node.yaml    start, and leave
   disttui ps                         all runs
   disttui attach 2node-7f3a          look in; the id may be shortened
+  disttui replay example             a recorded run, to try the dashboard with
 
 \b
 Exit codes: 0 trained · 1 training failed or a host was lost · 2 bad input ·
@@ -169,7 +170,8 @@ def completion(shell: str) -> None:
 
 
 for _command in (
-    *(cli_runs.ps, cli_runs.attach, cli_runs.logs, cli_runs.show, cli_runs.metrics, cli_diagnose.diagnose),
+    *(cli_runs.ps, cli_runs.attach, cli_runs.replay, cli_runs.logs, cli_runs.show, cli_runs.metrics),
+    cli_diagnose.diagnose,
     *(cli_ends.stop, cli_ends.rerun, cli_ends.forget, cli_ends.gc, cli_ends.pull),
     *(cli_hosts.top, cli_hosts.orphans),
 ):

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
+from runner.cli_app import has_terminal, open_app
 from runner.cli_parts import ssh_options
-from runner.cli_which import RUN_DIR, connectors, finding, run_options, warn
+from runner.cli_which import RUN_DIR, complete_runs, connectors, finding, run_options, warn
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 LOCAL = click.option("--local", is_flag=True, help="Tell what is held here, without asking any host.")
@@ -46,17 +47,31 @@ def ps(
 @run_options
 @click.option("--read-only", is_flag=True, help="Change nothing on the hosts, not even what a dead supervisor left.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of text.")
-def attach(read_only: bool, as_json: bool, **where: Any) -> None:
-    """Look in on RUN until it ends; Ctrl-C leaves it as it is.
+@click.option("--plain", is_flag=True, help="Print text in a terminal as well, instead of opening the dashboard.")
+def attach(read_only: bool, as_json: bool, plain: bool, **where: Any) -> None:
+    """Look in on RUN until it ends; leaving does nothing to it.
 
-    Begins with where the run is and the last lines of every rank. RUN is an id or its beginning. The exit code is the
-    run's; 0 when it was left.
+    In a terminal this is the app's dashboard. As text it begins with where the run is and the last lines of every
+    rank, and Ctrl-C leaves. RUN is an id or its beginning. The exit code of the text is the run's; 0 when it was left.
     """
     from runner.commands.attach import attach as look_in
 
     with finding(where) as (known, connector):
+        if has_terminal() and not (plain or as_json):
+            options = {name: where[name] for name in ("ssh_config", "accept_new_host_keys")}
+            open_app("", ("open_run", (known.run,)), read_only=read_only, **options)
         code = look_in(known, connector, os.environ, as_json=as_json, read_only=read_only)
     raise SystemExit(code)
+
+
+@click.command()
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+def replay(run: str) -> None:
+    """Play RUN back in the dashboard, with a cursor in time.
+
+    RUN is an id or its beginning, a folder that mirrors a run, or `example`: a recorded one to try the app with.
+    """
+    open_app(f"Without one: disttui show {run}", ("open_replay", (run,)))
 
 
 @click.command()

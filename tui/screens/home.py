@@ -111,10 +111,15 @@ class HomeScreen(DisttuiScreen):
         self.query_one("#details").border_title = " details "
         self._show(self.disttui.shelf)
         self.query_one("#runs").focus()
-        self.set_interval(LOOK_AGAIN, self.read)
+        self._again = self.set_interval(LOOK_AGAIN, self.read)
+
+    def on_screen_suspend(self) -> None:
+        """Look no more while another screen is shown: a hidden one that changes has the shown one painted anew."""
+        self._again.pause()
 
     def on_screen_resume(self) -> None:
         """Look once this screen is painted, at first and whenever another was left."""
+        self._again.resume()
         self.call_after_refresh(self.read)
 
     @work(thread=True, exclusive=True, group="shelf")
@@ -228,8 +233,8 @@ class HomeScreen(DisttuiScreen):
 
     @work(thread=True, group="stop", exit_on_error=False)
     def _stop(self, run: str) -> None:
-        from runner.commands.stop import stop  # noqa: PLC0415
-        from runner.run.history import find_run  # noqa: PLC0415
+        from runner.commands.stop import stop
+        from runner.run.history import find_run
 
         app = self.disttui
         began = monotonic()
