@@ -126,8 +126,6 @@ class LoadPane(RowsPane[Entry]):
         """The name of a row: the host's, or the GPU's index and model."""
         if entry.gpu is None:
             return clean(entry.host.name)
-        if self.only == entry.key:
-            return f"{clean(entry.host.name)} GPU {entry.gpu.index}"
         model = " ".join(word for word in entry.gpu.name.split() if word not in ("NVIDIA", "GeForce"))
         return f"{entry.gpu.index} {model}"
 
@@ -148,7 +146,7 @@ class LoadPane(RowsPane[Entry]):
                 space,
                 self.title(f"{'temp':>5}"),
                 "   ",
-                self.title("used by"),
+                self.title("user"),
             ]
         if plan.gpus:
             pieces += [self.title(f"{'gpus':<{plan.gpus + 6}}"), space]
