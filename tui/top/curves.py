@@ -10,6 +10,7 @@ from textual.strip import Strip
 from runner.run.load import GpuLoad, Load
 from runner.run.watch import HostNow
 from runner.show.numbers import duration
+from runner.show.top import rate
 from tui.theme import RAMP, RAMP_CLASSES
 from tui.top import meters
 from tui.top.feed import KEEP, History, step_of
@@ -106,8 +107,8 @@ class CurvesPane(Drawn):
             Curve(
                 "memory", memory, meters.size(load.mem_used).strip(), 100.0, f"of {meters.size(load.mem_total).strip()}"
             ),
-            Curve("net in", into, _rate(load.net_rx), most, f"peak {_rate(most)}"),
-            Curve("net out", out, _rate(load.net_tx), most, f"peak {_rate(most)}"),
+            Curve("net in", into, rate(load.net_rx), most, f"peak {rate(most)}"),
+            Curve("net out", out, rate(load.net_tx), most, f"peak {rate(most)}"),
         ]
 
     def _of_gpu(self, host: str, load: Load, index: str, width: int) -> list[Curve]:
@@ -128,7 +129,3 @@ class CurvesPane(Drawn):
 
 def _unit(value: float | None, unit: str) -> str:
     return meters.NONE if value is None else f"{value:.0f} {unit}"
-
-
-def _rate(value: float | None) -> str:
-    return meters.NONE if value is None else f"{meters.rate(value).strip()}B/s"
