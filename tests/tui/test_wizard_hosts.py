@@ -275,3 +275,20 @@ def _alive(folder: Path) -> list[bool]:
         supervisor = next(json.loads(line) for line in events.splitlines() if '"supervisor"' in line)
         found.append(Path(f"/proc/{supervisor['pid']}").exists())
     return found
+
+
+@pytest.mark.torch
+def test_a_profile_that_is_to_be_launched_needs_no_key(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+    hosts = cluster(1)
+    profile = tmp_path / "one.yaml"
+    profile.write_text(
+        f"disttui: 1\nhosts: [node1]\nnum_processes: 1\npython: {sys.executable}\njob: {{command: [echo, trained]}}\n"
+    )
+
+    async def play() -> None:
+        async with wizard(tmp_path, str(hosts.ssh_config), profile=profile, launch=True) as (pilot, _):
+            await until(pilot, lambda: not isinstance(pilot.app.screen, WizardScreen), 120)
+            (run,), _ = known_runs(environ(tmp_path))
+            assert run.source == str(profile)
+
+    asyncio.run(play())

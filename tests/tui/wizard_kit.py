@@ -17,7 +17,7 @@ from runner.facts import HostFacts
 from runner.ship import Parcel
 from tests.tui.shelf_kit import environ
 from tui.app import DisttuiApp
-from tui.screens.wizard import WizardScreen, draft, screen
+from tui.screens.wizard import WizardScreen, draft, hosts_screen
 from tui.screens.wizard.draft import HostState
 
 FACTS = Path(__file__).parents[1] / "data" / "facts"
@@ -78,7 +78,7 @@ def record(monkeypatch: pytest.MonkeyPatch, hosts: Mapping[str, HostFacts | Host
         self._set(found if isinstance(found, HostState) else HostState(name, "ready", found))
 
     monkeypatch.setattr(WizardScreen, "_start", start)
-    monkeypatch.setattr(screen, "find_all", lambda *_: [])
+    monkeypatch.setattr(hosts_screen, "find_all", lambda *_: [])
     monkeypatch.setattr(draft, "train_parcel", lambda: Parcel("train", b""))
 
 

@@ -26,7 +26,7 @@ def ground() -> Sandbox:
 
     It is not the app's connector: that is closed with the app, before `close` has ended the runs.
     """
-    from runner.transport.sandbox import Sandbox  # noqa: PLC0415 - imports paramiko
+    from runner.transport.sandbox import Sandbox
 
     with _lock:
         if not _played:

@@ -12,22 +12,21 @@ from textual import on, work
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from runner.discovery import find_all, read_file
 from runner.errors import DisttuiError, InputError
 from runner.profile.save import save
 from runner.run.link import Link
-from runner.transport import Connector
 from tui.keys import APP, CHANGE, OPEN, bind
-from tui.screens.base import Command, DisttuiScreen
+from tui.screens.base import Command
 from tui.screens.wizard import ground
 from tui.screens.wizard.check import CheckStep
-from tui.screens.wizard.draft import Draft, HostState, View, new_draft, open_draft, request_for, runnable, weigh
-from tui.screens.wizard.hardware import HardwareStep, HardwareTable
-from tui.screens.wizard.hosts import PLAYED, HostsStep, HostTable
+from tui.screens.wizard.draft import View, open_draft, weigh
+from tui.screens.wizard.hardware import HardwareStep
+from tui.screens.wizard.hosts import HostsStep
+from tui.screens.wizard.hosts_screen import HostsScreen
 from tui.screens.wizard.job import JobStep
 from tui.screens.wizard.launching import start_run
 from tui.screens.wizard.processes import ProcessesStep
-from tui.screens.wizard.reach import HostChanged, Reach, apart, aside
+from tui.screens.wizard.reach import apart, aside
 from tui.screens.wizard.save import SaveScreen
 from tui.screens.wizard.step import Step, count
 from tui.widgets.rail import Rail
@@ -37,7 +36,7 @@ STEPS: tuple[type[Step], ...] = (HostsStep, HardwareStep, ProcessesStep, JobStep
 LAST = len(STEPS) - 1
 
 
-class WizardScreen(DisttuiScreen):
+class WizardScreen(HostsScreen):
     """From hosts to a running training.
 
     Args:
@@ -92,9 +91,7 @@ class WizardScreen(DisttuiScreen):
         self._file = profile
         self._hurry = launch
         self._at = 0
-        self._view = View(new_draft())
         self._saved: Mapping[str, object] = self._view.draft.data
-        self._reach = Reach(self, self._connector)
         self._launching = False
 
     def body(self) -> Iterable[Widget]:
@@ -109,10 +106,6 @@ class WizardScreen(DisttuiScreen):
             self._go(0)
         else:
             self._open(self._file)
-
-    def on_unmount(self) -> None:
-        """Let go of the hosts."""
-        self._reach.close()
 
     def commands(self) -> Iterator[Command]:
         """Every step, for the palette."""
@@ -197,26 +190,6 @@ class WizardScreen(DisttuiScreen):
         self._take(draft)
         self._go(LAST if self._hurry else 0)
 
-    @on(Step.Changed)
-    def _changed(self, event: Step.Changed) -> None:
-        self._take(event.draft)
-        self._show()
-
-    def _take(self, draft: Draft) -> None:
-        """Take another draft, and reach the hosts that are new in it."""
-        before, self._view = self._view, replace(self._view, draft=draft)
-        moved = before.draft.sandbox != draft.sandbox
-        if draft.sandbox and ground.close not in self.disttui.at_end:
-            self.disttui.at_end.append(ground.close)
-        for name in before.states:
-            if name not in draft.hosts or moved:
-                self._reach.drop(name)
-        states = {} if moved else {name: state for name, state in before.states.items() if name in draft.hosts}
-        fresh = [name for name in draft.hosts if name not in states]
-        self._view = replace(self._view, states=states)
-        for name in fresh:
-            self._start(name)
-
     def _show(self) -> None:
         self._view = replace(self._view, weighed=weigh(self._view, self.disttui.environ))
         view = self._view
@@ -228,87 +201,7 @@ class WizardScreen(DisttuiScreen):
         name = str(view.draft.data.get("name") or "new profile") if view.draft.hosts else "new profile"
         self.header.show(name, facts, right=f"step {self._at + 1} of {len(STEPS)}")
         self._step.show(view)
-
-    # Hosts
-
-    def _connector(self) -> Connector:
-        """In a thread: the way to the hosts."""
-        return ground.ground() if self._view.draft.sandbox else self.disttui.connector()
-
-    @work(group="discover")
-    async def _discover(self) -> None:
-        app = self.disttui
-        found = await aside(lambda: find_all(app.ssh_config, app.environ, Path.cwd()))
-        self._view = replace(self._view, found=(*self._view.found, *found))
-        self._show()
-        if self._at == 0 and not self._view.draft.hosts:
-            self._step.enter()
-
-    @on(HostsStep.FileNamed)
-    async def _read(self, event: HostsStep.FileNamed) -> None:
-        try:
-            found = await aside(lambda: read_file(event.path))
-        except InputError as error:
-            self.notify(str(error), severity="error")
-            return
-        others = [one for one in self._view.found if one.source != found.source]
-        self._view = replace(self._view, found=(found, *others))
-        self._show()
-        self.query_one(HostTable).focus()
-
-    def _start(self, name: str) -> None:
-        draft = self._view.draft
-        try:
-            profile = runnable(draft)
-            host = profile.hosts[draft.hosts.index(name)] if profile else draft.host(name)
-        except InputError as error:
-            self._set(HostState(name, "failed", error=error))
-            return
-        old = self._view.states.get(name)
-        self._set(HostState(name, "probing" if old and old.facts else "connecting", old.facts if old else None))
-        self._reach.start(name, host, request_for(draft, name))
-
-    def _ask_again(self) -> None:
-        """Probe all hosts once more: folder, script and interpreter may be others than at first."""
-        for name in self._view.draft.hosts:
-            self._start(name)
-
-    def _set(self, state: HostState) -> None:
-        self._view = replace(self._view, states={**self._view.states, state.name: state})
-
-    def on_host_changed(self, message: HostChanged) -> None:
-        """A host has come a step further."""
-        state = message.state
-        old = self._view.states.get(state.name)
-        if state.name not in self._view.draft.hosts:
-            return
-        if state.pending and old and old.facts:
-            state = replace(state, facts=old.facts)
-        self._set(state)
-        self._show()
-        self._go_on_in_a_hurry()
-
-    @on(HostTable.Asked)
-    @on(HardwareTable.Asked)
-    def _asked(self, event: HostTable.Asked | HardwareTable.Asked) -> None:
-        names = self._view.draft.hosts if event.key == PLAYED else [event.key]
-        for name in names:
-            if name not in self._view.draft.hosts:
-                continue
-            if event.what == "retry":
-                self._reach.drop(name)
-                self._start(name)
-            elif event.what == "cancel":
-                self._reach.drop(name)
-                self._set(
-                    HostState(name, "left out", error=InputError("nobody waits for it any more", "r tries again"))
-                )
-            elif len(self._view.draft.hosts) > 1:
-                left = [other for other in self._view.draft.hosts if other != name]
-                self._take(self._view.draft.with_hosts(left, sandbox=self._view.draft.sandbox))
-            else:
-                self.notify("It is the only host: go back and choose another", severity="warning")
-        self._show()
+        self._launch_in_a_hurry()
 
     # Save and launch
 
@@ -334,9 +227,9 @@ class WizardScreen(DisttuiScreen):
         self.notify(f"saved: {path}")
         self._show()
 
-    def _go_on_in_a_hurry(self) -> None:
-        ready = all(state.state == "ready" for state in self._view.of_hosts())
-        if self._hurry and ready and self._at == LAST and not self.disttui.read_only:
+    def _launch_in_a_hurry(self) -> None:
+        ready = self._hurry and all(state.state == "ready" for state in self._view.of_hosts())
+        if ready and self._at == LAST and not self.disttui.read_only:
             self._hurry = False
             self.action_launch()
 
