@@ -16,7 +16,7 @@ from runner.errors import InputError
 SCREENS: Mapping[str, str] = {
     "home": "tui.screens.home:HomeScreen",
     "run": "tui.screens.dashboard:DashboardScreen",
-    "replay": "tui.screens.dashboard:ReplayScreen",
+    "replay": "tui.screens.replay:ReplayScreen",
     "wizard": "tui.screens.wizard:WizardScreen",
     "top": "tui.screens.top:TopScreen",
     "help": "tui.screens.help:HelpScreen",

@@ -12,12 +12,14 @@ from textual.containers import Horizontal, Vertical
 from textual.events import DescendantFocus, Resize
 from textual.widget import Widget
 
+from runner.errors import InputError
 from runner.show.numbers import duration
 from tui.events import Moment
 from tui.feed import Snapshot
 from tui.keys import APP, MOVE, VIEW, bind
 from tui.logs import LogView
 from tui.metrics import available
+from tui.pager import open_pager
 from tui.screens.base import DisttuiScreen
 from tui.screens.pick import PickScreen
 from tui.widgets.chart import Chart
@@ -288,3 +290,10 @@ class PanesScreen(DisttuiScreen):
     def on_log_view_yanked(self, event: LogView.Yanked) -> None:
         """Copy it."""
         self.disttui.copy(event.text)
+
+    def on_log_view_pager_requested(self, event: LogView.PagerRequested) -> None:
+        """Show the file in the user's pager."""
+        try:
+            open_pager(self.app, self.disttui.environ, event.path, event.line)
+        except InputError as error:
+            self.app.notify(str(error), severity="error")

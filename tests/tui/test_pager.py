@@ -1,0 +1,31 @@
+"""The user's pager: which words open it, and that a host's escape sequences stay text in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner.errors import InputError
+from tui.pager import pager_command
+
+
+@pytest.mark.parametrize(
+    ("pager", "words"),
+    [
+        ("less", ["less", "+7", "x.log"]),
+        ("less -S", ["less", "-S", "+7", "x.log"]),
+        ("cat -n", ["cat", "-n", "x.log"]),
+    ],
+)
+def test_the_pager_is_opened_at_the_line(pager: str, words: list[str]) -> None:
+    assert pager_command({"PAGER": pager}, Path("x.log"), 7) == words
+
+
+def test_without_one_there_is_a_usual_one() -> None:
+    assert pager_command({}, Path("x.log"), 1)[0] in ("less", "more")
+
+
+def test_a_pager_that_is_not_there() -> None:
+    with pytest.raises(InputError, match="the pager lessissmore is not there"):
+        pager_command({"PAGER": "lessissmore"}, Path("x.log"), 1)
