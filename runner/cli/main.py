@@ -1,4 +1,4 @@
-"""The `disttui` command: parse, call, print. Every import that costs time is made where it is needed."""
+"""The group of all commands, and how the process ends."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from runner import __version__, cli_diagnose, cli_ends, cli_hosts, cli_runs
-from runner.cli_app import AppGroup, has_terminal, open_app, refuse_for
-from runner.cli_parts import connecting, kept_of, load_profile, profile_options, reaching, ssh_options
+from runner import __version__
+from runner.cli import diagnose, ends, hosts, runs
+from runner.cli.app import AppGroup, has_terminal, open_app, refuse_for
+from runner.cli.parts import connecting, kept_of, load_profile, profile_options, reaching, ssh_options
 from runner.errors import DisttuiError, InputError
 
 _EPILOG = """\b
@@ -170,10 +171,10 @@ def completion(shell: str) -> None:
 
 
 for _command in (
-    *(cli_runs.ps, cli_runs.attach, cli_runs.replay, cli_runs.logs, cli_runs.show, cli_runs.metrics),
-    cli_diagnose.diagnose,
-    *(cli_ends.stop, cli_ends.rerun, cli_ends.forget, cli_ends.gc, cli_ends.pull),
-    *(cli_hosts.top, cli_hosts.orphans),
+    *(runs.ps, runs.attach, runs.replay, runs.logs, runs.show, runs.metrics),
+    diagnose.diagnose,
+    *(ends.stop, ends.rerun, ends.forget, ends.gc, ends.pull),
+    *(hosts.top, hosts.orphans),
 ):
     cli.add_command(_command)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli_parts import connecting, ssh_options
+from runner.cli.parts import connecting, ssh_options
 
 if TYPE_CHECKING:
     from runner.run.history import KnownRun
@@ -62,7 +62,7 @@ def _known(
         with connecting(ssh_config or existing(known.ssh_config), accept_new) as connector:
             yield known, connector
         return
-    from runner.cli_parts import load_profile
+    from runner.cli.parts import load_profile
     from runner.headless import parse_host
     from runner.run.adopt import adopt
     from runner.run.history import KnownHost

@@ -6,8 +6,8 @@ import os
 
 import click
 
-from runner.cli_parts import ssh_options
-from runner.cli_which import connectors, warn
+from runner.cli.parts import ssh_options
+from runner.cli.which import connectors, warn
 
 
 @click.command()
@@ -46,7 +46,7 @@ def top(hosts: tuple[str, ...], once: bool, as_json: bool, ssh_config: str | Non
     """
     if once or as_json:
         raise SystemExit(_print_top(hosts, once, as_json, ssh_config, accept_new_host_keys))
-    from runner.cli_app import open_app
+    from runner.cli.app import open_app
 
     options = {"ssh_config": ssh_config, "accept_new_host_keys": accept_new_host_keys}
     open_app("Without one: disttui top --once", ("open_top", (hosts,)), **options)

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from runner.cli_app import has_terminal, open_app
-from runner.cli_parts import ssh_options
-from runner.cli_which import RUN_DIR, complete_runs, connectors, finding, run_options, warn
+from runner.cli.app import has_terminal, open_app
+from runner.cli.parts import ssh_options
+from runner.cli.which import RUN_DIR, complete_runs, connectors, finding, run_options, warn
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 LOCAL = click.option("--local", is_flag=True, help="Tell what is held here, without asking any host.")

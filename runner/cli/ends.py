@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from runner.cli_parts import ssh_options
-from runner.cli_which import connectors, existing, finding, run_options, say, warn
+from runner.cli.parts import ssh_options
+from runner.cli.which import connectors, existing, finding, run_options, say, warn
 
 
 @click.command()
@@ -36,7 +36,7 @@ def stop(now: bool, **where: Any) -> None:
 def rerun(overrides: tuple[str, ...], detach: bool, as_json: bool, **where: Any) -> None:
     """Run the profile of RUN once more, exactly as it was run then."""
     from runner import headless
-    from runner.cli_parts import reaching
+    from runner.cli.parts import reaching
     from runner.errors import InputError
     from runner.run.history import profile_of
 

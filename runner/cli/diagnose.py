@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from runner.cli_which import finding, run_options, warn
+from runner.cli.which import finding, run_options, warn
 
 
 @click.command()

@@ -13,8 +13,24 @@ from click.core import ParameterSource
 from runner.errors import InputError
 
 
+SECTIONS = {
+    "Before a run": ("probe", "validate", "plan", "top"),
+    "Runs": ("run", "rerun", "ps", "attach", "logs", "show", "metrics", "diagnose", "replay", "pull"),
+    "The end of runs": ("stop", "orphans", "forget", "gc"),
+    "Setting up": ("completion",),
+}
+"""Commands as --help lists them, in the order in which they are met."""
+
+
 class AppGroup(click.Group):
     """Commands, and a profile in the place of one: the wizard is opened on it."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by what they are for."""
+        limit = formatter.width - 6 - max(map(len, self.commands))
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(limit)) for name in names])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -68,7 +84,11 @@ def refuse_for(ctx: click.Context) -> None:
 
 def has_terminal() -> bool:
     """Whether a full-screen app can be shown."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    # Textual draws on standard error.
+    return (
+        all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+        and os.environ.get("TERM", "dumb") != "dumb"
+    )
 
 
 def _is_profile(word: str) -> bool:
