@@ -59,7 +59,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
 
 
 def _parsed(path: Path, text: str) -> Mapping[str, Any]:
-    import yaml  # most people have no config  # noqa: PLC0415
+    import yaml  # most people have no config
 
     try:
         data = yaml.safe_load(text)

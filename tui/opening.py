@@ -76,7 +76,7 @@ def screen_class(kind: str) -> Any:
 
 
 def _wrong_with(profile: Path) -> InputError | None:
-    from runner.profile import load  # noqa: PLC0415
+    from runner.profile import load
 
     try:
         load(profile)

@@ -12,7 +12,6 @@ from click.core import ParameterSource
 
 from runner.errors import InputError
 
-
 SECTIONS = {
     "Before a run": ("probe", "validate", "plan", "top"),
     "Runs": ("run", "rerun", "ps", "attach", "logs", "show", "metrics", "diagnose", "replay", "pull"),

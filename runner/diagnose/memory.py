@@ -103,8 +103,8 @@ def _killed(failure: Failure, telemetry: Mapping[str, Any]) -> OutOfMemory | Non
     if oom.get("kernel"):
         return OutOfMemory("host", f"{killer}: {clean(str(oom['kernel']))[:200]}", cure)
     if oom.get("machine"):
-        words = f"the kernel's out-of-memory killer was at work on {clean(failure.host)} just then"
-        return OutOfMemory("host", words, cure)
+        words = f"perhaps {killer}: it was at work on {clean(failure.host)} just then"
+        return OutOfMemory("host", words, cure, certain=False)
     used, total = telemetry.get("mem_used"), telemetry.get("mem_total")
     if isinstance(used, int) and isinstance(total, int) and total and used > 0.95 * total:
         words = f"memory of {clean(failure.host)} was nearly full ({gibibytes(used)} of {gibibytes(total)})"

@@ -154,7 +154,7 @@ class Ranks:
             return
         self._over.add(rank)
         at = at or time.time()
-        evidence = self._oom.evidence() if code == -signal.SIGKILL else None
+        evidence = self._oom.evidence(pid) if code == -signal.SIGKILL else None
         more = {"oom": evidence} if evidence else {}
         self._say(event("death", attempt=self._attempt, rank=rank, pid=pid, code=code, at=at, **more))
         if code is not None and code < 0:

@@ -35,8 +35,12 @@ class OomWatch:
         except OSError:
             pass  # not readable here: the counters must do
 
-    def evidence(self) -> dict[str, Any] | None:
+    def evidence(self, pid: int | None) -> dict[str, Any] | None:
         """What speaks for the killer since the beginning or the last call, None where nothing does.
+
+        Args:
+            pid: Of the process that has died. The kernel counts a container's processes by other numbers than we do,
+                so its line may fail to name the right one, but never names a wrong one.
 
         Returns:
             `group` and `machine`: processes it has taken in this run's control group and on the machine; `kernel`:
@@ -45,7 +49,7 @@ class OomWatch:
         now, before = self._counters(), self._before
         self._before = now
         found: dict[str, Any] = {name: now[name] - before[name] for name in now if now[name] > before.get(name, 0)}
-        words = self._words()
+        words = self._words(pid)
         if words:
             found["kernel"] = words
         limit = cgroup.memory_limit(self._proc) if found.get("group") else None
@@ -71,8 +75,8 @@ class OomWatch:
             found["machine"] = int(machine.group(1))
         return found
 
-    def _words(self) -> str:
-        """The kernel's last line about a process it has killed for memory, from what is new in its log."""
+    def _words(self, pid: int | None) -> str:
+        """The kernel's line about having killed this process for memory, from what is new in its log."""
         words = ""
         for _ in range(_MOST_RECORDS if self._log is not None else 0):
             try:
@@ -84,7 +88,8 @@ class OomWatch:
             except OSError:
                 break
             text = record.partition(";")[2].split("\n", 1)[0]
-            if _KILLED.search(text):
+            killed = _KILLED.search(text)
+            if killed and int(killed.group(2)) == pid:
                 words = text[:300]
             if not record:
                 break

@@ -145,8 +145,8 @@ def alive(who: dict[str, Any]) -> bool:
 def pidfd(pid: int) -> int | None:
     """A descriptor that becomes readable when `pid` ends; None where the kernel has none, or it is gone."""
     try:
-        if hasattr(os, "pidfd_open"):
-            return int(os.pidfd_open(pid))
+        if hasattr(os, "pidfd_open"):  # novm
+            return int(os.pidfd_open(pid))  # novm
         if sys.platform == "linux":
             import ctypes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.bench.harness import Comparison, compare, percentile
-from tests.bench.terminals import LINES, Line, disttui, hand
+from tests.bench.terminals import LINES, Line, Way, disttui, hand
 from tests.cluster import Cluster
 
 FLOOD_GATE = 2.0
@@ -30,8 +30,8 @@ def flood(runs: int) -> Comparison:
         script = cluster.shared / "lines.py"
         script.write_text(LINES)
 
-        def until_all(way: object) -> float:
-            with way(cluster, script, [str(FLOOD), "100", "0"], [1, 1]) as lines:  # type: ignore[operator]
+        def until_all(way: Way) -> float:
+            with way(cluster, script, [str(FLOOD), "100", "0"], [1, 1]) as lines:
                 seen = [line for line in lines if line[1].startswith("L ")]
             _check(seen)
             return max(when for when, _ in seen) - min(_written(text) for _, text in seen)

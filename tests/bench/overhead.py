@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.harness import Comparison, compare
-from tests.bench.terminals import TRAIN, disttui, hand
+from tests.bench.terminals import TRAIN, Way, disttui, hand
 from tests.cluster import Cluster
 
 STEPS = 1500
@@ -32,8 +32,8 @@ def rate(runs: int) -> Comparison:
     with Cluster(2) as cluster:
         script = _script(cluster)
 
-        def steps(way: object) -> float:
-            with way(cluster, script, _ARGS, [1, 1]) as lines:  # type: ignore[operator]
+        def steps(way: Way) -> float:
+            with way(cluster, script, _ARGS, [1, 1]) as lines:
                 return max(float(text.split()[1]) for _, text in lines if text.startswith("rate "))
 
         return compare("steps/s", "1/s", lambda: steps(disttui), lambda: steps(hand), runs=runs)

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from queue import Queue
 
@@ -18,6 +18,9 @@ from tests.cluster.by_hand import command
 
 Line = tuple[float, str]
 """Unix time at which it was read, and the text without disttui's prefix."""
+
+Way = Callable[[Cluster, Path, Sequence[str], Sequence[int]], AbstractContextManager[Iterator[Line]]]
+"""`disttui` or `hand`: cluster, script, arguments, processes per host → the lines as they are read."""
 
 _PREFIX = re.compile(r"^\S+:\d+ +│ ")
 

@@ -160,9 +160,9 @@ def test_a_signal_restores_the_terminal(tmp_path: Path) -> None:
 
 def test_a_thread_that_waits_for_a_dead_host_holds_nobody_up(tmp_path: Path) -> None:
     code = (
-        "import time\nfrom runner.cli import app as cli_app\nfrom tui.screens.home import HomeScreen\nimport tui.start\n"
+        "import time\nfrom runner.cli.app import open_app\nfrom tui.screens.home import HomeScreen\nimport tui.start\n"
         "def hang(self):\n    self.run_worker(lambda: time.sleep(600), thread=True)\n    self.notify('hanging')\n"
-        "HomeScreen.action_top = hang\ncli_app.open_app('')\n"
+        "HomeScreen.action_top = hang\nopen_app('')\n"
     )
     with terminal([sys.executable, "-c", code], tmp_path) as shown:
         shown.until(b"profiles")

@@ -192,7 +192,7 @@ def test_a_mirror_whose_notes_are_lost_starts_over_without_doubling(run: Path, t
     mirror = tmp_path / "mirror"
     store = HostStore(mirror)
     with following(run, store):
-        eventually(lambda: (mirror / "events.jsonl").exists())
+        eventually((mirror / "events.jsonl").exists)
     store.close()
     (mirror / ".mirror.json").write_text(json.dumps({"events.jsonl": [0, 0, 99]}))
     again = HostStore(mirror)

@@ -235,12 +235,12 @@ def _proc(folder: Path, group: int, machine: int) -> str:
 
 def test_only_what_changed_since_speaks_for_the_killer(tmp_path: Path) -> None:
     watch = OomWatch(_proc(tmp_path, 5, 7), str(tmp_path / "none"))
-    assert watch.evidence() is None
+    assert watch.evidence(1) is None
     _proc(tmp_path, 6, 9)
-    assert watch.evidence() == {"group": 1, "machine": 2, "limit": 1 << 30}
-    assert watch.evidence() is None
+    assert watch.evidence(1) == {"group": 1, "machine": 2, "limit": 1 << 30}
+    assert watch.evidence(1) is None
     _proc(tmp_path, 6, 10)
-    assert watch.evidence() == {"machine": 1}
+    assert watch.evidence(1) == {"machine": 1}
 
 
 def test_the_real_killer_leaves_evidence() -> None:
@@ -256,6 +256,7 @@ def test_the_real_killer_leaves_evidence() -> None:
     deadline = time.monotonic() + 5
     found: dict[str, Any] = {}
     while not found and time.monotonic() < deadline:
-        found = watch.evidence() or {}
+        found = watch.evidence(child.pid) or {}
+    assert not watch.evidence(child.pid), "it is told once"
     watch.close()
     assert found.get("machine", 0) >= 1 or f"Killed process {child.pid}" in found.get("kernel", ""), found

@@ -56,7 +56,7 @@ class LogCanvas(Widget):
     }
     """
 
-    def __init__(self, progress: Progress, *, name: str | None = None, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, progress: Progress, *, name: str | None = None, id: str | None = None) -> None:
         super().__init__(name=name, id=id)
         self.view = View()
         self.nothing = ""

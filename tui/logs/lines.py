@@ -49,7 +49,7 @@ class LogLines(LogCanvas, can_focus=True):
             """The lines."""
             return self.lines
 
-    def __init__(self, progress: Progress, *, name: str | None = None, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, progress: Progress, *, name: str | None = None, id: str | None = None) -> None:
         super().__init__(progress, name=name, id=id)
         self._dragging = ""
         self._pressed_at = 0

@@ -72,7 +72,7 @@ class LogPane(Vertical):
         attempt: int | None = None,
         read_only: bool = False,
         name: str | None = None,
-        id: str | None = None,  # noqa: A002
+        id: str | None = None,
         classes: str | None = None,
     ) -> None:
         super().__init__(name=name, id=id, classes=classes)

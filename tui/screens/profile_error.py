@@ -137,7 +137,7 @@ class ProfileErrorScreen(DisttuiScreen):
     @work(thread=True, exclusive=True, group="check")
     def check(self) -> None:
         """Load the file; open it where it is good, else show what is still wrong."""
-        from runner.profile import load  # noqa: PLC0415
+        from runner.profile import load
 
         try:
             load(self._path)

@@ -55,7 +55,7 @@ class Chart(Drawn):
             super().__init__()
             self.chart = chart
 
-    def __init__(self, index: int, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, index: int, id: str | None = None) -> None:
         super().__init__(id=id)
         self._index = index
         self.chosen: str | None = None

@@ -38,7 +38,7 @@ class Cycle(Widget, can_focus=True):
             """The widget."""
             return self.cycle
 
-    def __init__(self, choices: Sequence[str], *, id: str | None = None) -> None:  # noqa: A002 - as in all of Textual
+    def __init__(self, choices: Sequence[str], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._choices = list(choices)
         self.value = self._choices[0]

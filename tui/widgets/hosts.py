@@ -42,7 +42,7 @@ class HostsPane(Drawn):
     )  # fmt: skip
     """Name, width, and how early it is left out (high first)."""
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.border_title = "Hosts"
         self._snapshot: Snapshot | None = None

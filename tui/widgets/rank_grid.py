@@ -54,7 +54,7 @@ class RankGrid(Drawn):
             super().__init__()
             self.rank = rank
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.border_title = "Ranks"
         self.cursor: int | None = None

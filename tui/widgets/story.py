@@ -28,7 +28,7 @@ class StoryPane(Drawn):
     StoryPane { & > .story--quiet { color: $muted; } }
     """
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.border_title = "What happened"
         self._lines: list[str] = []

@@ -47,7 +47,7 @@ class TimelinePane(Drawn):
             super().__init__()
             self.moment = moment
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.border_title = "Events"
         self._moments: tuple[Moment, ...] = ()
