@@ -27,6 +27,8 @@ class _File:
         self.path = path
         self.generation = 0
         self.sent = 0
+        self.last = b""
+        """The last bytes sent: a file that was emptied and has outgrown `sent` again has others there."""
         self.identity: Optional[Tuple[int, int]] = None
         self.announced = False
 
@@ -129,7 +131,7 @@ class Mirror:
             seen = os.fstat(handle)
             if not file.announced:
                 self._begin(file, handle, seen)
-            elif (seen.st_dev, seen.st_ino) != file.identity or seen.st_size < file.sent:
+            elif (seen.st_dev, seen.st_ino) != file.identity or seen.st_size < file.sent or _changed(file, handle):
                 self._announce(file, seen, file.generation + 1, 0)
             if seen.st_size <= file.sent:
                 return False
@@ -140,6 +142,7 @@ class Mirror:
             data = os.pread(handle, CHUNK, file.sent)
             self._send(file.number, file.generation, file.sent, data)
             file.sent += len(data)
+            file.last = (file.last + data)[-CHECKED:]
             return len(data) == CHUNK
         finally:
             os.close(handle)
@@ -166,6 +169,7 @@ class Mirror:
         file.announced = True
         file.generation = generation
         file.sent = start
+        file.last = b""
         file.identity = (seen.st_dev, seen.st_ino)
         self._tell(
             {
@@ -176,3 +180,9 @@ class Mirror:
                 "start": start,
             }
         )
+
+
+def _changed(file: _File, handle: int) -> bool:
+    first = file.sent - len(file.last)
+    # A hole says nothing, but a file that was begun anew has none.
+    return os.pread(handle, len(file.last), first) != file.last and data_from(handle, first) == first
