@@ -65,6 +65,11 @@ class Gang:
         """Whether a host may still join for the first time."""
         return self._phase == "joining"
 
+    @property
+    def over(self) -> bool:
+        """Whether the verdict is out: hosts that leave from now on are no loss."""
+        return self._phase == "over"
+
     def start(self) -> None:
         """Begin to wait for the others."""
         self._say(event("join", node=0))

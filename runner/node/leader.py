@@ -129,7 +129,7 @@ class Leader:
         def closed(why: str) -> None:
             follower.broken = time.monotonic()
             # A dead process is acted on as soon as it is certain, not with the next beat.
-            self._loop.after(_COMES_BACK, lambda: self._look_after(node, follower, time.monotonic()))
+            self._loop.after(_COMES_BACK, self._look_at_all)
 
         channel.hand_over(take, closed)
         channel.send({"k": "welcome"})
@@ -167,10 +167,14 @@ class Leader:
             self._say(event("clock", node=node, offset=round(offset, 6)))
 
     def _beat(self) -> None:
+        for follower in self._followers.values():
+            follower.link.beat()
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
         now = time.monotonic()
         for node, follower in self._followers.items():
-            follower.link.beat()
-            if follower.instance:
+            if follower.instance and not self._gang.over:
                 self._look_after(node, follower, now)
 
     def _look_after(self, node: int, follower: _Follower, now: float) -> None:
