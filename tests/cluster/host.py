@@ -66,6 +66,11 @@ class ClusterHost:
         """Let it configure its network and start sshd."""
         self._tell("up")
 
+    @property
+    def root(self) -> Path:
+        """Its file system as it sees it itself, with what it has mounted; while it is on."""
+        return Path(f"/proc/{self._pid}/root")
+
     def wait_up(self) -> None:
         """Return when its sshd listens."""
         self._answer()

@@ -10,6 +10,11 @@ from tests.cluster.slot import viewer_link
 _NOBODY = "02:00:00:00:00:01"
 
 
+def _card(name: str) -> str:
+    """The MAC address of a host's interface: as on a real machine, it has the same one after a reboot."""
+    return f"02:00:00:00:01:{int(name.removeprefix('node')):02x}"
+
+
 def ip(*commands: str, within: int | None = None) -> None:
     """Run `ip` commands in the network namespace of process `within`, or of this machine."""
     enter = [] if within is None else ["nsenter", "-t", str(within), "-n", "--"]
@@ -49,7 +54,10 @@ class Hub:
     def plug(self, cables: dict[str, int]) -> None:
         """Connect the hosts (name: pid of their init), each by an interface `eth0`."""
         ip(
-            *(f"link add {name} type veth peer name eth0 netns {pid}" for name, pid in cables.items()),
+            *(
+                f"link add {name} type veth peer name eth0 address {_card(name)} netns {pid}"
+                for name, pid in cables.items()
+            ),
             *(f"link set {name} master br0 up" for name in cables),
             within=self._holder.pid,
         )
