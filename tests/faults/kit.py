@@ -42,17 +42,29 @@ class Fault:
     running: Running
     name: str
     enough: Path
-    run_dir: str = ".disttui/runs"
+    mounted: str | None = None
+    """A folder of root's home that the hosts have mounted, in which the run lives."""
 
     @classmethod
-    def begin(cls, me: User, text: str = COUNT, *, args: tuple[str, ...] = (), wait: bool = True, **keys: Any) -> Fault:
+    def begin(
+        cls,
+        me: User,
+        text: str = COUNT,
+        *,
+        args: tuple[str, ...] = (),
+        wait: bool = True,
+        mounted: str | None = None,
+        **keys: Any,
+    ) -> Fault:
         """Type `disttui run` for a script; with `wait`, return once every rank has made a step."""
         number = len(me.started)
         enough = me.cluster.shared / f"enough-{number}"
         script = me.script(text, f"job-{number}.py")
         name = f"t{number}"
+        if mounted:
+            keys["launch"] = {"run_dir": f"~/{mounted}", **keys.get("launch", {})}
         profile = me.profile({"script": str(script), "args": [enough.name, *args]}, **{"name": name, **keys})
-        fault = cls(me, me.start(profile), name, enough)
+        fault = cls(me, me.start(profile), name, enough, mounted)
         if wait:
             fault.wait_steps(1)
         return fault
@@ -69,7 +81,9 @@ class Fault:
 
     def folder(self, node: int) -> Path:
         """The run directory on a host."""
-        return self.hosts[node].home / self.run_dir / self.run / str(node)
+        host = self.hosts[node]
+        base = host.root / "root" / self.mounted if self.mounted else host.home / ".disttui/runs"
+        return base / self.run / str(node)
 
     def events(self, node: int, kind: str) -> list[dict[str, Any]]:
         """What a host tells of one kind, complete lines only."""
