@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import first_step, line_delay, overhead, probing
+from tests.bench import faults, first_step, line_delay, overhead, probing
 from tests.bench.harness import HEAD
 
-PARTS = ("first-step", "delay", "flood", "overhead", "probe")
+PARTS = ("first-step", "delay", "flood", "overhead", "probe", "faults")
 
 
 def main(parts: list[str], runs: int = 7) -> None:
@@ -23,6 +23,8 @@ def main(parts: list[str], runs: int = 7) -> None:
             print(HEAD, line_delay.flood(runs).row(), sep="\n")
         elif part == "probe":
             print(HEAD, *(one.row() for one in probing.measure(runs)), sep="\n")
+        elif part == "faults":
+            print(faults.HEAD, *(one.row() for one in faults.measure(runs)), sep="\n")
         elif part == "overhead":
             cost = overhead.cost()
             print(

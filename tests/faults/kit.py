@@ -31,6 +31,33 @@ print(f"rank {rank} is done", flush=True)
 """
 """A job without torch that counts until a file is there; it takes the file's name."""
 
+NASTY = """
+import os, pathlib, signal, sys, time
+
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    print("daemon", flush=True)
+    time.sleep(900)
+for _ in range(3):
+    if os.fork() == 0:
+        until = time.monotonic() + 120
+        while time.monotonic() < until:
+            os.setsid() if os.getsid(0) != os.getpid() else None
+            if os.fork():
+                os._exit(0)
+            time.sleep(0.01)
+        os._exit(0)
+with open(os.environ["DISTTUI_METRICS"], "a") as metrics:
+    metrics.write('{"step": 1}\\n')
+time.sleep(900)
+"""
+"""Ranks deaf to TERM, each with a daemon that has left session and parent, and with a storm of forks in sessions of
+their own, where a parent ends as soon as it has a child."""
+
 Until = Callable[[], object]
 
 
@@ -194,4 +221,5 @@ def wait_until(so: Until, timeout: float = 60, story: Callable[[], str] = str) -
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    # A log that is empty has no copy.
+    return hashlib.sha256(path.read_bytes() if path.exists() else b"").hexdigest()

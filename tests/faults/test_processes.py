@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.typed import typed, wait_gone
-from tests.faults.kit import COUNT, Fault
+from tests.faults.kit import COUNT, NASTY, Fault
 from tests.groups import small_group
 
 pytestmark = pytest.mark.torch
@@ -71,38 +71,10 @@ if rank == "1":
     fault.whole(fetch=False)
 
 
-# Every rank is deaf to TERM and starts a daemon that left its session and its parent, and a storm of forks, each in a
-# session of its own, where a parent ends as soon as it has a child.
-_NASTY = """
-import os, pathlib, signal, sys, time
-
-for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN)
-if os.fork() == 0:
-    os.setsid()
-    if os.fork():
-        os._exit(0)
-    print("daemon", flush=True)
-    time.sleep(900)
-for _ in range(3):
-    if os.fork() == 0:
-        until = time.monotonic() + 120
-        while time.monotonic() < until:
-            os.setsid() if os.getsid(0) != os.getpid() else None
-            if os.fork():
-                os._exit(0)
-            time.sleep(0.01)
-        os._exit(0)
-with open(os.environ["DISTTUI_METRICS"], "a") as metrics:
-    metrics.write('{"step": 1}\\n')
-time.sleep(900)
-"""
-
-
 @pytest.mark.parametrize("by", ["a stop", "its supervisor's death"])
 def test_a_nasty_job(begin: Begin, by: str) -> None:
     """A deaf rank, daemons and fork storms: nothing is left within grace + 1.5 s."""
-    fault = begin(2, _NASTY, launch={"grace": 2})
+    fault = begin(2, NASTY, launch={"grace": 2})
     begun = time.time()
     if by == "a stop":
         typed(fault.me, "stop", fault.run)
