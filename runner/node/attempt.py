@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from typing import Any, Callable
 
@@ -99,7 +100,11 @@ class Attempt:
     def launch_failure(self, told: dict[str, Any]) -> dict[str, Any]:
         """The failure to report when the launcher has failed and no rank has."""
         code = told["code"]
-        words = told.get("error") or self._last_words() or f"the launcher ended with code {code}"
+        if code < 0:
+            # Its log ends with something else: who is killed says nothing.
+            words = f"torchrun was ended by {signal.Signals(-code).name}"
+        else:
+            words = told.get("error") or self._last_words() or f"the launcher ended with code {code}"
         text = {"type": "", "message": words[:MESSAGE_LIMIT], "code": code, "at": time.time()}
         return {"rank": None, "kind": "launch", **text}
 

@@ -157,7 +157,8 @@ class Gang:
             self._fail(_cause(node, "launch", "the master port was taken by another program"), "failure")
         else:
             failure = message["cause"]
-            self._hopeless |= failure["kind"] == "launch"
+            # A launcher that was killed may have a better time with the next attempt.
+            self._hopeless |= failure["kind"] == "launch" and (failure["code"] or 0) >= 0
             self._fail({**failure, "at": failure["at"] - self._offsets.get(node, 0.0)}, "failure")
 
     def _on_done(self, node: int, message: dict[str, Any]) -> None:

@@ -76,6 +76,7 @@ class Member:
     def warm(self, number: int) -> None:
         """Start the launcher of an attempt, unless the run has been stopped."""
         self._number = number
+        self._held.clear()
         try:
             with locks.hold("spawn", self._host.folder):
                 if self._stopping or os.path.exists(self._host.path("stop")):
@@ -140,6 +141,11 @@ class Member:
         if self._ending:
             return
         attempt.ranks.torchrun_says(told.get("failures") or [])
+        if told["code"] < 0:
+            # Its ranks have got the kernel's TERM for it, which says nothing.
+            self._held.clear()
+            self._fail(attempt.launch_failure(told))
+            return
         self._tell_held()
         if told.get("port_in_use") and not attempt.ranks.failed:
             self._report({"k": "failed", "cause": None, "port_in_use": True})
