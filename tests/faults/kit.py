@@ -154,10 +154,10 @@ class Fault:
         """SIGKILL the `supervisor`, `warden`, `launcher` or `rank` of a host, in this order, in one go."""
         up = json.loads((self.folder(node) / "supervisor.json").read_text())
         pids = {"supervisor": up["pid"], "warden": up["warden"]["pid"]}
-        for kind, name in (("launch", "launcher"), ("rank", "rank")):
-            told = self.events(node, kind)
-            if told:
-                pids[name] = told[-1]["pid"]
+        if "launcher" in who or "rank" in who:
+            launch = self.events(node, "launch")[-1]
+            pids["launcher"] = launch["pid"]
+            pids["rank"] = self.wait_event(node, "rank", attempt=launch["attempt"])["pid"]
         self.hosts[node].run("kill -9 " + " ".join(str(pids[one]) for one in who), check=True)
 
     def finish(self) -> None:
