@@ -52,6 +52,7 @@ class PanesScreen(DisttuiScreen):
         &.-alone #ranks { height: 1fr; max-height: 100%; }
         #events { height: 1fr; min-height: 4; }
         #charts { width: 1fr; }
+        .-off { display: none; }
         .row { height: 1fr; }
         Chart.pane { width: 1fr; margin: 0 2 0 0; }
         .row Chart.-last { margin: 0; }
@@ -171,10 +172,11 @@ class PanesScreen(DisttuiScreen):
             self.query_one(f"#row{row}").display = any(chart.display for chart in charts)
         many = self.has_class("-many")
         for name in ("hosts", "ranks", "log", "events"):
-            self.query_one(f"#{name}").display = self._pane == name if alone else name != "events" or not many
+            shown = self._pane == name if alone else name != "events" or not many
+            self.query_one(f"#{name}").set_class(not shown, "-off")
         self.query_one("#left").display = not alone or self._pane in ("hosts", "ranks", "events")
         self.query_one("#charts").display = not alone or self._pane.startswith("chart")
-        self.query_one("#upper").display = not alone or self._pane != "log"
+        self.query_one("#upper").set_class(alone and self._pane == "log", "-off")
         self.set_class(alone, "-alone")
 
     def _names(self) -> list[str]:

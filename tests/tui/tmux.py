@@ -1,0 +1,82 @@
+"""A person at a real terminal: a tmux server of its own, keys in, screens out."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+POLL = 0.1
+
+
+class Tmux:
+    """One window of a tmux server that nobody else uses.
+
+    Args:
+        socket: Where the server listens.
+        size: Columns and rows.
+    """
+
+    def __init__(self, socket: Path, command: Sequence[str], environ: Mapping[str, str], size: tuple[int, int]) -> None:
+        self._tmux = ["tmux", "-f", "/dev/null", "-S", str(socket)]
+        self._environ = {**environ, "TERM": "xterm-256color"}
+        line = f"env TERM=tmux-256color {shlex.join(command)}; echo exit code $?; cat"
+        self.written = socket.with_name(f"{socket.name}.written")
+        """Every byte that the terminal got."""
+        piped = ["pipe-pane", f"cat > {shlex.quote(str(self.written))}"]
+        self._call("new-session", "-d", "-x", str(size[0]), "-y", str(size[1]), line, ";", *piped)
+
+    def press(self, *keys: str) -> None:
+        """Press keys by tmux's names: `Enter`, `Escape`, `Down`, `C-p`."""
+        self._call("send-keys", *keys)
+
+    def type(self, text: str) -> None:
+        """Type characters as they are."""
+        self._call("send-keys", "-l", text)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Make the terminal another size."""
+        self._call("resize-window", "-x", str(columns), "-y", str(rows))
+
+    def screen(self, *, coloured: bool = False) -> str:
+        """What a person sees."""
+        return self._call("capture-pane", "-p", *(["-e"] if coloured else []))
+
+    def until(self, pattern: str, seconds: float = 120.0) -> str:
+        """Wait until the screen shows something; returns it."""
+        deadline = time.monotonic() + seconds
+        while not re.search(pattern, shown := self.screen()):
+            assert time.monotonic() < deadline, f"{pattern!r} never came:\n{shown}"
+            time.sleep(POLL)
+        return shown
+
+    def tell(self, what: str) -> str:
+        """What tmux itself knows, such as `#{pane_title}`."""
+        return self._call("display-message", "-p", what).strip()
+
+    def close(self) -> None:
+        """End the server and what runs in it."""
+        subprocess.run([*self._tmux, "kill-server"], capture_output=True, check=False)
+
+    def _call(self, *words: str) -> str:
+        done = subprocess.run(
+            [*self._tmux, *words], env=self._environ, capture_output=True, text=True, timeout=30, check=False
+        )
+        assert done.returncode == 0, f"tmux {words[0]}: {done.stderr}"
+        return done.stdout
+
+
+@contextmanager
+def tmux(
+    folder: Path, command: Sequence[str], environ: Mapping[str, str], size: tuple[int, int] = (80, 24)
+) -> Iterator[Tmux]:
+    """A terminal with a command in it, until the end of the block."""
+    opened = Tmux(folder / f"tmux-{time.monotonic_ns()}", command, environ, size)
+    try:
+        yield opened
+    finally:
+        opened.close()
