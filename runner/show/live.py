@@ -49,6 +49,8 @@ class TextPrinter:
         self._places = {name: index for index, name in enumerate(names)}
         self._lines: dict[tuple[str, str], LineMaker] = {}
         self._holds: dict[tuple[str, str], Hold] = {}
+        self._missed: dict[int, tuple[str, str]] = {}
+        """Since when a host is not seen, and why, as it was last said."""
         self._begun = time.monotonic()
         self._drawn_at = 0.0
         self._drawn = ""
@@ -116,9 +118,14 @@ class TextPrinter:
     def link(self, state: RunState, node: int, kind: str, note: str) -> None:
         """Say when a host is not seen any more, and when it is seen again."""
         host = state.hosts[node]
-        if kind == "not seen" and host.exit is None:
-            now = time.strftime("%H:%M:%S")
-            self.say(f"{host.name}: not seen since {now}{f' ({note})' if note else ''}; the run goes on, trying again")
+        if kind == "seen":
+            self._missed.pop(node, None)
+        elif kind == "not seen" and host.exit is None:
+            since, told = self._missed.get(node) or (time.strftime("%H:%M:%S"), None)
+            self._missed[node] = (since, note)
+            if note != told:
+                why = f" ({note})" if note else ""
+                self.say(f"{host.name}: not seen since {since}{why}; the run goes on, trying again")
         elif kind == "failed":
             self.say(note)
 
