@@ -29,7 +29,7 @@ class _Round:
 
     def __init__(self, me: User, dice: random.Random) -> None:
         self.dice = dice
-        self.fault = Fault.begin(me, launch={"host_timeout": 8, "grace": 2, "restarts": 3})
+        self.fault = Fault.begin(me, launch={"host_timeout": 8, "grace": 2, "restarts": 3, "join_timeout": 20})
         self.hosts = self.fault.hosts
         self.attempt = 1
         self.off: set[int] = set()
@@ -103,7 +103,8 @@ class _Round:
 
     def check(self, code: int) -> None:
         fault = self.fault
-        assert fault.running.wait(90) == code, fault.story()
+        # Followers wait for a leader that may try again for join_timeout, and the viewer for a lost host for a minute.
+        assert fault.running.wait(180) == code, fault.story()
         for node in self.off:
             self.hosts[node].boot()
         typed(fault.me, "stop", fault.run)

@@ -41,7 +41,9 @@ def test_a_host_loses_its_supervisor(begin: Begin, node: int, who: list[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("who", "words"), [("launcher", "torchrun was ended by SIGKILL"), ("rank", "rank 1 on node2 ended with SIGKILL")]
+    ("who", "words"),
+    [("launcher", "torchrun was ended by SIGKILL"), ("rank", "rank 1 on node2 ended with SIGKILL")],
+    ids=["launcher", "rank"],
 )
 def test_a_launcher_or_a_rank_is_killed(begin: Begin, who: str, words: str) -> None:
     """The run ends with the one cause, on every host at once."""
