@@ -23,8 +23,9 @@ NOISE_LIMIT = 64 * 1024
 """Bytes that login scripts may print before the loader's marker."""
 SILENCE = 5.0
 """Seconds without a frame after which a host counts as not seen."""
-GONE = 20.0
-"""Seconds without a frame after which the channel is given up and made anew."""
+GONE = 7.0
+"""Seconds without a frame after which the channel is given up and made anew: the kernel repeats what a cut has lost
+ever more slowly, a new connection is back sooner."""
 
 Handler = Callable[[Mapping[str, Any] | tuple[int, int, int, bytes]], None]
 """Takes a stream's events (mappings) and pieces of files (file id, generation, offset, bytes)."""
