@@ -97,7 +97,7 @@ def _reconnected(fault: Fault) -> float:
     time.sleep(8)
     fault.hosts[1].cut_viewer(here, False)
     mended = time.time()
-    line = f"counts {fault.steps(1)}\n"
+    line = f"rank 1 of attempt 1 counts {fault.steps(1)}\n"
     fault.running.wait_for(lambda: line in fault.running.stdout)
     return time.time() - mended
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -115,7 +116,7 @@ class _Round:
             assert end["state"] == _ENDS[code] or (code == 1 and end["state"] == "lost"), fault.story()
         assert "Traceback" not in fault.running.stderr, fault.story()
         if code == 1:
-            assert "lost" in fault.verdict() or "supervisor" in fault.verdict(), fault.story()
+            assert re.search(r"node\d.*(lost|supervisor|did not join)", fault.verdict()), fault.story()
         fault.whole()
 
 
