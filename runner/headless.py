@@ -10,30 +10,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import ValidationError
 
 from runner.errors import DisttuiError, HostError, InputError
 from runner.facts import HostFacts
-from runner.plan import Plan, counts_line, make_plan
-from runner.preflight import Finding, check
 from runner.profile import Host, Profile
-from runner.recommend import Recommendation, recommend
 from runner.run.after import tell_end
 from runner.run.history import keep, mirror_of
 from runner.run.launch import launch, new_run_id
 from runner.run.session import Session, Signals
 from runner.run.state import RunState, begin
 from runner.run.survey import Surveyed, open_link, side_by_side, survey
-from runner.ship import train_parcel
+from runner.ship import node_parcel, train_parcel
 from runner.show.jsonl import JsonPrinter
 from runner.show.live import TextPrinter
-from runner.show.plan import plan_json, render_plan
-from runner.show.probe import render_probe
-from runner.show.story import ending
 from runner.text import clean
 from runner.transport import Connector
+
+if TYPE_CHECKING:
+    from runner.plan import Plan
+    from runner.preflight import Finding
+    from runner.recommend import Recommendation
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,23 @@ def prepare(profile: Profile, connector: Connector, tell: Speaker) -> Prepared:
         if kind == "connecting":
             tell.say(f"{profile.hosts[node].name}: connecting")
 
+    # Whatever comes after the hosts' answers is imported while they are awaited.
+    Thread(target=_import_planning, daemon=True).start()
     hosts = survey(profile, connector, news)
+    from runner.plan import make_plan
+    from runner.preflight import check
+    from runner.recommend import recommend
+
     facts = [host.facts for host in hosts]
     recommendation = recommend(profile, facts)
     plan = make_plan(profile, facts, recommendation, train_parcel().remote_path)
     return Prepared(hosts, recommendation, plan, check(profile, facts, plan))
+
+
+def _import_planning() -> None:
+    node_parcel()
+    import runner.preflight
+    import runner.show.story  # noqa: F401
 
 
 def refuse_errors(findings: Sequence[Finding]) -> None:
@@ -115,6 +127,8 @@ def run(
             for finding in prepared.findings:
                 if finding.level == "warning":
                     printer.say(_line(finding.host, f"{finding.what}. {finding.cure}"))
+            from runner.plan import counts_line
+
             plan = prepared.plan
             printer.say(f"{counts_line(plan)}; {plan.backend}, {plan.strategy}, {plan.precision}")
             signals.hold_back()
@@ -152,6 +166,8 @@ def finish(printer: TextPrinter | JsonPrinter, state: RunState, elapsed: float, 
     if isinstance(printer, JsonPrinter):
         printer.end(state, str(folder))
     else:
+        from runner.show.story import ending
+
         printer.end(ending(state, elapsed, folder, printer.launcher_tails))
 
 
@@ -159,6 +175,8 @@ def show_plan(profile: Profile, connector: Connector, *, as_json: bool = False) 
     """The plan of a profile as text, and the exit code of the command that shows it."""
     prepared = prepare(profile, connector, _Quiet())
     with _closing(prepared.hosts):
+        from runner.show.plan import plan_json, render_plan
+
         parts = (prepared.plan, prepared.recommendation, prepared.findings)
         text = json.dumps(plan_json(*parts), indent=2) if as_json else render_plan(*parts)
     return text, 3 if any(finding.level == "error" for finding in prepared.findings) else 0
@@ -203,6 +221,8 @@ def probe(names: Sequence[str], connector: Connector, *, as_json: bool = False) 
     shown = [
         (name, found if isinstance(found, DisttuiError) else HostFacts.from_json(found)) for name, found in results
     ]
+    from runner.show.probe import render_probe
+
     return render_probe(shown), 3 if failed else 0
 
 

@@ -8,9 +8,12 @@ import zipfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from threading import Lock
 
 _HERE = Path(__file__).parent
 _LOADER = _HERE / "node" / "loader.py"
+
+_MAKING = Lock()
 
 COMMAND = 'exec {python} -c "import sys;sys.path[:1]=[];exec(sys.stdin.buffer.readline())"'
 """The one remote command. No `!`, backslash, `$` or newline: every login shell reads it alike."""
@@ -37,9 +40,14 @@ class Parcel:
         return f"~/.cache/disttui/{self.kind}-{self.sha256[:16]}.zip"
 
 
-@cache
 def node_parcel() -> Parcel:
     """The node program, its package named `_disttui` so that it shadows no module of the user."""
+    with _MAKING:  # all hosts ask for it at once
+        return _node_parcel()
+
+
+@cache
+def _node_parcel() -> Parcel:
     start = "import sys\nfrom _disttui.main import main\nmain(sys.argv[1:])\n"
     return Parcel("node", _zip(_HERE / "node", "_disttui", start))
 
@@ -64,5 +72,6 @@ def _zip(folder: Path, package: str, start: str) -> bytes:
         for path in sorted(folder.rglob("*.py")):
             info = zipfile.ZipInfo(f"{package}/{path.relative_to(folder).as_posix()}")
             info.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(info, path.read_bytes())
+            # Sent once per host and version, but made for every command.
+            archive.writestr(info, path.read_bytes(), compresslevel=1)
     return out.getvalue()

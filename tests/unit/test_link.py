@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runner import ship
 from runner.errors import HostError
 from runner.run.link import Link
 from runner.ship import COMMAND, node_parcel, train_parcel
@@ -33,6 +36,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def link(home: Path) -> Iterator[Link]:
     opened = Link(LocalConnection("local"), "local", sys.executable)
+    opened.request("probe")  # the first answer comes when the node program is in place
     yield opened
     opened.close()
 
@@ -67,7 +71,7 @@ def test_the_node_program_is_sent_once_and_kept_private(home: Path, link: Link) 
 
 
 def test_parcels_are_the_same_every_time() -> None:
-    assert node_parcel().data == node_parcel.__wrapped__().data
+    assert node_parcel().data == ship._node_parcel.__wrapped__().data
     assert len(node_parcel().data) < 200_000
 
 
@@ -171,3 +175,19 @@ def test_no_writable_home_is_no_obstacle(home: Path, tmp_path: Path, monkeypatch
     assert link.request("probe")["hostname"]
     link.close()
     assert (tmp_path / "disttui").is_dir()
+
+
+def test_the_kept_program_is_compiled_for_this_python_and_readable_by_others(home: Path, link: Link) -> None:
+    kept = home / ".cache" / "disttui" / Path(node_parcel().remote_path).name
+    with zipfile.ZipFile(kept) as archive:
+        names = set(archive.namelist())
+        assert "_disttui/supervisor.pyc" in names
+        assert {name[:-1] for name in names if name.endswith(".pyc")} <= names
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import _disttui.runs as m; print(m.__cached__ or m.__file__)"
+    here = subprocess.run([sys.executable, "-c", code, str(kept)], capture_output=True, text=True, check=True)
+    assert here.stdout.strip().endswith(".pyc")
+    others = [path for path in map(shutil.which, ("python3.12", "python3.13", "python3.9", "python3.8")) if path]
+    for other in others:
+        found = subprocess.run([other, "-c", code, str(kept)], capture_output=True, text=True, check=False)
+        if found.returncode == 0:
+            assert found.stdout.strip().endswith((".py", ".pyc"))
