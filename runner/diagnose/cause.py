@@ -19,7 +19,7 @@ class Failure:
     host: str
     rank: int | None
     kind: str
-    """exception, signal, exit, host lost, join, launch, supervisor lost."""
+    """exception, signal, exit, host lost, join, launch, supervisor lost, folder."""
     type: str
     message: str
     code: int | None

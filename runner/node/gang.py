@@ -158,7 +158,7 @@ class Gang:
         else:
             failure = message["cause"]
             # A launcher that was killed may have a better time with the next attempt.
-            self._hopeless |= failure["kind"] == "launch" and (failure["code"] or 0) >= 0
+            self._hopeless |= failure["kind"] in ("launch", "folder") and (failure["code"] or 0) >= 0
             self._fail({**failure, "at": failure["at"] - self._offsets.get(node, 0.0)}, "failure")
 
     def _on_done(self, node: int, message: dict[str, Any]) -> None:

@@ -71,6 +71,17 @@ def read_json(path: str) -> Any:
         return None
 
 
+def is_gone(path: str) -> bool:
+    """Whether nothing is there: a file that just cannot be looked at is not gone."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def prepare_exit(folder: str) -> None:
     """Set room aside for exit.json, so that a full disk cannot keep a run from ending. Raises OSError."""
     path = os.path.join(folder, _EXIT_ROOM)

@@ -117,6 +117,13 @@ class Member:
             pass  # the disk is full; we remember it ourselves
         self.end(reason, now, then or [])
 
+    def lose_folder(self) -> None:
+        """Somebody has removed the run directory: fail, and end what nobody can look at any more."""
+        message = f"the run folder {self._host.folder} is gone"
+        fields = {"type": "", "message": message, "code": None, "at": time.time()}
+        self._tell({"rank": None, "kind": "folder", **fields})
+        self.end("failure", False, [])
+
     def end(self, reason: str, now: bool, then: list[dict[str, Any]]) -> None:
         """End this attempt's processes and send the messages `then` when they are gone."""
         self._then += then

@@ -8,6 +8,7 @@ import zlib
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .frames import CHUNK
+from .journal import is_gone
 from .log_limit import data_from
 from .watch import Watch
 
@@ -77,12 +78,16 @@ class Mirror:
                 if not caught_up:
                     caught_up = True
                     self._tell({"caught_up": True})
-                if ended:
-                    self._tell({"ended": True})
+                if ended or self._is_gone():
+                    self._tell({"ended": True} if ended else {"gone": True})
                     return
                 self._watch.wait(0.25)
         finally:
             self._watch.close()
+
+    def _is_gone(self) -> bool:
+        begun = "spec.json" in self._files or "spec.json" in self._have
+        return is_gone(os.path.join(self._folder, "spec.json") if begun else self._folder)
 
     def _look(self) -> None:
         """Find new files and folders."""

@@ -35,6 +35,7 @@ class Supervisor:
         self._loop = Loop()
         self._events = Journal(host.path("events.jsonl"))
         self._ended = False
+        self._folder_gone = False
         self._stopped = False
         self._stopped_now = False
         self._member = Member(host, self._loop, self._say, self._send_up, self._over)
@@ -133,6 +134,9 @@ class Supervisor:
 
     def _tick(self) -> None:
         self._events.flush()
+        if not self._folder_gone and journal.is_gone(self._host.path("spec.json")):
+            self._folder_gone = True
+            self._member.lose_folder()
         for alarm in self._sampling.events():
             self._say(alarm)
         stop = journal.read_json(self._host.path("stop"))
@@ -172,8 +176,10 @@ class Supervisor:
             self._loop.after(0.02, self._leave)
             return
         try:
-            journal.write_exit(self._host.folder, self._end)
+            if not self._folder_gone:
+                journal.write_exit(self._host.folder, self._end)
         except OSError:
+            self._folder_gone = journal.is_gone(self._host.folder)
             self._loop.after(1.0, self._leave)
             return
         self._loop.stop()

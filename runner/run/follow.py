@@ -25,7 +25,7 @@ PIECES = 256
 
 @dataclass(frozen=True)
 class LinkNews:
-    """The viewer's link to a host has changed: seen, caught up, not seen, ended, failed."""
+    """The viewer's link to a host has changed: seen, caught up, not seen, ended, gone, failed."""
 
     node: int
     kind: str
@@ -197,6 +197,9 @@ class Follower:
             elif "ended" in item:
                 self._ended.set()
                 self._news.put(LinkNews(self.node, "ended"))
+            elif "gone" in item:
+                self._ended.set()
+                self._news.put(LinkNews(self.node, "gone", "its run folder is gone"))
         except DisttuiError as error:
             # The viewer's disk is full, say: the run goes on, this viewer cannot.
             self._news.put(LinkNews(self.node, "failed", str(error)))

@@ -200,13 +200,13 @@ class Session:
             self._take_link(item)
 
     def _take_link(self, item: LinkNews) -> None:
-        if item.kind in ("caught up", "ended", "not seen", "failed"):
+        if item.kind in ("caught up", "ended", "gone", "not seen", "failed"):
             self._reached_now(item.node)
         if item.kind == "caught up":
             return
         self.state = link(self.state, item.node, item.kind, item.note)
         self._printer.link(self.state, item.node, item.kind, item.note)
-        if item.kind == "ended":
+        if item.kind in ("ended", "gone"):
             self._ended.add(item.node)
         elif item.kind == "failed":
             self._failed = item.note

@@ -75,7 +75,7 @@ class HostState:
     name: str
     nproc: int
     link: str = "connecting"
-    """What this viewer has to do with the host: connecting, starting, seen, not seen, ended, gone (given up)."""
+    """What this viewer has to do with it: connecting, starting, seen, not seen, ended, gone (it, or its run folder)."""
     link_note: str = ""
     story: Story = Story()
     series: Mapping[tuple[int, int], Series] = field(default_factory=dict)

@@ -126,6 +126,8 @@ class TextPrinter:
             if note != told:
                 why = f" ({note})" if note else ""
                 self.say(f"{host.name}: not seen since {since}{why}; the run goes on, trying again")
+        elif kind == "gone":
+            self.say(f"{host.name}: {note}")
         elif kind == "failed":
             self.say(note)
 

@@ -24,7 +24,10 @@ def ending(state: RunState, elapsed: float, folder: Path, launcher_tails: Mappin
     """
     result = state.result
     where = [f"logs: {folder}"]
-    if result is None and all(host.link == "ended" for host in state.hosts):
+    if result is None and all(host.link in ("ended", "gone") for host in state.hosts):
+        gone = ", ".join(host.name for host in state.hosts if host.link == "gone")
+        if gone:
+            return [f"✗ {state.run} is lost: its run folder on {gone} is gone; its ranks there are ended", *where]
         cure = f"disttui stop {state.run} ends what is left of it"
         return [f"✗ {state.run} is lost: its supervisors are gone without a word; {cure}", *where]
     if result is None:

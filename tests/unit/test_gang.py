@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import socket
 import struct
@@ -225,6 +226,20 @@ def test_follower_and_warden_killed(cluster: Make) -> None:
     os.kill(up["pid"], signal.SIGKILL)
     assert run.exit(0, 20)["cause"]["kind"] == "host lost"
     wait_for(lambda: not run.living(), "the kernel ends the ranks with their launcher")
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_run_folder_removed_on_one_host_ends_the_gang(cluster: Make, node: int) -> None:
+    run = cluster("step(1)\ntime.sleep(600)\n", [1, 1])
+    run.start()
+    run.wait_ranks()
+    up = run.supervisor(node)
+    shutil.rmtree(run.folder(node), ignore_errors=True)
+    cause = run.exit(1 - node)["cause"]
+    assert (cause["node"], cause["kind"]) == (node, "folder")
+    assert cause["message"] == f"the run folder {run.folder(node)} is gone"
+    wait_for(lambda: not (procs.alive(up) or procs.alive(up["warden"])), "the end of supervisor and warden")
+    wait_for(lambda: not run.living(), "the end of all")
 
 
 def test_leader_killed_ends_the_followers_quickly(cluster: Make) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -200,3 +201,15 @@ def test_a_mirror_whose_notes_are_lost_starts_over_without_doubling(run: Path, t
         eventually(lambda: {"caught_up": True} in events)
     again.close()
     assert (mirror / "events.jsonl").read_text() == "one\n"
+
+
+def test_a_run_folder_that_is_removed_is_said_to_be_gone(run: Path, tmp_path: Path) -> None:
+    (run / "spec.json").write_text("{}")
+    with following(run, HostStore(tmp_path / "mirror")) as events:
+        eventually(lambda: {"caught_up": True} in events)
+        shutil.rmtree(run)
+        # A process that still writes may have made part of it anew.
+        (run / "attempt-1").mkdir(parents=True)
+        eventually(lambda: events[-1] == {"gone": True})
+    with following(tmp_path / "never", HostStore(tmp_path / "other")) as events:
+        eventually(lambda: events[-1:] == [{"gone": True}])

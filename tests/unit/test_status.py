@@ -92,6 +92,12 @@ def test_the_story_of_a_signal() -> None:
     assert code_words(None) == "an unknown exit code"
 
 
+def test_a_run_whose_folder_is_gone_is_said_to_be_lost_for_that() -> None:
+    state = link(training(1), 0, "gone", "its run folder is gone")
+    [line, _] = ending(state, 3, Path("logs"), {})
+    assert line == "✗ demo-1a2b is lost: its run folder on node1 is gone; its ranks there are ended"
+
+
 def test_a_failed_launch_shows_what_torchrun_said() -> None:
     cause = {"node": 1, "kind": "launch", "message": "torchrun ended with 1"}
     state = finish(training(), {"state": "failed", "code": 1, "cause": cause})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -348,6 +349,17 @@ def test_a_folder_that_cannot_be_written(cluster: Make, tmp_path: Path) -> None:
     run.changes["run_dir"] = str(tmp_path / "file")
     with pytest.raises(Problem, match="cannot be written"):
         run.start()
+
+
+def test_a_run_whose_folder_is_removed_ends(cluster: Make) -> None:
+    run = cluster("step(1)\n" + SLEEP, nproc=2, launch={"restarts": 3})
+    run.start()
+    run.wait_ranks()
+    up = run.supervisor(0)
+    shutil.rmtree(run.folder(0), ignore_errors=True)
+    wait_for(lambda: not (procs.alive(up) or procs.alive(up["warden"])), "the end of supervisor and warden")
+    assert run.living() == {}
+    assert not Path(run.folder(0)).exists()
 
 
 def test_warden_and_supervisor_are_small(cluster: Make) -> None:
