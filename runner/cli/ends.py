@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from runner.cli.parts import ssh_options
+from runner.cli.parts import ssh_options, starting
 from runner.cli.which import connectors, existing, finding, run_options, say, warn
 
 
@@ -46,7 +46,7 @@ def rerun(overrides: tuple[str, ...], detach: bool, as_json: bool, **where: Any)
         raise InputError("a sandbox lives only as long as its command, so it cannot be left", "Leave out --detach.")
     config = where["ssh_config"] or existing(known.ssh_config)
     kept = {"source": known.source, "sandbox": known.sandbox, "ssh_config": config}
-    with reaching(profile, known.sandbox, config, where["accept_new_host_keys"]) as (connector, ready):
+    with starting(), reaching(profile, known.sandbox, config, where["accept_new_host_keys"]) as (connector, ready):
         code = headless.run(ready, connector, os.environ, as_json=as_json, detach=detach, kept=kept)
     raise SystemExit(code)
 

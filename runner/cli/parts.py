@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,6 +103,23 @@ def reaching(
 
     with Sandbox([host.host for host in profile.hosts]) as played:
         yield played, sandboxed(profile)
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Refuse to start a run that could not be kept here, and say of one that is interrupted that it was not started.
+
+    Raises:
+        InputError: The folder of all runs cannot be written.
+    """
+    from runner.run.history import make_folder
+
+    make_folder(os.environ)
+    try:
+        yield
+    except KeyboardInterrupt:
+        # Once the start has begun Ctrl-C is a stop, and is not raised.
+        raise click.Abort("nothing was started") from None
 
 
 def kept_of(profile: str, sandbox: bool, ssh_config: str | None) -> dict[str, Any]:

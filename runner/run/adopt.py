@@ -10,7 +10,8 @@ from typing import Any
 from runner.errors import HostError, InputError
 from runner.node.listing import RUN
 from runner.profile import Host, Profile, parse
-from runner.run.history import KnownHost, KnownRun, keep, pick, refuse_newer
+from runner.run.history import KnownHost, KnownRun, keep, refuse_newer
+from runner.run.ids import pick
 from runner.run.link import Link
 from runner.run.remote import REACH, reach_hosts
 from runner.text import clean
@@ -41,7 +42,7 @@ def adopt(
         reached.refuse_none()
         link = reached.links[0]
         found = summaries(link.request("list", run_dir=run_dir))
-        wanted = pick(text, list(dict.fromkeys(one["run"] for one in found)), f"on {host.name}")
+        wanted = pick(text, list(dict.fromkeys(one["run"] for one in found)), host.name)
         summary = next(one for one in found if one["run"] == wanted)
         if "problem" in summary:
             raise HostError(host.name, clean(str(summary["problem"])), clean(str(summary.get("cure", ""))))

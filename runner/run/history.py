@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import getpass
 import json
@@ -19,8 +20,8 @@ from typing import Any
 from runner.errors import InputError
 from runner.node.listing import FORMAT, RUN, summarize
 from runner.profile import Host, Profile, parse
-from runner.profile.problems import near
-from runner.run.store import mirrors_folder
+from runner.run.ids import pick
+from runner.run.store import NO_ROOM, mirrors_folder
 from runner.text import clean
 
 _SEEN = "seen.json"
@@ -168,8 +169,24 @@ def keep(
     try:
         made.save()
     except OSError as error:
-        raise InputError(f"{made.folder}: {error.strerror}", "Make room, or set XDG_DATA_HOME elsewhere.") from None
+        raise InputError(f"{made.folder}: {error.strerror}", _elsewhere(error)) from None
     return made
+
+
+def make_folder(environ: Mapping[str, str]) -> None:
+    """Make the folder of all runs, before any host is troubled for one. Raises InputError when it cannot be had."""
+    folder = mirrors_folder(environ)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise InputError(f"{folder}, where runs are kept: {error.strerror}", _elsewhere(error)) from None
+
+
+def _elsewhere(error: OSError) -> str:
+    room = "Make room there, or s" if error.errno in NO_ROOM else "S"
+    return f"{room}et XDG_DATA_HOME to a folder that can be written."
 
 
 def known_runs(environ: Mapping[str, str]) -> tuple[list[KnownRun], list[str]]:
@@ -228,28 +245,12 @@ def refuse_newer(data: Mapping[str, Any], where: str) -> None:
 
 def find_run(text: str, environ: Mapping[str, str]) -> KnownRun:
     """The run with this id, or the one whose id begins with it. Raises InputError that lists the near ones."""
-    return load_run(mirrors_folder(environ) / pick(text, run_names(environ), "here"))
+    return load_run(mirrors_folder(environ) / pick(text, run_names(environ)))
 
 
 def is_known(text: str, environ: Mapping[str, str]) -> bool:
     """Whether this is, or begins, the id of a run that has a folder here."""
     return any(name.startswith(text) for name in run_names(environ)) if text else False
-
-
-def pick(text: str, names: Sequence[str], where: str) -> str:
-    """The one of `names` that is meant by an id or its beginning. Raises InputError."""
-    if text in names:
-        return text
-    fits = [name for name in names if text and name.startswith(text)]
-    if len(fits) == 1:
-        return fits[0]
-    shown = clean(text)[:100]
-    if fits:
-        raise InputError(f"{shown!r} may be any of {', '.join(fits[:10])}", "Give more of the id.")
-    close = near(text, names) or near(text, [name.rpartition("-")[2] for name in names])
-    meant = [name for name in names if close and close in (name, name.rpartition("-")[2])] or list(names)[-5:]
-    cure = f"There {'is' if len(meant) == 1 else 'are'} {', '.join(meant)}." if meant else "Give --host to look there."
-    raise InputError(f"no run {shown!r} is known {where}", cure)
 
 
 def profile_of(run: KnownRun, overrides: Sequence[str] = ()) -> Profile:

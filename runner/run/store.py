@@ -16,12 +16,15 @@ from runner.node.mirror import CHECKED
 KEPT = ".mirror.json"
 """Which generation of which file the mirror holds, and from which offset on: name → [generation, start]."""
 PIECE = 64 * 1024
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors that more room on the disk would mend."""
 
 
 def mirrors_folder(environ: Mapping[str, str]) -> Path:
     """Where the mirrors of all runs live: `$XDG_DATA_HOME/disttui/runs`, by default under ~/.local/share."""
-    data = environ.get("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "disttui" / "runs"
+    # The specification of XDG wants a relative path to be ignored.
+    data = Path(environ.get("XDG_DATA_HOME", ""))
+    return (data if data.is_absolute() else Path.home() / ".local" / "share") / "disttui" / "runs"
 
 
 class HostStore:

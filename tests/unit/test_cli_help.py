@@ -5,7 +5,7 @@ from __future__ import annotations
 from click.testing import CliRunner
 
 from runner.cli.app import SECTIONS
-from runner.cli.main import cli
+from runner.cli.group import cli
 
 
 def test_every_command_is_in_one_section() -> None:

@@ -25,9 +25,9 @@ from runner.run.history import (
     known_runs,
     load_run,
     mirror_of,
-    pick,
     profile_of,
 )
+from runner.run.ids import pick
 from runner.run.replay import replay
 from runner.show.run_story import render_run
 from runner.show.runs import render_runs
@@ -89,8 +89,12 @@ def test_runs_are_found_by_any_unique_beginning(tmp_path: Path) -> None:
     assert caught.value.exit_code == 2
     with pytest.raises(InputError, match=r"no run '\.\./x'"):
         find_run("../x", environ(tmp_path))
-    with pytest.raises(InputError, match=r"(?s)is known on node1.*--host"):
-        pick("x", [], "on node1")
+    with pytest.raises(InputError, match=r"(?s)is known on node1\n.*disttui ps --host node1$"):
+        pick("x", ["two-7f3a"], "node1")
+    for far in ("sweep", "completely-else", "x" * 1000):
+        with pytest.raises(InputError) as caught:
+            find_run(far, environ(tmp_path))
+        assert "two-7" not in str(caught.value) and "disttui ps" in str(caught.value)
 
 
 def test_what_a_newer_disttui_has_written_is_one_clear_line(tmp_path: Path) -> None:

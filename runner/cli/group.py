@@ -1,9 +1,8 @@
-"""The group of all commands, and how the process ends."""
+"""The group of all commands, and those on profiles."""
 
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
 
 import click
@@ -11,8 +10,8 @@ import click
 from runner import __version__
 from runner.cli import diagnose, ends, hosts, runs
 from runner.cli.app import AppGroup, has_terminal, open_app, refuse_for
-from runner.cli.parts import connecting, kept_of, load_profile, profile_options, reaching, ssh_options
-from runner.errors import DisttuiError, InputError
+from runner.cli.parts import connecting, kept_of, load_profile, profile_options, reaching, ssh_options, starting
+from runner.errors import InputError
 
 _EPILOG = """\b
 In a terminal, disttui alone opens the app, and disttui PROFILE its wizard on a profile.
@@ -90,7 +89,7 @@ def run(
         raise InputError("a sandbox lives only as long as its command, so it cannot be left", "Leave out --detach.")
     loaded = load_profile(profile, overrides)
     kept = kept_of(profile, sandbox, ssh_config)
-    with reaching(loaded, sandbox, ssh_config, accept_new_host_keys) as (connector, ready):
+    with starting(), reaching(loaded, sandbox, ssh_config, accept_new_host_keys) as (connector, ready):
         code = headless.run(ready, connector, os.environ, as_json=as_json, detach=detach, kept=kept)
     raise SystemExit(code)
 
@@ -177,24 +176,3 @@ for _command in (
     *(hosts.top, hosts.orphans),
 ):
     cli.add_command(_command)
-
-
-def main() -> None:
-    """Run the command; end with one clear line and the right exit code for everything that can be mended."""
-    # Started with a closed stream, as some daemons do: what is said there goes nowhere.
-    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    try:
-        code = cli.main(prog_name="disttui", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except DisttuiError as error:
-        from runner.text import clean_lines
-
-        click.echo(f"disttui: {clean_lines(str(error))}", err=True)
-        code = error.exit_code
-    except click.Abort:
-        # Threads that still wait for a dead host would hold up an orderly end.
-        os._exit(130)
-    raise SystemExit(code)

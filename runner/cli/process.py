@@ -1,0 +1,54 @@
+"""How the process ends: one clear line and the right exit code for everything that can be mended."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TextIO
+
+import click
+
+from runner.cli.group import cli
+from runner.errors import DisttuiError
+from runner.show.put import failure, put
+
+
+def run() -> None:
+    """Run the command, and end the process."""
+    # Started with a closed stream, as some daemons do: what is said there goes nowhere.
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    try:
+        code = cli.main(prog_name="disttui", standalone_mode=False)
+    except click.ClickException as error:
+        code = _tell_usage(error)
+    except DisttuiError as error:
+        from runner.text import clean_lines
+
+        put(sys.stderr, f"disttui: {clean_lines(str(error))}\n")
+        code = error.exit_code
+    except click.Abort as error:
+        put(sys.stderr, f"disttui: {error.args[0] if error.args else 'interrupted'}\n")
+        # Threads that still wait for a dead host would hold up an orderly end.
+        os._exit(130)
+    except OSError:
+        if not (_lost(sys.stdout, "standard output") or _lost(sys.stderr, "standard error")):
+            raise
+        code = 1
+    raise SystemExit(code)
+
+
+def _tell_usage(error: click.ClickException) -> int:
+    try:
+        error.show()
+    except OSError:
+        _lost(sys.stderr, "standard error")
+    return error.exit_code
+
+
+def _lost(stream: TextIO, name: str) -> bool:
+    """Whether what was written to this stream cannot be had by anybody, and say so."""
+    error = failure(stream)
+    if error is not None:
+        put(sys.stderr, f"disttui: {name} cannot be written: {error.strerror}\n")
+    return error is not None
