@@ -12,18 +12,13 @@ another process that writes the mirror.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
-import pty
 import random
-import select
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +27,7 @@ from typing import Any
 from unittest.mock import patch
 
 from runner.run.state import begin, fold, link
+from tests.bench.screen import Screen, screen
 from tests.tui.synthetic_run import write
 from tests.tui.test_chart import filled, snapshot_of
 from tests.tui.test_rank_grid import running
@@ -44,7 +40,6 @@ from tui.widgets.rank_grid import RankGrid
 
 WARM = 10.0
 LONG = 20.0
-SIZE = (160, 48)
 
 
 @dataclass(frozen=True)
@@ -146,47 +141,30 @@ def lines(mirror: str, ranks: str, per_host: str, pace: str) -> None:
             time.sleep(0.1)
 
 
-def live(hosts: int, per_host: int, ranks_that_print: int, pace: int) -> Cost:
-    """Run the app in a pty and measure it."""
+@contextmanager
+def flooded(hosts: int, per_host: int, ranks_that_print: int, pace: int) -> Iterator[Screen]:
+    """The app in a terminal, on a run whose ranks print."""
     with tempfile.TemporaryDirectory() as folder:
         mirror = write(Path(folder) / "bench-1", hosts, per_host, steps=0, ended=False, log_lines=0, names="gpu{:02}")
         module = [sys.executable, "-m", "tests.bench.dashboard"]
         arguments = [str(mirror), str(ranks_that_print), str(per_host), str(pace)]
         writer = subprocess.Popen([*module, "lines", *arguments])
-        child, terminal = pty.fork()
-        if child == 0:
-            os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
-            os.execv(sys.executable, [*module, "serve", str(mirror), str(hosts), str(per_host)])
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
         try:
-            _drain(terminal, WARM)
-            before, begun = _cpu(child), time.monotonic()
-            sent = _drain(terminal, LONG)
-            passed = time.monotonic() - begun
-            return Cost((_cpu(child) - before) / passed, sent / passed)
+            with screen([*module, "serve", str(mirror), str(hosts), str(per_host)]) as app:
+                yield app
         finally:
-            os.write(terminal, b"\x11")
             writer.kill()
             writer.wait()
-            _drain(terminal, 2)
-            os.close(terminal)
-            os.waitpid(child, 0)
 
 
-def _drain(terminal: int, seconds: float) -> int:
-    sent, end = 0, time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        if select.select([terminal], [], [], left)[0]:
-            try:
-                sent += len(os.read(terminal, 65536))
-            except OSError:
-                break
-    return sent
-
-
-def _cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def live(hosts: int, per_host: int, ranks_that_print: int, pace: int) -> Cost:
+    """Run the app in a pty and measure it."""
+    with flooded(hosts, per_host, ranks_that_print, pace) as app:
+        app.drain(WARM)
+        before, begun = app.cpu, time.monotonic()
+        sent = app.drain(LONG)
+        passed = time.monotonic() - begun
+        return Cost((app.cpu - before) / passed, sent / passed)
 
 
 def _spent(draw: Callable[[], object], times: int = 40) -> float:

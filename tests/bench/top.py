@@ -6,29 +6,24 @@ changes every second. The host's end samples this machine, filled up to 500 proc
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import random
-import select
-import struct
 import subprocess
 import sys
-import termios
 import time
 from pathlib import Path
 
 from runner.node.processes import Processes
 from runner.run.load import load_of
 from runner.run.watch import HostNow
+from tests.bench.screen import screen as terminal
 from tests.tui import top_kit as kit
 from tui.app import DisttuiApp
 from tui.screens.top import TopScreen
 from tui.top.feed import TopChanged, TopFeed
 
 WARM, LONG = 8.0, 20.0
-SIZE = (160, 48)
 PROCESSES = 500
 
 
@@ -70,22 +65,12 @@ def serve(hosts: str, gpus: str) -> None:
 
 def screen(hosts: int, gpus: int) -> tuple[float, float]:
     """Share of a core, and bytes a second to the terminal."""
-    child, terminal = pty.fork()
-    if child == 0:
-        os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
-        os.execv(sys.executable, [sys.executable, "-m", "tests.bench.top", "serve", str(hosts), str(gpus)])
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
-    try:
-        _drain(terminal, WARM)
-        before, begun = _cpu(child), time.monotonic()
-        sent = _drain(terminal, LONG)
+    with terminal([sys.executable, "-m", "tests.bench.top", "serve", str(hosts), str(gpus)]) as app:
+        app.drain(WARM)
+        before, begun = app.cpu, time.monotonic()
+        sent = app.drain(LONG)
         passed = time.monotonic() - begun
-        return (_cpu(child) - before) / passed, sent / passed
-    finally:
-        os.write(terminal, b"\x11")
-        _drain(terminal, 2.0)
-        os.close(terminal)
-        os.waitpid(child, 0)
+        return (app.cpu - before) / passed, sent / passed
 
 
 def host() -> float:
@@ -106,22 +91,6 @@ def host() -> float:
         for child in children:
             child.kill()
             child.wait()
-
-
-def _drain(terminal: int, seconds: float) -> int:
-    sent, end = 0, time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        if select.select([terminal], [], [], left)[0]:
-            try:
-                sent += len(os.read(terminal, 65536))
-            except OSError:
-                break
-    return sent
-
-
-def _cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
-"""Renders screens to docs/img: `python -m tests.tui.pictures [--png] [NAME...]`. No picture is drawn by hand.
+"""Renders screens to docs/img: `python -m tests.tui.pictures [NAME...]`. No picture is drawn by hand.
 
-SVG is kept with the project; PNG, to look at while working, needs rsvg-convert (Debian: librsvg2-bin).
+Runs are the recorded example or made up, hosts are made up or recorded probes. `--look FOLDER` writes every screen, at
+three sizes and as PNG too, to look at while working; that needs rsvg-convert (Debian: librsvg2-bin).
 """
 
 from __future__ import annotations
@@ -10,15 +11,21 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
+import pytest
 from textual.pilot import Pilot
 
 from tests.tui import shelf_kit as kit
+from tests.tui import top_kit
+from tests.tui.wizard_kit import facts, record, walk
 from tui.app import DisttuiApp
+from tui.screens.wizard import WizardScreen
+from tui.top.feed import TopChanged
 
 FOLDER = Path(__file__).parents[2] / "docs" / "img"
 _CELL = 12.2
@@ -44,18 +51,62 @@ def _nothing(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
 
 
+async def _top(pilot: Pilot[None]) -> None:
+    screen = top_kit.MadeUpTop()
+    await pilot.app.push_screen(screen)
+    for second in range(90):
+        screen.post_message(TopChanged(top_kit.hosts(2, 8, top_kit.NOW + second), top_kit.NOW + second))
+        await pilot.pause()
+
+
+def _replay(*keys: str) -> Callable[[Pilot[None]], Awaitable[None]]:
+    async def play(pilot: Pilot[None]) -> None:
+        app = pilot.app
+        assert isinstance(app, DisttuiApp)
+        app.open_replay("example")
+        await kit.until(pilot, lambda: getattr(app.screen, "snapshot", None) and kit.shows(app, "lines"))
+        await pilot.press("end", "less_than_sign", *keys)
+        await pilot.pause(0.5)
+
+    return play
+
+
+def _wizard(step: int) -> Callable[[Pilot[None]], Awaitable[None]]:
+    async def play(pilot: Pilot[None]) -> None:
+        app = pilot.app
+        assert isinstance(app, DisttuiApp)
+        app.open_wizard()
+        await kit.until(pilot, lambda: isinstance(app.screen, WizardScreen) and app.screen.is_mounted)
+        await pilot.pause()
+        assert isinstance(app.screen, WizardScreen)
+        await walk(pilot, app.screen, ["gpu1", "gpu2"], step)
+
+    return play
+
+
 SCENES = (
-    Scene("home", (100, 30)),
-    Scene("home-80x24", (80, 24)),
-    Scene("home-200x50", (200, 50)),
-    Scene("home-light", (100, 30), environ={"COLORFGBG": "0;15"}),
-    Scene("home-40x12", (40, 12)),
+    Scene("home", (110, 32)),
     Scene("newcomer", (80, 24), prepare=_nothing),
+    Scene("processes", (110, 32), act=_wizard(3)),
+    Scene("check", (160, 44), act=_wizard(5)),
+    Scene("dashboard", (160, 44), act=_replay()),
+    Scene("log", (110, 32), act=_replay("slash", *"loss", "enter", "z")),
+    Scene("top", (120, 36), act=_top),
+)
+"""What is kept in docs/img."""
+OTHERS = (
+    Scene("home-light", (100, 30), environ={"COLORFGBG": "0;15"}),
     Scene("profile-error", (80, 24), ["2", "enter"]),
     Scene("confirm", (80, 24), ["x"]),
     Scene("help", (100, 30), ["question_mark"]),
     Scene("palette", (100, 30), ["ctrl+p", "p", "a"]),
+    Scene("hosts", (80, 24), act=_wizard(1)),
+    Scene("hardware", (80, 24), act=_wizard(2)),
+    Scene("job", (80, 24), act=_wizard(4)),
+    Scene("dashboard-failed", (160, 44), act=_replay("E", "E", "E", "E")),
 )
+"""What is only looked at."""
+LOOKED_AT = ((80, 24), (100, 30), (200, 50))
 
 
 def write(app: DisttuiApp, path: Path, png: bool = False) -> None:
@@ -75,11 +126,13 @@ def _moved(match: re.Match[str]) -> str:
     return f'x="{float(match[1]) + by:.1f}"{match[2]}textLength="{float(match[3]) - by:.1f}"{match[4]}>'
 
 
-async def render(scene: Scene, png: bool = False) -> None:
+async def render(scene: Scene, path: Path, png: bool = False) -> None:
     """Play a scene and write its picture."""
     with tempfile.TemporaryDirectory() as home, patch("tui.screens.home.now", lambda: kit.NOW):
-        environ = kit.environ(Path(home), **scene.environ)
-        with patch.dict("os.environ", environ):
+        environ = kit.environ(Path(home), XDG_CACHE_HOME=f"{home}/cache", TEXTUAL_ANIMATIONS="none", **scene.environ)
+        with patch.dict("os.environ", {**environ, "TZ": "UTC"}), pytest.MonkeyPatch.context() as patches:
+            time.tzset()
+            record(patches, {"gpu1": facts("a100x8"), "gpu2": facts("mixed_gpus")})
             scene.prepare(Path(home))
             app = DisttuiApp(environ)
             async with app.run_test(size=scene.size, notifications=True) as pilot:
@@ -88,16 +141,24 @@ async def render(scene: Scene, png: bool = False) -> None:
                 if scene.act:
                     await scene.act(pilot)
                 await pilot.pause(0.3)
-                write(app, FOLDER / scene.name, png)
+                write(app, path, png)
 
 
-def main(names: Sequence[str]) -> None:
-    """Render the scenes named, or all."""
-    wanted = [name for name in names if name != "--png"]
-    for scene in SCENES:
-        if not wanted or scene.name in wanted:
-            asyncio.run(render(scene, "--png" in names))
+def main(words: Sequence[str]) -> None:
+    """Render the scenes named, or all that are kept."""
+    look = Path(words[1]) if words[:1] == ["--look"] else None
+    names = words[2:] if look else words
+    for scene in (*SCENES, *OTHERS) if look else SCENES:
+        if names and scene.name not in names:
+            continue
+        if look is None:
+            asyncio.run(render(scene, FOLDER / scene.name))
             print(FOLDER / f"{scene.name}.svg")
+            continue
+        for size in LOOKED_AT:
+            path = look / f"{scene.name}-{size[0]}x{size[1]}"
+            asyncio.run(render(scene._replace(size=size), path, png=True))
+            print(path)
 
 
 if __name__ == "__main__":

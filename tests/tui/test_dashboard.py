@@ -97,6 +97,15 @@ async def test_playing_moves_the_cursor_and_stops_at_the_end(tmp_path: Path) -> 
 
 
 @asynchronous
+async def test_a_space_in_what_is_looked_for_plays_nothing(tmp_path: Path) -> None:
+    async with opened("open_replay", "example", tmp_path) as (pilot, screen):
+        await pilot.press("slash", "s", "t", "e", "p", "space", "2", "enter")
+        await until(pilot, lambda: "/ “step 2” " in shown(pilot))
+        playback = screen.snapshot.playback if screen.snapshot else None
+        assert playback is not None and not playback.playing
+
+
+@asynchronous
 async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path) -> None:
     write(tmp_path / "run-1", hosts=4, per_host=8, steps=20)
     async with opened("open_replay", str(tmp_path / "run-1"), tmp_path) as (pilot, screen):

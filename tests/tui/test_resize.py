@@ -16,9 +16,9 @@ from tests.tui import top_kit
 from tests.tui.snap import screen_text
 from tests.tui.wizard_kit import facts, record, walk
 from tui.app import DisttuiApp
-from tui.prompts import SecretScreen
 from tui.screens.base import DisttuiScreen
 from tui.screens.pick import PickScreen
+from tui.screens.secret import SecretScreen
 from tui.screens.wizard import WizardScreen
 from tui.top.feed import TopChanged
 

@@ -32,7 +32,11 @@ class Tmux:
 
     def press(self, *keys: str) -> None:
         """Press keys by tmux's names: `Enter`, `Escape`, `Down`, `C-p`."""
-        self._call("send-keys", *keys)
+        for key in keys:
+            self._call("send-keys", key)
+            if key == "Escape":
+                # A terminal tells Escape and a key from Alt and that key by the time between them alone.
+                time.sleep(0.3)
 
     def type(self, text: str) -> None:
         """Type characters as they are."""

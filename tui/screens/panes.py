@@ -170,9 +170,8 @@ class PanesScreen(DisttuiScreen):
         for row in range(CHARTS // 2):
             charts = [self.query_one(f"#chart{2 * row + side}") for side in (0, 1)]
             self.query_one(f"#row{row}").display = any(chart.display for chart in charts)
-        many = self.has_class("-many")
         for name in ("hosts", "ranks", "log", "events"):
-            shown = self._pane == name if alone else name != "events" or not many
+            shown = self._pane == name if alone else name != "events" or not self.has_class("-many")
             self.query_one(f"#{name}").set_class(not shown, "-off")
         self.query_one("#left").display = not alone or self._pane in ("hosts", "ranks", "events")
         self.query_one("#charts").display = not alone or self._pane.startswith("chart")
@@ -181,12 +180,10 @@ class PanesScreen(DisttuiScreen):
 
     def _names(self) -> list[str]:
         """The panes that tab goes through."""
-        width, height = self.size
-        everything = self._zoomed or width < 80 or height < 20
         offered = len(available(self.snapshot.history)) if self.snapshot else 1
         charts = [f"chart{number}" for number in range(min(CHARTS, max(1, offered)))]
         names = ["hosts", "ranks", *charts, "events", "log"]
-        return names if everything else [name for name in names if self.query_one(f"#{name}").display]
+        return names if self.has_class("-alone") else [name for name in names if self.query_one(f"#{name}").display]
 
     def action_pane(self, by: int) -> None:
         """Focus another pane."""
@@ -247,8 +244,7 @@ class PanesScreen(DisttuiScreen):
             chart.rank = rank
         for log in self.query(LogView):
             log.show_ranks(None if rank is None else [rank])
-        name = "Log" if rank is None else f"Log · rank {rank}"
-        self.query_one("#log").border_title = name
+        self.query_one("#log").border_title = "Log" if rank is None else f"Log · rank {rank}"
 
     def action_all_ranks(self) -> None:
         """All ranks again."""
@@ -258,7 +254,9 @@ class PanesScreen(DisttuiScreen):
         """Ask in the log pane."""
         log = next(iter(self.query(LogView)), None)
         if log is not None:
-            self.go_to("log")
+            # Not go_to: the focus that it gives comes later, and would be taken from the prompt.
+            self._pane = "log"
+            self._arrange()
             log.action_ask(kind)
 
     def on_rank_grid_rank_chosen(self, event: RankGrid.RankChosen) -> None:

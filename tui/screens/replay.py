@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 from textual.widget import Widget
+from textual.widgets import Input
 
 from runner.errors import DisttuiError, InputError
 from runner.run.history import find_run
@@ -83,6 +84,12 @@ class ReplayScreen(PanesScreen):
             raise InputError(
                 error.what, error.cure or "Give the folder of a mirror, a run's id, or `example`."
             ) from None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A space that is typed is a space."""
+        if action == "play" and isinstance(self.focused, Input):
+            return False
+        return super().check_action(action, parameters)
 
     def on_unmount(self) -> None:
         """End the thread."""
