@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from runner.diagnose.cause import Cause, Failure
 from runner.diagnose.memory import out_of_memory
-from runner.run.state import RunState
+from runner.run.state import HostState, RunState
 from runner.text import clean
 
 
@@ -163,7 +163,13 @@ def _world(state: RunState, cause: Cause) -> Hint | None:
 
 
 def _missing_module(state: RunState, cause: Cause) -> Hint | None:
-    found = _MISSING_MODULE.search(_words(cause.failure)) if _is_import_error(cause.failure) else None
+    failure = cause.failure
+    if failure.kind == "launch":
+        # The last line of what a launcher that could not begin has printed; before it may stand warnings.
+        found = _MISSING_MODULE.search(failure.message.rstrip().rpartition("\n")[2])
+    else:
+        failed = failure.type.rpartition(".")[2] in ("ModuleNotFoundError", "ImportError")
+        found = _MISSING_MODULE.search(_words(failure)) if failed else None
     if not found:
         return None
     name, where = clean(found.group(1)), _only_where(state, cause, found.group(0))
@@ -184,8 +190,7 @@ def _missing_file(state: RunState, cause: Cause) -> Hint | None:
     where = _only_where(state, cause, path or "No such file or directory")
     return Hint(
         "file missing",
-        f"{where} does not have {path or 'the file'}: copy it there, let disttui do it (`job.sync`), or use a folder "
-        "that all hosts share.",
+        f"{where} does not have {path or 'the file'}: copy it there, or use a folder that all hosts share.",
     )
 
 
@@ -193,16 +198,21 @@ _SPECIAL: tuple[Callable[[RunState, Cause], Hint | None], ...] = (_world, _missi
 
 
 def _only_where(state: RunState, cause: Cause, words: str) -> str:
-    """`node2 alone`, `node1 and node2`: the hosts whose ranks failed for want of the same."""
-    failed = [one for one in (cause.failure, *cause.consequences) if words in _words(one)]
-    hosts = list(dict.fromkeys(clean(state.hosts[one.node].name) for one in sorted(failed, key=lambda one: one.node)))
-    if len(hosts) == 1 and len(state.hosts) > 1:
-        return f"{hosts[0]} alone of the {len(state.hosts)} hosts"
-    return ", ".join(hosts)
+    """`node2 alone`, `node1, node2`: the hosts whose ranks failed for want of the same."""
+    failures = (cause.failure, *cause.consequences)
+    lack = sorted({one.node for one in failures if words in _words(one)})
+    names = ", ".join(clean(state.hosts[node].name) for node in lack)
+    # Who was stopped before it came that far may lack it as well.
+    have = {one.node for one in failures if words not in _words(one) and one.kind == "exception"}
+    have |= {host.node for host in state.hosts if _trained(host, cause.attempt)}
+    if len(lack) == 1 and len(state.hosts) > 1 and {*lack, *have} == set(range(len(state.hosts))):
+        return f"{names} alone of the {len(state.hosts)} hosts"
+    return names
 
 
-def _is_import_error(failure: Failure) -> bool:
-    return failure.type.rpartition(".")[2] in ("ModuleNotFoundError", "ImportError") or failure.kind == "launch"
+def _trained(host: HostState, attempt: int) -> bool:
+    known = host.story.attempts.get(attempt)
+    return bool(known and known.groups) or any(number == attempt for number, _ in host.series)
 
 
 def _words(failure: Failure) -> str:

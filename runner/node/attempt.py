@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from typing import Any, Callable
 
@@ -13,7 +12,7 @@ from .harvest import Harvest
 from .host import Host
 from .journal import event, read_json
 from .loop import Loop
-from .observe import MESSAGE_LIMIT, Ranks
+from .observe import MESSAGE_LIMIT, Ranks, signal_name
 
 _LOG_TAIL = 2000
 
@@ -102,9 +101,9 @@ class Attempt:
         code = told["code"]
         if code < 0:
             # Its log ends with something else: who is killed says nothing.
-            words = f"torchrun was ended by {signal.Signals(-code).name}"
+            words = f"torchrun was ended by {signal_name(-code)}"
         else:
-            words = told.get("error") or self._last_words() or f"the launcher ended with code {code}"
+            words = told.get("error") or f"torchrun ended with exit code {code}\n{self._last_words()}".rstrip()
         text = {"type": "", "message": words[:MESSAGE_LIMIT], "code": code, "at": time.time()}
         return {"rank": None, "kind": "launch", **text}
 

@@ -158,7 +158,7 @@ class Ranks:
         more = {"oom": evidence} if evidence else {}
         self._say(event("death", attempt=self._attempt, rank=rank, pid=pid, code=code, at=at, **more))
         if code is not None and code < 0:
-            self._fail_once(rank, "signal", _signal_name(-code), f"killed by {_signal_name(-code)}", code, at)
+            self._fail_once(rank, "signal", signal_name(-code), f"killed by {signal_name(-code)}", code, at)
         else:
             self._fail_once(rank, "exit", "", f"ended with exit code {code}", code, at)
 
@@ -187,7 +187,8 @@ class Ranks:
             os.close(fd)
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """`SIGKILL`, or `signal 35` for those without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -97,6 +97,9 @@ def cause_words(state: RunState, cause: Mapping[str, Any]) -> str:
         return f"{who} raised {clean(str(cause.get('type') or 'an exception'))}"
     if kind in ("signal", "exit"):
         return f"{who} ended with {code_words(cause.get('code'))}"
+    code = cause.get("code")
+    if kind == "launch" and isinstance(code, int) and code < 0:
+        return f"torchrun on {who} was ended by {code_words(code)}"
     if not message:
         return f"{who}: {clean(str(kind or 'unknown cause'))}"
     return message if message.startswith(who) else f"{who}: {message}"
@@ -107,7 +110,7 @@ def _detail(failure: Failure, launcher_tails: Mapping[str, str]) -> list[str]:
         traceback = fold_traceback(failure.traceback)
         return ["", *traceback] if any(traceback) else ["", clean(f"{failure.type}: {failure.message}")]
     rest = clean_lines(failure.message.strip()).split("\n")[1:]
-    if failure.kind == "launch" and not rest and launcher_tails.get(failure.host):
+    if failure.kind == "launch" and (failure.code or 0) >= 0 and not rest and launcher_tails.get(failure.host):
         rest = launcher_tails[failure.host].rstrip().split("\n")[-15:]
     return ["", *rest] if rest else []
 

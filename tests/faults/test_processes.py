@@ -42,7 +42,7 @@ def test_a_host_loses_its_supervisor(begin: Begin, node: int, who: list[str]) ->
 
 @pytest.mark.parametrize(
     ("who", "words"),
-    [("launcher", "torchrun was ended by SIGKILL"), ("rank", "rank 1 on node2 ended with SIGKILL")],
+    [("launcher", "torchrun on node2 was ended by SIGKILL"), ("rank", "rank 1 on node2 ended with SIGKILL")],
     ids=["launcher", "rank"],
 )
 def test_a_launcher_or_a_rank_is_killed(begin: Begin, who: str, words: str) -> None:

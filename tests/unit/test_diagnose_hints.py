@@ -38,8 +38,8 @@ def hinted(state: RunState) -> tuple[str, str]:
         ("join_timeout_server", "joining timed out", "rendezvous"),
         ("join_timeout_client", "joining timed out", "rendezvous"),
         ("disk_full", "disk full", "disk of node2 is full"),
-        ("file_missing", "file missing", "node2 alone of the 2 hosts does not have /data/corpus/train.bin"),
-        ("module_missing", "module missing", "node2 alone of the 2 hosts has no module flash_attention_extra"),
+        ("file_missing", "file missing", "node2 does not have /data/corpus/train.bin"),
+        ("module_missing", "module missing", "node2 has no module flash_attention_extra"),
         ("permission", "permission", "node2"),
         ("address_resolution", "address resolution", "node2 cannot resolve"),
         ("too_many_files", "too many open files", "ulimit -n"),
@@ -79,6 +79,40 @@ def test_every_recorded_failure_is_tested() -> None:
 def test_what_is_unknown_has_no_hint() -> None:
     error = {"type": "ValueError", "message": "the loss is nan", "traceback": ""}
     assert hinted(failed({0: error})) == ("", "")
+
+
+def test_a_host_that_was_stopped_before_may_lack_it_as_well() -> None:
+    report = {"type": "ModuleNotFoundError", "message": "No module named 'rich'"}
+    state = failed({1: report})
+    assert hinted(state)[1].startswith("node2 has no module rich")
+    trained = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", {"t": 9.0, "step": 1})
+    assert hinted(trained)[1].startswith("node2 alone of the 2 hosts has no module rich")
+
+
+_WARNING = (
+    "functional_tensor.py:283: UserWarning: Failed to initialize NumPy: No module named 'numpy' (Triggered internally "
+    "at tensor_numpy.cpp:84.)\n  cpu = _conversion_method_template(device=torch.device('cpu'))"
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "words"),
+    [
+        ("torchrun was ended by SIGKILL", -9, ""),
+        (f"torchrun ended with exit code 1\n{_WARNING}", 1, ""),
+        (f"torchrun ended with exit code 1\n{_WARNING}\nModuleNotFoundError: No module named 'yaml'", 1, "module yaml"),
+        ("torchrun ended with exit code 1\n/usr/bin/python3: No module named torch", 1, "module torch"),
+    ],
+)
+def test_a_launchers_warnings_are_no_cause(message: str, code: int, words: str) -> None:
+    cause = {"node": 1, "rank": None, "kind": "launch", "type": "", "message": message, "code": code, "at": 5}
+    state = begin("t-1", ("node1", "node2"), (1, 1))
+    state = fold(state, 0, "exit.json", {"state": "failed", "code": 1, "attempt": 1, "cause": cause})
+    assert (words in hinted(state)[1]) if words else hinted(state) == ("", "")
+
+
+def test_no_cure_names_a_key_that_is_not_there() -> None:
+    assert "job.sync" not in hinted(failed({1: {"type": "FileNotFoundError", "message": "x"}}))[1]
 
 
 def test_a_file_that_all_hosts_lack_is_said_of_all() -> None:

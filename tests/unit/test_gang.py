@@ -228,6 +228,18 @@ def test_follower_and_warden_killed(cluster: Make) -> None:
     wait_for(lambda: not run.living(), "the kernel ends the ranks with their launcher")
 
 
+def test_a_killed_launcher_of_a_follower_is_the_cause(cluster: Make) -> None:
+    run = cluster("step(1)\ntime.sleep(600)\n", [1, 1])
+    run.start()
+    run.wait_ranks()
+    with run.path(1, "attempt-1/launcher.log").open("a") as log:
+        log.write("UserWarning: Failed to initialize NumPy: No module named 'numpy'\n")
+    os.kill(run.wait_event(1, "launch")["pid"], signal.SIGKILL)
+    cause = same(run)["cause"]
+    assert (cause["node"], cause["kind"], cause["code"]) == (1, "launch", -9)
+    assert cause["message"] == "torchrun was ended by SIGKILL"
+
+
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_run_folder_removed_on_one_host_ends_the_gang(cluster: Make, node: int) -> None:
     run = cluster("step(1)\ntime.sleep(600)\n", [1, 1])

@@ -98,6 +98,14 @@ def test_a_run_whose_folder_is_gone_is_said_to_be_lost_for_that() -> None:
     assert line == "✗ demo-1a2b is lost: its run folder on node1 is gone; its ranks there are ended"
 
 
+def test_a_killed_launcher_is_said_so_without_what_it_printed_before() -> None:
+    cause = {"node": 1, "kind": "launch", "message": "torchrun was ended by SIGKILL", "code": -9}
+    state = finish(training(), {"state": "failed", "code": 1, "cause": cause})
+    lines = ending(state, 3, Path("logs"), {"node2": "UserWarning: Failed to initialize NumPy\n"})
+    assert "torchrun on node2 was ended by SIGKILL (killed" in lines[0]
+    assert lines[-1] == "logs: logs"
+
+
 def test_a_failed_launch_shows_what_torchrun_said() -> None:
     cause = {"node": 1, "kind": "launch", "message": "torchrun ended with 1"}
     state = finish(training(), {"state": "failed", "code": 1, "cause": cause})
