@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
@@ -76,26 +77,16 @@ def validate_files(paths: Iterable[FilePath | str]) -> list[Checked]:
     return checked
 
 
-def near_files(path: FilePath) -> list[str]:
-    """The profiles beside a path that does not exist, the likeliest first and alone."""
-    try:
-        found = sorted(each.name for each in path.parent.iterdir() if each.suffix in (".yaml", ".yml"))
-    except (OSError, ValueError):
-        return []
-    meant = near(path.name, found)
-    return [str(path.parent / name) for name in ([meant] if meant else found)]
-
-
 def _read(path: FilePath) -> str:
     name = printable(str(path))
     try:
+        if stat.S_ISFIFO(path.stat().st_mode):
+            raise InputError(f"{name}: this is a pipe, and a profile is read more than once", "Save it in a file.")
         with path.open("rb") as file:
             # One byte more than allowed shows that there is more, even of an endless device.
             data = file.read(4 * MAX_SIZE + 1)
     except FileNotFoundError:
-        files = near_files(path)
-        cure = f"did you mean {printable(' or '.join(files[:5]))}?" if files else ""
-        raise InputError(f"{name}: there is no such file", cure) from None
+        raise InputError(f"{name}: there is no such file", _instead(path)) from None
     except IsADirectoryError:
         raise InputError(f"{name}: this is a folder", "Name a profile in it.") from None
     except (OSError, ValueError) as error:
@@ -109,6 +100,19 @@ def _read(path: FilePath) -> str:
             return before
         what = f"byte 0x{data[error.start]:02x} is not UTF-8 text"
         raise ProfileErrors([ProfileProblem(line, column, what, "expected a YAML file", str(path))]) from None
+
+
+def _instead(path: FilePath) -> str:
+    """What may have been meant by a path that does not exist: a near one, or else all that are beside it."""
+    if str(path) == "-":
+        return "A profile is not read from standard input: save it in a file."
+    try:
+        found = sorted(each.name for each in path.parent.iterdir() if each.suffix in (".yaml", ".yml"))
+    except (OSError, ValueError):
+        return ""
+    if meant := near(path.name, found):
+        return f"Did you mean {printable(str(path.parent / meant))}?"
+    return f"There are: {printable(', '.join(str(path.parent / name) for name in found[:5]))}." if found else ""
 
 
 def _newer(root: Table) -> ProfileProblem | None:

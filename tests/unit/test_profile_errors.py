@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -263,8 +264,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "wide.yaml").write_bytes(profile().encode("utf-16"))
     (tmp_path / "big.yaml").write_bytes(b"\xe2\x82\xac" * 4_000_000)
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    os.mkfifo(tmp_path / "pipe.yaml")
     wanted = {
-        "2nod.yaml": f": there is no such file\n  → did you mean {tmp_path}/2node.yaml?",
+        "2nod.yaml": f": there is no such file\n  → Did you mean {tmp_path}/2node.yaml?",
+        "zebra": f": there is no such file\n  → There are: {tmp_path}/2node.yaml, {tmp_path}/big.yaml, ",
+        "pipe.yaml": ": this is a pipe, and a profile is read more than once\n  → Save it in a file.",
         ".": ": this is a folder\n  → Name a profile in it.",
         "latin.yaml": ":4:10: byte 0xe9 is not UTF-8 text, expected a YAML file",
         "picture.yaml": ":1:1: byte 0x89 is not UTF-8 text, expected a YAML file",
@@ -279,6 +283,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             load(tmp_path / name)
         assert message in str(caught.value), name
+
+
+def test_standard_input_is_no_file_and_nothing_is_meant_by_it() -> None:
+    with pytest.raises(InputError, match=r"^-: there is no such file\n  → A profile is not read from standard input"):
+        load("-")
 
 
 def test_validating_several_files(tmp_path: Path) -> None:
