@@ -181,6 +181,8 @@ class Follower:
 
     def _take(self, item: Mapping[str, Any] | tuple[int, int, int, bytes]) -> None:
         """Called by the link's reader thread: write the mirror, then tell."""
+        if self._closed.is_set():
+            return
         try:
             if isinstance(item, tuple):
                 file, _, offset, data = item

@@ -202,7 +202,8 @@ class Session:
     def _take_link(self, item: LinkNews) -> None:
         if item.kind in ("caught up", "ended", "gone", "not seen", "failed"):
             self._reached_now(item.node)
-        if item.kind == "caught up":
+        # What keeps this viewer from writing one host's files keeps it from all: it is told once.
+        if item.kind == "caught up" or (item.kind == "failed" and self._failed):
             return
         self.state = link(self.state, item.node, item.kind, item.note)
         self._printer.link(self.state, item.node, item.kind, item.note)

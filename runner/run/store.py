@@ -99,7 +99,7 @@ class HostStore:
         try:
             _write_at(self._handle(name), offset, data)
         except OSError as error:
-            raise self._no_room(name, error) from None
+            raise self._cannot(name, error) from None
         known[2] += len(data)
         return name
 
@@ -109,7 +109,7 @@ class HostStore:
         try:
             _write_at(self._handle(name), known[1] - len(data), data)
         except OSError as error:
-            raise self._no_room(name, error) from None
+            raise self._cannot(name, error) from None
         known[1] -= len(data)
         self._note()
 
@@ -127,8 +127,12 @@ class HostStore:
             self._open[name] = handle
         return handle
 
-    def _no_room(self, name: str, error: OSError) -> DisttuiError:
-        return DisttuiError(f"{self.folder / name}: {error.strerror}", "Make room for the run's logs and attach again.")
+    def _cannot(self, name: str, error: OSError) -> DisttuiError:
+        if error.errno == errno.ENOENT:
+            what = f"{self.folder}: what was kept here of the run has been removed"
+            return DisttuiError(what, "Attach again: it is fetched anew from the hosts.")
+        cure = "Make room for the run's logs" if error.errno in NO_ROOM else "Let the run's logs be written there"
+        return DisttuiError(f"{self.folder / name}: {error.strerror}", f"{cure}, and attach again.")
 
     def _note(self) -> None:
         """Write down what is held. Lengths are the files' own, so that a viewer that is killed loses nothing."""

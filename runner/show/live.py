@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
@@ -15,6 +16,7 @@ from runner.show.hold import Hold
 from runner.show.numbers import number
 from runner.show.put import put
 from runner.show.status import status_line
+from runner.show.story import attempt_words
 from runner.text import LineMaker, clean, clean_lines
 
 REDRAW = 0.1
@@ -42,9 +44,11 @@ class TextPrinter:
     def __init__(self, out: TextIO, err: TextIO, names: tuple[str, ...], world_size: int, *, colour: bool) -> None:
         self._out = out
         self._err = err
-        self._live = err.isatty()
+        # A terminal that understands no codes, as in an editor, gets none: neither colours nor a line that is redrawn.
+        codes = os.environ.get("TERM") != "dumb"
+        self._live = codes and err.isatty()
         self._mixed = self._live and out.isatty()
-        self._colour = colour and out.isatty()
+        self._colour = codes and colour and out.isatty()
         self._width = max(map(len, names), default=0) + 1 + len(str(max(0, world_size - 1)))
         self._places = {name: index for index, name in enumerate(names)}
         self._lines: dict[tuple[str, str], LineMaker] = {}
@@ -106,6 +110,9 @@ class TextPrinter:
                 f"{number}{joined}world size {record['world_size']}, "
                 f"master {clean(str(record['master']))}:{record['port']}"
             )
+        elif kind == "failed" and node == 0:
+            number_of = int(record["attempt"])
+            self.say(f"attempt {number_of} failed: {attempt_words(state, number_of)}")
         elif kind == "alarm":
             self.say(f"{host}: {clean(str(record.get('text', '')))}{' (over)' if record.get('over') else ''}")
         elif kind == "straggler":
@@ -129,7 +136,8 @@ class TextPrinter:
         elif kind == "gone":
             self.say(f"{host.name}: {note}")
         elif kind == "failed":
-            self.say(note)
+            self.say(f"{note}\nthe run goes on without this viewer, which cannot")
+            self.say(f"look in: disttui attach {state.run}\nstop it: disttui stop {state.run}")
 
     def refresh(self, state: RunState) -> None:
         """Let held lines go and draw the status line, now and then."""

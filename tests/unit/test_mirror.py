@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from runner.errors import DisttuiError
 from runner.node.mirror import Mirror
 from runner.run.store import HostStore
 
@@ -213,3 +214,14 @@ def test_a_run_folder_that_is_removed_is_said_to_be_gone(run: Path, tmp_path: Pa
         eventually(lambda: events[-1] == {"gone": True})
     with following(tmp_path / "never", HostStore(tmp_path / "other")) as events:
         eventually(lambda: events[-1:] == [{"gone": True}])
+
+
+def test_what_keeps_a_mirror_from_being_written_has_its_own_cure(tmp_path: Path) -> None:
+    store = HostStore(tmp_path / "mirror")
+    for file, name in enumerate(("full.log", "folder.log")):
+        store.announce({"file": file, "name": name, "generation": 1, "start": 0})
+    (tmp_path / "mirror" / "full.log").symlink_to("/dev/full")
+    (tmp_path / "mirror" / "folder.log").mkdir()
+    for file, cure in enumerate(("Make room for the run's logs, and attach", "Let the run's logs be written there")):
+        with pytest.raises(DisttuiError, match=cure):
+            store.write(file, 0, b"line")

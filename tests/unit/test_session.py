@@ -1,12 +1,15 @@
-"""A viewer whose run is taken away, through a real link to this machine."""
+"""A viewer whose run or mirror is taken away, through a real link to this machine."""
 
 from __future__ import annotations
 
 import io
+import os
+import pty
 import shutil
+import subprocess
 import sys
 from pathlib import Path
-from threading import Timer
+from threading import Thread, Timer
 
 import pytest
 
@@ -15,6 +18,7 @@ from runner.run.session import Session, Signals
 from runner.run.state import begin
 from runner.show.live import TextPrinter
 from runner.transport.local import LocalConnection
+from tests.unit.runs_kit import wait_for
 
 
 def _link(node: int = 0) -> Link:
@@ -41,3 +45,62 @@ def test_a_removed_run_folder_ends_the_viewer(tmp_path: Path, monkeypatch: pytes
     assert session.follow([_link()]) == 1
     removal.join()
     assert "node1: its run folder is gone" in err.getvalue()
+
+
+def test_a_removed_mirror_is_told_once_with_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    logs = []
+    for node in range(2):
+        folder = tmp_path / "runs" / "r-1" / str(node)
+        (folder / "attempt-1").mkdir(parents=True)
+        (folder / "spec.json").write_text("{}")
+        logs += [folder / "attempt-1" / f"rank-{2 * node + local}.log" for local in range(2)]
+    for log in logs:
+        log.write_text("first\n")
+    out, err = io.StringIO(), io.StringIO()
+    session = Session(
+        begin("r-1", ("node1", "node2"), (2, 2)),
+        TextPrinter(out, err, ("node1", "node2"), 4, colour=False),
+        Signals(),
+        folder=tmp_path / "mirror",
+        request={"run": "r-1", "run_dir": str(tmp_path / "runs")},
+        reopen=_link,
+    )
+
+    def take_away() -> None:
+        wait_for(lambda: out.getvalue().count("first") == 4, "the first lines")
+        shutil.rmtree(tmp_path / "mirror")
+        for log in logs:
+            # A new generation: it is opened anew.
+            log.unlink()
+            log.write_text("second\n" * 2)
+
+    taking = Thread(target=take_away)
+    taking.start()
+    assert session.follow([_link(0), _link(1)]) == 1
+    taking.join()
+    said = err.getvalue()
+    assert said.count("has been removed") == 1 and "Make room" not in said, said
+    assert "the run goes on without this viewer" in said
+    assert "disttui attach r-1" in said and "disttui stop r-1" in said
+
+
+@pytest.mark.parametrize("term", ["dumb", "xterm"])
+def test_a_dumb_terminal_gets_no_codes(term: str) -> None:
+    """As in the shell of an editor: no colours, no line that is redrawn."""
+    code = (
+        "import sys, time\nfrom runner.run.state import begin\nfrom runner.show.live import TextPrinter\n"
+        "printer = TextPrinter(sys.stdout, sys.stderr, ('node1',), 1, colour=True)\n"
+        "printer.log('node1', 'attempt-1/rank-0.log', b'line\\n', restart=False)\n"
+        "printer.refresh(begin('r-1', ('node1',), (1,)))\nprinter.end(['over'])\n"
+    )
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], env={**os.environ, "TERM": term},
+        stdout=theirs, stderr=theirs, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(theirs)
+    shown = os.read(ours, 10_000)
+    os.close(ours)
+    assert done.returncode == 0 and b"over" in shown
+    assert (b"\x1b" in shown) == (term != "dumb"), shown
