@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -16,6 +19,8 @@ from runner.text import clean, clean_lines
 
 LIMIT = 10.0
 """Seconds that either may take."""
+TOLD = 500
+"""Characters at the end of what a command that fails has said."""
 
 
 def tell_end(profile: Profile, run: KnownRun, state: RunState, say: Callable[[str], None]) -> None:
@@ -56,16 +61,30 @@ def end_summary(run: KnownRun, state: RunState) -> dict[str, Any]:
 
 
 def _command(words: tuple[str, ...], summary: bytes, say: Callable[[str], None]) -> None:
-    try:
-        done = subprocess.run(words, input=summary, capture_output=True, timeout=LIMIT, check=False)
-    except subprocess.TimeoutExpired:
-        say(f"on_end: {clean(words[0])} took longer than {LIMIT:.0f} s and was ended")
-    except OSError as error:
-        say(f"on_end: {clean(words[0])}: {error.strerror}")
-    else:
-        if done.returncode:
-            said = clean_lines(done.stderr.decode("utf-8", "replace").strip())[-500:]
-            say(f"on_end: {clean(words[0])} ended with code {done.returncode}" + (f": {said}" if said else ""))
+    name = clean(words[0])
+    # Files, not pipes: what the command leaves running on purpose holds up nobody.
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as complaints:
+        given.write(summary)
+        given.seek(0)
+        try:
+            child = subprocess.Popen(
+                words, stdin=given, stdout=subprocess.DEVNULL, stderr=complaints, start_new_session=True
+            )
+        except OSError as error:
+            say(f"on_end: {name}: {error.strerror}")
+            return
+        try:
+            child.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            # A shell's children as well: all that is in its session.
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            say(f"on_end: {name} took longer than {LIMIT:.0f} s and was ended")
+            return
+        if child.returncode:
+            complaints.seek(max(0, complaints.seek(0, os.SEEK_END) - 4 * TOLD))
+            said = clean_lines(complaints.read().decode("utf-8", "replace").strip())[-TOLD:]
+            say(f"on_end: {name} ended with code {child.returncode}" + (f": {said}" if said else ""))
 
 
 def _webhook(url: str, summary: bytes, say: Callable[[str], None]) -> None:

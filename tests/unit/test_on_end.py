@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import threading
 import time
@@ -14,10 +16,12 @@ from typing import Any
 import pytest
 
 from runner.errors import InputError
+from runner.node import procs
 from runner.profile import parse
 from runner.run import after
 from runner.run.history import keep
 from runner.run.state import RunState, begin, fold
+from tests.unit.runs_kit import wait_for
 
 _PROFILE = "disttui: 1\nname: one\nhosts: [a]\njob: {builtin: bytegpt}\nenv: {TOKEN: '${env:TOKEN}', B: hush}\n"
 
@@ -92,6 +96,27 @@ def test_a_command_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
     begun = time.monotonic()
     said = tell(tmp_path, {"command": [sys.executable, "-c", "import time; time.sleep(100)"]}, ended())
     assert "took longer" in said[0] and time.monotonic() - begun < 20
+
+
+def test_a_command_that_hangs_is_ended_with_what_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(after, "LIMIT", 2.0)
+    pids = tmp_path / "pids"
+    begun = time.monotonic()
+    said = tell(tmp_path, {"command": ["sh", "-c", f"sleep 100 & echo $! $$ >{pids}; wait"]}, ended())
+    assert "took longer" in said[0] and time.monotonic() - begun < 30
+    started = [int(pid) for pid in pids.read_text().split()]
+    assert len(started) == 2
+    wait_for(lambda: not any(map(procs.command, started)), "the end of what on_end started")
+
+
+def test_what_a_command_leaves_running_holds_up_nobody(tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    begun = time.monotonic()
+    assert tell(tmp_path, {"command": ["sh", "-c", f"sleep 100 & echo $! >{left}"]}, ended()) == []
+    os.kill(int(left.read_text()), signal.SIGTERM)
+    assert time.monotonic() - begun < after.LIMIT
 
 
 @pytest.mark.parametrize("on_end", [{"webhook": "file:///etc/passwd"}, {"webhook": "http://a b"}, {"cmd": []}])
