@@ -8,7 +8,8 @@ from typing import Any
 
 from runner.diagnose.traceback import blocks
 from runner.node.cause import is_consequence
-from runner.run.state import Attempt, HostState, RunState
+from runner.run.attempt import Attempt
+from runner.run.state import HostState, RunState
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,25 @@ def failures(state: RunState, number: int) -> list[Failure]:
         if attempt:
             offset = state.hosts[0].story.offsets.get(host.node, 0.0)
             found.update({one.rank: one for one in _of_host(host, attempt, offset)})
-    blamed = (state.result or {}).get("cause")
-    # A run that ended before its first attempt names an attempt of which no host has told anything.
-    if isinstance(blamed, Mapping) and int((state.result or {}).get("attempt", number)) >= number:
+    blamed = _blamed(state, number)
+    if blamed:
         told = _told(state, blamed)
         # What ranks tell of themselves is better known than what the leader has been told of them.
         if told.rank is None or told.kind not in ("exception", "signal", "exit") or told.rank not in found:
             found[told.rank] = told
     return list(found.values())
+
+
+def _blamed(state: RunState, number: int) -> Mapping[str, Any] | None:
+    """The cause of an attempt as the leader tells it."""
+    led = state.hosts[0].story.attempts.get(number)
+    if led and led.cause:
+        return led.cause
+    result = state.result or {}
+    blamed = result.get("cause")
+    # A run that ended before its first attempt names an attempt of which no host has told anything.
+    last = number >= state.attempt and int(result.get("attempt", number)) >= number
+    return blamed if last and isinstance(blamed, Mapping) else None
 
 
 def _of_host(host: HostState, attempt: Attempt, offset: float) -> Iterable[Failure]:

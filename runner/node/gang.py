@@ -258,6 +258,7 @@ class Gang:
             return
         blamed = cause.root(self._failures)
         if self._may_retry():
+            self._say(event("failed", attempt=self._attempt, cause=blamed))
             self._next_attempt()
         else:
             self._conclude("failed", 1, blamed)

@@ -10,27 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-Record = Mapping[str, Any]
-"""One line of a JSON-lines file, or the content of a JSON file."""
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One attempt as one host tells it."""
-
-    number: int
-    master: str = ""
-    port: int = 0
-    world_size: int = 0
-    launched: float | None = None
-    """When torchrun was given the word, unix time of the host."""
-    ranks: Mapping[int, Record] = field(default_factory=dict)
-    """Rank → its last `rank` event."""
-    groups: Mapping[int, Record] = field(default_factory=dict)
-    """Rank → its `group` event: the process group it really sees."""
-    errors: tuple[Record, ...] = ()
-    """`error` and `death` events."""
-    stopping: Record | None = None
+from runner.run.attempt import FOLDS, Attempt, Record, reported
 
 
 @dataclass(frozen=True)
@@ -180,6 +160,8 @@ def fold(state: RunState, node: int, file: str, record: Record) -> RunState:
     if file.startswith("stacks-"):
         newer = host.stacks is None or float(record["t"]) >= float(host.stacks["t"])
         return _with_host(state, node, stacks={**record, "file": file}) if newer else state
+    if file.endswith("/ranks.jsonl"):
+        return _with_host(state, node, story=_fold_report(host.story, file, record))
     place = metrics_place(file)
     if place is None:
         return state
@@ -241,50 +223,23 @@ def _fold_event(story: Story, event: Record) -> Story:
         return replace(story, slow=_while_it_lasts(story.slow, int(event["rank"]), event))
     if kind == "alarm":
         return replace(story, alarms=_while_it_lasts(story.alarms, str(event["text"]), event))
-    if kind in _ATTEMPT_FOLDS and "attempt" in event:
+    if isinstance(kind, str) and kind in FOLDS and "attempt" in event:
         number = int(event["attempt"])
-        attempt = _ATTEMPT_FOLDS[kind](story.attempts.get(number, Attempt(number)), event)
+        attempt = FOLDS[kind](story.attempts.get(number, Attempt(number)), event)
         if kind == "attempt":
             story = replace(story, stall=None, slow={})
         return replace(story, attempts={**story.attempts, number: attempt}, missing=())
     return story
 
 
+def _fold_report(story: Story, file: str, report: Record) -> Story:
+    number = file.partition("/")[0].removeprefix("attempt-")
+    if not number.isdigit():
+        return story
+    attempt = reported(story.attempts.get(int(number), Attempt(int(number))), report)
+    return replace(story, attempts={**story.attempts, attempt.number: attempt}) if attempt.finished else story
+
+
 def _while_it_lasts(known: Mapping[Any, Record], key: Any, event: Record) -> dict[Any, Record]:
     rest = {other: record for other, record in known.items() if other != key}
     return rest if event.get("over") else {**rest, key: event}
-
-
-def _begun(attempt: Attempt, event: Record) -> Attempt:
-    return replace(attempt, master=event["master"], port=event["port"], world_size=event["world_size"])
-
-
-def _launched(attempt: Attempt, event: Record) -> Attempt:
-    return replace(attempt, launched=event["t"])
-
-
-def _rank(attempt: Attempt, event: Record) -> Attempt:
-    return replace(attempt, ranks={**attempt.ranks, int(event["rank"]): event})
-
-
-def _group(attempt: Attempt, event: Record) -> Attempt:
-    return replace(attempt, groups={**attempt.groups, int(event["rank"]): event})
-
-
-def _failed(attempt: Attempt, event: Record) -> Attempt:
-    return replace(attempt, errors=(*attempt.errors, event))
-
-
-def _stopping(attempt: Attempt, event: Record) -> Attempt:
-    return replace(attempt, stopping=event)
-
-
-_ATTEMPT_FOLDS = {
-    "attempt": _begun,
-    "launch": _launched,
-    "rank": _rank,
-    "group": _group,
-    "error": _failed,
-    "death": _failed,
-    "stopping": _stopping,
-}

@@ -16,7 +16,6 @@ from runner.show.hold import Hold
 from runner.show.numbers import number
 from runner.show.put import put
 from runner.show.status import status_line
-from runner.show.story import attempt_words
 from runner.text import LineMaker, clean, clean_lines
 
 REDRAW = 0.1
@@ -111,8 +110,9 @@ class TextPrinter:
                 f"master {clean(str(record['master']))}:{record['port']}"
             )
         elif kind == "failed" and node == 0:
-            number_of = int(record["attempt"])
-            self.say(f"attempt {number_of} failed: {attempt_words(state, number_of)}")
+            from runner.show.story import attempt_words  # noqa: PLC0415  # seldom, and slow to load
+
+            self.say(f"attempt {record['attempt']} failed: {attempt_words(state, int(record['attempt']))}")
         elif kind == "alarm":
             self.say(f"{host}: {clean(str(record.get('text', '')))}{' (over)' if record.get('over') else ''}")
         elif kind == "straggler":

@@ -15,7 +15,8 @@ from runner.run.replay import Replay
 from runner.run.state import RunState
 from runner.show.late import headline
 from runner.show.numbers import duration, number
-from runner.show.story import cause_words, ending
+from runner.show.signals import code_words
+from runner.show.story import attempt_words, cause_words, ending
 from runner.text import clean, clean_lines
 
 
@@ -101,8 +102,10 @@ def _told(state: RunState, node: int, event: Mapping[str, Any]) -> str | None:
     if kind == "error":
         message = clean(str(event.get("message") or ""))[:120]
         return f"rank {event.get('rank')} raised {clean(str(event.get('type')))}: {message}"
+    if kind == "failed":
+        return f"attempt {event.get('attempt')} failed: {attempt_words(state, int(event['attempt']))}"
     if kind == "death":
-        return f"rank {event.get('rank')} ended with code {event.get('code')}"
+        return f"rank {event.get('rank')} ended with {code_words(event.get('code'))}"
     if kind == "host":
         return f"{_name(state, event.get('node'))} is {clean(str(event.get('state')))}"
     if kind == "stopping":

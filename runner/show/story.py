@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from runner.diagnose.cause import Cause, Failure, find
-from runner.diagnose.hang import sentences, standings
+from runner.diagnose.hang import rank_words, sentences, standings
 from runner.diagnose.hints import hint
 from runner.diagnose.traceback import fold_traceback
 from runner.run.state import RunState
 from runner.show.numbers import count, duration, number
 from runner.show.signals import code_words
 from runner.text import clean, clean_lines
+
+_SHOWN = 5
+"""Of a list that may be long."""
 
 
 def ending(state: RunState, elapsed: float, folder: Path, launcher_tails: Mapping[str, str]) -> list[str]:
@@ -23,7 +26,7 @@ def ending(state: RunState, elapsed: float, folder: Path, launcher_tails: Mappin
         launcher_tails: Host → the last lines that torchrun itself printed, for launches that failed before a rank.
     """
     result = state.result
-    where = [f"logs: {folder}"]
+    where = [*(f"  {line}" for line in earlier(state)), f"logs: {folder}"]
     if result is None and all(host.link in ("ended", "gone") for host in state.hosts):
         gone = ", ".join(host.name for host in state.hosts if host.link == "gone")
         if gone:
@@ -48,6 +51,8 @@ def ending(state: RunState, elapsed: float, folder: Path, launcher_tails: Mappin
 def _trained(state: RunState, elapsed: float) -> list[str]:
     metrics = state.metrics
     words = [f"✓ {state.run} finished in {duration(elapsed)}: {state.world_size} ranks on {_hosts(len(state.hosts))}"]
+    if state.attempt > 1:
+        words[0] += f", in attempt {state.attempt}"
     first, last = state.first_loss, number(metrics.get("loss"))
     if first is not None and last is not None:
         words.append(f"loss {first:.4g} → {last:.4g}")
@@ -65,9 +70,7 @@ def _trained(state: RunState, elapsed: float) -> list[str]:
 def _failed(state: RunState, cause: Cause, elapsed: float) -> list[str]:
     words = cause_words(state, vars(cause.failure))
     lines = [f"✗ {state.run} failed after {duration(elapsed)}{_at_step(state)}: {words}"]
-    others = consequences(cause)
-    if others:
-        lines.append(f"  stopped because of it: {', '.join(others)}")
+    lines += [f"  {line}" for line in others(state, cause)]
     lines += [f"  {line}" for line in stall_lines(state)]
     known = hint(state, cause)
     if known:
@@ -82,10 +85,49 @@ def stall_lines(state: RunState) -> list[str]:
     return [f"it stood still: {line}" for line in sentences(standings(state))]
 
 
-def consequences(cause: Cause) -> list[str]:
-    """`rank 0 on node1`, …: who failed after the one to blame."""
-    ranks = {one.rank: one.host for one in cause.consequences if one.rank is not None}
-    return [f"rank {rank} on {ranks[rank]}" for rank in sorted(ranks)]
+def others(state: RunState, cause: Cause) -> list[str]:
+    """What became of the other ranks: who failed as well, and who was stopped because of the one to blame."""
+    own = [one for one in cause.consequences if one.rank is not None and not one.follows]
+    same = [one for one in own if _what(one) == _what(cause.failure)]
+    lines = [f"the same error: {_places(state, [one.rank for one in same])}"] if same else []
+    lines += [f"failed as well: {cause_words(state, vars(one))}" for one in own if one not in same][:_SHOWN]
+    stopped = {one.rank for one in cause.consequences if one.follows}
+    for host in state.hosts:
+        known = host.story.attempts.get(cause.attempt)
+        if known and not (cause.failure.kind == "host lost" and cause.failure.node == host.node):
+            stopped |= set(known.ranks) - known.finished
+    stopped -= {cause.failure.rank, None, *(one.rank for one in own)}
+    return [*lines, f"stopped because of it: {_places(state, stopped)}"] if stopped else lines
+
+
+def _what(failure: Failure) -> tuple[Any, ...]:
+    return failure.kind, failure.type, failure.message, failure.code
+
+
+def _places(state: RunState, ranks: Iterable[int | None]) -> str:
+    by_host: dict[str, list[int]] = {}
+    for rank in sorted(rank for rank in ranks if rank is not None):
+        by_host.setdefault(state.host_of(rank), []).append(rank)
+    return ", ".join(f"{rank_words(found)} on {host}" for host, found in by_host.items())
+
+
+def earlier(state: RunState) -> list[str]:
+    """One line for each attempt before the newest: why it failed."""
+    numbers = [n for n in range(1, state.attempt) if any(n in host.story.attempts for host in state.hosts)]
+    lines = [f"attempt {number} failed: {attempt_words(state, number)}" for number in numbers[-_SHOWN:]]
+    hidden = len(numbers) - len(lines)
+    return [f"… {hidden} attempts before that failed, too", *lines] if hidden else lines
+
+
+def attempt_words(state: RunState, number: int) -> str:
+    """Why an attempt failed, in one line."""
+    cause = find(state, number)
+    if cause is None:
+        return "no rank and no host says why"
+    words, failure = cause_words(state, vars(cause.failure)), cause.failure
+    if failure.kind == "exception" and failure.message:
+        words += f": {clean(failure.message.strip().split(chr(10))[0])[:200]}"
+    return words
 
 
 def cause_words(state: RunState, cause: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ def story(node: int) -> list[dict[str, Any]]:
             {"e": "rank", "attempt": attempt, "rank": node, "local_rank": 0, "pid": 10, "world_size": 3},
             {"e": "group", "attempt": attempt, "rank": node, "world_size": 3, "backend": "gloo"},
             {"e": "error", "attempt": attempt, "rank": node, "type": "ValueError", "message": "boom", "traceback": ""},
+            {"e": "failed", "attempt": attempt, "cause": {"node": 0, "rank": 0}},
             {"e": "stopping", "attempt": attempt, "reason": "failure", "now": False},
         ]
     events += [{"e": "note", "level": "warning", "text": "x"}, {"e": "verdict", "state": "failed", "code": 1}]
@@ -43,6 +44,7 @@ def files() -> list[list[Feed]]:
             name = f"attempt-{attempt}/rank-{node}.metrics.jsonl"
             values = [{"t": 200.0 + s, "step": s, "steps": 9, "loss": 5.0 - s / 10 - node} for s in range(4)]
             feeds.append([(node, name, value) for value in values])
+        feeds.append([(node, "attempt-2/ranks.jsonl", {"t": 1.0, "e": "exit", "rank": node, "code": 0})])
         feeds.append([(node, "telemetry.jsonl", {"t": float(i), "cpu": i * 10}) for i in range(3)])
         feeds.append([(node, "exit.json", {"state": "failed", "code": 1})])
     return feeds

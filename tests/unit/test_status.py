@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from runner.run.state import RunState, begin, fold, link
+from runner.show.live import TextPrinter
 from runner.show.numbers import count, duration, gibibytes
 from runner.show.signals import code_words
 from runner.show.status import eta, host_words, progress, status_line
@@ -81,6 +83,61 @@ def test_the_story_of_a_failure_ends_with_the_true_exception() -> None:
     assert lines[1] == "  stopped because of it: rank 0 on node1"
     assert lines[-1] == "ValueError: boom "
     assert "\x1b" not in "\n".join(lines)
+
+
+def three(*events: tuple[int, dict[str, Any]]) -> RunState:
+    """A run of two ranks on node1 and one on node2, which have failed as told."""
+    state = begin("demo-1a2b", ("node1", "node2"), (2, 1))
+    for node, rank in ((0, 0), (0, 1), (1, 2)):
+        state = fold(state, node, "events.jsonl", {"t": 1.0, "e": "rank", "attempt": 1, "rank": rank, "pid": 9})
+    for node, event in events:
+        state = fold(state, node, "events.jsonl", {"t": 5.0, "at": 5.0, "attempt": 1, **event})
+    return finish(state, {"state": "failed", "code": 1, "attempt": 1, "cause": None})
+
+
+def boom(rank: int, message: str = "boom", at: float = 5.0) -> dict[str, Any]:
+    return {"e": "error", "rank": rank, "type": "ValueError", "message": message, "traceback": "", "at": at}
+
+
+def test_every_rank_is_told_once_and_truly() -> None:
+    lines = ending(three((0, boom(0)), (1, boom(2, at=5.1))), 3, Path("logs"), {})
+    assert lines[1:3] == ["  the same error: rank 2 on node2", "  stopped because of it: rank 1 on node1"]
+    lines = ending(three((0, boom(0)), (0, boom(1, "other", 5.2))), 3, Path("logs"), {})
+    assert lines[1:3] == [
+        "  failed as well: rank 1 on node1 raised ValueError",
+        "  stopped because of it: rank 2 on node2",
+    ]
+    exited = {"e": "death", "rank": 2, "code": 3, "pid": 9}
+    assert ending(three((1, exited)), 3, Path("logs"), {})[1] == "  stopped because of it: ranks 0, 1 on node1"
+    state = three((1, exited))
+    done = fold(state, 0, "attempt-1/ranks.jsonl", {"t": 4.0, "e": "exit", "rank": 0, "code": 0})
+    assert ending(done, 3, Path("logs"), {})[1] == "  stopped because of it: rank 1 on node1"
+
+
+def test_earlier_attempts_have_their_causes() -> None:
+    state = training()
+    lost = {"node": 1, "rank": None, "kind": "host lost", "message": "node2 is lost: its supervisor has ended"}
+    for number, cause in ((1, {"node": 0, "rank": 0, "kind": "signal", "code": -6}), (2, lost)):
+        state = fold(state, 0, "events.jsonl", {"t": 9.0, "e": "failed", "attempt": number, "cause": cause})
+    word = {"t": 100.0, "e": "attempt", "attempt": 3, "master": "10.0.0.1", "port": 29501, "world_size": 2}
+    state = fold(state, 0, "events.jsonl", word)
+    lines = ending(finish(state, {"state": "finished", "code": 0, "attempt": 3}), 65, Path("logs"), {})
+    assert lines[0].startswith("✓ demo-1a2b finished in 1:05: 2 ranks on 2 hosts, in attempt 3")
+    assert lines[1].startswith("  attempt 1 failed: rank 0 on node1 ended with SIGABRT")
+    assert lines[2:] == ["  attempt 2 failed: node2 is lost: its supervisor has ended", "logs: logs"]
+    last = {"node": 0, "rank": 1, "kind": "exit", "code": 3}
+    lines = ending(finish(state, {"state": "failed", "code": 1, "attempt": 3, "cause": last}), 65, Path("logs"), {})
+    assert "ended with exit code 3" in lines[0]
+    assert lines[1].startswith("  attempt 1 failed: rank 0 on node1 ended with SIGABRT")
+
+
+def test_a_failed_attempt_is_told_when_the_next_begins() -> None:
+    err = StringIO()
+    printer = TextPrinter(StringIO(), err, ("node1", "node2"), 2, colour=False)
+    cause = {**boom(1), "node": 1, "kind": "exception"}
+    record = {"t": 9.0, "e": "failed", "attempt": 1, "cause": cause}
+    printer.record(fold(training(), 0, "events.jsonl", record), 0, "events.jsonl", record)
+    assert err.getvalue() == "disttui: attempt 1 failed: rank 1 on node2 raised ValueError: boom\n"
 
 
 def test_the_story_of_a_signal() -> None:

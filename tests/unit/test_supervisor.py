@@ -281,6 +281,8 @@ assert os.environ["DISTTUI_RESUME"] == "1"
     end = run.exit(0)
     assert (end["state"], end["attempt"]) == ("finished", 2)
     assert [e["attempt"] for e in run.events(0, "attempt")] == [1, 2]
+    [failed] = run.events(0, "failed")
+    assert (failed["attempt"], failed["cause"]["message"], failed["cause"]["rank"]) == (1, "once", 0)
     first, second = run.events(0, "attempt")
     assert first["port"] != second["port"]
 

@@ -1,0 +1,81 @@
+"""One attempt as one host tells it, and what each kind of its events changes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+Record = Mapping[str, Any]
+"""One line of a JSON-lines file, or the content of a JSON file."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt as one host tells it."""
+
+    number: int
+    master: str = ""
+    port: int = 0
+    world_size: int = 0
+    launched: float | None = None
+    """When torchrun was given the word, unix time of the host."""
+    ranks: Mapping[int, Record] = field(default_factory=dict)
+    """Rank → its last `rank` event."""
+    groups: Mapping[int, Record] = field(default_factory=dict)
+    """Rank → its `group` event: the process group it really sees."""
+    errors: tuple[Record, ...] = ()
+    """`error` and `death` events."""
+    finished: frozenset[int] = frozenset()
+    """Ranks whose script has ended with 0."""
+    cause: Record | None = None
+    """Why it failed, as the leader knows, where another attempt followed."""
+    stopping: Record | None = None
+
+
+def reported(attempt: Attempt, report: Record) -> Attempt:
+    """Take a rank's own report (docs/formats.md, "ranks.jsonl")."""
+    if report.get("e") != "exit" or report.get("code") != 0:
+        return attempt
+    return replace(attempt, finished=attempt.finished | {int(report["rank"])})
+
+
+def _begun(attempt: Attempt, event: Record) -> Attempt:
+    return replace(attempt, master=event["master"], port=event["port"], world_size=event["world_size"])
+
+
+def _launched(attempt: Attempt, event: Record) -> Attempt:
+    return replace(attempt, launched=event["t"])
+
+
+def _rank(attempt: Attempt, event: Record) -> Attempt:
+    return replace(attempt, ranks={**attempt.ranks, int(event["rank"]): event})
+
+
+def _group(attempt: Attempt, event: Record) -> Attempt:
+    return replace(attempt, groups={**attempt.groups, int(event["rank"]): event})
+
+
+def _failed(attempt: Attempt, event: Record) -> Attempt:
+    return replace(attempt, errors=(*attempt.errors, event))
+
+
+def _blamed(attempt: Attempt, event: Record) -> Attempt:
+    return replace(attempt, cause=event["cause"])
+
+
+def _stopping(attempt: Attempt, event: Record) -> Attempt:
+    return replace(attempt, stopping=event)
+
+
+FOLDS: Mapping[str, Callable[[Attempt, Record], Attempt]] = {
+    "attempt": _begun,
+    "launch": _launched,
+    "rank": _rank,
+    "group": _group,
+    "error": _failed,
+    "death": _failed,
+    "failed": _blamed,
+    "stopping": _stopping,
+}
+"""By the kind of the event."""
