@@ -89,7 +89,7 @@ dist.all_reduce(torch.ones(1))
 """
         shown = _failed(user, body)
     assert "rank 1 on node2 ended with SIGKILL" in shown, shown
-    assert re.search(r"→ The kernel's out-of-memory killer (ended it|was at work on node2)", shown), shown
+    assert re.search(r"→ (The|Perhaps the) kernel's out-of-memory killer ended it", shown), shown
 
 
 _HANG = """
