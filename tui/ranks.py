@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from runner.diagnose.straggler import SLOW
 from runner.run.state import HostState, RunState
-from runner.show.status import host_word
+from runner.show.status import has_loaded, host_word
 from tui.feed import Snapshot
 
 RECENT = 5
@@ -70,7 +70,7 @@ def _words(state: RunState, host: HostState, first: int) -> list[str]:
     for rank in range(first, first + host.nproc):
         if rank in failed:
             words.append("failed")
-        elif rank in made_steps or rank in attempt.groups:
+        elif rank in made_steps or rank in attempt.groups or has_loaded(host, attempt, rank):
             words.append("running")
         else:
             words.append("loading" if rank in attempt.ranks else "waiting")

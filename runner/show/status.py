@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from runner.run.attempt import Attempt
 from runner.run.state import HostState, RunState
 from runner.show.numbers import count, duration, number
 from runner.text import clean
 
 BAR = 16
+LOADING = 5.0
+"""Seconds after which a rank counts as running that neither makes steps nor joins a process group."""
 
 GLYPHS = {
     "running": "●",
@@ -36,9 +39,16 @@ def host_word(host: HostState, state: RunState) -> str:
         return "stopping"
     if any(attempt == state.attempt for attempt, _ in host.series):
         return "running"
-    if len(newest.groups) == host.nproc:
-        return "running"
-    return "starting ranks" if len(newest.ranks) < host.nproc else "loading"
+    if len(newest.ranks) < host.nproc and len(newest.groups) < host.nproc:
+        return "starting ranks"
+    up = all(rank in newest.groups or has_loaded(host, newest, rank) for rank in newest.ranks)
+    return "running" if up else "loading"
+
+
+def has_loaded(host: HostState, attempt: Attempt, rank: int) -> bool:
+    """Whether a rank has been up for so long that it runs, whatever its script tells."""
+    begun, now = number(attempt.ranks.get(rank, {}).get("t")), number((host.telemetry or {}).get("t"))
+    return begun is not None and now is not None and now - begun > LOADING
 
 
 def host_words(state: RunState) -> str:

@@ -47,6 +47,7 @@ def test_each_rank_of_a_host_has_its_own_word() -> None:
     state = fold(link(state, 0, "seen"), 0, "events.jsonl", go)
     state = fold(state, 0, "events.jsonl", {"t": 2.0, "e": "rank", "attempt": 1, "rank": 0, "pid": 1})
     assert words(state)[:2] == ["loading", "waiting"]
+    assert words(fold(state, 0, "telemetry.jsonl", {"t": 9.0}))[:2] == ["running", "waiting"]
     state = fold(state, 0, "events.jsonl", {"t": 3.0, "e": "group", "attempt": 1, "rank": 1, "backend": "gloo"})
     assert words(state)[:2] == ["loading", "running"]
     state = fold(state, 0, "events.jsonl", {"t": 4.0, "e": "death", "attempt": 1, "rank": 1, "code": -9, "pid": 1})

@@ -50,6 +50,16 @@ def test_many_hosts_are_counted() -> None:
     assert host_words(state) == "● 5 running  ◇ 1 not seen (node5)"
 
 
+def test_ranks_that_are_up_for_seconds_run_even_if_they_tell_nothing() -> None:
+    state = link(begin("r", ("a",), (2,)), 0, "seen")
+    for rank in (0, 1):
+        assert host_words(state).endswith(("joining", "starting ranks"))
+        told = {"t": 10.0 + rank, "e": "rank", "attempt": 1, "rank": rank, "pid": 9}
+        state = fold(state, 0, "events.jsonl", told)
+    assert host_words(fold(state, 0, "telemetry.jsonl", {"t": 15.5})) == "a ◌ loading"
+    assert host_words(fold(state, 0, "telemetry.jsonl", {"t": 16.5})) == "a ● running"
+
+
 def test_before_anything_is_known() -> None:
     line = status_line(begin("r", ("a", "b"), (1, 1)), 3, 100)
     assert line == "0:03  a ◌ connecting  b ◌ connecting"
