@@ -57,9 +57,15 @@ def rerun(overrides: tuple[str, ...], detach: bool, as_json: bool, **where: Any)
 def forget(here: bool, **where: Any) -> None:
     """Remove RUN with its logs and checkpoints, on all its hosts and here. Refused while it lives."""
     from runner.commands.stop import forget as remove
+    from runner.commands.stop import forget_here
+    from runner.errors import InputError
 
+    if here:
+        if where["host"]:
+            raise InputError("--here asks no host, and --host names one", "Leave out one of them.")
+        raise SystemExit(forget_here(where["run"], os.environ, say))
     with finding(where) as (known, connector):
-        code = remove(known, connector, say, here=here)
+        code = remove(known, connector, say)
     raise SystemExit(code)
 
 

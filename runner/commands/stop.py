@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from runner.errors import DisttuiError, HostError, InputError
-from runner.run.history import KnownRun
+from runner.run.history import KnownRun, folder_of
 from runner.run.remote import Reached, reach
 from runner.show.late import when
 from runner.text import clean
@@ -31,30 +32,28 @@ def stop(run: KnownRun, connector: Connector, say: Say, *, now: bool = False) ->
         reached.refuse_none()
         for node, error in reached.errors.items():
             say(f"{run.hosts[node].name}: {_short(run, node, error)}; the others hand the stop on to it")
-        answers = reached.ask("stop", **run.request(), now=now, reason="user")
-        problems = {node: answer for node, answer in answers.items() if isinstance(answer, DisttuiError)}
-        if len(problems) == len(answers):
-            raise next(iter(problems.values()))
-        for node, problem in problems.items():
-            say(f"{run.hosts[node].name}: {_short(run, node, problem)}")
-        asked = [node for node in answers if node not in problems]
-        if not any(answers[node]["stopped"] for node in asked):
-            say(_ended_before(run, reached.ask("status", asked, **run.request())))
-            return 0
-        return _wait(run, reached, asked, say)
+        try:
+            return _stop(run, reached, say, now)
+        except KeyboardInterrupt:
+            names = ", ".join(run.hosts[node].name for node in sorted(reached.links))
+            say(f"the stop has gone out to {names}, and goes on without this command")
+            raise
 
 
-def forget(run: KnownRun, connector: Connector, say: Say, *, here: bool = False) -> int:
-    """Remove a run's folders on all hosts and here; with `here`, only the mirror.
+def forget_here(text: str, environ: Mapping[str, str], say: Say) -> int:
+    """Remove only what is held here of a run, readable or not. Raises DisttuiError."""
+    return _forget_mirror(folder_of(text, environ), say)
+
+
+def forget(run: KnownRun, connector: Connector, say: Say) -> int:
+    """Remove a run's folders on all hosts and here.
 
     Raises:
         InputError: The run lives.
         DisttuiError: A host cannot be reached: nothing has been removed.
     """
-    if here or run.sandbox:
-        shutil.rmtree(run.folder, ignore_errors=True)
-        say(f"{run.run}: its mirror is removed")
-        return 0
+    if run.sandbox:
+        return _forget_mirror(run.folder, say)
     with reach(run, connector) as reached:
         try:
             reached.refuse_some()
@@ -72,9 +71,38 @@ def forget(run: KnownRun, connector: Connector, say: Say, *, here: bool = False)
             raise InputError(f"{run.run} lives on {', '.join(living)}", f"Stop it first: disttui stop {run.run}")
         _raise_first(listed)
         _raise_first(reached.ask("forget", [node for node, ones in found.items() if ones], **run.request()))
-    shutil.rmtree(run.folder, ignore_errors=True)
+    _remove(run.folder)
     say(f"{run.run}: removed on {', '.join(host.name for host in run.hosts)} and here")
     return 0
+
+
+def _stop(run: KnownRun, reached: Reached, say: Say, now: bool) -> int:
+    answers = reached.ask("stop", **run.request(), now=now, reason="user")
+    problems = {node: answer for node, answer in answers.items() if isinstance(answer, DisttuiError)}
+    if len(problems) == len(answers):
+        raise next(iter(problems.values()))
+    for node, problem in problems.items():
+        say(f"{run.hosts[node].name}: {_short(run, node, problem)}")
+    asked = [node for node in answers if node not in problems]
+    if not any(answers[node]["stopped"] for node in asked):
+        say(_ended_before(run, reached.ask("status", asked, **run.request())))
+        return 0
+    return _wait(run, reached, asked, say)
+
+
+def _forget_mirror(folder: Path, say: Say) -> int:
+    _remove(folder)
+    say(f"{folder.name}: its mirror is removed")
+    return 0
+
+
+def _remove(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(f"{error.filename}: {error.strerror}", f"Remove {folder} by hand.") from None
 
 
 def refuse_sandbox(run: KnownRun) -> None:
@@ -82,7 +110,8 @@ def refuse_sandbox(run: KnownRun) -> None:
     if run.sandbox:
         raise InputError(
             f"{run.run} was played in a sandbox, which lives only as long as its command",
-            "End that command; its records stay: disttui show, logs, metrics.",
+            ("Ctrl-C in that command stops it. " if run.summary()["state"] in ("running", "joining", "unknown") else "")
+            + "Its records stay here: disttui show, logs, metrics.",
         )
 
 

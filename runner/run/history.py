@@ -196,7 +196,7 @@ def known_runs(environ: Mapping[str, str]) -> tuple[list[KnownRun], list[str]]:
         try:
             runs.append(load_run(mirrors_folder(environ) / name))
         except InputError as error:
-            problems.append(error.what)
+            problems.append(f"{error.what}. Remove it: disttui forget --here {name}")
     return sorted(runs, key=lambda run: -run.started), problems
 
 
@@ -215,7 +215,7 @@ def load_run(folder: Path) -> KnownRun:
     path = folder / "run.json"
     data = _read(path)
     if data is None:
-        raise InputError(f"{path}: missing or damaged", "Attach with --host to take the run up anew.")
+        raise InputError(f"{path}: missing or damaged", _anew(folder.name))
     refuse_newer(data, f"{path}")
     try:
         hosts = tuple(KnownHost(**{key: host.get(key) for key in KnownHost.__match_args__}) for host in data["hosts"])
@@ -228,10 +228,14 @@ def load_run(folder: Path) -> KnownRun:
         names = [name for name in KnownRun.__match_args__ if name in data and name not in ("folder", "hosts")]
         run = KnownRun(folder=folder, hosts=hosts, **{name: data[name] for name in names})
     except (KeyError, TypeError, AttributeError, ValueError):
-        raise InputError(f"{path}: this is no run.json", "Attach with --host to take the run up anew.") from None
+        raise InputError(f"{path}: this is no run.json", _anew(folder.name)) from None
     if run.run != folder.name or not hosts:
-        raise InputError(f"{path}: this is no run.json of {folder.name}", "Remove the folder.")
+        raise InputError(f"{path}: this is no run.json of {folder.name}", _anew(folder.name))
     return run
+
+
+def _anew(run: str) -> str:
+    return f"Take it up anew: disttui attach {run} --host HOST; or remove it: disttui forget --here {run}"
 
 
 def refuse_newer(data: Mapping[str, Any], where: str) -> None:
@@ -245,7 +249,12 @@ def refuse_newer(data: Mapping[str, Any], where: str) -> None:
 
 def find_run(text: str, environ: Mapping[str, str]) -> KnownRun:
     """The run with this id, or the one whose id begins with it. Raises InputError that lists the near ones."""
-    return load_run(mirrors_folder(environ) / pick(text, run_names(environ)))
+    return load_run(folder_of(text, environ))
+
+
+def folder_of(text: str, environ: Mapping[str, str]) -> Path:
+    """The folder of the run with this id or beginning, whatever is in it. Raises InputError that lists near ones."""
+    return mirrors_folder(environ) / pick(text, run_names(environ))
 
 
 def is_known(text: str, environ: Mapping[str, str]) -> bool:

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from runner.commands import gc, logs
+from runner.commands import gc, logs, stop
 from runner.errors import InputError
 from runner.node import listing
 from runner.profile import Profile, parse
 from runner.run.history import (
+    KnownHost,
     KnownRun,
     find_run,
     keep,
@@ -31,6 +32,9 @@ from runner.run.ids import pick
 from runner.run.replay import replay
 from runner.show.run_story import render_run
 from runner.show.runs import render_runs
+from runner.transport.connector import HostConnector
+from runner.transport.prompts import TerminalPrompts
+from tests.unit.runs_kit import Cluster
 
 DISTTUI = str(Path(sys.executable).with_name("disttui"))
 PROFILE = (
@@ -115,6 +119,41 @@ def test_a_damaged_run_json_is_one_clear_line(tmp_path: Path, content: str) -> N
     assert not runs and len(problems) == 1 and "run.json" in problems[0]
 
 
+@pytest.mark.parametrize("content", ["{", '{"disttui": 2, "hosts": "unheard of"}'])
+def test_what_cannot_be_read_can_be_removed_here(tmp_path: Path, content: str) -> None:
+    made, good = kept(tmp_path), kept(tmp_path, "two-7b00")
+    (made.folder / "run.json").write_text(content)
+    assert "disttui forget --here two-7f3a" in command(tmp_path, "ps", "--local").stderr
+    assert command(tmp_path, "forget", "two-7f3a").returncode == 2
+    assert command(tmp_path, "forget", "--here", "--host", "x", "two-7f3a").returncode == 2
+    done = command(tmp_path, "forget", "--here", "two-7f")
+    assert (done.returncode, done.stdout) == (0, "two-7f3a: its mirror is removed\n"), done.stderr
+    assert not made.folder.exists() and good.folder.exists()
+    assert command(tmp_path, "ps", "--local").stderr == ""
+
+
+def test_ctrl_c_after_a_stop_says_that_it_has_gone_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stop, "_wait", interrupted)
+    cluster = Cluster(tmp_path, [1], "time.sleep(300)")
+    said: list[str] = []
+    connector = HostConnector(None, TerminalPrompts(), False)
+    try:
+        cluster.start()
+        cluster.wait_ranks()
+        host = KnownHost("here", "local", python=sys.executable)
+        known = KnownRun(cluster.run, tmp_path / "mirror", (host,), {}, str(cluster.run_dir(0)), time.time(), "me")
+        with pytest.raises(KeyboardInterrupt):
+            stop.stop(known, connector, said.append)
+        assert said == ["the stop has gone out to here, and goes on without this command"]
+        assert cluster.exit(0)["state"] == "stopped"
+    finally:
+        connector.close()
+        cluster.clean_up()
+
+
 def test_no_field_of_a_run_json_may_be_anything(tmp_path: Path) -> None:
     made = kept(tmp_path)
     good = json.loads((made.folder / "run.json").read_text())
@@ -176,7 +215,7 @@ def test_a_sandbox_that_is_gone_is_lost(tmp_path: Path) -> None:
         os.utime(path, (old, old))
     assert made.summary()["state"] == "lost"
     done = command(tmp_path, "stop", made.run)
-    assert done.returncode == 2 and "sandbox" in done.stderr
+    assert done.returncode == 2 and "sandbox" in done.stderr and "that command" not in done.stderr
     assert command(tmp_path, "forget", made.run).returncode == 0 and not made.folder.exists()
 
 
