@@ -33,14 +33,16 @@ def ps(
 ) -> None:
     """List the runs that are known here, and on given hosts.
 
-    Hosts have 3 seconds to tell how their runs are; rows that are older say so.
+    Hosts have 3 seconds to tell how their runs are; rows that are older say so. Exit code 3 when a host given by
+    --host could not be asked.
     """
     from runner.commands.ps import ps as listed
 
     with connectors(ssh_config, accept_new_host_keys) as connect:
-        text, problems = listed(hosts, connect, os.environ, local=local, as_json=as_json, run_dir=run_dir)
+        text, problems, code = listed(hosts, connect, os.environ, local=local, as_json=as_json, run_dir=run_dir)
         warn(problems)
         click.echo(text)
+    raise SystemExit(code)
 
 
 @click.command()

@@ -47,7 +47,7 @@ def orphans(
     if as_json:
         errors = {error.host: error.what for error in problems if isinstance(error, HostError)}
         return json.dumps({"hosts": found, "errors": errors}, indent=2), [], code
-    return render_orphans(found, end=end), [error.what for error in problems], code
+    return render_orphans(found, end=end, unasked=len(problems)), [error.what for error in problems], code
 
 
 def _ask(

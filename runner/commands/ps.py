@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from runner.errors import DisttuiError
+from runner.errors import DisttuiError, InputError
 from runner.headless import parse_host
 from runner.run.adopt import summaries
 from runner.run.history import KnownHost, KnownRun, known_runs
@@ -25,24 +25,29 @@ Connect = Callable[[str | None], Connector]
 
 def ps(
     hosts: Sequence[str], connect: Connect, environ: Mapping[str, str], *, local: bool, as_json: bool, run_dir: str
-) -> tuple[str, list[str]]:
-    """The table of runs, and what went wrong.
+) -> tuple[str, list[str], int]:
+    """The table of runs, what went wrong, and the exit code: 3 when one of `hosts` could not be asked.
 
     Args:
         hosts: Further hosts to ask for all their runs.
         local: Answer from what is here, without asking any host.
         run_dir: Where runs lie on `hosts`.
+
+    Raises:
+        InputError: No host is to be asked, and one is named.
     """
+    if local and hosts:
+        raise InputError("--local asks no host, and --host names one", "Leave out one of them.")
     runs, problems = known_runs(environ)
     rows = {run.run: {**run.summary(), "note": "sandbox" if run.sandbox else ""} for run in runs}
     if not local:
         open_runs = [run for run in runs if not (rows[run.run].get("ended") or run.sandbox or run.problem)]
         for config in dict.fromkeys(run.ssh_config for run in open_runs):
             _refresh([run for run in open_runs if run.ssh_config == config], connect(config), rows)
-    if hosts:
-        problems += _others(hosts, connect(None), run_dir, rows)
+    silent = _others(hosts, connect(None), run_dir, rows) if hosts else []
+    problems += silent
     newest = sorted(rows.values(), key=lambda row: -float(row.get("started") or 0.0))
-    return json.dumps(newest, indent=2) if as_json else render_runs(newest), problems
+    return json.dumps(newest, indent=2) if as_json else render_runs(newest), problems, 3 if silent else 0
 
 
 def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dict[str, Any]]) -> None:

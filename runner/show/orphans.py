@@ -16,18 +16,23 @@ _HEAD = (
 _COMMAND = 80
 
 
-def render_orphans(found: Mapping[str, Sequence[Mapping[str, Any]]], *, end: bool) -> str:
-    """The orphans of each host, and what became of them where they were to be ended."""
+def render_orphans(found: Mapping[str, Sequence[Mapping[str, Any]]], *, end: bool, unasked: int = 0) -> str:
+    """The orphans of each host, and what became of them where they were to be ended.
+
+    Args:
+        unasked: How many further hosts could not be asked.
+    """
     rows = [_row(host, one) for host, ones in found.items() for one in ones]
-    hosts = "this host" if len(found) == 1 else f"these {len(found)} hosts"
+    silent = f"; {unasked} host{'s' if unasked > 1 else ''} could not be asked" if unasked else ""
     if not rows:
-        return f"nothing is left of any ended run on {', '.join(map(clean, found)) if len(found) < 5 else hosts}"
+        hosts = ", ".join(map(clean, found)) if len(found) < 5 else f"the {len(found)} hosts that answered"
+        return f"nothing is left of any ended run on {hosts}{silent}"
     alive = [(host, one) for host, ones in found.items() for one in ones if not one.get("ended")]
     last = f"{len(rows)} left behind. End them: disttui orphans --end {' '.join(map(clean, found))}"
     if end:
         names = ", ".join(f"{clean(host)}: pid {clean(str(one.get('pid')))}" for host, one in alive)
         last = f"could not be ended: {names}" if alive else f"{len(rows)} ended, nothing is left"
-    return f"{table(_HEAD, rows)}\n\n{last}"
+    return f"{table(_HEAD, rows)}\n\n{last}{silent}"
 
 
 def _row(host: str, one: Mapping[str, Any]) -> tuple[str, ...]:

@@ -316,3 +316,12 @@ def test_metrics_as_a_table_is_no_trap_for_spreadsheets(tmp_path: Path) -> None:
     done = command(tmp_path, "metrics", "two", "--csv")
     assert done.stdout == "host,attempt,rank,t,step,sample,loss,delta\na,1,0,1.0,1,'=HYPERLINK(1) ,nan,-3\n"
     assert json.loads(command(tmp_path, "metrics", "two").stdout)["delta"] == -3
+
+
+def test_ps_fails_for_a_host_that_cannot_be_asked(tmp_path: Path) -> None:
+    kept(tmp_path, problem="it could not be started")
+    done = command(tmp_path, "ps", "--host", "root@127.0.0.1:1")
+    assert done.returncode == 3 and "127.0.0.1" in done.stderr and "two-7f3a" in done.stdout
+    assert command(tmp_path, "ps", "--host", "local").returncode == 0
+    done = command(tmp_path, "ps", "--local", "--host", "local")
+    assert done.returncode == 2 and "--local asks no host" in done.stderr

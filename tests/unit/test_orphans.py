@@ -16,6 +16,7 @@ import pytest
 
 from runner.node import procs
 from runner.node.orphans import orphans
+from runner.show.orphans import render_orphans
 from tests.unit.runs_kit import Cluster, wait_for
 
 STRAY = """
@@ -162,3 +163,23 @@ def test_other_runs_are_left_alone(strays: Strays, tmp_path: Path) -> None:
     finally:
         other.children[0].kill()
         other.children[0].wait(60)
+
+
+def test_hosts_that_were_not_asked_are_not_called_clean() -> None:
+    five: dict[str, list[dict[str, Any]]] = {f"node{n}": [] for n in range(5)}
+    assert render_orphans(five, end=False, unasked=1) == (
+        "nothing is left of any ended run on the 5 hosts that answered; 1 host could not be asked"
+    )
+    assert render_orphans({"node1": []}, end=False) == "nothing is left of any ended run on node1"
+    one = {"run": "r-1", "pid": 7, "command": "sleep", "ended": True}
+    told = render_orphans({"node1": [one]}, end=True, unasked=2)
+    assert told.endswith("1 ended, nothing is left; 2 hosts could not be asked")
+
+
+def test_a_host_that_is_off_is_said_not_to_have_been_asked(tmp_path: Path) -> None:
+    """`local` answers, and nothing listens on the other's port."""
+    disttui = str(Path(sys.executable).with_name("disttui"))
+    words = [disttui, "orphans", "--run", "orphan-none", "local", "root@127.0.0.1:1"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 3
+    assert done.stdout == "nothing is left of any ended run on local; 1 host could not be asked\n", done.stderr
