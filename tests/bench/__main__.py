@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import faults, first_step, line_delay, overhead, probing
+from tests.bench import (
+    app_gigabyte,
+    app_keys,
+    app_start,
+    dashboard,
+    faults,
+    first_step,
+    line_delay,
+    overhead,
+    probing,
+    top,
+)
 from tests.bench.harness import HEAD
 
-PARTS = ("first-step", "delay", "flood", "overhead", "probe", "faults")
+APP = ("app-start", "app-cost", "app-keys", "app-gigabyte", "app-top")
+PARTS = ("first-step", "delay", "flood", "overhead", "probe", "faults", *APP)
 
 
 def main(parts: list[str], runs: int = 7) -> None:
@@ -33,6 +45,16 @@ def main(parts: list[str], runs: int = 7) -> None:
                 f"warden and supervisor {cost.memory / 2**20:.0f} MiB a host\n"
             )
             print(HEAD, overhead.rate(runs).row(), sep="\n")
+        elif part == "app-start":
+            app_start.main(runs)
+        elif part == "app-cost":
+            dashboard.main([])
+        elif part == "app-keys":
+            print(app_keys.row(app_keys.measure(300)))
+        elif part == "app-gigabyte":
+            app_gigabyte.measure(1.0)
+        elif part == "app-top":
+            top.main()
         else:
             sys.exit(f"{part} is none of {', '.join(PARTS)}")
 

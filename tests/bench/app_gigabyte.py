@@ -58,7 +58,9 @@ def measure(gigabytes: float) -> None:
             print(
                 f"| memory | {own:.0f} MiB, and {mapped:.0f} MiB of mapped files; {opened:.1f} s of CPU |", flush=True
             )
-            app.press("/loss 1.5\r")
+            app.press("/")
+            app.drain(1.0)
+            app.press("loss 1.5\r")
             print(f"| find, frequent: first hit | {app.until('/ “loss 1.5” [0-9]', 60):.2f} s |")
             app.drain(5.0)
             app.press("/")

@@ -328,7 +328,7 @@ def test_how_it_looks(writer: Writer, size: tuple[int, int]) -> None:
     async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
         view = app.log_view
         name = f"log_{size[0]}x{size[1]}"
-        await until(pilot, lambda: view.lines.lines.count == 403 and "Find" in screen_text(app))
+        await until(pilot, lambda: view.lines.lines.count == 403 and "f follow" in screen_text(app))
         await pilot.pause(0.2)
         assert_snapshot(app, f"{name}_follow")
         await pilot.press("e")
@@ -338,7 +338,7 @@ def test_how_it_looks(writer: Writer, size: tuple[int, int]) -> None:
         await pilot.pause(0.2)
         assert_snapshot(app, f"{name}_error_folded")
         await pilot.press("ampersand", *"loss 3.5")
-        await until(pilot, lambda: "Close" in screen_text(app) and "loss 3.5" in screen_text(app).splitlines()[-2])
+        await until(pilot, lambda: "close" in screen_text(app) and "loss 3.5" in screen_text(app).splitlines()[-2])
         await pilot.pause(0.2)
         assert_snapshot(app, f"{name}_prompt")
 

@@ -23,18 +23,18 @@ class LogLines(LogCanvas, can_focus=True):
     """The part of a log view that shows lines."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f,G,end", "follow", "Follow", id="log.follow", tooltip="Show the end, and stay there"),
-        Binding("down,j", "move(1)", "Down", show=False, id="log.down", tooltip="Next line"),
-        Binding("up,k", "move(-1)", "Up", show=False, id="log.up", tooltip="Line before"),
-        Binding("pagedown,space,ctrl+f", "page(1)", "Page down", show=False, id="log.page_down"),
-        Binding("pageup,ctrl+b", "page(-1)", "Page up", show=False, id="log.page_up"),
-        Binding("ctrl+d", "page(0.5)", "Half a page down", show=False, id="log.half_down"),
-        Binding("ctrl+u", "page(-0.5)", "Half a page up", show=False, id="log.half_up"),
-        Binding("g,home", "begin", "Begin", show=False, id="log.begin", tooltip="First line"),
-        Binding("left,h", "sideways(-1)", "Left", show=False, id="log.left", tooltip="Scroll to the left"),
-        Binding("right,l", "sideways(1)", "Right", show=False, id="log.right", tooltip="Scroll to the right"),
-        Binding("w", "wrap", "Wrap", show=False, id="log.wrap", tooltip="Wrap long lines, or scroll them sideways"),
-        Binding("v", "mark", "Range", show=False, id="log.range", tooltip="Begin or end a range of lines"),
+        Binding("f,G,end", "follow", "follow", id="log.follow", tooltip="Show the end, and stay there"),
+        Binding("down,j", "move(1)", "down", show=False, id="log.down", tooltip="Next line"),
+        Binding("up,k", "move(-1)", "up", show=False, id="log.up", tooltip="Line before"),
+        Binding("pagedown,space,ctrl+f", "page(1)", "page down", show=False, id="log.page_down"),
+        Binding("pageup,ctrl+b", "page(-1)", "page up", show=False, id="log.page_up"),
+        Binding("ctrl+d", "page(0.5)", "half a page down", show=False, id="log.half_down"),
+        Binding("ctrl+u", "page(-0.5)", "half a page up", show=False, id="log.half_up"),
+        Binding("g,home", "begin", "begin", show=False, id="log.begin", tooltip="First line"),
+        Binding("left,h", "sideways(-1)", "left", show=False, id="log.left", tooltip="Scroll to the left"),
+        Binding("right,l", "sideways(1)", "right", show=False, id="log.right", tooltip="Scroll to the right"),
+        Binding("w", "wrap", "wrap", show=False, id="log.wrap", tooltip="Wrap long lines, or scroll them sideways"),
+        Binding("v", "mark", "range", show=False, id="log.range", tooltip="Begin or end a range of lines"),
     ]
 
     class Moved(Message):

@@ -24,12 +24,12 @@ class LogPrompt(Horizontal):
     """Asks for a pattern or a time."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "close", "Close", id="log.prompt.close"),
+        Binding("escape", "close", "close", id="log.prompt.close"),
         Binding(
-            "ctrl+r", "switch('regex')", "Regex", id="log.prompt.regex", tooltip="A regular expression, or plain text"
+            "ctrl+r", "switch('regex')", "regex", id="log.prompt.regex", tooltip="A regular expression, or plain text"
         ),
-        Binding("ctrl+t", "switch('case')", "Case", id="log.prompt.case", tooltip="Whether capitals matter"),
-        Binding("ctrl+n", "switch('inverse')", "Not", id="log.prompt.not", tooltip="Lines that do not have it"),
+        Binding("ctrl+t", "switch('case')", "case", id="log.prompt.case", tooltip="Whether capitals matter"),
+        Binding("ctrl+n", "switch('inverse')", "not", id="log.prompt.not", tooltip="Lines that do not have it"),
     ]
     DEFAULT_CSS = """
     LogPrompt {

@@ -29,26 +29,26 @@ class LogView(LogPane):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "ask('find')", "Find", key_display="/", id="log.find", tooltip="Find text"),
-        Binding("n", "hit(1)", "Next", show=False, id="log.next", tooltip="Next place found"),
-        Binding("N", "hit(-1)", "Previous", show=False, id="log.previous", tooltip="Place found before"),
+        Binding("slash", "ask('find')", "find", key_display="/", id="log.find", tooltip="Find text"),
+        Binding("n", "hit(1)", "next", show=False, id="log.next", tooltip="Next place found"),
+        Binding("N", "hit(-1)", "previous", show=False, id="log.previous", tooltip="Place found before"),
         Binding(
-            "ampersand", "ask('filter')", "Filter", key_display="&", id="log.filter", tooltip="Show only some lines"
+            "ampersand", "ask('filter')", "filter", key_display="&", id="log.filter", tooltip="Show only some lines"
         ),
-        Binding("e", "error", "First error", id="log.error", tooltip="Go to the first error; n for the next"),
-        Binding("y", "yank", "Copy", id="log.copy", tooltip="Copy the line, or the range"),
-        Binding("Y", "yank_shown", "Copy all", show=False, id="log.copy_shown", tooltip="Copy all lines on the screen"),
+        Binding("e", "error", "first error", id="log.error", tooltip="Go to the first error; n for the next"),
+        Binding("y", "yank", "copy", id="log.copy", tooltip="Copy the line, or the range"),
+        Binding("Y", "yank_shown", "copy all", show=False, id="log.copy_shown", tooltip="Copy all lines on the screen"),
         Binding(
-            "x", "fold", "Fold", show=False, id="log.fold", tooltip="Show what several ranks printed once, with ×N"
+            "x", "fold", "fold", show=False, id="log.fold", tooltip="Show what several ranks printed once, with ×N"
         ),
-        Binding("t", "ask('time')", "Time", show=False, id="log.time", tooltip="Go to a time"),
-        Binding("right_square_bracket", "attempt(1)", "Next attempt", show=False, key_display="]", id="log.later"),
-        Binding("left_square_bracket", "attempt(-1)", "Attempt before", show=False, key_display="[", id="log.earlier"),
+        Binding("t", "ask('time')", "time", show=False, id="log.time", tooltip="Go to a time"),
+        Binding("right_square_bracket", "attempt(1)", "next attempt", show=False, key_display="]", id="log.later"),
+        Binding("left_square_bracket", "attempt(-1)", "attempt before", show=False, key_display="[", id="log.earlier"),
         *(Binding(str(rank), f"rank({rank})", f"Rank {rank}", show=False, id=f"log.rank_{rank}") for rank in range(10)),
-        Binding("a", "all_ranks", "All ranks", show=False, id="log.all", tooltip="Lines of all ranks, by time"),
-        Binding("o", "pager", "Pager", show=False, id="log.pager", tooltip="Open the file in $PAGER"),
+        Binding("a", "all_ranks", "all ranks", show=False, id="log.all", tooltip="Lines of all ranks, by time"),
+        Binding("o", "pager", "pager", show=False, id="log.pager", tooltip="Open the file in $PAGER"),
         Binding(
-            "escape", "back", "Back", show=False, id="log.back", tooltip="Drop the range, or the search, or the filter"
+            "escape", "back", "back", show=False, id="log.back", tooltip="Drop the range, or the search, or the filter"
         ),
     ]
 

@@ -168,7 +168,8 @@ class Chart(Drawn):
 
     def _time_axis(self, width: int, labels: int, begin: float, end: float, snapshot: Snapshot) -> list[Strip]:
         room = width - labels - 1
-        marks = max(1, min(5, room // 12))
+        longest = len(duration(end - snapshot.began))
+        marks = max(1, min(5, room // max(12, longest * 3 // 2 + 2)))
         ruler, words = ["─"] * room, [" "] * room
         for mark in range(marks + 1):
             x = min(room - 1, round(mark * room / marks))
