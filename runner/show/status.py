@@ -9,7 +9,8 @@ from runner.run.state import HostState, RunState
 from runner.show.numbers import count, duration, number
 from runner.text import clean
 
-BAR = 16
+_FORMS = ((16, 3, False), (8, 3, False), (16, 3, True), (8, 3, True), (0, 3, True), (0, 1, True), (0, 0, True))
+"""Of the status line, from the widest: cells of the bar, metrics at most, whether hosts are counted."""
 LOADING = 5.0
 """Seconds after which a rank counts as running that neither makes steps nor joins a process group."""
 
@@ -51,10 +52,10 @@ def has_loaded(host: HostState, attempt: Attempt, rank: int) -> bool:
     return begun is not None and now is not None and now - begun > LOADING
 
 
-def host_words(state: RunState) -> str:
-    """Every host with its word; hosts that do the same are counted when there are many."""
+def host_words(state: RunState, *, counted: bool = False) -> str:
+    """Every host with its word; hosts that do the same are counted when there are many, or where it is asked for."""
     words = [(host.name, host_word(host, state)) for host in state.hosts]
-    if len(words) <= 4:
+    if len(words) <= 4 and not counted:
         return "  ".join(f"{name} {GLYPHS.get(word, '◌')} {word}" for name, word in words)
     kinds: dict[str, list[str]] = {}
     for name, word in words:
@@ -100,27 +101,35 @@ def metric_words(state: RunState) -> list[str]:
 
 
 def status_line(state: RunState, elapsed: float, width: int) -> str:
-    """The live line: bar, step, loss, throughput, ETA, hosts; never wider than `width` cells."""
-    parts: list[str] = []
-    done = progress(state)
-    if done:
-        step, steps = done
-        share = min(1.0, step / steps)
-        parts.append(f"{_bar(share)} {share * 100:3.0f} %  step {step:,.0f}/{steps:,.0f}")
-    elif state.metrics.get("step") is not None:
-        parts.append(f"step {state.metrics['step']}")
-    parts += metric_words(state)
-    left = eta(state)
-    parts.append(f"eta {duration(left)}" if left is not None and state.result is None else duration(elapsed))
-    if state.attempt > 1:
-        parts.append(f"attempt {state.attempt}")
-    parts.append(host_words(state))
-    return clean("  ".join(parts))[: max(0, width - 1)]
+    """The live line: bar, step, loss, throughput, ETA, hosts; never wider than `width` cells.
+
+    Where there is little room the bar gets shorter, hosts are counted, and then metrics are left out.
+    """
+    room = max(0, width - 1)
+    done, metrics, left = progress(state), metric_words(state), eta(state)
+    clock = f"eta {duration(left)}" if left is not None and state.result is None else duration(elapsed)
+    attempt = [f"attempt {state.attempt}"] if state.attempt > 1 else []
+    line = ""
+    for bar, most, counted in _FORMS:
+        parts = [*_progress_words(state, done, bar), *metrics[:most], clock, *attempt]
+        line = clean("  ".join([*parts, host_words(state, counted=counted)]))
+        if len(line) <= room:
+            return line
+    return line[: room - 1] + "…" if room else ""
 
 
-def _bar(share: float) -> str:
-    full = int(share * BAR)
-    return "━" * full + ("╸" if full < BAR else "") + "─" * max(0, BAR - full - 1)
+def _progress_words(state: RunState, done: tuple[float, float] | None, bar: int) -> list[str]:
+    if done is None:
+        return [f"step {state.metrics['step']}"] if state.metrics.get("step") is not None else []
+    step, steps = done
+    share = min(1.0, step / steps)
+    shown = [f"{_bar(share, bar)} {share * 100:3.0f} %"] if bar else []
+    return [*shown, f"step {step:,.0f}/{steps:,.0f}"]
+
+
+def _bar(share: float, cells: int) -> str:
+    full = int(share * cells)
+    return "━" * full + ("╸" if full < cells else "") + "─" * max(0, cells - full - 1)
 
 
 def _few(word: str, names: Sequence[str]) -> str:

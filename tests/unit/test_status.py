@@ -6,6 +6,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from runner.run.state import RunState, begin, fold, link
 from runner.show.live import TextPrinter
 from runner.show.numbers import count, duration, gibibytes
@@ -42,7 +44,29 @@ def test_status_line_fits_and_says_what_matters() -> None:
     line = status_line(training(), 33, 200)
     for word in ("20 %", "step 20/100", "loss 3", "41.2k tok/s", "eta 1:20", "node1 ● running", "node2 ● running"):
         assert word in line
-    assert len(status_line(training(), 33, 80)) == 79
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        (103, "━━━╸────────────  20 %  step 20/100  loss 3  41.2k tok/s  eta 1:20  node1 ● running  node2 ● running"),
+        (100, "━╸──────  20 %  step 20/100  loss 3  41.2k tok/s  eta 1:20  node1 ● running  node2 ● running"),
+        (80, "━━━╸────────────  20 %  step 20/100  loss 3  41.2k tok/s  eta 1:20  ● 2 running"),
+        (70, "step 20/100  loss 3  41.2k tok/s  eta 1:20  ● 2 running"),
+        (50, "step 20/100  loss 3  eta 1:20  ● 2 running"),
+        (40, "step 20/100  eta 1:20  ● 2 running"),
+    ],
+)
+def test_a_narrow_status_line_leaves_out_what_matters_least(columns: int, line: str) -> None:
+    assert status_line(training(), 33, columns) == line
+    assert len(line) < columns
+    odd = status_line(link(training(), 1, "not seen"), 33, 70)
+    assert odd == "step 20/100  loss 3  eta 1:20  ● 1 running  ◇ 1 not seen (node2)"
+
+
+def test_a_status_line_that_cannot_fit_says_that_it_is_cut() -> None:
+    assert status_line(training(), 33, 20).endswith("…") and len(status_line(training(), 33, 20)) == 19
+    assert status_line(training(), 33, 0) == ""
 
 
 def test_many_hosts_are_counted() -> None:
