@@ -1,10 +1,14 @@
-"""What would go wrong, found before anything is started: one line each, with host and cure. Pure."""
+"""What would go wrong, found before anything is started: one line each, with host and cure.
+
+All of it comes from profile, facts and plan; only a script that a host lacks is looked for on this machine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Literal
 
 from runner import addresses, bytegpt
@@ -57,19 +61,19 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan) -> tuple[Fin
 def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpreter | None) -> Iterator[Finding]:
     name = host.name
     if python is None and profile.hosts[host.node_rank].python:
-        yield Finding("error", name, f"{host.python} is not there", "mend `python` in the profile, or leave it auto")
+        yield Finding("error", name, f"{host.python} is not there", "Mend `python` in the profile, or leave it auto")
     elif python is None and not facts.interpreters:
-        yield Finding("error", name, "no Python was found", "install one with torch, or name it by `python`")
+        yield Finding("error", name, "no Python was found", "Install one with torch, or name it by `python`")
     elif python is None or not python.torch:
         looked = ", ".join(one.path for one in facts.interpreters) if python is None else host.python
-        cure = f"install it there: {host.python} -m pip install torch; or name the right interpreter by `python`"
+        cure = f"Install it there: {host.python} -m pip install torch; or name the right interpreter by `python`"
         yield Finding("error", name, f"no torch in {looked}", cure)
     elif release(python.torch) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
         builtin = profile.job.target.kind == "builtin"
         what = f"torch {python.torch} of {python.path} is older than {oldest}"
         what += ", which the built-in job needs" if builtin else ": disttui was not tried with it"
-        yield Finding("error" if builtin else "warning", name, what, f"install torch {oldest} or later")
+        yield Finding("error" if builtin else "warning", name, what, f"Install torch {oldest} or later")
 
 
 def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> Iterator[Finding]:
@@ -78,41 +82,51 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
     for index in listed:
         if index not in by_index:
             there = ", ".join(map(str, by_index)) or "none"
-            yield Finding("error", host.name, f"there is no GPU {index}", f"mend `gpus`; there are: {there}")
+            yield Finding("error", host.name, f"there is no GPU {index}", f"Mend `gpus`; there are: {there}")
         elif by_index[index].busy:
             what = f"GPU {index} is held by {who_uses(by_index[index])}"
-            yield Finding("warning", host.name, what, "take another by `gpus`, or ask whoever holds it")
+            yield Finding("warning", host.name, what, "Take another by `gpus`, or ask whoever holds it")
     if backend != "nccl":
         return
     _, python, _ = find_python(profile, profile.hosts[host.node_rank], facts)
     if not facts.gpus:
-        yield Finding("error", host.name, "backend nccl, but there is no GPU", "set launch.backend to gloo or auto")
+        yield Finding("error", host.name, "backend nccl, but there is no GPU", "Set launch.backend to gloo or auto")
     elif python and python.torch and not python.cuda:
         what = f"backend nccl, but torch {python.torch} of {python.path} has no CUDA"
-        yield Finding("error", host.name, what, "install a torch with CUDA, or set launch.backend to gloo")
+        yield Finding("error", host.name, what, "Install a torch with CUDA, or set launch.backend to gloo")
     elif host.num_processes > len(host.gpus or ()):
         what = f"num_processes is {host.num_processes}, but there are {len(host.gpus or ())} GPUs for them"
-        yield Finding("error", host.name, what, "lower num_processes, or add to `gpus`: nccl needs one for each")
+        yield Finding("error", host.name, what, "Lower num_processes, or add to `gpus`: nccl needs one for each")
 
 
 def _places(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
     work, disk = facts.workdir, facts.disk
     if not work.exists:
-        cure = "make it, or mend `job.workdir` in the profile"
+        cure = "Make it, or mend `job.workdir` in the profile"
         yield Finding("error", host.name, f"the working folder {work.path} is not there", cure)
     elif profile.job.target.kind == "script" and work.script_exists is False:
         where = work.script or f"{work.path}/{profile.job.target.value}"
-        cure = "copy it there, or mend `job.script` or `job.workdir`"
+        cure = _where_is(profile, host)
         # Inside a container it may be there all the same.
         level: Level = "warning" if profile.job.wrap else "error"
         yield Finding(level, host.name, f"the script {where} is not there", cure)
     if not disk.writable:
-        cure = "choose another by `launch.run_dir`"
+        cure = "Choose another by `launch.run_dir`"
         yield Finding("error", host.name, f"the run folder {disk.path} cannot be written", cure)
     elif disk.free < LITTLE_DISK:
         level = "error" if disk.free < LITTLE_DISK / 100 else "warning"
-        what = f"the disk of {disk.path} has {gibibytes(disk.free)} left of {gibibytes(disk.total)}"
-        yield Finding(level, host.name, what, "make room, or choose another by `launch.run_dir`")
+        what = f"the disk of {disk.path} has {gibibytes(disk.free)} free of {gibibytes(disk.total)}"
+        yield Finding(level, host.name, what, "Make room, or choose another by `launch.run_dir`")
+
+
+def _where_is(profile: Profile, host: HostPlan) -> str:
+    """The cure for a script that is not there: whoever starts a run often stands in its folder."""
+    here = Path(profile.job.target.value).absolute()
+    if not here.is_file():
+        return "Copy it there, or mend `job.script` or `job.workdir`"
+    if profile.hosts[host.node_rank].endpoint.is_local:
+        return f"It is here: set `job.workdir: {Path.cwd()}` in the profile"
+    return f"It is on this machine: copy {here} there, or mend `job.workdir`"
 
 
 def _host(host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
@@ -120,7 +134,7 @@ def _host(host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
         yield Finding("warning", host.name, problem, "")
     if facts.kill_user_processes and not facts.linger:
         what = "systemd ends all your processes when you log out (KillUserProcesses), this run too"
-        yield Finding("warning", host.name, what, f"run once on it: loginctl enable-linger {facts.user}")
+        yield Finding("warning", host.name, what, f"Run once on it: loginctl enable-linger {facts.user}")
     if facts.resolves_to_loopback:
         what = f"{facts.hostname} resolves to {', '.join(facts.resolves)}: nothing to do, disttui names the interface"
         yield Finding("info", host.name, what, "")
@@ -128,24 +142,24 @@ def _host(host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
 
 def _arguments(profile: Profile) -> Iterator[Finding]:
     if profile.job.target.kind == "builtin" and (problem := bytegpt.problem(profile.job.target.args)):
-        yield Finding("error", None, f"bytegpt: {problem}", "mend `job.args`")
+        yield Finding("error", None, f"bytegpt: {problem}", "Mend `job.args`")
 
 
 def _network(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:
     first, last = profile.launch.ports
     if facts[0].free_port is None:
         what = f"no port from {first} to {last} is free"
-        yield Finding("error", plan.hosts[0].name, what, "give other ports by `launch.ports`")
+        yield Finding("error", plan.hosts[0].name, what, "Give other ports by `launch.ports`")
     if all(found.boot_id and found.boot_id == facts[0].boot_id for found in facts):
         return  # one machine: loopback reaches all of it
     for host, found, own in zip(plan.hosts, facts, profile.hosts, strict=True):
         if not own.address and not addresses.candidates(found):
             what = "no network interface with an address that other hosts could reach"
-            yield Finding("error", host.name, what, "bring one up, or name its address by `address`")
+            yield Finding("error", host.name, what, "Bring one up, or name its address by `address`")
         if own.interface and own.interface not in {nic.name for nic in found.nics}:
             there = ", ".join(nic.name for nic in found.nics if nic.up and not nic.loopback)
             what = f"there is no interface {own.interface}"
-            yield Finding("error", host.name, what, f"mend `interface`; there are: {there}")
+            yield Finding("error", host.name, what, f"Mend `interface`; there are: {there}")
 
 
 def _between(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:
@@ -155,11 +169,11 @@ def _between(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterat
     for (one, a), (other, b) in combinations(named, 2):
         if not known and a.boot_id and a.boot_id == b.boot_id:
             what = f"{one} and {other} are the same machine: they share its cores and memory"
-            yield Finding("warning", None, what, "list it once, unless it is meant so")
+            yield Finding("warning", None, what, "List it once, unless it is meant so")
     slow, fast = min(named, key=lambda item: item[1].time), max(named, key=lambda item: item[1].time)
     if fast[1].time - slow[1].time > CLOCKS_APART:
         what = f"the clock of {fast[0]} is about {fast[1].time - slow[1].time:.0f} s ahead of that of {slow[0]}"
-        yield Finding("warning", None, what, "let both follow a time server (timedatectl set-ntp true)")
+        yield Finding("warning", None, what, "Let both follow a time server (timedatectl set-ntp true)")
     pythons: dict[str, list[str]] = {}
     for host, own, found in zip(plan.hosts, profile.hosts, facts, strict=True):
         _, python, _ = find_python(profile, own, found)
@@ -168,4 +182,4 @@ def _between(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterat
             pythons.setdefault(version, []).append(host.name)
     if len(pythons) > 1:
         what = ", ".join(f"{version} on {' and '.join(names)}" for version, names in pythons.items())
-        yield Finding("warning", None, f"different interpreters: {what}", "use the same on all, by `python`")
+        yield Finding("warning", None, f"different interpreters: {what}", "Use the same on all, by `python`")

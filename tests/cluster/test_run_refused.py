@@ -85,7 +85,7 @@ def test_refused_key(user: Make) -> None:
     [
         ({"python": "/nowhere/python"}, ["no /nowhere/python on this host", "Install Python 3.8"]),
         ({"python": "/usr/bin/python3"}, ["no torch in /usr/bin/python3", "-m pip install torch"]),
-        ({"workdir": "~/nowhere"}, ["the working folder /root/nowhere is not there", "make it"]),
+        ({"workdir": "~/nowhere"}, ["the working folder /root/nowhere is not there", "Make it"]),
     ],
     ids=["no python", "no torch", "no workdir"],
 )
@@ -104,7 +104,7 @@ def test_no_python_on_the_path(user: Make) -> None:
 def test_missing_script(user: Make) -> None:
     me = user(2)
     (me.cluster[0].home / "train.py").touch()
-    _refused(me, me.profile({"script": "train.py"}), "the script /root/train.py is not there", "copy it there")
+    _refused(me, me.profile({"script": "train.py"}), "the script /root/train.py is not there", "Copy it there")
 
 
 def test_no_free_port(user: Make) -> None:

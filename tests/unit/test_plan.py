@@ -230,7 +230,7 @@ def test_the_text_has_counts_reasons_commands_and_findings() -> None:
         "node2: node rank 1, 4 of 12 processes, ranks 8 to 11",
         "2 and 5 are held by alice (python, 11.2 GiB)",
         "▲ warning: node2: systemd ends all your processes",
-        "    → run once on it: loginctl enable-linger ada",
+        "    → Run once on it: loginctl enable-linger ada",
         shell(it, 0),
         shell(it, 1),
     ):

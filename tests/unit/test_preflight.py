@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,9 +41,9 @@ def cases() -> Iterator[Any]:
         {},
         ("node1: the run folder /home/ada/.disttui/runs cannot be written", "launch.run_dir"),
     )
-    yield "disk full", changed(desk, "disk", free=2**20), {}, ("node1: the disk of", "1 MiB left of", "make room")
+    yield "disk full", changed(desk, "disk", free=2**20), {}, ("node1: the disk of", "1 MiB free of", "Make room")
     yield "no torch", facts("no_torch"), {}, ("node1: no torch in /usr/bin/python3", "pip install torch")
-    yield "no python", replace(desk, interpreters=()), {}, ("node1: no Python was found", "install one")
+    yield "no python", replace(desk, interpreters=()), {}, ("node1: no Python was found", "Install one")
     gone = {"python": "/opt/x/bin/python"}
     yield "wrong python", desk, gone, ("node1: /opt/x/bin/python is not there", "`python`")
     bare = replace(desk.interpreters[0], path="/opt/x/bin/python", source="profile")
@@ -52,7 +53,7 @@ def cases() -> Iterator[Any]:
     yield "no port", replace(desk, free_port=None), {}, ("node1: no port from 29500 to 29599 is free", "launch.ports")
     yield "absent gpu", box, {"hosts": [{"gpus": [0, 9]}]}, ("node1: there is no GPU 9", "there are: 0, 1, 2")
     few = {"hosts": [{"gpus": [0, 1], "num_processes": 3}]}
-    yield "too many processes", box, few, ("node1: num_processes is 3, but there are 2 GPUs", "lower num_processes")
+    yield "too many processes", box, few, ("node1: num_processes is 3, but there are 2 GPUs", "Lower num_processes")
     nccl: dict[str, Any] = {"launch": {"backend": "nccl"}}
     yield "nccl without gpu", desk, nccl, ("node1: backend nccl, but there is no GPU", "gloo")
     cpu_torch = replace(box.interpreters[0], torch="2.13.0+cpu", cuda=None)
@@ -83,6 +84,20 @@ def test_only_loopback_is_an_error_between_machines_alone() -> None:
     assert given.found("error") == []
 
 
+def test_a_script_that_lies_here_is_pointed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
+    missing = changed(facts("cpu_desk"), "workdir", script="/home/ada/train.py", script_exists=False)
+    job = {"script": "train.py"}
+    (told,) = planned(missing, hosts=[{"host": "local"}], job=job).found("error")
+    assert told.endswith(f"is not there → It is here: set `job.workdir: {tmp_path}` in the profile"), told
+    (told,) = planned(missing, job=job).found("error")
+    assert told.endswith(f"→ It is on this machine: copy {tmp_path}/train.py there, or mend `job.workdir`"), told
+    monkeypatch.chdir("/")
+    (told,) = planned(missing, job=job).found("error")
+    assert told.endswith("→ Copy it there, or mend `job.script` or `job.workdir`"), told
+
+
 def test_an_interface_that_is_not_there() -> None:
     it = planned(facts("vpn_docker"), facts("cpu_desk"), hosts=[{"interface": "eth7"}, {}])
     one_error(it, "node1: there is no interface eth7", "there are: docker0")
@@ -101,14 +116,14 @@ def test_a_busy_gpu_of_the_profile_is_a_warning() -> None:
     it = planned(facts("a100x6_busy"), hosts=[{"gpus": [1, 2]}])
     assert it.found("error") == []
     assert it.found("warning") == [
-        "node1: GPU 2 is held by alice (python, 11.2 GiB) → take another by `gpus`, or ask whoever holds it"
+        "node1: GPU 2 is held by alice (python, 11.2 GiB) → Take another by `gpus`, or ask whoever holds it"
     ]
 
 
 def test_warnings_about_a_neglected_host() -> None:
     told = "\n".join(planned(facts("cpu_desk"), facts("neglected")).found("warning"))
     for part in (
-        "node2: the disk of /home/ada/.disttui/runs has 512 MiB left of 60.0 GiB",
+        "node2: the disk of /home/ada/.disttui/runs has 512 MiB free of 60.0 GiB",
         "node2: systemd ends all your processes",
         "loginctl enable-linger ada",
         "the clock of node2 is about 93 s ahead of that of node1",
@@ -124,7 +139,7 @@ def test_two_hosts_that_are_one_machine_are_named_both() -> None:
     it = planned(facts("cpu_desk"), facts("cpu_desk"))
     assert it.found("warning") == [
         "None: node1 and node2 are the same machine: they share its cores and memory"
-        " → list it once, unless it is meant so"
+        " → List it once, unless it is meant so"
     ]
 
 
