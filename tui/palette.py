@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
 
 if TYPE_CHECKING:
     from tui.app import DisttuiApp
@@ -21,19 +22,19 @@ class Found(NamedTuple):
 
 
 class Everything(Provider):
-    """Actions first, then runs from the newest, profiles, hosts."""
+    """Actions first, then runs from the newest, profiles, hosts. Textual takes what it is given as help for markup."""
 
     async def discover(self) -> Hits:
         """What is there before anything is typed: the actions of the screen and the newest runs."""
         for found in [*self._actions(), *list(self._runs())[:5]]:
-            yield DiscoveryHit(found.title, found.run, help=found.help)
+            yield DiscoveryHit(Content(found.title), found.run, text=found.title, help=_plain(found.help))
 
     async def search(self, query: str) -> Hits:
         """Whatever fits what was typed."""
         matcher = self.matcher(query)
         for found in (*self._actions(), *self._runs(), *self._profiles(), *self._hosts()):
             if (score := matcher.match(found.title)) > 0:
-                yield Hit(score, matcher.highlight(found.title), found.run, help=found.help)
+                yield Hit(score, matcher.highlight(found.title), found.run, help=_plain(found.help))
 
     @property
     def _app(self) -> DisttuiApp:
@@ -63,3 +64,8 @@ class Everything(Provider):
     def _hosts(self) -> Iterator[Found]:
         for row in self._app.shelf.hosts:
             yield Found(row.name, "host: what it is doing now", partial(self._app.open_top, [row.name]))
+
+
+def _plain(text: str) -> str:
+    """As Content, which Textual takes for help as well, and does not parse; no escaping holds for every text."""
+    return cast("str", Content(text))
