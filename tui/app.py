@@ -40,7 +40,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import work
@@ -62,6 +64,10 @@ if TYPE_CHECKING:
     from runner.transport import Connector
 
 _KEY_NAMES = {"enter": "enter", "escape": "esc", "space": "space", "tab": "tab", "shift+tab": "shift+tab"}
+
+
+_ALONE = ("open_run", "open_replay", "open_top")
+"""What commands open that are for one screen: it was not reached by the home screen, and does not lead to it."""
 
 
 class _Threads(ThreadPoolExecutor):
@@ -114,6 +120,7 @@ class DisttuiApp(Opening):
         self.at_end: list[Callable[[], None]] = []
         """What is still to be done when the app has been left and the terminal is as before."""
         self._first = first
+        self._interrupted = -inf
         self._connectors: dict[str | None, Connector] = {}
         self._connecting = threading.Lock()
         self._clashes: set[str] = set()
@@ -223,13 +230,19 @@ class DisttuiApp(Opening):
             self.push_screen(screen_class("help")(self.screen))
 
     async def action_back(self) -> None:
-        """Leave the screen, but never the last one."""
-        if len(self.screen_stack) > 1:
+        """Leave the screen: to the one before, or to the shell where the command was for this one."""
+        if len(self.screen_stack) == 2 and self._first and self._first[0] in _ALONE:
+            self.exit()
+        elif len(self.screen_stack) > 1:
             await self.pop_screen()
 
     def action_help_quit(self) -> None:
-        """Say what ctrl+c does not do."""
-        self.notify("q leaves this screen, ctrl+q leaves disttui; runs go on")
+        """Say how disttui is left; ctrl+c leaves it when it is pressed again while that is shown."""
+        now = monotonic()
+        if now - self._interrupted < self.NOTIFICATION_TIMEOUT:
+            self.exit()
+        self._interrupted = now
+        self.notify("ctrl+c again or ctrl+q leaves disttui, q this screen; runs go on")
 
     def _theme_wanted(self) -> str:
         wanted = self.settings.theme

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -236,8 +237,42 @@ def test_a_name_that_is_no_host_and_a_host_that_never_answers(tmp_path: Path) ->
         app = DisttuiApp(environ(tmp_path), first=("open_top", (["two words"],)))
         async with app.run_test(size=(100, 30)) as pilot:
             await until(app, pilot, "is no host")
-            await pilot.press("escape")
             app.open_top(["nobody.invalid", "local"])
             await until(app, pilot, "✗ nobody.", "failed  the name 'nobody.invalid'", "● local")
+
+    asyncio.run(run())
+
+
+def test_what_a_command_was_for_is_left_to_the_shell(tmp_path: Path) -> None:
+    async def run(first: bool) -> None:
+        app = DisttuiApp(environ(tmp_path), first=("open_top", (["local"],)) if first else None)
+        async with app.run_test(size=(100, 30)) as pilot:
+            if not first:
+                app.open_top(["local"])
+            await until(app, pilot, "● local")
+            await pilot.press("enter", "q")
+            await pilot.pause()
+            assert app.is_running and isinstance(app.screen, TopScreen)
+            await pilot.press("q")
+            await pilot.pause()
+            assert app._exit is first and len(app.screen_stack) == (2 if first else 1)
+
+    for first in (True, False):
+        asyncio.run(run(first))
+
+
+@pytest.mark.parametrize("first", [("open_top", (["local"],)), None])
+def test_ctrl_c_says_how_to_leave_and_leaves_when_it_is_pressed_again(tmp_path: Path, first: Any) -> None:
+    async def run() -> None:
+        app = DisttuiApp(environ(tmp_path), first=first)
+        async with app.run_test(size=(100, 30), notifications=True) as pilot:
+            if first:
+                await until(app, pilot, "● local")
+            await pilot.press("ctrl+c")
+            await until(app, pilot, "ctrl+c again")
+            assert not app._exit
+            await pilot.press("ctrl+c")
+            await pilot.pause()
+            assert app._exit
 
     asyncio.run(run())
