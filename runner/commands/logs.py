@@ -123,7 +123,7 @@ class _Lines:
         self.names = [host.name for host in run.hosts]
         self.live = False
         self._makers: dict[tuple[str, str], LineMaker] = {}
-        self._skip: dict[tuple[str, str], int] = {}
+        self._missed: dict[int, str] = {}
         ranks = len(str(max(0, sum(host.nproc for host in run.hosts) - 1)))
         self._width = max(map(len, self.names)) + 1 + ranks
 
@@ -181,8 +181,11 @@ class _Lines:
         """Nothing: these are logs."""
 
     def link(self, state: RunState, node: int, kind: str, note: str) -> None:
-        """Say when a host is not seen any more."""
-        if kind == "not seen" and state.hosts[node].exit is None:
+        """Say when a host is not seen any more, once for every reason."""
+        if kind == "seen":
+            self._missed.pop(node, None)
+        elif kind == "not seen" and state.hosts[node].exit is None and self._missed.get(node) != note:
+            self._missed[node] = note
             self.say(f"{self.names[node]}: not seen{f' ({note})' if note else ''}, trying again")
 
     def refresh(self, state: RunState) -> None:

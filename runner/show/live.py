@@ -131,8 +131,10 @@ class TextPrinter:
             since, told = self._missed.get(node) or (time.strftime("%H:%M:%S"), None)
             self._missed[node] = (since, note)
             if note != told:
-                why = f" ({note})" if note else ""
-                self.say(f"{host.name}: not seen since {since}{why}; the run goes on, trying again")
+                why = f" ({note.removeprefix(f'{host.name}: ')})" if note else ""
+                # Where a host has ended the run is at its end: nothing goes on but the wait for this one's word.
+                goes_on = "" if state.exits else "the run goes on, "
+                self.say(f"{host.name}: not seen since {since}{why}; {goes_on}trying again")
         elif kind == "gone":
             self.say(f"{host.name}: {note}")
         elif kind == "failed":

@@ -13,9 +13,11 @@ from threading import Thread, Timer
 
 import pytest
 
+from runner.commands import logs
+from runner.run.history import KnownHost, KnownRun
 from runner.run.link import Link
 from runner.run.session import Session, Signals
-from runner.run.state import begin
+from runner.run.state import begin, fold
 from runner.show.live import TextPrinter
 from runner.transport.local import LocalConnection
 from tests.unit.runs_kit import wait_for
@@ -83,6 +85,24 @@ def test_a_removed_mirror_is_told_once_with_how_to_go_on(tmp_path: Path, monkeyp
     assert said.count("has been removed") == 1 and "Make room" not in said, said
     assert "the run goes on without this viewer" in said
     assert "disttui attach r-1" in said and "disttui stop r-1" in said
+
+
+def test_a_host_that_stays_away_is_told_once_for_every_reason(tmp_path: Path) -> None:
+    err = io.StringIO()
+    names = ("node1", "node2")
+    printer = TextPrinter(io.StringIO(), err, names, 2, colour=False)
+    known = KnownRun("r-1", tmp_path, tuple(KnownHost(name, name) for name in names), {}, "~", 1.0, "me")
+    follower = logs._Lines(io.StringIO(), err, known, logs.Wanted())
+    state = begin("r-1", names, (1, 1))
+    for shown, lines in ((printer, 3), (follower, 3)):
+        for note in ("", "", "node2: no answer", "node2: no answer", "refused"):
+            shown.link(state, 1, "not seen", note)
+        assert err.getvalue().count("trying again") == lines, err.getvalue()
+        assert shown is follower or err.getvalue().count("(no answer); the run goes on") == 1
+        err.truncate(err.seek(0))
+    printer.link(state, 1, "seen", "")
+    printer.link(fold(state, 0, "exit.json", {"state": "failed", "code": 1}), 1, "not seen", "")
+    assert "not seen since" in err.getvalue() and "the run goes on" not in err.getvalue()
 
 
 @pytest.mark.parametrize("term", ["dumb", "xterm"])
