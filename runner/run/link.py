@@ -21,6 +21,8 @@ from runner.transport import Connection, Stream
 
 NOISE_LIMIT = 64 * 1024
 """Bytes that login scripts may print before the loader's marker."""
+BEGIN = 30.0
+"""Seconds that a host's Python may take to say its first word."""
 SILENCE = 5.0
 """Seconds without a frame after which a host counts as not seen."""
 GONE = 7.0
@@ -64,6 +66,8 @@ class Link:
         try:
             rest = self._shake_hands(python)
         except BaseException:
+            if self._stream.exit_status() is None:
+                self._stream.kill("stdin.buffer.readline")
             self.close()
             raise
         self._reader = threading.Thread(target=self._read, args=(rest,), name=f"link {self.host}", daemon=True)
@@ -219,11 +223,12 @@ def _read_answer(stream: Stream, host: str, marker: bytes, python: str) -> tuple
                 "Let .bashrc and the like print only in interactive shells.",
             )
         try:
-            data = stream.read(65536, 30.0)
+            data = stream.read(65536, BEGIN)
         except TimeoutError:
-            raise _no_start(stream, host, heard, python, "it did not start in 30 s") from None
+            raise _no_start(stream, host, heard, python, f"it did not start in {BEGIN:g} s") from None
         except ConnectionError as error:
-            raise HostError(host, f"the link broke while starting: {error}") from None
+            cure = "Try again; if it stays so, see the host's load and the log of its sshd."
+            raise HostError(host, f"the link broke while starting: {error}", cure) from None
         if not data:
             raise _no_start(stream, host, heard, python, "it ended at once")
         heard += data
@@ -241,6 +246,13 @@ def _no_start(stream: Stream, host: str, heard: bytes, python: str, what: str) -
             f"there is no {python} on this host" + (f" ({said.splitlines()[-1]})" if said else ""),
             "Install Python 3.8 or later there, or name its interpreter as `python:` in the profile.",
         )
+    if stream.exit_status() is None:
+        cure = (
+            f"See where `{python} -c pass` hangs there: a network file system that does not answer, a login script, or "
+            "a wrapper that asks something. Or name another interpreter as `python:` in the profile."
+        )
+    else:
+        cure = f"See what `{python} -V` says there, or name a Python 3.8 or later as `python:` in the profile."
     return HostError(
-        host, f"the node program could not be started with {python}: {what}" + (f"\n{said}" if said else "")
+        host, f"the node program could not be started with {python}: {what}" + (f"\n{said}" if said else ""), cure
     )

@@ -41,6 +41,9 @@ class Stream(Protocol):
     def exit_status(self) -> int | None:
         """The command's exit status, or None while it runs or when it is unknown."""
 
+    def kill(self, word: str) -> None:
+        """End the command, whose command line holds the plain word `word`, and its group by SIGKILL. Never raises."""
+
     def close(self) -> None:
         """Close both directions. Never raises, may be called twice."""
 

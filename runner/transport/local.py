@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import threading
 import time
@@ -102,6 +103,11 @@ class LocalStream:
     def exit_status(self) -> int | None:
         code = self._process.poll()
         return code if code is not None and code >= 0 else None
+
+    def kill(self, word: str) -> None:
+        if self._process.poll() is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         if self._closed:

@@ -17,6 +17,11 @@ _SLICE = 0.25
 _PIECE = 32 * 1024
 _HELPING = 2 * 1024 * 1024
 _CLOSE_LIMIT = 2.0
+_KILL = (
+    "exec sh -c 'ps -o pid=,args= --ppid $PPID | while read -r pid words; do"
+    ' case "$words" in *{pattern}*) kill -9 -$pid;; esac; done\''
+)
+"""The bracket in the pattern keeps it from finding itself."""
 
 
 class SshStream:
@@ -74,6 +79,19 @@ class SshStream:
         # -1: ended by a signal, or the link broke.
         status = self._channel.exit_status
         return status if self._channel.exit_status_ready() and status >= 0 else None
+
+    def kill(self, word: str) -> None:
+        transport = self._channel.transport
+        if transport is None or not transport.is_active():
+            return
+
+        def end() -> None:
+            # OpenSSH passes no signal on for root, so a second command ends its sister, and nobody else's.
+            with transport.open_session(timeout=_CLOSE_LIMIT) as channel:
+                channel.exec_command(_KILL.format(pattern=f"{word[:-1]}[{word[-1]}]"))
+                channel.recv_exit_status()
+
+        in_time(end)
 
     def close(self) -> None:
         if not self._closed:

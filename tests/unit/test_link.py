@@ -110,6 +110,32 @@ def test_what_keeps_it_from_starting_is_said(home: Path, shelled: Shelled, pytho
     assert str(caught.value).startswith("node7: ")
 
 
+def test_a_python_that_hangs_is_ended_and_its_cure_told(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python3"
+    python.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nsleep 600\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("runner.run.link.BEGIN", 1.0)
+    with pytest.raises(HostError, match="did not start in 1 s") as caught:
+        Link(LocalConnection("local"), "node7", str(python))
+    assert f"`{python} -c pass` hangs" in caught.value.cure
+    group = int((tmp_path / "pid").read_text())
+    for _ in range(1000):
+        try:
+            os.killpg(os.getpgid(group), 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.01)
+    raise AssertionError("it still hangs")
+
+
+def test_a_python_that_ends_at_once_has_a_cure(home: Path) -> None:
+    with pytest.raises(HostError) as caught:
+        Link(Shelled("sh"), "node7", "true")
+    assert "`true -V`" in caught.value.cure
+
+
 def test_a_damaged_parcel_is_not_kept(home: Path) -> None:
     child = subprocess.run(
         ["sh", "-c", COMMAND.format(python=sys.executable)],

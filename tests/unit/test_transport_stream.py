@@ -231,3 +231,16 @@ def test_local_commands_have_their_own_session() -> None:
     local = LocalConnection()
     assert os.getsid(int(local.run("echo $$; exec cat").read(100, 20))) != os.getsid(0)
     local.close()
+
+
+def test_a_killed_command_leaves_no_child(connection: Connection) -> None:
+    stream = connection.run("sh -c 'sleep 600 & echo $!; wait; : marked'")
+    child = int(stream.read(100, 30))
+    other = connection.run("sh -c 'sleep 601; : other'")
+    stream.kill("marked")
+    wait_for(lambda: not Path(f"/proc/{child}").exists())
+    with pytest.raises(TimeoutError):
+        other.read(1, 0.5)
+    other.kill("other")
+    stream.close()
+    stream.kill("marked")
