@@ -186,7 +186,7 @@ def _doing(one: Standing) -> str:
     if one.collective:
         return f"in {one.collective} ({mine.place})"
     inside = f", inside {inner.place.partition('.py')[0]}.{inner.function}" if inner is not mine else ""
-    function = "at its top level" if mine.function == "<module>" else f"in {mine.function}"
+    function = "at the top level" if mine.function == "<module>" else f"in {mine.function}"
     return f"{function} ({mine.place}{inside})"
 
 

@@ -124,6 +124,12 @@ def test_without_torch_the_stacks_are_compared() -> None:
     ]
 
 
+def test_ranks_outside_of_any_function_share_one_top_level() -> None:
+    frames = [{"file": "a.py", "line": 3, "function": "<module>"}]
+    ranks = [standing(rank, "h", {"threads": [{"main": True, "frames": frames}], "recorder": {}}) for rank in range(3)]
+    assert sentences(ranks) == ["ranks 0-2 are at the top level (a.py:3)"]
+
+
 def test_nonsense_is_survived_and_cannot_steer_the_terminal() -> None:
     frames = [{"file": "/x/\x1b[2Ja.py", "line": "x", "function": "f\n✗ forged"}]
     hostile = {"threads": [{"main": True, "frames": frames}], "recorder": {"gloo": {"pg_status": {"0": {}}}}}
