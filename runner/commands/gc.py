@@ -14,7 +14,7 @@ from runner.node.listing import disk_use
 from runner.profile.numbers import size
 from runner.run.history import KnownRun, known_runs
 from runner.run.remote import reach
-from runner.show.numbers import duration, gibibytes
+from runner.show.numbers import amount, duration, gibibytes
 from runner.text import clean
 from runner.transport import Connector
 
@@ -86,7 +86,7 @@ def render(chosen: list[Old]) -> str:
         for old in chosen
     ]
     total = gibibytes(sum(old.size for old in chosen))
-    return "\n".join([*lines, f"{len(chosen)} run{'s' if len(chosen) != 1 else ''}, {total}"])
+    return "\n".join([*lines, f"{amount(len(chosen), 'run')}, {total}"])
 
 
 def remove(chosen: list[Old], connect: Callable[[str | None], Connector], say: Callable[[str], None]) -> int:

@@ -14,7 +14,7 @@ from runner.errors import DisttuiError, HostError, InputError
 from runner.run.history import KnownRun
 from runner.run.link import GONE, Link
 from runner.run.remote import reach
-from runner.show.numbers import gibibytes
+from runner.show.numbers import amount, gibibytes
 from runner.text import clean
 from runner.transport import Connector
 
@@ -55,9 +55,9 @@ def pull(run: KnownRun, connector: Connector, to: Path, say: Say) -> int:
     if not taken:
         say(f"{run.run} has left no checkpoints or results on its hosts")
     elif not count:
-        say(f"{to}: all {len(taken)} files are here already")
+        say(f"{to}: nothing is new, {amount(len(taken), 'file')} held already")
     else:
-        say(f"{to}: {count} files, {gibibytes(total)} fetched, checksums are right")
+        say(f"{to}: {amount(count, 'file')}, {gibibytes(total)} fetched, checksums are right")
     return 3 if reached.errors else 0
 
 

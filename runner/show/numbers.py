@@ -32,6 +32,12 @@ def count(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.1f}"
 
 
+def amount(number_of: int, noun: str) -> str:
+    """`1 rank`, `12 ranks`, `2 processes`."""
+    many = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number_of:,} {noun if number_of == 1 else many}"
+
+
 def gibibytes(value: float) -> str:
     """`11.2 GiB`; below one, `640 MiB`."""
     return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"

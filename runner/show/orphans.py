@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runner.show.numbers import duration, gibibytes, number
+from runner.show.numbers import amount, duration, gibibytes, number
 from runner.show.tables import table
 from runner.text import clean
 
@@ -23,7 +23,7 @@ def render_orphans(found: Mapping[str, Sequence[Mapping[str, Any]]], *, end: boo
         unasked: How many further hosts could not be asked.
     """
     rows = [_row(host, one) for host, ones in found.items() for one in ones]
-    silent = f"; {unasked} host{'s' if unasked > 1 else ''} could not be asked" if unasked else ""
+    silent = f"; {amount(unasked, 'host')} could not be asked" if unasked else ""
     if not rows:
         hosts = ", ".join(map(clean, found)) if len(found) < 5 else f"the {len(found)} hosts that answered"
         return f"nothing is left of any ended run on {hosts}{silent}"

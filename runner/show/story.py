@@ -11,7 +11,7 @@ from runner.diagnose.hang import rank_words, sentences, standings
 from runner.diagnose.hints import hint
 from runner.diagnose.traceback import fold_traceback
 from runner.run.state import RunState
-from runner.show.numbers import count, duration, number
+from runner.show.numbers import amount, count, duration, number
 from runner.show.signals import code_words
 from runner.text import clean, clean_lines
 
@@ -50,7 +50,8 @@ def ending(state: RunState, elapsed: float, folder: Path, launcher_tails: Mappin
 
 def _trained(state: RunState, elapsed: float) -> list[str]:
     metrics = state.metrics
-    words = [f"✓ {state.run} finished in {duration(elapsed)}: {state.world_size} ranks on {_hosts(len(state.hosts))}"]
+    size = f"{amount(state.world_size, 'rank')} on {amount(len(state.hosts), 'host')}"
+    words = [f"✓ {state.run} finished in {duration(elapsed)}: {size}"]
     if state.attempt > 1:
         words[0] += f", in attempt {state.attempt}"
     first, last = state.first_loss, number(metrics.get("loss"))
@@ -179,7 +180,3 @@ def _host_name(state: RunState, node: Any) -> str:
 def _at_step(state: RunState) -> str:
     step = state.metrics.get("step")
     return f" at step {step}" if step is not None else ""
-
-
-def _hosts(number_of: int) -> str:
-    return "1 host" if number_of == 1 else f"{number_of} hosts"

@@ -10,7 +10,7 @@ import pytest
 
 from runner.run.state import RunState, begin, fold, link
 from runner.show.live import TextPrinter
-from runner.show.numbers import count, duration, gibibytes
+from runner.show.numbers import amount, count, duration, gibibytes
 from runner.show.signals import code_words
 from runner.show.status import eta, host_words, progress, status_line
 from runner.show.story import ending
@@ -202,6 +202,14 @@ def test_a_failed_launch_shows_what_torchrun_said() -> None:
     state = finish(training(), {"state": "failed", "code": 1, "cause": cause})
     lines = ending(state, 3, Path("logs"), {"node2": "usage: …\nerror: unrecognised\n"})
     assert lines[-1] == "error: unrecognised"
+
+
+def test_one_is_no_plural() -> None:
+    (only,) = ending(finish(training(1), {"state": "finished", "code": 0}), 65, Path("logs"), {})[:1]
+    assert "1 rank on 1 host" in only
+    assert [amount(n, noun) for n, noun in ((1, "process"), (2, "process"), (0, "file"))] == [
+        "1 process", "2 processes", "0 files",
+    ]  # fmt: skip
 
 
 def test_numbers() -> None:

@@ -125,7 +125,7 @@ def details(row: RunRow | ProfileRow, now: float, home: str) -> Content:
 def _run_details(row: RunRow, now: float, home: str) -> list[tuple[str, Content | str]]:
     lines: list[tuple[str, Content | str]] = [
         ("run", Content.assemble(state_words(row.state), f"  {row.run}  from {row.profile}, by {row.by}")),
-        ("hosts", f"{', '.join(row.hosts)}  {row.processes} ranks"),
+        ("hosts", f"{', '.join(row.hosts)}  {_count(row.processes, 'rank')}"),
         ("begun", f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(row.started))}, last heard {_ago(row.seen, now)}"),
         ("files", _short(row.folder, home)),
     ]
