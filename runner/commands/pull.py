@@ -55,7 +55,7 @@ def pull(run: KnownRun, connector: Connector, to: Path, say: Say) -> int:
     if not taken:
         say(f"{run.run} has left no checkpoints or results on its hosts")
     elif not count:
-        say(f"{to}: nothing is new, {amount(len(taken), 'file')} held already")
+        say(f"{to}: {amount(len(taken), 'file')} here already, nothing is new")
     else:
         say(f"{to}: {amount(count, 'file')}, {gibibytes(total)} fetched, checksums are right")
     return 3 if reached.errors else 0

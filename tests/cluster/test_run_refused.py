@@ -123,7 +123,7 @@ def test_no_free_port(user: Make) -> None:
         assert running.wait() == 3
         [pid] = [pid for pid, command in second.processes() if "29500" in command]
         second.kill(pid)
-    assert "disttui: node2: no port from 29500 to 29501 is free\n  → give other ports" in running.stdout
+    assert "disttui: node2: no port from 29500 to 29501 is free\n  → Give other ports" in running.stdout
     running.wait_gone(10)
     assert not any((host.home / ".disttui").exists() for host in (first, second))
 
