@@ -105,7 +105,11 @@ def _told(state: RunState, node: int, event: Mapping[str, Any]) -> str | None:
     if kind == "failed":
         return f"attempt {event.get('attempt')} failed: {attempt_words(state, int(event['attempt']))}"
     if kind == "death":
-        return f"rank {event.get('rank')} ended with {code_words(event.get('code'))}"
+        # Mostly asked by torchrun or disttui, after the failure of another.
+        words = (
+            "was asked to end (SIGTERM)" if event.get("code") == -15 else f"ended with {code_words(event.get('code'))}"
+        )
+        return f"rank {event.get('rank')} {words}"
     if kind == "host":
         return f"{_name(state, event.get('node'))} is {clean(str(event.get('state')))}"
     if kind == "stopping":

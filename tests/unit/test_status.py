@@ -11,6 +11,7 @@ import pytest
 from runner.run.state import RunState, begin, fold, link
 from runner.show.live import TextPrinter
 from runner.show.numbers import amount, count, duration, gibibytes
+from runner.show.run_story import _told
 from runner.show.signals import code_words
 from runner.show.status import eta, host_words, progress, status_line
 from runner.show.story import ending
@@ -163,6 +164,12 @@ def test_earlier_attempts_have_their_causes() -> None:
     lines = ending(finish(state, {"state": "failed", "code": 1, "attempt": 3, "cause": last}), 65, Path("logs"), {})
     assert "ended with exit code 3" in lines[0]
     assert lines[1].startswith("  attempt 1 failed: rank 0 on node1 ended with SIGABRT")
+
+
+def test_the_timeline_says_how_ranks_ended() -> None:
+    state = training()
+    assert _told(state, 0, {"e": "death", "rank": 0, "code": -15}) == "rank 0 was asked to end (SIGTERM)"
+    assert str(_told(state, 0, {"e": "death", "rank": 1, "code": -6})).startswith("rank 1 ended with SIGABRT (")
 
 
 def test_a_failed_attempt_is_told_when_the_next_begins() -> None:
