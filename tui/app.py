@@ -34,8 +34,11 @@ Nothing that comes from a host, a file or the user is ever parsed as markup: bui
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -149,9 +152,19 @@ class DisttuiApp(Opening):
             for number in (signal.SIGTERM, signal.SIGHUP):
                 with suppress(ValueError, NotImplementedError):
                     asyncio.get_running_loop().add_signal_handler(number, partial(self.exit, return_code=0))
+            threading.Thread(target=self._await_hang_up, daemon=True).start()
         if self._first:
             name, arguments = self._first
             getattr(self, name)(*arguments)
+
+    def _await_hang_up(self) -> None:
+        """Leave when the terminal goes without the signal: Textual would read its end for ever, at half a core."""
+        terminal = select.poll()
+        terminal.register(0, 0)
+        terminal.poll()
+        self.call_from_thread(self.exit, return_code=0)
+        time.sleep(5.0)
+        os._exit(0)  # nothing is left to be restored, and a driver that writes there may wait for ever
 
     async def ask(self, question: str, consequence: str, yes: str = "yes") -> bool:
         """Ask before something that cannot be undone; call it in a worker.

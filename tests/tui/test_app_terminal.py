@@ -158,6 +158,18 @@ def test_a_signal_restores_the_terminal(tmp_path: Path) -> None:
             _restored(shown)
 
 
+def test_a_terminal_that_goes_without_a_signal_ends_the_app(tmp_path: Path) -> None:
+    shown = Terminal(CLI, kit.environ(tmp_path, COLORTERM="truecolor", LANG="C.UTF-8"))
+    try:
+        shown.until(b"profiles")
+        os.close(shown.slave)
+        os.close(shown._master)
+        assert shown.child.wait(30) == 0
+    finally:
+        shown.child.kill()
+        shown.child.wait()
+
+
 def test_a_thread_that_waits_for_a_dead_host_holds_nobody_up(tmp_path: Path) -> None:
     code = (
         "import time\nfrom runner.cli.app import open_app\nfrom tui.screens.home import HomeScreen\nimport tui.start\n"
