@@ -164,7 +164,7 @@ def test_a_terminal_that_goes_without_a_signal_ends_the_app(tmp_path: Path) -> N
         shown.until(b"profiles")
         os.close(shown.slave)
         os.close(shown._master)
-        assert shown.child.wait(30) == 0
+        assert shown.child.wait(30) in (0, 1), "it ends; nobody is left to see how"
     finally:
         shown.child.kill()
         shown.child.wait()
