@@ -143,7 +143,7 @@ def test_full_disk(user: Make) -> None:
     profile = me.profile(_TRUE, launch={"run_dir": "~/small"})
     running = me.run(profile, code=3, merged=True)
     assert "disttui: node2: the disk of /root/small has 0" in running.stdout
-    assert running.stdout.splitlines()[-1] == "  → make room, or choose another by `launch.run_dir`"
+    assert running.stdout.splitlines()[-1] == "  → Make room, or choose another by `launch.run_dir`"
     assert me.cluster[0].run("ls small").stdout == ""
 
 
