@@ -40,8 +40,11 @@ def is_free(port: int) -> bool:
     return True
 
 
-def listen(port: int) -> socket.socket:
-    """Listen on a port of every address, IPv4 and IPv6. Raises OSError when it is taken."""
+def listen(port: int, only: str | None = None) -> socket.socket:
+    """Listen on a port of every address, IPv4 and IPv6, or of one alone. Raises OSError when it is taken."""
+    if only is not None:
+        family = socket.AF_INET6 if ":" in only else socket.AF_INET
+        return _listen(socket.socket(family, socket.SOCK_STREAM), (only, port))
     try:
         server = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
     except OSError:

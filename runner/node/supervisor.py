@@ -84,13 +84,15 @@ class Supervisor:
 
     def _open_gang(self) -> dict[str, Any]:
         given = self._host.spec["master"]
-        own = routes.reachable_addresses()
+        # A master on loopback means that all hosts are this machine: nothing of the run is for the network then.
+        alone = given if given in ("127.0.0.1", "::1") else None
+        own = [] if alone else routes.reachable_addresses()
         addresses = [given, *(ip for ip in own if ip != given)] if given else own
         if not addresses:
             raise Problem("this host has no address that others could reach", "set launch.master")
         self._port = ports.reserve(tuple(self._host.launch["ports"]))
         self._gang = self._new_gang(addresses)
-        server = ports.listen(self._port.port)
+        server = ports.listen(self._port.port, alone)
         self._leader = Leader(self._host, self._loop, server, self._gang, self._say)
         place = {"port": self._port.port, "addresses": addresses}
         self._say(event("listen", **place))
