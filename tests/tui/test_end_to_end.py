@@ -31,6 +31,7 @@ def _to_the_last_step(screen: Tmux) -> None:
     screen.until("step 1 of 5")
     screen.until("node2 .*ssh")
     screen.press("/")
+    screen.until("f1 help")  # the field has the focus: what comes in one burst with the key goes to the table
     screen.type("node1 node2")
     screen.until("enter adds node1, node2")
     screen.press("Enter")
