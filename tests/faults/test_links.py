@@ -36,6 +36,8 @@ with open(os.environ["DISTTUI_METRICS"], "a") as metrics:
         if part[1]:
             break
         time.sleep(0.02)
+# Left to the interpreter's end, gloo's threads abort now and then.
+dist.destroy_process_group()
 """
 
 

@@ -38,7 +38,8 @@ def test_a_name_of_parentheses_and_spaces_is_read(tmp_path: Path) -> None:
         found = procs.read(child.pid)
         assert found is not None
         assert (found.ppid, found.pid) == (os.getpid(), child.pid)
-        assert procs.command(child.pid) == f"{odd} 60"
+        # The kernel shows a new program's arguments a moment after its start.
+        wait_for(lambda: procs.command(child.pid) == f"{odd} 60", "the arguments are read")
     finally:
         child.kill()
         child.wait()
