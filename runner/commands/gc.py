@@ -10,7 +10,7 @@ from typing import Any
 
 from runner.commands.stop import forget
 from runner.errors import DisttuiError, InputError
-from runner.node.listing import disk_use
+from runner.node.serve.listing import disk_use
 from runner.profile.numbers import size
 from runner.run.history import KnownRun, known_runs
 from runner.run.remote import reach

@@ -7,7 +7,7 @@ import json
 import os
 from typing import Any, NamedTuple
 
-from .envexec import OVERLAY
+from .rank.envexec import OVERLAY
 
 
 class Host(NamedTuple):

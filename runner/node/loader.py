@@ -98,7 +98,7 @@ def load() -> None:
     for kind in missing:
         receive(paths[kind], hello[kind], stdin)
     sys.path.insert(0, paths["node"])
-    from _disttui.serve import main  # type: ignore[import-not-found]
+    from _disttui.serve.channel import main  # type: ignore[import-not-found]
 
     main(paths["node"], paths.get("train"), stdin, stdout)
 

@@ -10,19 +10,19 @@ def main(argv: list[str]) -> None:
     """Run one part of the node program: `warden FOLDER`, `torchrun …`, `shim …` or `envexec COMMAND…`."""
     part, rest = (argv[0], argv[1:]) if argv else ("", [])
     if part == "warden":
-        from . import warden
+        from .supervise import warden
 
         warden.main(rest[0], os.path.abspath(sys.argv[0]))
     elif part == "torchrun":
-        from . import launcher
+        from .rank import launcher
 
         launcher.main(rest)
     elif part == "shim":
-        from . import shim
+        from .rank import shim
 
         shim.main(rest)
     elif part == "envexec":
-        from . import envexec
+        from .rank import envexec
 
         envexec.main(rest)
     else:

@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
 from runner.errors import HostError, InputError
-from runner.node.listing import RUN
+from runner.node.serve.listing import RUN
 from runner.profile import Host, Profile, parse
 from runner.run.history import KnownHost, KnownRun, keep, refuse_newer
 from runner.run.ids import pick

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import InputError
-from runner.node.listing import FORMAT, RUN, summarize
+from runner.node.serve.listing import FORMAT, RUN, summarize
 from runner.profile import Host, Profile, parse
 from runner.run.ids import pick
 from runner.run.store import NO_ROOM, mirrors_folder

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from runner.errors import HostError
-from runner.node.frames import Unpacker, pack_json
+from runner.node.serve.frames import Unpacker, pack_json
 from runner.ship import COMMAND, loader_line, node_parcel, train_parcel
 from runner.text import clean, clean_lines
 from runner.transport import Connection, Stream

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any
 
 from runner.errors import DisttuiError, HostError
-from runner.node.reading import READ_LIMIT
 from runner.run.history import KnownHost, KnownRun
 from runner.run.link import Link
 from runner.run.store import HostStore, held
@@ -159,34 +158,6 @@ class _Copy:
         except DisttuiError as error:
             self._problem = str(error)
             self._done.set()
-
-
-def fill(link: Link, run: KnownRun, node: int, store: HostStore, name: str) -> None:
-    """Fetch the beginning of a log that was mirrored from its tail on, as far as its host has it.
-
-    Raises DisttuiError.
-    """
-    start, _ = store.files()[name]
-    while start > 0:
-        begin = max(0, start - READ_LIMIT)
-        pieces: list[tuple[int, bytes]] = []
-
-        def take(item: Any, pieces: list[tuple[int, bytes]] = pieces) -> None:
-            if isinstance(item, tuple):
-                pieces.append((item[2], item[3]))
-
-        arguments = {**run.request(), "node_rank": node, "name": name, "offset": begin, "length": start - begin}
-        try:
-            link.stream("read", take, **arguments).result(REACH)
-        except FutureTimeout:
-            raise HostError(link.host, f"{name}: no answer in {REACH:.0f} s") from None
-        joined: list[bytes] = []
-        while pieces and pieces[-1][0] + len(pieces[-1][1]) == start:
-            start, data = pieces.pop()
-            joined.append(data)
-        store.fill(name, b"".join(reversed(joined)))
-        if start > begin:
-            raise HostError(link.host, f"the first {start:,} bytes of {name} are not kept (launch.log_limit)")
 
 
 def _answer(future: Future[Any], host: str, deadline: float) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from runner.errors import DisttuiError
-from runner.node.mirror import CHECKED
+from runner.node.serve.mirror import CHECKED
 
 KEPT = ".mirror.json"
 """Which generation of which file the mirror holds, and from which offset on: name → [generation, start]."""

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from runner.node.processes import Processes
+from runner.node.telemetry.processes import Processes
 from runner.run.load import load_of
 from runner.run.watch import HostNow
 from tests.bench.screen import screen as terminal

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from runner.node import procs, runs
+from runner.node import procs
+from runner.node.serve import runs
 from runner.ship import node_parcel
 
 STUB = Path(__file__).with_name("stub_torchrun.py")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.node.complete import MOST, complete
+from runner.node.serve.complete import MOST, complete
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from runner.node import ports, procs
-from runner.node.follower import Follower
+from runner.node.gang.follower import Follower
 from runner.node.host import Host
 from runner.node.loop import Loop
 from tests.unit.runs_kit import Cluster, wait_for

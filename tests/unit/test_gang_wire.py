@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.node.wirehmac import LIMIT, BrokenWireError, Session
+from runner.node.gang.wirehmac import LIMIT, BrokenWireError, Session
 
 KEY = b"k" * 32
 json_values = st.recursive(

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from runner.node.bars import Bars
-from runner.node.harvest import Harvest
-from runner.node.patterns import LONGEST, recognise
+from runner.node.observe.bars import Bars
+from runner.node.observe.harvest import Harvest
+from runner.node.observe.patterns import LONGEST, recognise
 
 FORMS = (Path(__file__).parents[1] / "data" / "logs" / "forms.txt").read_text().splitlines()
 

@@ -16,7 +16,7 @@ import pytest
 
 from runner.commands import gc, logs, stop
 from runner.errors import InputError
-from runner.node import listing
+from runner.node.serve import listing
 from runner.profile import Profile, parse
 from runner.run.history import (
     KnownHost,

@@ -48,11 +48,14 @@ def _imports(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _foreign(path: Path, allowed: set[str]) -> list[str]:
+    """Imports of neither the standard library, nor what is allowed, nor the room itself (runner/node, runner/train)."""
     known = sys.stdlib_module_names | allowed
+    depth = len(path.relative_to(ROOT / "runner").parts) - 1
     return [
         f"{path.relative_to(ROOT)}:{line}: {module}"
         for line, module in _imports(path)
-        if module.startswith("..") or (not module.startswith(".") and module.split(".")[0] not in known)
+        if (len(module) - len(module.lstrip(".")) > depth)
+        or (not module.startswith(".") and module.split(".")[0] not in known)
     ]
 
 

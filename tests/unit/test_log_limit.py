@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from runner.errors import InputError
-from runner.node import reading
-from runner.node.log_limit import LogLimit
-from runner.node.mirror import Mirror
+from runner.node.observe.log_limit import LogLimit
+from runner.node.serve import reading
+from runner.node.serve.mirror import Mirror
 from runner.profile import parse
 from runner.run.store import HostStore
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from runner.errors import DisttuiError
-from runner.node.mirror import Mirror
+from runner.node.serve.mirror import Mirror
 from runner.run.store import HostStore
 
 

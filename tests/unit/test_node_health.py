@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from runner.node.alarms import Alarms, shows
-from runner.node.growth import Growth, note_asked
-from runner.node.health import AT_LEAST, Health
-from runner.node.oom import OomWatch
-from runner.node.pressure import Pressure
-from runner.node.signs import Signs
+from runner.node.gang.health import AT_LEAST, Health
+from runner.node.observe.growth import Growth, note_asked
+from runner.node.observe.oom import OomWatch
+from runner.node.observe.signs import Signs
+from runner.node.telemetry.alarms import Alarms, shows
+from runner.node.telemetry.pressure import Pressure
 from tests.groups import small_group
 
 

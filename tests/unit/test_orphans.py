@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from runner.node import procs
-from runner.node.orphans import orphans
+from runner.node.serve.orphans import orphans
 from runner.show.orphans import render_orphans
 from tests.unit.runs_kit import Cluster, wait_for
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.node import locks, ports, routes
+from runner.node import locks, ports
 from runner.node.problem import Problem
+from runner.node.supervise import routes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from runner.facts import HostFacts
-from runner.node import nics, place
-from runner.node import probe as module
-from runner.node.child import ask
-from runner.node.probe import probe
+from runner.node.probe import nics, place
+from runner.node.probe import report as module
+from runner.node.probe.child import ask
+from runner.node.probe.report import probe
 from runner.node.together import together
 
 

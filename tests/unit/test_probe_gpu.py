@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.node import gpu
+from runner.node.probe import gpu
 
 _DATA = Path(__file__).parents[1] / "data" / "nvidia-smi"
 

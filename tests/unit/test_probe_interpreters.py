@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.node import interpreters
-from runner.node.torch_files import layout, torch_in
+from runner.node.probe import interpreters
+from runner.node.probe.torch_files import layout, torch_in
 
 _VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 _EXACT = ".".join(map(str, sys.version_info[:3]))

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from runner.node import procs
-from runner.node.processes import MOST, Processes, most_of
-from runner.node.telemetry import Sampler
+from runner.node.telemetry.processes import MOST, Processes, most_of
+from runner.node.telemetry.sampler import Sampler
 from tests.unit.runs_kit import wait_for
 
 SPIN = "while True: pass"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from runner.node import reading
 from runner.node.problem import Problem
+from runner.node.serve import reading
 
 
 class Taker:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from runner import ship
-from runner.node.ranks import adopt
+from runner.node.rank.identity import adopt
 
 DATA = Path(__file__).parents[1] / "data" / "shim"
 ADDED = {

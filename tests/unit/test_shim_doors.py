@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from runner import ship
-from runner.node import doors, stacks
+from runner.node.observe import stacks
+from runner.node.rank import doors
 
 STUCK = """
 import os, sys, time, threading

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from runner.node import procs, runs
+from runner.node import procs
 from runner.node.problem import Problem
+from runner.node.serve import runs
 from tests.unit.runs_kit import Cluster, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")

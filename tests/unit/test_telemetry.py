@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.node import telemetry
-from runner.node.gpu_nvml import Nvml
-from runner.node.gpu_watch import GpuWatch, parse
 from runner.node.system import ByProc
-from runner.node.telemetry import Sampler
+from runner.node.telemetry import sampler as telemetry
+from runner.node.telemetry.gpu_nvml import Nvml
+from runner.node.telemetry.gpu_watch import GpuWatch, parse
+from runner.node.telemetry.sampler import Sampler
 
 _NVML = r"""
 #include <string.h>
@@ -239,7 +239,7 @@ def test_watch_falls_back_to_one_long_lived_child(library: Callable[..., str], s
 
 
 def test_death_of_the_child_is_survived(smi: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("runner.node.gpu_watch._STALE", 0.5)
+    monkeypatch.setattr("runner.node.telemetry.gpu_watch._STALE", 0.5)
     monkeypatch.setattr(telemetry, "has_device", lambda: True)
     monkeypatch.setattr(telemetry, "GpuWatch", lambda **_: GpuWatch("no-such-library.so.1"))
     sampler = Sampler(str(tmp_path))

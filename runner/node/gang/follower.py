@@ -1,0 +1,260 @@
+"""A follower's side of the wire: finding the leader, and keeping hold of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from typing import Any, Callable
+
+from ..host import Host, plan_hash
+from ..journal import event
+from ..loop import Loop
+from .link import Channel, Link
+from .wirehmac import Session
+
+_TRY = 2.0
+_SETTLE = 0.3
+_RETRY = 0.5
+_NOT_SEEN = 5.0
+
+
+class Follower:
+    """Joins the leader and stays joined over cuts.
+
+    Args:
+        take: Takes the leader's messages.
+        fence: Is called when the leader was silent for so long that it may think this host dead.
+        lost: Is called once with the reason when the leader is given up.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        loop: Loop,
+        say: Callable[[dict[str, Any]], None],
+        take: Callable[[dict[str, Any]], None],
+        fence: Callable[[], None],
+        lost: Callable[[str, str], None],
+    ) -> None:
+        self._host = host
+        self._loop = loop
+        self._say = say
+        self._take = take
+        self._fence = fence
+        self._lost = lost
+        self._key = bytes.fromhex(host.secrets["key"])
+        self._instance = os.urandom(8).hex()
+        self._port = 0
+        self._addresses: list[str] = []
+        self._link = Link()
+        self._joined = False
+        self._joining = False
+        self._reached: list[str] = []
+        self._trying: set[str] = set()
+        self._problems: dict[str, str] = {}
+        self._refusals = 0
+        self._broken = False
+        self._not_seen = False
+        self._fenced = False
+        self._over = False
+        self._began = time.monotonic()
+        launch = host.launch
+        # Only a leader that may try again is waited for.
+        self._hope = launch["join_timeout"] + launch["grace"] if launch["restarts"] else 0.0
+
+    def start(self) -> None:
+        """Begin to look for the leader, if it is known already where that is."""
+        if self._host.spec["leader"]:
+            self.lead(self._host.spec["leader"])
+        self._loop.every(1.0, self._beat)
+
+    def lead(self, place: dict[str, Any]) -> None:
+        """Take the leader's `port` and `addresses`; only the first word counts."""
+        if not self._addresses:
+            self._port = int(place["port"])
+            self._addresses = [str(address) for address in place["addresses"]]
+            self._search()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message to the leader, now or when it is back."""
+        self._link.send(message)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection to the leader."""
+        return self._link.connected
+
+    def delivered(self) -> bool:
+        """Whether the leader has confirmed everything, or cannot be asked."""
+        return self._link.delivered or not self._link.connected
+
+    def _search(self) -> None:
+        """Try every address at once; each that answers is one that this host can reach."""
+        if self._over:
+            return
+        for address in self._addresses:
+            if address not in self._reached and address not in self._trying:
+                self._trying.add(address)
+                self._dial(address, probe=True)
+
+    def _dial(self, address: str, probe: bool) -> None:
+        try:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            sock = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            self._fail(address, probe, error.errno or 0)
+            return
+        sock.setblocking(False)
+        code = sock.connect_ex((address, self._port))
+        if code not in (0, errno.EINPROGRESS):
+            sock.close()
+            self._fail(address, probe, code)
+            return
+
+        def late() -> None:
+            self._loop.forget(sock)
+            sock.close()
+            self._fail(address, probe, errno.ETIMEDOUT)
+
+        def ready() -> None:
+            timer.cancel()
+            self._loop.forget(sock)
+            trouble = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if trouble:
+                sock.close()
+                self._fail(address, probe, trouble)
+            else:
+                self._shake(address, sock, probe)
+
+        timer = self._loop.after(_TRY, late)
+        self._loop.watch(sock, None, ready)
+
+    def _shake(self, address: str, sock: socket.socket, probe: bool) -> None:
+        plan = plan_hash(self._host.spec)
+        who = {"run": self._host.run, "node": self._host.node, "spec": plan, "instance": self._instance}
+
+        def opened() -> None:
+            channel.send({"k": "hello", "probe": probe, **who})
+
+        def answer(message: dict[str, Any]) -> None:
+            timer.cancel()
+            if message.get("k") == "refused":
+                channel.close()
+                self._end("join", f"the leader refuses this host: {message.get('why')}")
+            elif probe:
+                channel.close()
+                self._answered(address)
+            else:
+                self._join(channel)
+
+        def closed(why: str) -> None:
+            timer.cancel()
+            channel.close()
+            self._fail(address, probe, 0, f"what answers there is not this run's leader ({why})")
+
+        channel = Channel(self._loop, sock, Session(self._key, leads=False), answer, closed, opened)
+        timer = self._loop.after(_TRY, lambda: closed("it stays silent"))
+
+    def _fail(self, address: str, probe: bool, code: int, problem: str = "") -> None:
+        if self._over:
+            return
+        if code == errno.ETIMEDOUT:
+            problem = f"no answer within {_TRY:g} s: wrong address, or a firewall"
+        problem = problem or os.strerror(code)
+        if not self._joined and self._problems.get(address) != problem:
+            self._problems[address] = problem
+            self._say(event("dial", address=address, port=self._port, problem=problem))
+        self._trying.discard(address)
+        if probe:
+            self._loop.after(_RETRY, self._search)
+            if self._joined:
+                self._tell_reached()
+            return
+        self._joining = False
+        self._refusals = self._refusals + 1 if code == errno.ECONNREFUSED and self._broken else 0
+        if self._joined and self._refusals >= 2:
+            self._end("host lost", "the leader's supervisor has ended")
+        elif not self._link.connected:
+            self._loop.after(_RETRY, self._rejoin)
+
+    def _answered(self, address: str) -> None:
+        self._trying.discard(address)
+        if address not in self._reached:
+            self._reached.append(address)
+        if self._joined:
+            self._tell_reached()
+        else:
+            self._rejoin()
+
+    def _rejoin(self) -> None:
+        if not self._joining and not self._over and self._reached:
+            self._joining = True
+            # In turn, since the interface of one may be down for good.
+            self._reached.append(self._reached.pop(0))
+            self._dial(self._reached[-1], probe=False)
+
+    def _join(self, channel: Channel) -> None:
+        first, self._joined, self._joining = not self._joined, True, False
+        self._broken, self._refusals = False, 0
+
+        def closed(why: str) -> None:
+            self._broken = True
+            self._rejoin()
+
+        channel.hand_over(self._hear, closed)
+        self._link.attach(channel)
+        self._link.beat()
+        if first:
+            self._loop.after(_SETTLE if self._trying else 0, self._tell_reached)
+
+    def _tell_reached(self) -> None:
+        self.send({"k": "reached", "addresses": sorted(self._reached), "pending": bool(self._trying)})
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        new = self._link.take(message)
+        if self._not_seen:
+            self._not_seen = self._fenced = False
+            self._say(event("host", node=0, state="seen", last=round(time.time(), 3)))
+        if new is None:
+            return
+        if new["k"] == "beat":
+            self._link.beat(echo=new["t"])
+        else:
+            self._link.beat()
+            self._take(new)
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        silent = now - (self._link.heard if self._joined else self._began)
+        last = round(time.time() - silent, 3)
+        if not self._joined:
+            if silent > self._host.launch["join_timeout"]:
+                tried = "; ".join(f"{address}: {why}" for address, why in self._problems.items())
+                self._end("join", _unreached(self._port, tried))
+            return
+        self._link.beat()
+        if silent >= _NOT_SEEN:
+            if not self._not_seen:
+                self._say(event("host", node=0, state="not seen", last=last))
+            self._not_seen = True
+            # The kernel repeats what was lost ever more slowly; a new connection is back sooner.
+            self._rejoin()
+        if silent >= self._host.launch["host_timeout"] and not self._fenced:
+            self._fenced = True
+            self._say(event("host", node=0, state="lost", last=last))
+            self._fence()
+        if silent >= self._host.launch["host_timeout"] + self._hope:
+            self._end("host lost", f"the leader was not heard of for {silent:.0f} s")
+
+    def _end(self, kind: str, why: str) -> None:
+        if not self._over:
+            self._over = True
+            self._lost(kind, why)
+
+
+def _unreached(port: int, tried: str) -> str:
+    if not port:
+        return "nobody has told this host where node 0 is: whoever started the run has gone"
+    return f"node 0 was not reached at port {port} ({tried or 'no answer'})"

@@ -1,0 +1,119 @@
+"""The leader's watch over a running attempt: has the whole gang stalled, and is one rank slow for long."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable
+
+from ..journal import event
+from ..observe.signs import median
+
+AT_LEAST = 30.0
+"""Seconds of silence that are no stall, whatever the pace."""
+USUAL = 5.0
+"""A stall is this many times the usual pause between signs of life …"""
+LONGEST = 2.0
+"""… and this many times the longest of late: checkpoints and validation pause every run."""
+SLOW = 1.5
+"""A straggler's step takes this many times the others' median …"""
+RECOVERED = 1.2
+LONG = 30.0
+"""… for this many seconds."""
+_REMEMBERED = 50
+_FRESH = 15.0
+
+
+class Health:
+    """Fed with the `signs` of all hosts; says `stall` and `straggler` events.
+
+    Args:
+        say: Takes an event.
+        ask: Is called with a number when every host is to write its stacks-<number>.json.
+    """
+
+    def __init__(self, say: Callable[[dict[str, Any]], None], ask: Callable[[int], None]) -> None:
+        self._say = say
+        self._ask = ask
+        self._asked = 0
+        self._begin(0, 0.0)
+
+    def _begin(self, attempt: int, now: float) -> None:
+        self._attempt = attempt
+        self._last: dict[int, float] = {}
+        self._gang_last = now
+        self._gaps: list[float] = []
+        self._stalled = False
+        self._times: dict[int, tuple[float, float]] = {}
+        self._shows: dict[int, list[str]] = {}
+        self._slow: dict[int, float] = {}
+        self._told: set[int] = set()
+
+    def hear(self, node: int, message: dict[str, Any], now: float) -> None:
+        """Take the `signs` of a host. `now` is monotonic seconds."""
+        silent = message["silent"]
+        for rank, seconds in silent.items():
+            self._last[int(rank)] = now - float(seconds)
+        for rank in silent:
+            self._shows[int(rank)] = [str(text) for text in message["shows"]]
+        for rank, seconds in message["times"].items():
+            self._times[int(rank)] = (now, float(seconds))
+
+    def look(self, attempt: int, now: float) -> None:
+        """Judge. `attempt` is the one that runs, 0: none does."""
+        if attempt != self._attempt:
+            self._begin(attempt, now)
+        if not attempt or not self._last:
+            return
+        newest = max(self._last.values())
+        # A host's word is up to two seconds old, and its clock of no concern here.
+        if newest > self._gang_last + 0.1:
+            if self._stalled:
+                self._say_stall(now, over=True)
+            self._gaps = [*self._gaps, newest - self._gang_last][-_REMEMBERED:]
+            self._gang_last = newest
+            self._stalled = False
+        elif not self._stalled and now - self._gang_last > self.limit:
+            self._stalled = True
+            self._asked += 1
+            self._say_stall(now)
+            self._ask(self._asked)
+        self._look_for_stragglers(now)
+
+    @property
+    def limit(self) -> float:
+        """Seconds of silence of all ranks that make a stall."""
+        usual = median(self._gaps) if self._gaps else 0.0
+        return max(AT_LEAST, USUAL * usual, LONGEST * max(self._gaps, default=0.0))
+
+    def _say_stall(self, now: float, over: bool = False) -> None:
+        silent = {str(rank): round(now - last, 1) for rank, last in sorted(self._last.items())}
+        fields = {
+            "since": round(time.time() - (now - self._gang_last), 3),
+            "pace": round(median(self._gaps), 2) if self._gaps else None,
+            "silent": silent,
+            "stacks": f"stacks-{self._asked}.json",
+        }
+        self._say(event("stall", attempt=self._attempt, **fields, **({"over": True} if over else {})))
+
+    def _look_for_stragglers(self, now: float) -> None:
+        times = {rank: seconds for rank, (when, seconds) in self._times.items() if now - when <= _FRESH}
+        for rank, seconds in times.items():
+            others = [other for number, other in times.items() if number != rank]
+            if not others:
+                continue
+            usual = median(others)
+            if seconds > SLOW * usual:
+                since = self._slow.setdefault(rank, now)
+                if now - since >= LONG and rank not in self._told:
+                    self._told.add(rank)
+                    self._say_straggler(rank, seconds, usual)
+            elif seconds < RECOVERED * usual:
+                self._slow.pop(rank, None)
+                if rank in self._told:
+                    self._told.discard(rank)
+                    self._say_straggler(rank, seconds, usual, over=True)
+
+    def _say_straggler(self, rank: int, seconds: float, usual: float, over: bool = False) -> None:
+        fields = {"median": round(seconds, 6), "others": round(usual, 6), "shows": self._shows.get(rank, [])}
+        more = {"over": True} if over else {}
+        self._say(event("straggler", attempt=self._attempt, rank=rank, **fields, **more))

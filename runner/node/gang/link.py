@@ -1,0 +1,151 @@
+"""Messages between two supervisors that arrive once and in order, over as many connections as it takes."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any, Callable
+
+from ..loop import Loop
+from .wirehmac import BrokenWireError, Session
+
+_BACKLOG = 1 << 20
+
+
+class Channel:
+    """One connection: a non-blocking socket with a session on it.
+
+    Args:
+        take: Is called with every message.
+        closed: Is called once with the reason, unless `close` was called.
+        opened: Is called when messages may be sent.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        sock: socket.socket,
+        session: Session,
+        take: Callable[[dict[str, Any]], None],
+        closed: Callable[[str], None],
+        opened: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._session = session
+        self._take = take
+        self._closed = closed
+        self._opened = opened
+        self._output = session.greeting()
+        self.alive = True
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._write()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message, or as much of it as goes; the rest follows by itself."""
+        if self.alive:
+            self._output += self._session.pack(message)
+            self._write()
+
+    def hand_over(self, take: Callable[[dict[str, Any]], None], closed: Callable[[str], None]) -> None:
+        """Let others take the messages and the news of its end from now on."""
+        self._take, self._closed = take, closed
+
+    def close(self) -> None:
+        """Close it, quietly. May be called twice."""
+        if self.alive:
+            self.alive = False
+            self._loop.forget(self._sock)
+            self._sock.close()
+
+    def _read(self) -> None:
+        try:
+            data = self._sock.recv(1 << 16)
+            if not data:
+                raise ConnectionResetError("the other side has closed the connection")
+            was_open = self._session.open
+            messages = self._session.feed(data)
+        except BlockingIOError:
+            return
+        except (OSError, BrokenWireError) as error:
+            self._fail(getattr(error, "strerror", None) or str(error))
+            return
+        if self._session.open and not was_open:
+            self._opened()
+        for message in messages:
+            if self.alive:
+                self._take(message)
+
+    def _write(self) -> None:
+        try:
+            self._output = self._output[self._sock.send(self._output) :]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            why = error.strerror or str(error)
+            self._loop.soon(lambda: self._fail(why))
+            return
+        if len(self._output) > _BACKLOG:
+            self._fail("it takes nothing any more")
+        elif self.alive:
+            self._loop.watch(self._sock, self._read, self._write if self._output else None)
+
+    def _fail(self, why: str) -> None:
+        if self.alive:
+            self.close()
+            self._closed(why)
+
+
+class Link:
+    """What is known of one other supervisor, and what it has yet to hear."""
+
+    def __init__(self) -> None:
+        self.channel: Channel | None = None
+        self.heard = time.monotonic()
+        self._unheard: list[dict[str, Any]] = []
+        self._sent = 0
+        self._received = 0
+
+    @property
+    def delivered(self) -> bool:
+        """Whether the other side has confirmed everything."""
+        return not self._unheard
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, of which it is not known that it is dead."""
+        return self.channel is not None and self.channel.alive
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message now or as soon as there is a connection again."""
+        self._sent += 1
+        self._unheard.append({**message, "id": self._sent})
+        if self.channel:
+            self.channel.send(self._unheard[-1])
+
+    def attach(self, channel: Channel) -> None:
+        """Go on with a new connection."""
+        if self.channel:
+            self.channel.close()
+        self.channel = channel
+        self.heard = time.monotonic()
+        for message in self._unheard:
+            channel.send(message)
+
+    def beat(self, **fields: Any) -> None:
+        """Say that we live and what we have heard."""
+        if self.channel:
+            self.channel.send({"k": "beat", "t": time.time(), "ack": self._received, **fields})
+
+    def take(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        """Note an incoming message; returns it when it is a beat or new."""
+        self.heard = time.monotonic()
+        if message.get("k") == "beat":
+            heard = message.get("ack", 0)
+            self._unheard = [old for old in self._unheard if old["id"] > heard]
+            return message
+        if message.get("id") != self._received + 1:
+            return None
+        self._received += 1
+        return message

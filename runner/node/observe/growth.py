@@ -1,0 +1,54 @@
+"""How the logs of an attempt's ranks grow: growth.jsonl (docs/formats.md), and when each rank last said something."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Iterable
+
+from ..journal import Journal
+
+_ASKED = 5.0
+"""Seconds after a rank was made to print its stack in which its log's growth is no sign of life."""
+
+
+class Growth:
+    """Looks at the sizes of the ranks' logs; whoever calls `look` decides how often that is noted.
+
+    Args:
+        folder: The attempt's folder.
+        ranks: The global ranks of this host.
+    """
+
+    def __init__(self, folder: str, ranks: Iterable[int]) -> None:
+        self._logs = {rank: os.path.join(folder, f"rank-{rank}.log") for rank in ranks}
+        self._journal = Journal(os.path.join(folder, "growth.jsonl"))
+        self.sizes: dict[int, int] = {}
+
+    def look(self) -> set[int]:
+        """Note the sizes that have changed since the last look; returns the ranks that have said something."""
+        changed = {}
+        for rank, log in self._logs.items():
+            try:
+                size = os.stat(log).st_size
+            except OSError:
+                continue
+            if size != self.sizes.get(rank, 0):
+                changed[rank] = self.sizes[rank] = size
+        if changed:
+            sizes = {str(rank): size for rank, size in changed.items()}
+            self._journal.add({"t": round(time.time(), 3), "sizes": sizes})
+        return {rank for rank in changed if not _was_asked(self._logs[rank])}
+
+
+def note_asked(log: str) -> None:
+    """Note that a rank is about to be made to print its stack into its log. Raises OSError."""
+    with open(log + ".asked", "w", encoding="ascii"):
+        pass
+
+
+def _was_asked(log: str) -> bool:
+    try:
+        return time.time() - os.stat(log + ".asked").st_mtime < _ASKED
+    except OSError:
+        return False

@@ -1,0 +1,195 @@
+"""Following the ranks of one attempt on this host: their reports, their metrics, their deaths."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any, Callable
+
+from .. import procs
+from ..host import Host
+from ..journal import Tail, event
+from ..loop import Loop
+from .growth import Growth
+from .log_limit import LogLimit
+from .oom import OomWatch
+from .signs import Signs
+
+MESSAGE_LIMIT = 4000
+"""Characters of an error's message that a cause keeps."""
+_SOLITUDE = 20.0
+"""Seconds after which a rank of a distributed job must have joined its process group."""
+
+
+class Ranks:
+    """Turns what the ranks of an attempt leave behind into events and failures.
+
+    Args:
+        say: Takes an event.
+        fail: Takes a failure (a `cause` of docs/formats.md without its node).
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        attempt: int,
+        loop: Loop,
+        say: Callable[[dict[str, Any]], None],
+        fail: Callable[[dict[str, Any]], None],
+    ) -> None:
+        folder = host.attempt_folder(attempt)
+        self._host = host
+        self._attempt = attempt
+        self._loop = loop
+        self._say = say
+        self._fail = fail
+        self._reports = Tail(os.path.join(folder, "ranks.jsonl"))
+        self._metrics = {rank: Tail(os.path.join(folder, f"rank-{rank}.metrics.jsonl")) for rank in host.ranks}
+        self._growth = Growth(folder, host.ranks)
+        self._log_limit = LogLimit(folder, host.launch.get("log_limit"), say)
+        self._oom = OomWatch()
+        self._watched: dict[int, tuple[int | None, procs.Proc]] = {}
+        self._over: set[int] = set()
+        self.pids: dict[int, int] = {}
+        self.failed: set[int] = set()
+        self.step: int | None = None
+        self.started = False
+        self.signs = Signs(host.ranks, time.monotonic())
+        self._grouped = False
+        self._began = time.monotonic()
+
+    def poll(self) -> None:
+        """Take what has been reported since the last call."""
+        for record in self._reports.records():
+            handler = getattr(self, "_on_" + str(record.get("e")), None)
+            if handler and isinstance(record.get("rank"), int):
+                handler(record, int(record["rank"]))
+        for rank in [rank for rank, (fd, _) in self._watched.items() if fd is None]:
+            self._check(rank)
+
+    def poll_metrics(self) -> None:
+        """Note the newest step and the growth of logs."""
+        now = time.monotonic()
+        for rank in self._growth.look():
+            self.signs.alive(rank, now)
+            self._log_limit.look(rank, self._growth.sizes[rank])
+        for rank, tail in self._metrics.items():
+            records = tail.records()
+            if records:
+                self.signs.steps(rank, records, now)
+            if records and not self.started:
+                self.started = True
+                self._say(event("step", attempt=self._attempt))
+            step = records[-1].get("step") if records else None
+            if isinstance(step, (int, float)):
+                self.step = max(self.step or 0, int(step))
+
+    def living(self) -> set[int]:
+        """The pids of the ranks that have not ended."""
+        return {proc.pid for _, proc in self._watched.values()}
+
+    def torchrun_says(self, failures: list[dict[str, Any]]) -> None:
+        """Take torchrun's own account of how ranks ended, for those of which nothing better is known."""
+        for one in failures:
+            self._ended(int(one["rank"]), one.get("code"), one.get("pid"))
+
+    def warn_of_solitude(self) -> None:
+        """Say so where ranks have trained for long and none of this host was ever in a process group."""
+        long = time.monotonic() - self._began > _SOLITUDE
+        alone = self.started and long and not self._grouped and self._host.world_size > 1
+        if alone and self._host.launch["instrument"]:
+            text = "no rank of this host has joined a process group: each may have trained alone"
+            self._say(event("note", level="warning", text=text))
+
+    def close(self) -> None:
+        """Watch no more processes."""
+        for rank in list(self._watched):
+            self._unwatch(rank)
+        self._oom.close()
+
+    def _on_start(self, record: dict[str, Any], rank: int) -> None:
+        pid, world_size = int(record["pid"]), record.get("world_size")
+        self.pids[rank] = pid
+        self._say(self._event("rank", record, "local_rank", "pid", "world_size"))
+        self._check_world_size(rank, world_size, record["t"])
+        proc = procs.read(pid)
+        # In a container a rank may count its processes differently from us.
+        same = proc is not None and record.get("start_time") in (None, proc.start)
+        if proc is None or not same or self._over & {rank}:
+            return
+        fd = procs.pidfd(pid)
+        self._watched[rank] = (fd, proc)
+        if fd is not None:
+            self._loop.watch(fd, lambda: self._check(rank))
+
+    def _on_group(self, record: dict[str, Any], rank: int) -> None:
+        self._grouped = True
+        self._say(self._event("group", record, "world_size", "backend"))
+        self._check_world_size(rank, record.get("world_size"), record["t"])
+
+    def _on_error(self, record: dict[str, Any], rank: int) -> None:
+        self._say({**self._event("error", record, "type", "message", "traceback"), "at": record["t"]})
+        self._fail_once(rank, "exception", str(record.get("type")), str(record.get("message")), None, record["t"])
+
+    def _on_exit(self, record: dict[str, Any], rank: int) -> None:
+        if record.get("code"):
+            self._ended(rank, record["code"], record.get("pid"), record["t"])
+
+    def _check(self, rank: int) -> None:
+        if rank not in self._watched:
+            return
+        known = self._watched[rank][1]
+        now = procs.read(known.pid)
+        if now is not None and now.start == known.start and not now.dead:
+            return
+        self._unwatch(rank)
+        self.poll()  # its last words come before its death
+        if now is not None and now.start == known.start:
+            status = now.status
+            self._ended(rank, -(status & 0x7F) if status & 0x7F else status >> 8, known.pid)
+
+    def _ended(self, rank: int, code: int | None, pid: int | None, at: float | None = None) -> None:
+        if rank in self._over or code == 0:
+            return
+        self._over.add(rank)
+        at = at or time.time()
+        evidence = self._oom.evidence(pid) if code == -signal.SIGKILL else None
+        more = {"oom": evidence} if evidence else {}
+        self._say(event("death", attempt=self._attempt, rank=rank, pid=pid, code=code, at=at, **more))
+        if code is not None and code < 0:
+            self._fail_once(rank, "signal", signal_name(-code), f"killed by {signal_name(-code)}", code, at)
+        else:
+            self._fail_once(rank, "exit", "", f"ended with exit code {code}", code, at)
+
+    def _check_world_size(self, rank: int, world_size: Any, at: float) -> None:
+        planned = self._host.world_size
+        if world_size != planned:
+            text = f"rank {rank} sees a world of {world_size} processes, {planned} were planned"
+            self._fail_once(rank, "launch", "WorldSize", text, None, at)
+
+    def _fail_once(self, rank: int, kind: str, type_: str, message: str, code: int | None, at: float) -> None:
+        if rank in self.failed:
+            return
+        self.failed.add(rank)
+        # A cause must fit into a frame of the gang, whatever a script raises.
+        fields = {"type": type_[:200], "message": message[:MESSAGE_LIMIT], "code": code, "at": at}
+        self._fail({"rank": rank, "kind": kind, **fields})
+
+    def _event(self, kind: str, record: dict[str, Any], *names: str) -> dict[str, Any]:
+        fields = {name: record.get(name) for name in names}
+        return {**event(kind, attempt=self._attempt, rank=record["rank"], **fields), "t": record["t"]}
+
+    def _unwatch(self, rank: int) -> None:
+        fd, _ = self._watched.pop(rank)
+        if fd is not None:
+            self._loop.forget(fd)
+            os.close(fd)
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL`, or `signal 35` for those without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,183 @@
+"""Where every rank of this host is right now: asked at its doors (doors.py), all at once, two seconds each."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Dict, List
+
+from ..journal import write_json
+from ..procs import read
+from ..rank.doors import same_user
+from . import growth
+
+_LIMIT = 2.0
+_LONGEST_ANSWER = 4 << 20
+_LONGEST_TEXT = 65536
+_PAUSE = 0.4
+"""Seconds between the two looks that tell a rank which goes on from one that stands still."""
+
+
+def collect(folder: str) -> Dict[str, Any]:
+    """Ask every rank of the newest attempt under a run's folder; the answers by rank, see docs/formats.md."""
+    attempt = _newest_attempt(folder)
+    ranks = _started(attempt) if attempt else []
+    if not ranks:
+        return {}
+    with ThreadPoolExecutor(min(64, len(ranks))) as pool:
+        answers = list(pool.map(lambda rank: _look(attempt, rank), ranks))
+    return {str(rank["rank"]): answer for rank, answer in zip(ranks, answers)}  # noqa: B905
+
+
+def keep(folder: str, attempt: int, number: int) -> None:
+    """Write the stacks of all ranks to stacks-<number>.json of the run's folder, in a thread: it takes seconds."""
+
+    def work() -> None:
+        try:
+            found = {"t": time.time(), "attempt": attempt, "ranks": collect(folder)}
+            write_json(os.path.join(folder, "stacks-%d.json" % number), found)
+        except OSError:
+            pass  # the disk is full, which other words tell
+
+    threading.Thread(target=work, daemon=True).start()
+
+
+def _look(attempt: str, rank: Dict[str, Any]) -> Dict[str, Any]:
+    about = {"t": time.time(), "pid": rank["pid"], "silent": _silent(attempt, rank)}
+    answer = _ask(attempt, rank)
+    if "threads" in answer:
+        time.sleep(_PAUSE)
+        try:
+            about["moved"] = _where(_knock(rank["door"])) != _where(answer)
+        except (OSError, ValueError):
+            pass  # it has ended, or stands with the interpreter's lock in its hand
+    return {**answer, **about}
+
+
+def _silent(attempt: str, rank: Dict[str, Any]) -> float:
+    """Seconds since the rank last logged or wrote a metric."""
+    last = float(rank["t"])
+    for name in ("rank-%d.log", "rank-%d.metrics.jsonl"):
+        try:
+            last = max(last, os.stat(os.path.join(attempt, name % rank["rank"])).st_mtime)
+        except OSError:
+            continue
+    return round(max(0.0, time.time() - last), 2)
+
+
+def _where(answer: Dict[str, Any]) -> List[Any]:
+    """The functions that the main thread is in. Its line may change in a loop that waits."""
+    frames = [frame for thread in answer["threads"] if thread["main"] for frame in thread["frames"]]
+    return [(frame["file"], frame["function"]) for frame in frames]
+
+
+def _newest_attempt(folder: str) -> str:
+    """The newest that has ranks: the next one's folder is there before its ranks are."""
+    numbers = [int(m.group(1)) for m in map(re.compile(r"attempt-(\d+)$").match, os.listdir(folder)) if m]
+    for number in sorted(numbers, reverse=True):
+        attempt = os.path.join(folder, "attempt-%d" % number)
+        if os.path.exists(os.path.join(attempt, "ranks.jsonl")):
+            return attempt
+    return ""
+
+
+def _started(attempt: str) -> List[Dict[str, Any]]:
+    ranks: Dict[int, Dict[str, Any]] = {}
+    try:
+        with open(os.path.join(attempt, "ranks.jsonl"), encoding="utf-8") as file:
+            for line in file:
+                try:
+                    record = json.loads(line)
+                except ValueError:
+                    continue  # torn by a full disk, or not yet whole
+                if record.get("e") == "start":
+                    ranks[record["rank"]] = record
+    except FileNotFoundError:
+        pass
+    return [ranks[number] for number in sorted(ranks)]
+
+
+def _ask(attempt: str, rank: Dict[str, Any]) -> Dict[str, Any]:
+    process = read(rank["pid"])
+    if process is None or process.dead or process.start != rank["start_time"]:
+        return {"note": "the process has ended", "state": "ended"}
+    if process.state in "Tt":
+        return {"note": "the process is stopped by a signal (SIGSTOP) or a debugger", "state": "stopped"}
+    if rank["door"]:
+        try:
+            return _knock(rank["door"])
+        except (OSError, ValueError):
+            pass
+    return _signal(os.path.join(attempt, "rank-%d.log" % rank["rank"]), rank)
+
+
+def _knock(door: str) -> Dict[str, Any]:
+    deadline = time.monotonic() + _LIMIT
+    data = b""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as visitor:
+        visitor.settimeout(_LIMIT)
+        visitor.connect(door if door.startswith("/") else "\0" + door)
+        if not same_user(visitor):
+            raise OSError("another user sits on the rank's door")
+        while len(data) < _LONGEST_ANSWER:
+            visitor.settimeout(max(0.01, deadline - time.monotonic()))
+            part = visitor.recv(65536)
+            if not part:
+                break
+            data += part
+    answer: Dict[str, Any] = json.loads(data)
+    return answer
+
+
+def _signal(log: str, rank: Dict[str, Any]) -> Dict[str, Any]:
+    """Have faulthandler print the stacks into the rank's log, if it still listens, and read them there."""
+    number = rank["signal"]
+    if not number:
+        return {"note": "this rank is not instrumented: it has no door to ask at"}
+    if not _catches(rank["pid"], number):
+        return {"note": "the rank does not answer, and its program has taken the signal that would print its stack"}
+    try:
+        before = os.stat(log)
+        growth.note_asked(log)
+        os.kill(rank["pid"], number)
+        text = _grown(log, before.st_size)
+        # What we have had printed is no sign of life.
+        os.utime(log, ns=(before.st_atime_ns, before.st_mtime_ns))
+    except OSError as error:
+        return {"note": "the rank does not answer: %s" % error}
+    if not text:
+        process = read(rank["pid"])
+        if process is not None and process.state == "D":
+            return {"note": "the rank is inside the kernel, waiting for a disk or a file server", "state": "kernel"}
+        return {"note": "the rank answers neither its door nor a signal: it may be stopped, or in the kernel"}
+    note = "the rank holds the interpreter's lock in native code; this was printed by a signal into its own log"
+    return {"text": text, "note": note}
+
+
+def _catches(pid: int, number: int) -> bool:
+    try:
+        with open("/proc/%d/status" % pid, encoding="ascii", errors="replace") as file:
+            mask = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
+    except (OSError, StopIteration):
+        return False
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
+def _grown(path: str, before: int) -> str:
+    """What is appended to a file, until it rests for a moment or two seconds are over."""
+    deadline = time.monotonic() + _LIMIT
+    size = before
+    while time.monotonic() < deadline:
+        time.sleep(0.1)
+        now = os.stat(path).st_size
+        if now == size > before:
+            break
+        size = now
+    with open(path, "rb") as file:
+        file.seek(before)
+        return file.read(_LONGEST_TEXT).decode("utf-8", "replace")

@@ -1,0 +1,163 @@
+"""NVIDIA GPUs as nvidia-smi shows them, read leniently: its output differs between driver generations."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import partial
+from typing import Any, Dict, List, Optional, Sequence
+
+from ..together import together
+from .child import Answer, ask
+
+FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "utilization.gpu", "driver_version")
+"""Known to every driver since 2013; compute_cap came with 470 and is asked for only where it is understood."""
+
+_APP_FIELDS = ("gpu_uuid", "pid", "used_memory", "process_name")
+_MIB = 1 << 20
+# Said by healthy machines: none of them is a problem.
+_QUIET = ("no running processes found", "no running compute processes found", "no devices were found")
+
+
+def facts(problems: List[str], limit: float = 10.0) -> List[Dict[str, Any]]:
+    """Return the probe's `gpus`; whatever is wrong with them goes to `problems`.
+
+    Args:
+        problems: Sentences are added here.
+        limit: Seconds after which nvidia-smi counts as wedged and is killed.
+    """
+    program = find_smi()
+    if program is None:
+        if has_device():
+            problems.append("there is an NVIDIA device but no nvidia-smi in PATH: the GPUs cannot be seen")
+        return []
+    queries = {
+        "gpus": "--query-gpu=" + ",".join((*FIELDS, "compute_cap")),
+        "apps": "--query-compute-apps=" + ",".join(_APP_FIELDS),
+    }
+    asked = together({name: partial(_ask, program, query, limit) for name, query in queries.items()}, limit + 1)
+    answer, apps = (item if isinstance(item, Answer) else None for item in (asked["gpus"], asked["apps"]))
+    if answer is not None and answer.code and "compute_cap" in answer.out + answer.err:
+        answer = _ask(program, "--query-gpu=" + ",".join(FIELDS), limit)
+    if answer is None or answer.code is None:
+        problems.append(_no_answer(program, answer, limit))
+        return []
+    gpus = parse_gpus(answer.out + answer.err, problems)
+    if gpus and (apps is None or apps.code is None):
+        problems.append(_no_answer(program, apps, limit) + ": who uses the GPUs is unknown")
+    elif gpus and apps is not None:
+        parse_apps(apps.out + apps.err, gpus, problems)
+    return gpus
+
+
+def find_smi() -> Optional[str]:
+    """Return the path of nvidia-smi, None where there is none."""
+    return shutil.which("nvidia-smi") or shutil.which("nvidia-smi", path="/usr/bin:/usr/lib/wsl/lib")
+
+
+def has_device() -> bool:
+    """Whether an NVIDIA driver is loaded and visible from here."""
+    return any(os.path.exists(path) for path in ("/dev/nvidiactl", "/proc/driver/nvidia/version"))
+
+
+def parse_gpus(text: str, problems: List[str]) -> List[Dict[str, Any]]:
+    """Read the answer to --query-gpu (FIELDS, then perhaps compute_cap; csv, noheader, nounits)."""
+    gpus = []
+    for row in _rows(text):
+        if len(row) < len(FIELDS) or not row[0].isdigit():
+            _complain(row, problems)
+            continue
+        total = megabytes(row[3])
+        if total is None:
+            problems.append(f"GPU {row[0]} ({row[2]}) does not tell its memory: nvidia-smi says {row[3]}")
+        gpus.append(
+            {
+                "index": int(row[0]),
+                "uuid": row[1],
+                "name": row[2],
+                "memory_total": total or 0,
+                "memory_used": megabytes(row[4]) or 0,
+                "use": number(row[5]),
+                "driver": row[6],
+                "compute_capability": row[7] if len(row) > 7 and number(row[7]) is not None else "",
+                "processes": [],
+            }
+        )
+    return gpus
+
+
+def parse_apps(text: str, gpus: List[Dict[str, Any]], problems: List[str]) -> None:
+    """Read the answer to --query-compute-apps into the `processes` of the GPUs they run on."""
+    by_uuid = {gpu["uuid"]: gpu for gpu in gpus}
+    for row in _rows(text):
+        if len(row) < 3 or not row[1].isdigit():
+            _complain(row, problems)
+            continue
+        gpu = gpus[0] if len(gpus) == 1 else by_uuid.get(row[0])
+        if gpu is None:  # a MIG slice has a uuid of its own
+            problems.append(f"process {row[1]} computes on {row[0]}, which is none of the listed GPUs")
+            continue
+        # The name comes last, as it may hold commas.
+        path = ",".join(row[3:])
+        gpu["processes"].append(
+            {
+                "pid": int(row[1]),
+                "user": _owner(int(row[1])),
+                "memory": megabytes(row[2]),
+                "command": path if path.startswith("[") else os.path.basename(path.split(" ", 1)[0]),
+            }
+        )
+
+
+def number(text: str) -> Optional[float]:
+    """Read a number; None for `[N/A]`, `[Not Supported]`, `ERR!` and whatever else stands there instead."""
+    try:
+        value = float(text.split(" ", 1)[0])
+    except ValueError:
+        return None
+    return value if 0 <= value < 1e12 else None
+
+
+def megabytes(text: str) -> Optional[int]:
+    """Read MiB as bytes, None as `number` does."""
+    value = number(text)
+    return None if value is None else int(value * _MIB)
+
+
+def _ask(program: str, query: str, limit: float) -> Optional[Answer]:
+    try:
+        return ask([program, query, "--format=csv,noheader,nounits"], limit)
+    except OSError:
+        return None
+
+
+def _no_answer(program: str, answer: Optional[Answer], limit: float) -> str:
+    if answer is None:
+        return f"{program} cannot be started"
+    return f"nvidia-smi gave no answer in {limit:g} s and was killed"
+
+
+def _rows(text: str) -> List[List[str]]:
+    return [[field.strip() for field in line.split(",")] for line in text.splitlines() if line.strip()]
+
+
+def _complain(row: Sequence[str], problems: List[str]) -> None:
+    line = ", ".join(row)
+    if not line.lower().startswith(_QUIET):
+        problem = f"nvidia-smi says: {line[:200]}"
+        if problem not in problems and len(problems) < 20:
+            problems.append(problem)
+
+
+def _owner(pid: int) -> str:
+    """Name the owner; `?` for a process of another PID namespace, which cannot be looked up from here."""
+    import pwd
+
+    try:
+        uid = os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return "?"
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,119 @@
+"""The `probe` operation: everything about this host that a launch depends on (docs/formats.md, "Probe")."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import socket
+import time
+from functools import partial
+from typing import Any, Dict, List
+
+from ..system import system
+from ..together import together
+from . import cgroup, cpu, gpu, interpreters, nics, place
+
+_LIMIT = 20.0
+
+
+def probe(request: Dict[str, Any], gpu_limit: float = 10.0) -> Dict[str, Any]:
+    """Look at everything at once, and return `HostFacts` as JSON.
+
+    What cannot be read in 20 s keeps an empty value and becomes a sentence in `problems`: a probe always answers.
+
+    Args:
+        request: The operation's arguments; all are optional.
+        gpu_limit: Seconds after which nvidia-smi is killed.
+    """
+    problems: List[str] = []
+    user = _user()
+    folder = place.working_folder(request.get("workdir") or "~")
+    run_dir = request.get("run_dir") or "~/.disttui/runs"
+    tasks = {
+        "cpu": cpu.facts,
+        "memory": _memory,
+        "gpus": partial(gpu.facts, problems, gpu_limit) if request.get("gpus", True) else list,
+        "nics": nics.facts,
+        "interpreters": partial(
+            interpreters.facts, request.get("python") or "", request.get("activate") or "", folder, problems
+        ),
+        "disk": partial(place.disk, run_dir, problems),
+        "workdir": partial(place.workdir, folder, request.get("script")),
+        "resolves": partial(place.resolves, problems),
+        "free_port": partial(place.free_port, request.get("ports") or (29500, 29599)),
+        "kill_user_processes": partial(place.kills_user_processes, user),
+        "linger": partial(place.lingers, user),
+        "boot_id": _boot_id,
+    }
+    facts = {**_identity(user), **_unread(folder, run_dir)}
+    for name, result in together(tasks, _LIMIT).items():
+        if isinstance(result, Exception):
+            problems.append(f"the host's {name.replace('_', ' ')} cannot be read: {result}")
+        else:
+            facts[name] = result
+    loopback = any(address == "::1" or address.startswith("127.") for address in facts["resolves"])
+    return {**facts, "resolves_to_loopback": loopback, "problems": list(problems)}
+
+
+def _identity(user: str) -> Dict[str, Any]:
+    return {
+        "hostname": socket.gethostname(),
+        "user": user,
+        "home": os.path.expanduser("~"),
+        "kernel": platform.release(),
+        "arch": platform.machine(),
+        "time": time.time(),
+        "python": platform.python_version(),
+        "psutil": importlib.util.find_spec("psutil") is not None,
+        "euid": os.geteuid(),
+    }
+
+
+def _unread(folder: str, run_dir: str) -> Dict[str, Any]:
+    """Return what stands for a part that gave no answer."""
+    count = os.cpu_count() or 1
+    return {
+        "boot_id": "",
+        "resolves": [],
+        "cpu": {
+            "model": "", "physical": count, "logical": count, "affinity": count, "quota": None,
+            "available": 1, "load": 0.0,
+        },
+        "memory": {"total": 0, "available": 0, "limit": None},
+        "gpus": [],
+        "nics": [],
+        "interpreters": [],
+        "disk": {"path": run_dir, "total": 0, "free": 0, "writable": False},
+        "workdir": {"path": folder, "exists": False, "script": None, "script_exists": None},
+        "free_port": None,
+        "kill_user_processes": None,
+        "linger": None,
+    }  # fmt: skip
+
+
+def _memory() -> Dict[str, Any]:
+    memory = system().memory()
+    limit = cgroup.memory_limit()
+    return {
+        "total": memory.total,
+        "available": memory.available,
+        "limit": limit if limit is not None and limit < memory.total else None,
+    }
+
+
+def _boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _user() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a container's uid without an entry
+        return os.environ.get("USER") or str(os.geteuid())

@@ -1,0 +1,1 @@
+"""What every rank starts as, before it becomes the user's script."""

@@ -1,0 +1,169 @@
+"""The two doors through which a rank can be asked where it is, while its own code runs on undisturbed.
+
+The first is a thread on an abstract UNIX socket: it answers whoever has the same user id with the stacks of all threads
+and the flight recorder. The second is faulthandler on a real-time signal, for a rank that holds the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import _thread
+import faulthandler
+import hashlib
+import json
+import linecache
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from types import FrameType
+from typing import Any, Dict, List, Optional
+
+from .identity import Reports
+
+_MOST_FRAMES = 100
+_MOST_ENTRIES = 32
+_LONGEST_NAME = 100
+_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_LOOK_EVERY = 0.5
+"""Seconds between two looks whether the process group is up."""
+
+
+def name_of(run: str, node: str, attempt: str, rank: int) -> str:
+    """The socket's name without its leading NUL; names too long for the kernel are shortened to their hash."""
+    name = "disttui-%s-%s-%s-%d" % (run, node, attempt, rank)
+    if len(name.encode()) > _LONGEST_NAME:
+        name = "disttui-%s-%d" % (hashlib.sha256(name.encode()).hexdigest()[:32], rank)
+    return name
+
+
+def open_signal() -> Optional[int]:
+    """Have a real-time signal print all stacks to standard error, which it returns; None where there is none."""
+    faulthandler.enable()
+    if sys.platform != "linux":
+        return None
+    number = int(signal.SIGRTMIN) + 9
+    faulthandler.register(number, file=2, all_threads=True)
+    return number
+
+
+def open_socket(folder: str, name: str) -> Optional[socket.socket]:
+    """Bind the door to the abstract name, or to one of the kernel's choice where somebody sits on it.
+
+    Without abstract names (macOS) it is a file of the attempt's folder. None where no door can be made.
+    """
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    names = ["\0" + name, ""] if sys.platform == "linux" else [os.path.join(folder, name)]
+    while names:
+        try:
+            door.bind(names.pop(0))
+            door.listen(8)
+        except OSError:
+            continue
+        # A forked DataLoader worker would hold the name after this process has ended.
+        os.register_at_fork(after_in_child=door.close)
+        return door
+    door.close()
+    return None
+
+
+def address_of(door: socket.socket) -> str:
+    """What the start report calls the door: an abstract name without its NUL, or a path."""
+    address = door.getsockname()
+    return address[1:].decode() if isinstance(address, bytes) else str(address)
+
+
+def serve(door: socket.socket, reports: Reports) -> None:
+    """Start the thread: answer visitors, and report once when the process group is up.
+
+    A bare thread, not threading's: the script's `threading.enumerate()` stays as it was.
+    """
+    _thread.start_new_thread(_serve, (door, reports))
+
+
+def same_user(peer: socket.socket) -> bool:
+    """Whether the other end belongs to this user or to root: anybody may bind or call an abstract name."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return uid in (0, os.getuid())
+
+
+def _serve(door: socket.socket, reports: Reports) -> None:
+    door.settimeout(_LOOK_EVERY)
+    grouped = False
+    while True:
+        try:
+            if not grouped and _report_group(reports):
+                grouped = True
+                door.settimeout(None)
+            visitor, _ = door.accept()
+            with visitor:
+                visitor.settimeout(2)
+                if same_user(visitor):
+                    visitor.sendall(json.dumps(_answer()).encode())
+        except socket.timeout:
+            continue
+        except Exception:
+            # Never a word of ours in the script's output, and never a busy loop.
+            time.sleep(_LOOK_EVERY)
+
+
+def _report_group(reports: Reports) -> bool:
+    """Look, without importing anything, whether torch.distributed is initialised; True once that is reported."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or getattr(getattr(distributed, "__spec__", None), "_initializing", False):
+        return False
+    if not distributed.is_available() or not distributed.is_initialized():
+        return False
+    reports.say("group", world_size=distributed.get_world_size(), backend=str(distributed.get_backend()))
+    return True
+
+
+def _answer() -> Dict[str, Any]:
+    return {"threads": _threads(), "recorder": _recorder()}
+
+
+def _threads() -> List[Dict[str, Any]]:
+    """The stacks of all Python threads but this one. Takes none of threading's locks."""
+    threading: Any = sys.modules.get("threading")
+    known = dict(threading._active) if threading else {}
+    main = threading.main_thread().ident if threading else None
+    here = _thread.get_ident()
+    threads = []
+    for ident, frame in sys._current_frames().items():
+        if ident == here:
+            continue
+        thread = known.get(ident)
+        name = thread.name if thread else "MainThread" if len(known) == 0 else "thread %d" % ident
+        threads.append({"name": name, "main": ident == main or main is None, "frames": _frames(frame)})
+    return threads
+
+
+def _frames(frame: Optional[FrameType]) -> List[Dict[str, Any]]:
+    """The innermost frames of a stack, innermost last, without the shim's own at its foot."""
+    frames: List[Dict[str, Any]] = []
+    while frame is not None and len(frames) < _MOST_FRAMES:
+        code = frame.f_code
+        if code.co_filename.startswith(_OURS):
+            break
+        text = linecache.getline(code.co_filename, frame.f_lineno, frame.f_globals).strip()
+        frames.append({"file": code.co_filename, "line": frame.f_lineno, "function": code.co_name, "text": text[:200]})
+        frame = frame.f_back
+    return frames[::-1]
+
+
+def _recorder() -> Dict[str, Any]:
+    """What torch's flight recorder has, by backend: the state of every process group and the last collectives."""
+    bindings = sys.modules.get("torch._C._distributed_c10d")
+    found = {}
+    for backend, function in (("gloo", "_dump_fr_trace_json"), ("nccl", "_dump_nccl_trace_json")):
+        dump = getattr(bindings, function, None)
+        if dump is None:
+            continue
+        trace = json.loads(dump())
+        if trace.get("entries") or trace.get("pg_status"):
+            entries = trace.get("entries", [])[-_MOST_ENTRIES:]
+            found[backend] = {"pg_status": trace.get("pg_status", {}), "entries": entries}
+    return found

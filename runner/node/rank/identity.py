@@ -1,0 +1,74 @@
+"""Which rank this process is, whatever launcher started it, and what it reports of itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any, MutableMapping, NamedTuple, Tuple
+
+from ..problem import Problem
+
+_TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+
+# What other launchers call them; "" where they do not say. The first whose rank is there counts. Slurm comes last: its
+# variables also surround every other launcher that is started inside an allocation.
+_OTHERS: Tuple[Tuple[str, str, str, str, str], ...] = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK"),  # DeepSpeed
+    (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "",
+    ),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ""),  # MPICH, Intel MPI
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", "SLURM_NODEID"),
+)
+
+
+class Place(NamedTuple):
+    """Where this process stands in the run."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+
+
+def adopt(env: MutableMapping[str, str]) -> Place:
+    """Set those of torch's variables that are missing, from what the launcher calls them.
+
+    Raises Problem where no launcher has said which rank this is.
+    """
+    theirs = next((names for names in _OTHERS if names[0] in env), ())
+    for name, other in zip(_TORCH, theirs):  # noqa: B905
+        if other in env:
+            env.setdefault(name, env[other])
+    try:
+        return Place(int(env["RANK"]), int(env.get("LOCAL_RANK", 0)), int(env["WORLD_SIZE"]))
+    except (KeyError, ValueError):
+        raise Problem(
+            "no launcher has said which rank this is (RANK=%r, WORLD_SIZE=%r)"
+            % (env.get("RANK"), env.get("WORLD_SIZE")),
+            "Start it by torchrun, Open MPI, MPICH, Slurm or DeepSpeed.",
+        ) from None
+
+
+class Reports:
+    """This rank's records in ranks.jsonl, each appended by one write so that ranks do not tear each other's."""
+
+    def __init__(self, folder: str, place: Place) -> None:
+        self._path = os.path.join(folder, "ranks.jsonl")
+        self._who = {"rank": place.rank, "local_rank": place.local_rank, "pid": os.getpid()}
+
+    def say(self, kind: str, **fields: Any) -> None:
+        """Append one record. A full disk must not end the training: then nothing is said."""
+        record = {"t": time.time(), **self._who, "e": kind, **fields}
+        try:
+            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(file, (json.dumps(record) + "\n").encode())
+            finally:
+                os.close(file)
+        except OSError:
+            pass

@@ -1,0 +1,114 @@
+"""What every rank starts as: `python -u node.zip shim kind value args…`, before it becomes the user's script.
+
+Only `sys` and `os` are imported before the user's own folders are off the path: a file of theirs named like a standard
+module must not become part of the shim.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, List, NoReturn, Sequence
+
+if TYPE_CHECKING:
+    from .identity import Place
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prepare this rank, then run its script as the main program or replace this process by its command."""
+    kind, value, args = argv[0], argv[1], list(argv[2:])
+    path = _hide_user_modules()
+    from ..problem import Problem
+    from ..procs import read
+    from .identity import Reports, adopt
+    from .parent import die_with_parent
+
+    die_with_parent()
+    try:
+        place = adopt(os.environ)
+    except Problem as problem:
+        _give_up(2, "%s\n  → %s" % (problem.what, problem.cure))
+    folder = os.environ["DISTTUI_DIR"]
+    base = os.path.join(folder, "rank-%d" % place.rank)
+    _redirect(base + ".log")
+    _be_first_to_go()
+    os.environ["DISTTUI_METRICS"] = base + ".metrics.jsonl"
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    reports = Reports(folder, place)
+    process = read(os.getpid())
+    start = {
+        "world_size": place.world_size,
+        "python": sys.executable,
+        "start_time": process.start if process else None,
+        "door": None,
+        "signal": None,
+    }
+    if kind == "command" or os.environ.get("DISTTUI_INSTRUMENT") == "0":
+        reports.say("start", **start)
+        sys.path[:] = path
+        _execute(kind, value, args)
+    from . import become, doors
+
+    start["signal"] = doors.open_signal()
+    door = doors.open_socket(folder, _door_name(place))
+    if door is not None:
+        start["door"] = doors.address_of(door)
+    reports.say("start", **start)
+    if door is not None:
+        doors.serve(door, reports)
+    sys.path[:] = path
+    become.become(kind, value, args, reports)
+    return 0
+
+
+def _hide_user_modules() -> List[str]:
+    """Take the zip for good, and PYTHONPATH for now, off sys.path; returns the path that is to be restored."""
+    path = sys.path[1:]
+    theirs = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    sys.path[:] = [entry for entry in path if entry not in theirs]
+    return path
+
+
+def _redirect(log: str) -> None:
+    """Send both output streams to the rank's own file; where that cannot be they stay where they are."""
+    try:
+        file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        if os.fstatvfs(file).f_bavail == 0:
+            raise OSError("no space left on the disk")
+    except OSError as error:
+        sys.stderr.write("disttui: cannot write %s: its output comes here instead: %s\n" % (log, error))
+        return
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+
+
+def _be_first_to_go() -> None:
+    """Have the kernel take this rank, not the supervisor, when memory runs out."""
+    try:
+        with open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:
+            file.write(str(min(1000, int(file.read()) + 500)))
+    except (OSError, ValueError):
+        pass
+
+
+def _door_name(place: Place) -> str:
+    from .doors import name_of
+
+    env = os.environ
+    return name_of(env.get("DISTTUI_RUN", ""), env.get("DISTTUI_NODE", ""), env.get("DISTTUI_ATTEMPT", ""), place.rank)
+
+
+def _execute(kind: str, value: str, args: List[str]) -> NoReturn:
+    command = [value, *args]
+    if kind != "command":
+        command = [sys.executable, "-u", *(["-m"] if kind == "module" else []), *command]
+    try:
+        os.execvp(command[0], command)  # noqa: S606
+    except OSError as error:
+        _give_up(127 if isinstance(error, FileNotFoundError) else 126, "%s: %s" % (command[0], error.strerror))
+
+
+def _give_up(code: int, text: str) -> NoReturn:
+    sys.stderr.write("disttui: %s\n" % text)
+    os._exit(code)

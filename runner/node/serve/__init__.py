@@ -1,0 +1,1 @@
+"""The viewer's side door: requests, streams, and the mirror, over one channel."""

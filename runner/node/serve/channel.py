@@ -1,0 +1,206 @@
+"""The viewer's end of the node program: answers requests and streams over one SSH channel.
+
+Ends with the channel. Everything that must outlive the viewer belongs to the supervisor.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import traceback
+from typing import Any, BinaryIO, Callable, Dict, Optional
+
+from ..problem import Problem
+from .frames import Sender, read_frame
+
+SILENCE = 60.0
+"""Seconds without a word from the viewer after which it is taken for gone."""
+
+
+class Server:
+    """Runs each request in a thread of its own; a stream ends when its request is cancelled or the viewer goes."""
+
+    def __init__(self, node_zip: str, train_zip: Optional[str], sender: Sender) -> None:
+        self.node_zip = node_zip
+        self.train_zip = train_zip
+        self.sender = sender
+        self.heard = time.monotonic()
+        self._cancelled: Dict[int, threading.Event] = {}
+        self._operations: Dict[str, Callable[[Dict[str, Any]], Any]] = {
+            "probe": self._probe,
+            "complete": self._complete,
+            "start": self._start,
+            "lead": self._lead,
+            "stop": self._stop,
+            "status": self._status,
+            "forget": self._forget,
+            "stacks": self._stacks,
+            "mirror": self._mirror,
+            "telemetry": self._telemetry,
+            "orphans": self._orphans,
+            "list": self._list,
+            "read": self._read,
+            "files": self._files,
+            "fetch": self._fetch,
+        }
+
+    def handle(self, request: Dict[str, Any]) -> None:
+        """Take one frame of the viewer."""
+        self.heard = time.monotonic()
+        if "cancel" in request:
+            cancelled = self._cancelled.get(request["cancel"])
+            if cancelled:
+                cancelled.set()
+        elif "op" in request:
+            self._cancelled[request["id"]] = threading.Event()
+            threading.Thread(target=self._answer, args=(request,), daemon=True).start()
+
+    def beat(self) -> None:
+        """Say that this host lives, every second, and end the process when the viewer has not for too long."""
+        while time.monotonic() - self.heard < SILENCE:
+            self.sender.json({"beat": time.time()})
+            time.sleep(1.0)
+        os._exit(0)
+
+    def _answer(self, request: Dict[str, Any]) -> None:
+        number = request["id"]
+        try:
+            operation = self._operations.get(request["op"])
+            if operation is None:
+                raise Problem("this host's node program does not know '%s'" % request["op"])
+            answer: Dict[str, Any] = {"ok": operation(request)}
+        except Problem as problem:
+            answer = {"error": {"what": problem.what, "cure": problem.cure}}
+        except OSError as error:
+            answer = {"error": {"what": str(error), "cure": ""}}
+        except Exception:
+            answer = {
+                "error": {
+                    "what": traceback.format_exc(),
+                    "cure": "This is a bug of disttui: please report it.",
+                }
+            }
+        self._cancelled.pop(number, None)
+        try:
+            self.sender.json({"id": number, **answer})
+        except OSError:
+            os._exit(0)
+
+    def _probe(self, request: Dict[str, Any]) -> Any:
+        from ..probe.report import probe
+
+        return probe(request)
+
+    def _complete(self, request: Dict[str, Any]) -> Any:
+        from .complete import complete
+
+        return complete(str(request.get("path", "")), str(request.get("workdir") or "~"))
+
+    def _start(self, request: Dict[str, Any]) -> Any:
+        from .runs import start
+
+        return start(request, self.node_zip, self.train_zip)
+
+    def _lead(self, request: Dict[str, Any]) -> Any:
+        from .runs import lead
+
+        return lead(_folder(request), request["leader"])
+
+    def _stop(self, request: Dict[str, Any]) -> Any:
+        from .runs import request_stop
+
+        return request_stop(_folder(request), bool(request.get("now")), str(request.get("reason", "user")))
+
+    def _status(self, request: Dict[str, Any]) -> Any:
+        from .runs import status
+
+        return status(_folder(request), settle=bool(request.get("settle", True)))
+
+    def _forget(self, request: Dict[str, Any]) -> Any:
+        from .runs import forget
+
+        return forget(_folder(request))
+
+    def _stacks(self, request: Dict[str, Any]) -> Any:
+        from ..observe.stacks import collect
+
+        return {"ranks": collect(_folder(request))}
+
+    def _mirror(self, request: Dict[str, Any]) -> Any:
+        from .mirror import Mirror
+
+        number = request["id"]
+        mirror = Mirror(
+            _folder(request),
+            request.get("have", {}),
+            request.get("tail"),
+            lambda event: self.sender.json({"id": number, "event": event}),
+            self.sender.data,
+        )
+        mirror.run(self._cancelled[number])
+        return {}
+
+    def _list(self, request: Dict[str, Any]) -> Any:
+        from .listing import list_runs
+
+        return {"runs": list_runs(request.get("run_dir") or "~/.disttui/runs", request.get("run"))}
+
+    def _read(self, request: Dict[str, Any]) -> Any:
+        from .reading import read
+
+        return read(_folder(request), request, self.sender.data)
+
+    def _files(self, request: Dict[str, Any]) -> Any:
+        from .reading import files
+
+        return files(_run_folder(request))
+
+    def _fetch(self, request: Dict[str, Any]) -> Any:
+        from .reading import fetch
+
+        return fetch(_run_folder(request), request, self.sender.data, self._cancelled[request["id"]])
+
+    def _telemetry(self, request: Dict[str, Any]) -> Any:
+        from ..telemetry.processes import most_of
+        from ..telemetry.sampler import Sampler
+
+        number, cancelled = request["id"], self._cancelled[request["id"]]
+        sampler = Sampler(os.path.expanduser("~"), processes=most_of(request.get("processes")))
+        try:
+            while not cancelled.is_set():
+                self.sender.json({"id": number, "event": sampler.sample({})})
+                cancelled.wait(max(0.2, float(request.get("interval", 1.0))))
+        finally:
+            sampler.close()
+        return {}
+
+    def _orphans(self, request: Dict[str, Any]) -> Any:
+        from .orphans import orphans
+
+        return {"found": orphans(bool(request.get("end")), str(request.get("run") or ""))}
+
+
+def _folder(request: Dict[str, Any]) -> str:
+    from .runs import run_folder
+
+    return run_folder(request.get("run_dir") or "~/.disttui/runs", request["run"], int(request["node_rank"]))
+
+
+def _run_folder(request: Dict[str, Any]) -> str:
+    return os.path.dirname(_folder({**request, "node_rank": 0}))
+
+
+def main(node_zip: str, train_zip: Optional[str], stdin: BinaryIO, stdout: BinaryIO) -> None:
+    """Serve one viewer until its channel closes."""
+    server = Server(node_zip, train_zip, Sender(stdout))
+    threading.Thread(target=server.beat, daemon=True).start()
+    try:
+        while True:
+            request = read_frame(stdin)
+            if request is None:
+                break
+            server.handle(request)
+    finally:
+        # Threads may be blocked in a write to a channel that nobody reads.
+        os._exit(0)

@@ -1,0 +1,193 @@
+"""The mirror server: sends every file of a run directory by offset, as it grows (docs/formats.md, "Mirror stream")."""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from ..journal import is_gone
+from ..observe.log_limit import data_from
+from .frames import CHUNK
+from .watch import Watch
+
+CHECKED = 1024
+"""Bytes before the resume offset whose checksum must match what the viewer holds."""
+
+NAMES = (".jsonl", ".log", ".json", "launcher.ready")
+PRIVATE = ("supervisor.json",)
+
+
+class _File:
+    """One file of the run directory: how much of which generation has been sent."""
+
+    def __init__(self, number: int, name: str, path: str) -> None:
+        self.number = number
+        self.name = name
+        self.path = path
+        self.generation = 0
+        self.sent = 0
+        self.last = b""
+        """The last bytes sent: a file that was emptied and has outgrown `sent` again has others there."""
+        self.identity: Optional[Tuple[int, int]] = None
+        self.announced = False
+
+    @property
+    def is_log(self) -> bool:
+        return self.name.endswith(".log")
+
+
+class Mirror:
+    """Follows one run directory for one viewer.
+
+    Args:
+        have: What the viewer holds: name → [generation, length, CRC-32 of the last `CHECKED` bytes].
+        tail: Start logs at most this many bytes before their end; None: where the viewer's copy ends.
+        tell: Sends an event of the stream.
+        send: Sends a piece of a file: (file id, generation, offset, bytes).
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        have: Dict[str, List[int]],
+        tail: Optional[int],
+        tell: Callable[[Dict[str, Any]], None],
+        send: Callable[[int, int, int, bytes], None],
+    ) -> None:
+        self._folder = folder
+        self._have = have
+        self._tail = tail
+        self._tell = tell
+        self._send = send
+        self._files: Dict[str, _File] = {}
+        self._watch = Watch()
+        self._folders: List[str] = []
+
+    def run(self, cancelled: threading.Event) -> None:
+        """Send until the run has ended and everything is sent, or until cancelled."""
+        try:
+            caught_up = False
+            while not cancelled.is_set():
+                # Read before the sweep: what was written before exit.json is then certainly swept.
+                ended = os.path.exists(os.path.join(self._folder, "exit.json"))
+                self._look()
+                while self._sweep(cancelled):
+                    self._look()
+                if not caught_up:
+                    caught_up = True
+                    self._tell({"caught_up": True})
+                if ended or self._is_gone():
+                    self._tell({"ended": True} if ended else {"gone": True})
+                    return
+                self._watch.wait(0.25)
+        finally:
+            self._watch.close()
+
+    def _is_gone(self) -> bool:
+        begun = "spec.json" in self._files or "spec.json" in self._have
+        return is_gone(os.path.join(self._folder, "spec.json") if begun else self._folder)
+
+    def _look(self) -> None:
+        """Find new files and folders."""
+        for folder in self._find_folders():
+            if folder not in self._folders:
+                self._folders.append(folder)
+                self._watch.add(folder)
+            try:
+                names = sorted(os.listdir(folder))
+            except OSError:
+                continue
+            for base in names:
+                path = os.path.join(folder, base)
+                name = os.path.relpath(path, self._folder)
+                if name not in self._files and base.endswith(NAMES) and base not in PRIVATE:
+                    self._files[name] = _File(len(self._files), name, path)
+
+    def _find_folders(self) -> List[str]:
+        try:
+            attempts = [e.path for e in os.scandir(self._folder) if e.name.startswith("attempt-") and e.is_dir()]
+        except OSError:
+            return []
+        return [self._folder, *sorted(attempts)]
+
+    def _sweep(self, cancelled: threading.Event) -> bool:
+        """Send at most one piece of every file, events and metrics before logs; say whether more may be there."""
+        more = False
+        # exit.json last: whoever holds it holds everything that was written before it.
+        for file in sorted(self._files.values(), key=lambda f: (f.name == "exit.json", f.is_log, f.number)):
+            if cancelled.is_set():
+                return False
+            if more and file.name == "exit.json":
+                continue
+            more = self._advance(file) or more
+        return more
+
+    def _advance(self, file: _File) -> bool:
+        try:
+            seen = os.stat(file.path)
+            if file.announced and seen.st_size == file.sent and (seen.st_dev, seen.st_ino) == file.identity:
+                return False
+            handle = os.open(file.path, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            seen = os.fstat(handle)
+            if not file.announced:
+                self._begin(file, handle, seen)
+            elif (seen.st_dev, seen.st_ino) != file.identity or seen.st_size < file.sent or _changed(file, handle):
+                self._announce(file, seen, file.generation + 1, 0)
+            if seen.st_size <= file.sent:
+                return False
+            start = data_from(handle, file.sent)
+            if start > file.sent:
+                # The oldest part of a log that has outgrown its limit.
+                self._announce(file, seen, file.generation, start)
+            data = os.pread(handle, CHUNK, file.sent)
+            self._send(file.number, file.generation, file.sent, data)
+            file.sent += len(data)
+            file.last = (file.last + data)[-CHECKED:]
+            return len(data) == CHUNK
+        finally:
+            os.close(handle)
+
+    def _begin(self, file: _File, handle: int, seen: os.stat_result) -> None:
+        """Decide where to start: where the viewer's copy ends, if that is still a copy of this file."""
+        held = self._have.get(file.name)
+        if not held:
+            start = max(0, seen.st_size - self._tail) if file.is_log and self._tail is not None else 0
+            self._announce(file, seen, 0, start)
+            return
+        generation, length, checksum = held
+        first = max(0, length - CHECKED)
+        before = os.pread(handle, min(CHECKED, length), first)
+        # A hole says nothing, but a file that was begun anew has none.
+        same = zlib.crc32(before) == checksum or data_from(handle, first) > first
+        if seen.st_size >= length and same:
+            late = seen.st_size - self._tail if file.is_log and self._tail is not None else 0
+            self._announce(file, seen, generation, max(length, late))
+        else:
+            self._announce(file, seen, generation + 1, 0)
+
+    def _announce(self, file: _File, seen: os.stat_result, generation: int, start: int) -> None:
+        file.announced = True
+        file.generation = generation
+        file.sent = start
+        file.last = b""
+        file.identity = (seen.st_dev, seen.st_ino)
+        self._tell(
+            {
+                "file": file.number,
+                "name": file.name,
+                "generation": generation,
+                "size": seen.st_size,
+                "start": start,
+            }
+        )
+
+
+def _changed(file: _File, handle: int) -> bool:
+    first = file.sent - len(file.last)
+    # A hole says nothing, but a file that was begun anew has none.
+    return os.pread(handle, len(file.last), first) != file.last and data_from(handle, first) == first

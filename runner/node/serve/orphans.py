@@ -1,0 +1,223 @@
+"""Processes of runs that have ended or lost their supervisors: found by tag, never by name, and ended on request.
+
+A process is judged by the machine it runs on. Run folders tell nothing about processes elsewhere: they may lie on a
+disk that many hosts share, or belong to a container that is not to be looked into from here.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+
+from .. import procs
+from ..probe.gpu import has_device
+from ..problem import Problem
+from ..supervise import stop
+from ..telemetry.processes import user_name
+
+_LISTEN = b"0A"
+_DRIVER = 5.0
+"""Seconds that the driver may take to tell who uses its GPUs."""
+
+
+class _Member(NamedTuple):
+    """Where a process belongs: its tag taken apart, and the folder of its run on this host."""
+
+    run: str
+    node: int
+    attempt: int
+    folder: str
+
+
+def orphans(end: bool = False, run: str = "") -> List[Dict[str, Any]]:
+    """Return the `found` of the op `orphans` (docs/formats.md), of all users whose processes may be looked at.
+
+    Args:
+        end: Kill them; `ended` says which are gone.
+        run: Of this run only.
+    """
+    table = {pid: proc for pid, proc in procs.table().items() if not proc.dead and pid != os.getpid()}
+    kept = _kept(table)
+    own = _member(1)
+    found: Dict[int, Tuple[_Member, str]] = {}
+    for pid in table:
+        member = _member(pid)
+        if member is None or member.folder in kept or (run and member.run != run):
+            continue
+        if own is None or own[:2] != member[:2]:  # else we are in the job's own container, the supervisor outside
+            why = _why(pid, member)
+            if why:
+                found[pid] = (member, why)
+    memory = _gpu_memory() if found and has_device() else {}
+    rows = [_row(table[pid], member, why, memory.get(pid)) for pid, (member, why) in found.items()]
+    if end:
+        for whose in {(member.run, member.node, member.folder) for member, _ in found.values()}:
+            _end(*whose)
+        for row in rows:
+            now = procs.read(row["pid"])
+            row["ended"] = now is None or now.dead or now.start != table[row["pid"]].start
+    return sorted(rows, key=lambda row: (row["run"], row["node_rank"], row["pid"]))
+
+
+def _member(pid: int) -> Optional[_Member]:
+    """Where a process belongs, None for one of no run or whose environment may not be read."""
+    run, _, rest = procs.tag(pid).partition("/")
+    node, _, attempt = rest.partition("/")
+    folder = procs.variable(pid, "DISTTUI_DIR") if node.isdigit() and attempt.isdigit() else ""
+    return _Member(run, int(node), int(attempt), os.path.dirname(folder)) if run and folder.startswith("/") else None
+
+
+def _kept(table: Dict[int, procs.Proc]) -> Set[str]:
+    """The folders whose warden or supervisor can be seen alive: both have the folder as their last argument."""
+    words = [_words(pid) for pid in table]
+    return {os.fsdecode(word[-1]) for word in words if word[-2:-1] == [b"warden"]}
+
+
+def _why(pid: int, member: _Member) -> str:
+    """Why a process without a living supervisor in sight is an orphan; empty where that is not certain."""
+    # Looked at as the process sees it: a container may have other disks.
+    folder = "/proc/%d/root%s" % (pid, member.folder)
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return "its run folder is gone" if os.path.isdir("/proc/%d/root/" % pid) else ""
+    except OSError:
+        return ""
+    if "exit.json" in names:
+        return "its run has ended"
+    up = _read(folder + "/supervisor.json")
+    if up.get("boot_id") != procs.boot_id():
+        return ""
+    if up.get("pid_namespace") not in (procs.pid_namespace(), _namespace(pid)):
+        return ""  # the supervisor would not be in sight
+    if procs.alive(up) or procs.alive(up.get("warden") or {}):
+        return ""
+    return "its supervisor and warden are dead"
+
+
+def _row(proc: procs.Proc, member: _Member, why: str, gpu_memory: Optional[int]) -> Dict[str, Any]:
+    return {
+        "run": member.run,
+        "node_rank": member.node,
+        "attempt": member.attempt,
+        "pid": proc.pid,
+        "user": _owner(proc.pid),
+        "command": procs.command(proc.pid)[:500],
+        "why": why,
+        "age": _age(proc),
+        "rss": _rss(proc.pid),
+        "ports": _ports(proc.pid),
+        "gpu_memory": gpu_memory,
+        "ended": False,
+    }
+
+
+def _end(run: str, node: int, folder: str) -> None:
+    def members() -> Set[int]:
+        found = procs.table()
+        tagged = (pid for pid in procs.tagged(found, run, node) if not found[pid].dead and pid != os.getpid())
+        return {pid for pid in tagged if (_member(pid) or _Member("", 0, 0, "")).folder == folder}
+
+    stop.sweep(members)
+    try:
+        if os.stat(folder).st_uid == os.geteuid():  # what another user writes, the owner could not read
+            from .runs import status
+
+            status(folder)
+    except (OSError, Problem):
+        pass
+
+
+def _words(pid: int) -> List[bytes]:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().rstrip(b"\0").split(b"\0")
+    except OSError:
+        return []
+
+
+def _read(path: str) -> Dict[str, Any]:
+    from ..journal import read_json
+
+    # The path is another process's word: a pipe in its place would hold us for ever.
+    found = read_json(path) if os.path.isfile(path) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _namespace(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return ""
+
+
+def _owner(pid: int) -> str:
+    try:
+        return user_name(os.stat(f"/proc/{pid}").st_uid)
+    except OSError:
+        return "?"
+
+
+def _age(proc: procs.Proc) -> float:
+    """Seconds since a process began."""
+    try:
+        with open("/proc/uptime", encoding="ascii") as file:
+            up = float(file.read().split()[0])
+    except (OSError, ValueError):
+        return 0.0
+    return round(max(0.0, up - proc.start / os.sysconf("SC_CLK_TCK")), 1)
+
+
+def _rss(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def _ports(pid: int) -> List[int]:
+    """TCP ports that a process listens on."""
+    inodes = set()
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                link = os.readlink(f"/proc/{pid}/fd/{name}")
+            except OSError:
+                continue
+            if link.startswith("socket:["):
+                inodes.add(link[8:-1].encode())
+    except OSError:
+        return []
+    return sorted({port for inode, port in _listeners(pid) if inode in inodes})
+
+
+def _listeners(pid: int) -> Set[Tuple[bytes, int]]:
+    """Inode and port of every listening TCP socket in the network namespace of a process."""
+    found: Set[Tuple[bytes, int]] = set()
+    for kind in ("tcp", "tcp6"):
+        try:
+            with open(f"/proc/{pid}/net/{kind}", "rb") as file:
+                rows = [line.split() for line in file.readlines()[1:]]
+        except OSError:
+            continue
+        found.update((row[9], int(row[1].rpartition(b":")[2], 16)) for row in rows if row[3] == _LISTEN)
+    return found
+
+
+def _gpu_memory() -> Dict[int, int]:
+    """Bytes of each process on all GPUs together; empty where no driver tells in time."""
+    from ..telemetry.gpu_nvml import Nvml
+    from ..together import together
+
+    def ask() -> Dict[int, int]:
+        nvml = Nvml()
+        summed: Dict[int, int] = {}
+        for holders in nvml.memory_of().values():
+            for pid, memory in holders.items():
+                summed[pid] = summed.get(pid, 0) + (memory or 0)
+        nvml.close()
+        return summed
+
+    told = together({"gpus": ask}, _DRIVER)["gpus"]
+    return told if isinstance(told, dict) else {}

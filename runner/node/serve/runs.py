@@ -1,0 +1,182 @@
+"""The runs of this host as a viewer sees them: start, stop, status, forget."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from typing import Any
+
+from .. import journal, locks, procs
+from ..problem import Problem
+from ..supervise import control, warden
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_UP = 30.0
+
+
+def run_folder(run_dir: str, run: str, node_rank: int) -> str:
+    """The absolute run directory of one host. Raises Problem for a run id that is none."""
+    if not _NAME.fullmatch(run):
+        raise Problem(f"{run!r} is no run id", "use letters, digits, '.', '_' and '-'")
+    base = os.path.abspath(os.path.expanduser(run_dir or "~/.disttui/runs"))
+    return os.path.join(base, run, str(int(node_rank)))
+
+
+def start(request: dict[str, Any], node_zip: str, train_zip: str | None) -> dict[str, Any]:
+    """Start a run's supervisor on this host; the same run a second time is left as it is.
+
+    Args:
+        request: `spec` and `secrets` of docs/formats.md.
+        node_zip: The node program that the supervisor runs.
+        train_zip: The built-in job, where it is needed.
+
+    Raises:
+        Problem: The folder cannot be written, the id belongs to another spec, or the supervisor does not come up.
+    """
+    spec = request["spec"]
+    folder = run_folder(spec["run_dir"], spec["run"], spec["node_rank"])
+    try:
+        _make_folder(folder)
+        with locks.hold("start", folder):
+            known = journal.read_json(os.path.join(folder, "spec.json"))
+            up = journal.read_json(os.path.join(folder, "supervisor.json"))
+            if known is not None and _content(known) != _content(spec):
+                raise Problem(f"{folder} holds another run of this name", "choose another run id")
+            if known is not None and up is not None:
+                _settle(folder)
+                return {"dir": folder, "pid": up["pid"], "already": True, "gang": up["gang"]}
+            if os.path.exists(os.path.join(folder, "exit.json")):
+                os.unlink(os.path.join(folder, "exit.json"))  # of a supervisor that could not begin
+            journal.write_json(os.path.join(folder, "spec.json"), spec)
+            up = _spawn(folder, node_zip, {"secrets": request["secrets"], "train_zip": train_zip})
+    except OSError as error:
+        cure = "choose another launch.run_dir, or make room there"
+        raise Problem(f"{folder} cannot be written: {error.strerror or error}", cure) from None
+    return {"dir": folder, "pid": up["pid"], "already": False, "gang": up["gang"]}
+
+
+def lead(folder: str, leader: dict[str, Any]) -> dict[str, Any]:
+    """Tell a follower's supervisor where the leader is. Raises Problem when there is no supervisor to tell."""
+    if not control.ask(folder, {"op": "lead", "leader": leader}):
+        raise Problem(f"the supervisor of {folder} does not answer", "see supervisor.log there")
+    return {}
+
+
+def request_stop(folder: str, now: bool, reason: str) -> dict[str, Any]:
+    """Stop a run on this host, which hands it on to the others; `now` kills without grace.
+
+    Returns `stopped` (whether there was anything to stop) and `state`. Raises Problem for a run that is not there.
+    """
+    state = status(folder)
+    reason = reason[:200]
+    if not state["alive"]:
+        return {"stopped": False, "state": (state["exit"] or {}).get("state")}
+    path = os.path.join(folder, "stop")
+    written = True
+    with locks.hold("spawn", folder):
+        before = journal.read_json(path)
+        if before is None or (now and not before["now"]):
+            try:
+                journal.write_json(path, {"t": time.time(), "reason": reason, "now": now})
+            except OSError:
+                written = False
+    if not control.ask(folder, {"op": "stop", "reason": reason, "now": now}) and not written:
+        raise Problem(f"{path} cannot be written, and the supervisor does not answer", "make room on the disk")
+    return {"stopped": True, "state": "stopping"}
+
+
+def status(folder: str, settle: bool = True) -> dict[str, Any]:
+    """Whether a run lives on this host, its supervisor's pid, and its end. Raises Problem when it is not there.
+
+    A run whose supervisor and warden were both killed is brought to its end here, if `settle`.
+    """
+    if not os.path.exists(os.path.join(folder, "spec.json")):
+        raise Problem(f"there is no run at {folder}", "look for it with disttui ps")
+    with locks.hold("start", folder):
+        return _settle(folder) if settle else _look(folder)
+
+
+def forget(folder: str) -> dict[str, Any]:
+    """Remove a run directory. Raises Problem while the run lives or when it is not there."""
+    if status(folder)["alive"]:
+        raise Problem(f"the run at {folder} is alive", "stop it first")
+    import shutil
+
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise Problem(f"{folder} cannot be removed: {error}") from None
+    run = os.path.dirname(folder)
+    if not any(name.isdigit() for name in os.listdir(run)):
+        # The last host of those that share this disk takes the checkpoints with it.
+        shutil.rmtree(run, ignore_errors=True)
+    return {}
+
+
+def _look(folder: str) -> dict[str, Any]:
+    end = journal.read_json(os.path.join(folder, "exit.json"))
+    up = journal.read_json(os.path.join(folder, "supervisor.json")) or {}
+    alive = end is None and (procs.alive(up) or procs.alive(up.get("warden", {})))
+    return {"alive": alive, "pid": up.get("pid"), "exit": end}
+
+
+def _settle(folder: str) -> dict[str, Any]:
+    found = _look(folder)
+    up = journal.read_json(os.path.join(folder, "supervisor.json")) or {}
+    if found["exit"] is None and not found["alive"] and up:
+        again = up.get("boot_id") == procs.boot_id()
+        why = "supervisor and warden were killed" if again else "the host was started anew"
+        try:
+            warden.conclude(folder, f"the {why}" if again else why, None)
+        except OSError as error:
+            raise Problem(f"{folder} cannot be written: {error.strerror}", "make room on the disk") from None
+        return _look(folder)
+    return found
+
+
+def _make_folder(folder: str) -> None:
+    base = os.path.dirname(os.path.dirname(folder))
+    for path in (base, os.path.dirname(folder), folder):
+        if not os.path.isdir(path):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+
+
+def _content(spec: dict[str, Any]) -> str:
+    """What makes two specs the same run: all but where the leader was found."""
+    return json.dumps({**spec, "leader": None}, sort_keys=True)
+
+
+def _spawn(folder: str, node_zip: str, given: dict[str, Any]) -> dict[str, Any]:
+    # Neither the user's PYTHONPATH nor a locale may change what runs here.
+    command = [sys.executable, "-I", "-X", "utf8", node_zip, "warden", folder]
+    with open(os.path.join(folder, "supervisor.log"), "ab") as log:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+        )
+    assert child.stdin and child.stdout
+    try:
+        child.stdin.write(json.dumps(given).encode())
+        child.stdin.close()
+        line = b""
+        if select.select([child.stdout], [], [], _UP)[0]:
+            line = child.stdout.readline()
+    except BrokenPipeError:
+        line = b""
+    child.wait()
+    child.stdout.close()
+    if not line:
+        raise Problem(f"the supervisor did not come up: see {folder}/supervisor.log")
+    up: dict[str, Any] = json.loads(line)
+    if "error" in up:
+        raise Problem(up["error"], up["cure"])
+    return up

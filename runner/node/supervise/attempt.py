@@ -1,0 +1,137 @@
+"""One attempt on this host: the launcher from its start to its end, and the processes below it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any, Callable
+
+from .. import ports, procs
+from ..host import Host
+from ..journal import event, read_json
+from ..loop import Loop
+from ..observe.harvest import Harvest
+from ..observe.ranks import MESSAGE_LIMIT, Ranks, signal_name
+from . import routes, spawn, stop
+
+_LOG_TAIL = 2000
+
+
+class Attempt:
+    """A launcher that waits for the word, then runs this host's ranks.
+
+    Raises OSError where it cannot be started.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        number: int,
+        loop: Loop,
+        say: Callable[[dict[str, Any]], None],
+        fail: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.number = number
+        self.ranks = Ranks(host, number, loop, say, fail)
+        self._harvest = Harvest(host.attempt_folder(number), host.ranks, host.spec["metrics_pattern"])
+        self.gone = False
+        self._host = host
+        self._folder = host.attempt_folder(number)
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        for name in ("launcher.json", "launcher.ready"):
+            if os.path.exists(self._path(name)):
+                os.unlink(self._path(name))
+        command = host.command()
+        reader, self._word = os.pipe()
+        log = os.open(self._path("launcher.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            cwd = os.fsencode(host.workdir)
+            self._pid = spawn.start(command, host.environment(number), cwd, reader, log)
+        except OSError:
+            os.close(self._word)
+            raise
+        finally:
+            os.close(reader)
+            os.close(log)
+        self.launcher: int | None = self._pid
+        self._interface = host.spec["interface"]
+        self._shown = [word.decode("utf-8", "replace") for word in command]
+        self._say = say
+
+    def go(self, master: str, port: int) -> None:
+        """Give the launcher the word."""
+        self.gone = True
+        args = ["--master-addr", master, "--master-port", str(port)]
+        args += ["--rdzv-id", f"{self._host.run}-{self.number}-{port}"]
+        # By itself torchrun leaves a folder in /tmp.
+        args += ["--log-dir", self._path("torchelastic")]
+        interface = self._interface or routes.interface_towards(master)
+        env = {}
+        if interface:
+            env = {"NCCL_SOCKET_IFNAME": "=" + interface, "GLOO_SOCKET_IFNAME": interface}
+        own = {**self._host.spec["env"], **self._host.secrets.get("env", {})}
+        env = {name: value for name, value in env.items() if name not in own}
+        at = self._shown.index("torchrun") + 1
+        command = [*self._shown[:at], *args, *self._shown[at:]]
+        fields = {"pid": self.launcher, "command": command, "interface": interface}
+        self._say(event("launch", attempt=self.number, **fields))
+        try:
+            os.write(self._word, json.dumps({"args": args, "env": env}).encode() + b"\n")
+            os.close(self._word)
+        except OSError:
+            pass  # it has ended, which its parent will hear of in a moment
+
+    def launcher_ended(self, status: int) -> dict[str, Any]:
+        """Note the launcher's end; returns what launcher.json says, completed where it is missing."""
+        self.launcher = None
+        if not self.gone:
+            os.close(self._word)
+        code = -(status & 0x7F) if status & 0x7F else status >> 8
+        told = read_json(self._path("launcher.json"))
+        if not isinstance(told, dict):
+            told = {"code": code, "error": None, "port_in_use": False, "failures": []}
+        if code and not told.get("code"):
+            told["code"] = code
+        self.ranks.poll()
+        self._say(event("launcher", attempt=self.number, code=told["code"], error=told.get("error")))
+        return told
+
+    def launch_failure(self, told: dict[str, Any]) -> dict[str, Any]:
+        """The failure to report when the launcher has failed and no rank has."""
+        code = told["code"]
+        if code < 0:
+            # Its log ends with something else: who is killed says nothing.
+            words = f"torchrun was ended by {signal_name(-code)}"
+        else:
+            words = told.get("error") or f"torchrun ended with exit code {code}\n{self._last_words()}".rstrip()
+        text = {"type": "", "message": words[:MESSAGE_LIMIT], "code": code, "at": time.time()}
+        return {"rank": None, "kind": "launch", **text}
+
+    def poll_metrics(self) -> None:
+        """Take what the ranks have printed or written as metrics since the last call."""
+        self._harvest.poll()
+        for text in self._harvest.notes:
+            self._say(event("note", level="warning", text=text))
+        self._harvest.notes.clear()
+        self.ranks.poll_metrics()
+
+    def members(self) -> set[int]:
+        """All living processes of this run on this host."""
+        return stop.attempt_processes(self._host.run, self._host.node, os.getpid())
+
+    def listens(self, port: int) -> bool:
+        """Whether this attempt's launcher takes connections at a port."""
+        return ports.is_listening(port, {self._pid, *procs.descendants(procs.table(), self._pid)})
+
+    def _last_words(self) -> str:
+        try:
+            with open(self._path("launcher.log"), "rb") as file:
+                file.seek(0, os.SEEK_END)
+                file.seek(max(0, file.tell() - _LOG_TAIL))
+                return file.read().decode("utf-8", "replace").strip()
+        except OSError:
+            return ""
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)

@@ -1,0 +1,271 @@
+"""This host's part in the gang: does what the leader says and tells it what became of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Callable
+
+from .. import locks
+from ..gang import cause
+from ..host import Host
+from ..journal import event, write_json
+from ..loop import Loop, Timer
+from ..observe import stacks
+from .attempt import Attempt
+from .stop import Ending
+
+_POLL = 0.1
+_METRICS = 0.25
+_SIGNS = 2.0
+_LISTENS = 0.02
+_HOLD = 1.0
+_REAPED = 0.01
+
+
+class Member:
+    """Runs attempts on this host.
+
+    Args:
+        say: Takes an event.
+        send: Takes a message for the leader.
+        over: Is called once with the verdict when everything on this host has ended.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        loop: Loop,
+        say: Callable[[dict[str, Any]], None],
+        send: Callable[[dict[str, Any]], None],
+        over: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._host = host
+        self._loop = loop
+        self._say = say
+        self._send = send
+        self._over = over
+        self._number = 0
+        self._attempt: Attempt | None = None
+        self._ending: Ending | None = None
+        self._held: list[dict[str, Any]] = []
+        self._then: list[dict[str, Any]] = []
+        self._verdict: dict[str, Any] | None = None
+        self._stopping = False
+        self._listening: Timer | None = None
+        self.left: list[dict[str, Any]] = []
+        self.shows: Callable[[], list[str]] = list
+        """Tells what this host shows that may slow its ranks down."""
+        loop.every(_POLL, self._poll)
+        loop.every(_METRICS, self._poll_metrics)
+        loop.every(_SIGNS, self._tell_signs)
+
+    @property
+    def number(self) -> int:
+        """The attempt that this host is in."""
+        return self._number
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """The pid of each rank that has reported."""
+        return dict(self._attempt.ranks.pids) if self._attempt else {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether no process of an attempt is being run or ended."""
+        return self._ending is None and (self._attempt is None or self._attempt.launcher is None)
+
+    def warm(self, number: int) -> None:
+        """Start the launcher of an attempt, unless the run has been stopped."""
+        self._number = number
+        self._held.clear()
+        try:
+            with locks.hold("spawn", self._host.folder):
+                if self._stopping or os.path.exists(self._host.path("stop")):
+                    return
+                self._attempt = Attempt(self._host, number, self._loop, self._say, self._fail)
+        except OSError as error:
+            name = os.fsdecode(error.filename) if error.filename else ""
+            self._fail_launch(f"cannot start the launcher: {name}: {error.strerror}")
+
+    def receive(self, message: dict[str, Any]) -> None:
+        """Take a message of the leader; those of older attempts are dropped."""
+        kind = message["k"]
+        if message.get("attempt", self._number) < self._number:
+            return
+        if kind == "warm":
+            self.warm(message["attempt"])
+        elif kind == "go":
+            self._go(message)
+        elif kind == "end":
+            self.end(message["reason"], message["now"], [{"k": "ended"}])
+        elif kind == "stop":
+            self.stop(message["reason"], message["now"], [{"k": "ended"}])
+        elif kind == "stacks":
+            stacks.keep(self._host.folder, self._number, int(message["number"]))
+        elif kind == "verdict":
+            self._verdict = self._verdict or message
+            self._maybe_over()
+
+    def stop(self, reason: str, now: bool, then: list[dict[str, Any]] | None = None) -> None:
+        """Stop the run on this host: no launcher is started any more, what runs ends."""
+        self._stopping = True
+        try:
+            with locks.hold("spawn", self._host.folder):
+                if not os.path.exists(self._host.path("stop")):
+                    stop = {"t": time.time(), "reason": reason, "now": now}
+                    write_json(self._host.path("stop"), stop)
+        except OSError:
+            pass  # the disk is full; we remember it ourselves
+        self.end(reason, now, then or [])
+
+    def lose_folder(self) -> None:
+        """Somebody has removed the run directory: fail, and end what nobody can look at any more."""
+        message = f"the run folder {self._host.folder} is gone"
+        fields = {"type": "", "message": message, "code": None, "at": time.time()}
+        self._tell({"rank": None, "kind": "folder", **fields})
+        self.end("failure", False, [])
+
+    def end(self, reason: str, now: bool, then: list[dict[str, Any]]) -> None:
+        """End this attempt's processes and send the messages `then` when they are gone."""
+        self._then += then
+        if self._ending:
+            if now:
+                self._ending.hurry()
+            return
+        if self._attempt and (self._attempt.launcher or self._attempt.members()):
+            self._say(event("stopping", reason=reason, now=now, attempt=self._number))
+            # A launcher that waits for the word has nothing to save.
+            grace = 0.0 if now or not self._attempt.gone else float(self._host.launch["grace"])
+            self._start_ending(grace, ask=True)
+        else:
+            self._ended()
+
+    def child_ended(self, pid: int, status: int) -> None:
+        """Take note of a child's end; processes that are not launchers do not matter."""
+        attempt = self._attempt
+        if attempt is None or pid != attempt.launcher:
+            return
+        told = attempt.launcher_ended(status)
+        if self._ending:
+            return
+        attempt.ranks.torchrun_says(told.get("failures") or [])
+        if told["code"] < 0:
+            # Its ranks have got the kernel's TERM for it, which says nothing.
+            self._held.clear()
+            self._fail(attempt.launch_failure(told))
+            return
+        self._tell_held()
+        if told.get("port_in_use") and not attempt.ranks.failed:
+            self._report({"k": "failed", "cause": None, "port_in_use": True})
+        elif told["code"] == 0 and attempt.gone and not attempt.ranks.failed:
+            attempt.ranks.warn_of_solitude()
+            self._then.append({"k": "done"})
+            self._start_ending(float(self._host.launch["grace"]), ask=False)
+        elif not attempt.ranks.failed:
+            self._fail(attempt.launch_failure(told))
+
+    def _go(self, message: dict[str, Any]) -> None:
+        attempt, number = self._attempt, message["attempt"]
+        if attempt is None or attempt.number != number or attempt.launcher is None:
+            self.warm(number)
+        attempt = self._attempt
+        if attempt is None or attempt.launcher is None or self._ending:
+            return
+        master, port = message["master"], message["port"]
+        if self._host.node:
+            fields = {"master": master, "port": port, "world_size": self._host.world_size}
+            self._say(event("attempt", attempt=number, **fields))
+        attempt.go(master, port)
+        if self._host.node == 0:
+            self._await_listening(attempt, port)
+
+    def _await_listening(self, attempt: Attempt, port: int) -> None:
+        if self._listening:
+            self._listening.cancel()
+        if attempt is not self._attempt or attempt.launcher is None or self._ending:
+            return
+        if attempt.listens(port):
+            self._report({"k": "listening"})
+        else:
+            self._listening = self._loop.after(_LISTENS, lambda: self._await_listening(attempt, port))
+
+    def _poll(self) -> None:
+        if self._attempt:
+            self._attempt.ranks.poll()
+
+    def _poll_metrics(self) -> None:
+        if self._attempt:
+            self._attempt.poll_metrics()
+
+    def _tell_signs(self) -> None:
+        attempt = self._attempt
+        if attempt and attempt.gone and attempt.launcher and not self._ending:
+            self._report(attempt.ranks.signs.message(time.monotonic(), self.shows()))
+
+    def _fail(self, failure: dict[str, Any]) -> None:
+        if self._ending and failure["kind"] != "exception":
+            return  # our own doing
+        if failure["kind"] == "signal" and cause.is_consequence(failure):
+            # The launcher ends its ranks because of one that has failed, and is about to say which.
+            self._held.append(failure)
+            self._loop.after(_HOLD, self._tell_held)
+        else:
+            self._tell(failure)
+
+    def _tell(self, failure: dict[str, Any]) -> None:
+        self._report({"k": "failed", "cause": {"node": self._host.node, **failure}, "port_in_use": False})
+
+    def _tell_held(self) -> None:
+        held, self._held = self._held, []
+        for failure in held:
+            if not self._ending:
+                self._tell(failure)
+
+    def _fail_launch(self, message: str) -> None:
+        self._attempt = None
+        fields = {"type": "", "message": message, "code": None, "at": time.time()}
+        self._fail({"rank": None, "kind": "launch", **fields})
+
+    def _report(self, message: dict[str, Any]) -> None:
+        self._send({**message, "attempt": self._number})
+
+    def _start_ending(self, grace: float, ask: bool) -> None:
+        attempt = self._attempt
+        assert attempt is not None
+        self._ending = Ending(attempt.members, attempt.launcher, attempt.ranks.living, grace, ask)
+        self._step()
+
+    def _step(self) -> None:
+        assert self._ending is not None
+        wait = self._ending.step(time.monotonic())
+        if wait is None and self._attempt and self._attempt.launcher and not self._ending.left:
+            wait = _REAPED  # all is gone, but its end would be told later, as if it were a failure of its own
+        if wait is not None:
+            self._loop.after(wait, self._step)
+            return
+        self.left = self._ending.left
+        if self.left:
+            self._say(event("left", processes=self.left))
+        if self._attempt:
+            self._attempt.ranks.poll()
+            self._attempt.poll_metrics()
+            self._attempt.ranks.close()
+        self._ending = None
+        self._ended()
+
+    def _ended(self) -> None:
+        then, self._then = self._then, []
+        ranks = self._attempt.ranks if self._attempt else None
+        made = {"made_step": bool(ranks and ranks.started), "step": ranks.step if ranks else None}
+        for message in then:
+            self._report({**message, "left": [one["pid"] for one in self.left[:1000]], **made})
+        self._maybe_over()
+
+    def _maybe_over(self) -> None:
+        if self._verdict is None or self._ending:
+            return
+        if self.idle:
+            self._over(self._verdict)
+        else:
+            self.end("failure", False, [])

@@ -1,0 +1,108 @@
+"""Ending all processes of an attempt: kindly first, then in rounds until nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any, Callable
+
+from .. import procs
+
+_ROUND = 0.02
+_GIVE_UP = 5.0
+_STRAGGLERS = 0.5
+
+Members = Callable[[], "set[int]"]
+
+
+def attempt_processes(run: str, node: int, root: int | None, everything: bool = False) -> set[int]:
+    """The living processes of a run on this host: by tag, and everything below `root` in other sessions.
+
+    Helpers that `root` starts for itself stay in its session; launchers get one of their own, which nothing
+    below them can leave but for a newer one. With `everything`, the helpers count as well.
+    """
+    found = procs.table()
+    members = procs.tagged(found, run, node)
+    if root is not None and root in found:
+        own = found[root].session
+        members |= {pid for pid in procs.descendants(found, root) if everything or found[pid].session != own}
+    return {pid for pid in members if not found[pid].dead and pid != os.getpid()}
+
+
+class Ending:
+    """One ending, moved on by `step`.
+
+    Args:
+        members: Finds the living processes.
+        launcher: Gets the only TERM, since it hands it on; None when it has ended.
+        ranks: Says which of the processes are ranks; what outlives launcher and ranks gets no full grace.
+        grace: Seconds until KILL.
+        ask: Whether to send the TERM; False waits for processes to end by themselves.
+    """
+
+    def __init__(self, members: Members, launcher: int | None, ranks: Members, grace: float, ask: bool = True) -> None:
+        self._members = members
+        self._launcher = launcher
+        self._ranks = ranks
+        self._deadline = time.monotonic() + grace
+        self._asked = ask
+        self._empty = 0
+        self._killing: float | None = None
+        self._orphaned = False
+        self.left: list[dict[str, Any]] = []
+        if ask and launcher is not None:
+            _send(launcher, signal.SIGTERM)
+
+    def hurry(self) -> None:
+        """Wait no longer, kill."""
+        self._deadline = 0.0
+
+    def step(self, now: float) -> float | None:
+        """Do one round; returns the seconds until the next is due, None when it is over."""
+        found = self._members()
+        if not found:
+            self._empty += 1
+            return None if self._empty >= 2 else _ROUND / 2
+        self._empty = 0
+        if now < self._deadline:
+            self._wait_kindly(found, now)
+            return _ROUND
+        if self._killing is None:
+            self._killing = now
+        if now - self._killing > _GIVE_UP:
+            self.left = [{"pid": pid, "command": procs.command(pid)} for pid in sorted(found)]
+            return None
+        # The launcher last: its death makes the kernel send its ranks another TERM.
+        for pid in sorted(found, key=lambda pid: pid == self._launcher):
+            _send(pid, signal.SIGKILL)
+        return _ROUND / 2
+
+    def _wait_kindly(self, found: set[int], now: float) -> None:
+        if not self._asked:
+            return
+        if self._launcher in found and all(
+            proc is None or proc.ppid != self._launcher for proc in map(procs.read, found)
+        ):
+            # Its ranks are gone; the slow exit of a large interpreter is not worth waiting for.
+            _send(self._launcher, signal.SIGKILL)
+        elif self._launcher not in found and not self._orphaned and not found & self._ranks():
+            self._orphaned = True
+            self._deadline = min(self._deadline, now + _STRAGGLERS)
+
+
+def sweep(members: Members) -> list[dict[str, Any]]:
+    """Kill everything that `members` finds, until two rounds find nothing; returns what could not be ended."""
+    ending = Ending(members, None, set, 0.0)
+    while True:
+        wait = ending.step(time.monotonic())
+        if wait is None:
+            return ending.left
+        time.sleep(wait)
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass

@@ -1,0 +1,246 @@
+"""The supervisor of one host: runs the host's part of the gang, on node 0 the gang, and writes its story."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from typing import Any
+
+from .. import journal, ports, procs
+from ..gang.follower import Follower
+from ..gang.gang import Gang
+from ..gang.leader import Leader
+from ..host import Host
+from ..journal import Journal, event
+from ..loop import Loop
+from ..problem import Problem
+from ..telemetry.sampling import Sampling
+from . import routes
+from .control import Control
+from .member import Member
+
+_FAREWELL = 2.0
+"""Seconds that the verdict may need to reach the others."""
+_CONCLUSION = 10.0
+"""Seconds beyond `grace` that the leader may need to conclude a stopped run."""
+
+
+class Supervisor:
+    """Everything that goes on for one run on one host, in one thread (telemetry and stacks have others)."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._loop = Loop()
+        self._events = Journal(host.path("events.jsonl"))
+        self._ended = False
+        self._folder_gone = False
+        self._stopped = False
+        self._stopped_now = False
+        self._member = Member(host, self._loop, self._say, self._send_up, self._over)
+        self._sampling = Sampling(host, lambda: self._member.pids)
+        self._member.shows = self._sampling.shows
+        self._gang: Gang | None = None
+        self._leader: Leader | None = None
+        self._follower: Follower | None = None
+        self._port: ports.Reserved | None = None
+
+    def open(self) -> dict[str, Any]:
+        """Take this run's places on the host; returns supervisor.json. Raises Problem or OSError."""
+        own = {name: procs.identity(os.getpid())[name] for name in ("pid", "boot_id")}
+        journal.prepare_exit(self._host.folder)
+        self._say(event("supervisor", hostname=socket.gethostname(), python=_version(), **own))
+        self._hear_signals()
+        Control(self._loop, self._host.folder, self._asked)
+        gang = None
+        if len(self._host.spec["hosts"]) == 1:
+            self._gang = self._new_gang([self._host.spec["master"] or "127.0.0.1"])
+        elif self._host.node == 0:
+            gang = self._open_gang()
+        else:
+            self._follower = Follower(
+                self._host, self._loop, self._say, self._member.receive, self._fence, self._give_up
+            )
+        who = {**procs.identity(os.getpid()), "warden": procs.identity(os.getppid()), "gang": gang}
+        journal.write_json(self._host.path("supervisor.json"), who)
+        return who
+
+    def run(self) -> None:
+        """Work until the run has ended and exit.json is written."""
+        self._loop.soon(self._begin)
+        self._loop.every(1.0, self._tick)
+        self._loop.run()
+        self._sampling.close()
+
+    def _begin(self) -> None:
+        self._member.warm(1)
+        self._tick()
+        if self._gang:
+            self._gang.start()
+        if self._follower:
+            self._follower.start()
+        self._sampling.start()
+
+    def _open_gang(self) -> dict[str, Any]:
+        given = self._host.spec["master"]
+        # A master on loopback means that all hosts are this machine: nothing of the run is for the network then.
+        alone = given if given in ("127.0.0.1", "::1") else None
+        own = [] if alone else routes.reachable_addresses()
+        addresses = [given, *(ip for ip in own if ip != given)] if given else own
+        if not addresses:
+            raise Problem("this host has no address that others could reach", "set launch.master")
+        self._port = ports.reserve(tuple(self._host.launch["ports"]))
+        self._gang = self._new_gang(addresses)
+        server = ports.listen(self._port.port, alone)
+        self._leader = Leader(self._host, self._loop, server, self._gang, self._say)
+        place = {"port": self._port.port, "addresses": addresses}
+        self._say(event("listen", **place))
+        return place
+
+    def _new_gang(self, addresses: list[str]) -> Gang:
+        return Gang(self._host, self._loop, self._say, self._send_down, addresses)
+
+    def _send_up(self, message: dict[str, Any]) -> None:
+        if self._follower:
+            self._follower.send(message)
+        elif self._gang:
+            gang = self._gang
+            self._loop.soon(lambda: gang.receive(0, message))
+
+    def _send_down(self, node: int, message: dict[str, Any]) -> None:
+        if node == 0:
+            self._loop.soon(lambda: self._member.receive(message))
+        elif self._leader:
+            self._leader.send(node, message)
+
+    def _asked(self, request: dict[str, Any]) -> None:
+        if request.get("op") == "stop":
+            self._stop(str(request.get("reason")), bool(request.get("now")))
+        elif request.get("op") == "lead" and self._follower:
+            self._follower.lead(request["leader"])
+
+    def _stop(self, reason: str, now: bool) -> None:
+        if self._ended or self._stopped_now or (self._stopped and not now):
+            return
+        self._stopped, self._stopped_now = True, now
+        if self._gang:
+            self._gang.stop(reason, now)
+            return
+        self._send_up({"k": "stop", "reason": reason, "now": now})
+        self._member.stop(reason, now)
+        # Without a leader to conclude it, this host's part ends by itself.
+        connected = self._follower and self._follower.connected
+        patience = self._host.launch["grace"] + _CONCLUSION if connected else 0
+        self._loop.after(patience, lambda: self._conclude_alone("stopped", 130, None))
+
+    def _tick(self) -> None:
+        self._events.flush()
+        if not self._folder_gone and journal.is_gone(self._host.path("spec.json")):
+            self._folder_gone = True
+            self._member.lose_folder()
+        for alarm in self._sampling.events():
+            self._say(alarm)
+        stop = journal.read_json(self._host.path("stop"))
+        if isinstance(stop, dict):
+            self._stop(stop["reason"], stop["now"])
+
+    def _fence(self) -> None:
+        self._member.end("leader lost", False, [])
+
+    def _give_up(self, kind: str, why: str) -> None:
+        """The leader is gone, or never was: end alone."""
+        self._say(event("note", level="error", text=why))
+        blamed = {"node": 0, "rank": None, "kind": kind, "type": "", "message": why, "code": None}
+        stopped = os.path.exists(self._host.path("stop"))
+        state, code = ("stopped", 130) if stopped else ("failed" if kind == "join" else "lost", 1)
+        reason = "join timeout" if kind == "join" else "leader lost"
+        self._member.end(reason, False, [])
+        self._conclude_alone(state, code, None if stopped else {**blamed, "at": time.time()})
+
+    def _conclude_alone(self, state: str, code: int, blamed: dict[str, Any] | None) -> None:
+        attempt = self._member.number
+        self._member.receive({"k": "verdict", "state": state, "code": code, "attempt": attempt, "cause": blamed})
+
+    def _over(self, verdict: dict[str, Any]) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        end = {name: verdict[name] for name in ("state", "code", "cause", "attempt")}
+        self._end = {**end, "left": [one["pid"] for one in self._member.left]}
+        self._say(event("verdict", **end))
+        self._deadline = time.monotonic() + _FAREWELL
+        self._leave()
+
+    def _leave(self) -> None:
+        wire = self._leader or self._follower
+        if wire and not wire.delivered() and time.monotonic() < self._deadline:
+            self._loop.after(0.02, self._leave)
+            return
+        try:
+            if not self._folder_gone:
+                journal.write_exit(self._host.folder, self._end)
+        except OSError:
+            self._folder_gone = journal.is_gone(self._host.folder)
+            self._loop.after(1.0, self._leave)
+            return
+        self._loop.stop()
+
+    def _hear_signals(self) -> None:
+        reader, writer = socket.socketpair()
+        reader.setblocking(False)
+        writer.setblocking(False)
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self._wakeup = (reader, writer)
+        self._loop.watch(reader, self._signalled)
+
+    def _signalled(self) -> None:
+        for number in self._wakeup[0].recv(256):
+            if number in (signal.SIGTERM, signal.SIGINT):
+                self._stop("signal", False)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            self._member.child_ended(pid, status)
+
+    def _say(self, record: dict[str, Any]) -> None:
+        self._events.add(record)
+
+
+def _version() -> str:
+    import platform
+
+    return platform.python_version()
+
+
+def run(host: Host, status_fd: int) -> None:
+    """Be the supervisor; says on `status_fd`, as one line of JSON, that it is up or why not."""
+    supervisor = Supervisor(host)
+    try:
+        up = supervisor.open()
+        answer = {"pid": up["pid"], "gang": up["gang"]}
+    except (Problem, OSError) as error:
+        what = error.what if isinstance(error, Problem) else f"{host.folder}: {error}"
+        answer = {"error": what, "cure": getattr(error, "cure", "")}
+        _end_before_the_start(host, what)
+    os.write(status_fd, json.dumps(answer).encode() + b"\n")
+    os.dup2(os.open(os.devnull, os.O_RDWR), status_fd)
+    if "error" not in answer:
+        supervisor.run()
+
+
+def _end_before_the_start(host: Host, why: str) -> None:
+    cause = {"node": host.node, "rank": None, "kind": "launch", "type": "", "message": why, "code": None}
+    end = {"state": "failed", "code": 1, "cause": {**cause, "at": time.time()}, "attempt": 0, "left": []}
+    try:
+        journal.write_exit(host.folder, end)
+    except OSError:
+        pass  # whoever asked for the start is told

@@ -1,0 +1,93 @@
+"""The warden: waits for the supervisor, and puts things in order when that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from . import spawn
+
+
+def main(folder: str, node_zip: str) -> None:
+    """Become a daemon, start the supervisor of a run directory and wait for it.
+
+    Reads `{"secrets", "train_zip"}` from standard input up to its end; standard output gets the supervisor's word that
+    it is up.
+    """
+    if os.fork():
+        os._exit(0)
+    os.umask(0o077)
+    given = json.loads(sys.stdin.buffer.read())
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    spawn.adopt_orphans()
+    supervisor = os.fork()
+    if supervisor == 0:
+        _supervise(folder, node_zip, given)
+    del given
+    os.dup2(null, 1)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os.kill(supervisor, signal.SIGTERM))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    while True:
+        pid, status = os.wait()
+        if pid == supervisor:
+            break
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    if status and not os.path.exists(os.path.join(folder, "exit.json")):
+        end = f"killed by signal {status & 0x7F}" if status & 0x7F else f"ended with code {status >> 8}"
+        conclude(folder, f"the supervisor was {end}", os.getpid())
+
+
+def _supervise(folder: str, node_zip: str, given: dict[str, Any]) -> None:
+    code = 70
+    try:
+        # Its orphans come to us and not to the warden, so that they can be found as ours.
+        spawn.adopt_orphans()
+        from .. import journal
+        from ..host import Host
+        from . import supervisor
+
+        spec = journal.read_json(os.path.join(folder, "spec.json"))
+        supervisor.run(Host(spec, folder, node_zip, given["train_zip"], given["secrets"]), 1)
+        code = 0
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def conclude(folder: str, why: str, root: int | None) -> None:
+    """End what a lost supervisor has left, and write the end of its story. Raises OSError on a full disk.
+
+    Args:
+        folder: The run directory.
+        why: What became of the supervisor.
+        root: Whoever has adopted its children, None: nobody of ours.
+    """
+    from .. import journal
+    from ..journal import event
+    from . import stop
+
+    spec = journal.read_json(os.path.join(folder, "spec.json")) or {}
+    run, node = str(spec.get("run")), int(spec.get("node_rank", 0))
+    left = stop.sweep(lambda: stop.attempt_processes(run, node, root, everything=True))
+    told = {"type": "", "message": why, "code": None, "at": time.time()}
+    blamed = {"node": node, "rank": None, "kind": "supervisor lost", **told}
+    attempts = [name[8:] for name in os.listdir(folder) if name.startswith("attempt-")]
+    attempt = max((int(number) for number in attempts if number.isdigit()), default=0)
+    end = {"state": "failed", "code": 1, "cause": blamed, "attempt": attempt}
+    story = journal.Journal(os.path.join(folder, "events.jsonl"))
+    story.add(event("note", level="error", text=f"supervisor lost: {why}"))
+    if left:
+        story.add(event("left", processes=left))
+    story.add(event("verdict", **end))
+    journal.write_exit(folder, {**end, "left": [one["pid"] for one in left]})

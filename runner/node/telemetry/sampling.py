@@ -1,0 +1,78 @@
+"""Telemetry of a run's host, written once a second, and what follows from it: alarms, and reasons for slow ranks."""
+
+from __future__ import annotations
+
+import collections
+import os
+import threading
+import time
+from typing import Any, Callable
+
+from .. import procs
+from ..host import Host
+from ..journal import Journal
+from . import alarms
+
+_SECONDS = 10
+"""Records that reasons for slowness are told from."""
+
+
+class Sampling:
+    """Samples in a thread, since a dead file server may hold it for ever.
+
+    Args:
+        pids: Tells the pid of each rank that runs.
+    """
+
+    def __init__(self, host: Host, pids: Callable[[], dict[int, int]]) -> None:
+        self._host = host
+        self._pids = pids
+        self._closed = threading.Event()
+        self._events: collections.deque[dict[str, Any]] = collections.deque()
+        self._shows: list[str] = []
+        self._sampler: Any = None
+
+    def start(self) -> None:
+        """Begin."""
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def close(self) -> None:
+        """End, without waiting for whatever holds it."""
+        self._closed.set()
+        if self._sampler:
+            self._sampler.close()
+
+    def events(self) -> list[dict[str, Any]]:
+        """The alarms that have begun or ended since the last call."""
+        return [self._events.popleft() for _ in range(len(self._events))]
+
+    def shows(self) -> list[str]:
+        """What this host shows that may slow its ranks down."""
+        return self._shows
+
+    def _work(self) -> None:
+        from .sampler import Sampler
+
+        records = Journal(self._host.path("telemetry.jsonl"))
+        self._sampler = Sampler(self._host.folder)
+        watch = alarms.Alarms(_gpus(self._host.spec), self._is_ours)
+        recent: collections.deque[dict[str, Any]] = collections.deque(maxlen=_SECONDS)
+        while not self._closed.is_set():
+            record = self._sampler.sample(self._pids())
+            records.add(record)
+            recent.append(record)
+            self._events.extend(watch.look(record))
+            self._shows = alarms.shows(list(recent), os.cpu_count() or 1)
+            time.sleep(1.0)
+
+    def _is_ours(self, pid: int) -> bool | None:
+        if procs.read(pid) is None:
+            return None  # of another PID namespace
+        return procs.tag(pid).startswith(f"{self._host.run}/")
+
+
+def _gpus(spec: dict[str, Any]) -> list[int] | None:
+    """The GPUs whose alarms concern this run; None: all."""
+    if spec["gpus"] is not None:
+        return list(spec["gpus"])
+    return None if "nccl" in str(spec["backend"]) else []
