@@ -62,6 +62,7 @@ from tui.keys import APP, bind
 from tui.opening import Opening, screen_class
 from tui.palette import Everything
 from tui.shelf import Shelf
+from tui.turns import KeysInTurn
 
 if TYPE_CHECKING:
     from runner.transport import Connector
@@ -80,7 +81,7 @@ class _Threads(ThreadPoolExecutor):
         super().shutdown(wait=False, cancel_futures=True)
 
 
-class DisttuiApp(Opening):
+class DisttuiApp(KeysInTurn, Opening):
     """The terminal app.
 
     Args:

@@ -8,10 +8,11 @@ import threading
 import time
 from pathlib import Path
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.widgets import Footer
 
 from tui.logs import LogSources, LogView
+from tui.turns import KeysInTurn
 
 NAMES = ("node1", "node2")
 COLOURED = "\x1b[1;31mWARNING\x1b[0m gradient norm \x1b[38;5;208m7.4\x1b[0m above \x1b[32m1.0\x1b[0m, clipped"
@@ -23,7 +24,7 @@ TRACEBACK = (
 )
 
 
-class DemoLog(App[None]):
+class DemoLog(KeysInTurn):
     """Shows one mirror."""
 
     def __init__(self, mirror: Path) -> None:

@@ -116,25 +116,6 @@ class LogLines(LogCanvas, can_focus=True):
         view = self.paused()
         self.show(replace(view, mark=view.cursor if view.mark is None else None))
 
-    # Keys typed ahead: over a slow link many come at once
-
-    async def on_key(self, event: events.Key) -> None:
-        """Obey a key of the log view before the next one is looked at; hand on those that came before the focus left.
-
-        Left to bubble, a key is obeyed only after those behind it have passed this widget: what is typed right after
-        `/` would be taken for keys of the view, not for the text to find.
-        """
-        focused = self.screen.focused
-        active = self.screen.active_bindings.get(event.key)
-        if focused is not None and focused is not self:
-            focused.post_message(events.Key(event.key, event.character))
-        elif active is not None and active.node is self.parent and active.enabled:
-            await self.app.run_action(active.binding.action, active.node)
-        else:
-            return
-        event.stop()
-        event.prevent_default()
-
     # Mouse
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:

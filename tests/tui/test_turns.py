@@ -1,0 +1,104 @@
+"""Keys that arrive together, as over a slow link or in a paste, mean what they would mean one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textual import events
+from textual.app import App
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from tests.tui import shelf_kit as kit
+from tests.tui.shelf_kit import Doors
+from tests.tui.test_app_terminal import CLI, terminal
+from tests.tui.test_dashboard import opened, until
+from tests.tui.widget_kit import asynchronous
+from tui.app import DisttuiApp
+from tui.logs import LogView
+
+_CHARACTERS = {"slash": "/", "ampersand": "&", "space": " ", "enter": "\r", "escape": None, "tab": "\t"}
+
+
+def burst(app: App[None], *keys: str) -> None:
+    """All keys at once: none is waited for."""
+    for key in keys:
+        app.post_message(events.Key(key, _CHARACTERS.get(key, key)))
+
+
+@asynchronous
+async def test_what_is_typed_behind_find_and_filter_is_their_text(tmp_path: Path) -> None:
+    async with opened("open_replay", "example", tmp_path) as (pilot, screen):
+        log = screen.query_one(LogView)
+        burst(pilot.app, "slash", *"step", "space", "2", "enter")
+        await until(pilot, lambda: str(log.lines.view.find) == "“step 2”" and screen.focused is log.lines)
+        burst(pilot.app, "g", "ampersand", *"loss", "enter", "j", "slash", *"zz", "escape", "y", "2")
+        await until(pilot, lambda: [str(one) for one in log.lines.view.choice.patterns] == ["“loss”"])
+        await until(pilot, lambda: log.lines.view.choice.ranks == frozenset([2]))
+        assert str(log.lines.view.find) == "“step 2”", "escape left the prompt without an answer"
+
+
+@asynchronous
+async def test_a_paste_follows_the_keys_before_it(tmp_path: Path) -> None:
+    async with opened("open_replay", "example", tmp_path) as (pilot, screen):
+        burst(pilot.app, "slash")
+        pilot.app.post_message(events.Paste("step 2"))
+        burst(pilot.app, "enter")
+        log = screen.query_one(LogView)
+        await until(pilot, lambda: str(log.lines.view.find) == "“step 2”")
+
+
+def test_the_filter_of_the_home_screen(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def press(app: Doors, pilot: Pilot[None]) -> None:
+        burst(app, "slash", *"uneven", "enter", "enter")
+        await kit.until(pilot, lambda: app.opened)
+        assert app.screen.query_one("#filter", Input).value == "uneven"
+        assert app.opened == [("run", "uneven-02c1")]
+
+    kit.play(tmp_path, press)
+
+
+def test_an_answer_behind_a_question(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def press(app: Doors, pilot: Pilot[None]) -> None:
+        burst(app, "2", "j", "r", "y", "1", "enter")
+        await kit.until(pilot, lambda: len(app.opened) == 2)
+        assert [what[0] for what in app.opened] == ["wizard", "run"]
+
+    kit.play(tmp_path, press)
+
+
+def test_a_key_whose_widget_goes_holds_up_no_other(tmp_path: Path) -> None:
+    async def press(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        for _ in range(5):
+            burst(app, "question_mark", "escape")
+        burst(app, "slash", *"abc")
+        await kit.until(pilot, lambda: app.screen.query("#filter") and app.screen.query_one("#filter", Input).value)
+        await kit.until(pilot, lambda: app.screen.query_one("#filter", Input).value == "abc")
+
+    kit.play(tmp_path, press)
+
+
+def test_in_a_terminal_one_write_is_enough(tmp_path: Path) -> None:
+    with terminal([*CLI, "replay", "example"], tmp_path) as shown:
+        shown.until(b"lines")
+        shown.type(b"/Error\r")
+        shown.until("/ “Error” ".encode())
+        shown.type(b"\x11")
+        assert shown.end() == 0
+
+
+def test_host_names_in_the_wizard(tmp_path: Path) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text("Host edsger\n")
+    with terminal(CLI, tmp_path) as shown:
+        shown.until(b"profiles")
+        shown.type(b"n")
+        shown.until(b"edsger")
+        shown.type(b"/ada grace")
+        shown.until(b"enter adds ada, grace")
+        shown.type(b"\x11")
+        assert shown.end() == 0
