@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -31,6 +32,7 @@ class HostStore:
     """The mirrored files of one host of one run.
 
     A log whose beginning has not been fetched is a sparse file: every byte stands at the offset it has on the host.
+    One thread may write what comes while another fills in what is before it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,6 +41,7 @@ class HostStore:
         self._names: dict[int, str] = {}
         self._open: dict[str, BinaryIO] = {}
         self._held: dict[str, list[int]] = held(folder)
+        self._lock = threading.RLock()
 
     def have(self) -> dict[str, list[int]]:
         """What the node program needs to resume: name → [generation, length, CRC-32 of the last bytes]."""
@@ -57,7 +60,8 @@ class HostStore:
 
     def files(self) -> dict[str, tuple[int, int]]:
         """What is held of which file: name → (first offset, end)."""
-        return {name: (start, length) for name, (_, start, length) in self._held.items()}
+        with self._lock:
+            return {name: (start, length) for name, (_, start, length) in self._held.items()}
 
     def read(self, name: str, start: int = 0) -> Iterator[tuple[int, bytes]]:
         """The bytes held of a file from `start` on, as (offset, piece)."""
@@ -72,7 +76,10 @@ class HostStore:
         """Take a file announcement; return the name when this is a new generation that starts the file over."""
         name = _safe_name(str(event["name"]))
         self._names[int(event["file"])] = name
-        generation, start = int(event["generation"]), int(event["start"])
+        with self._lock:
+            return self._begin(name, int(event["generation"]), int(event["start"]))
+
+    def _begin(self, name: str, generation: int, start: int) -> str | None:
         known = self._held.get(name)
         if known and known[0] == generation and known[2] == start:
             return None
@@ -93,30 +100,33 @@ class HostStore:
     def write(self, file: int, offset: int, data: bytes) -> str | None:
         """Append a piece to its file; return the file's name, or None for a piece already held."""
         name = self._names[file]
-        known = self._held[name]
-        if offset != known[2]:
-            return None
-        try:
-            _write_at(self._handle(name), offset, data)
-        except OSError as error:
-            raise self._cannot(name, error) from None
-        known[2] += len(data)
+        with self._lock:
+            known = self._held[name]
+            if offset != known[2]:
+                return None
+            self._write(name, offset, data)
+            known[2] += len(data)
         return name
 
     def fill(self, name: str, data: bytes) -> None:
         """Put bytes before the first one that is held."""
-        known = self._held[name]
-        try:
-            _write_at(self._handle(name), known[1] - len(data), data)
-        except OSError as error:
-            raise self._cannot(name, error) from None
-        known[1] -= len(data)
-        self._note()
+        with self._lock:
+            known = self._held[name]
+            self._write(name, known[1] - len(data), data)
+            known[1] -= len(data)
+            self._note()
 
     def close(self) -> None:
         """Close the files."""
-        for name in list(self._open):
-            self._close(name)
+        with self._lock:
+            for name in list(self._open):
+                self._close(name)
+
+    def _write(self, name: str, offset: int, data: bytes) -> None:
+        try:
+            _write_at(self._handle(name), offset, data)
+        except OSError as error:
+            raise self._cannot(name, error) from None
 
     def _handle(self, name: str) -> BinaryIO:
         handle = self._open.get(name)
