@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from runner.errors import DisttuiError, InputError
+from runner.run.fill import fill
 from runner.run.history import KnownRun, mirror_of
 from runner.run.records import records
-from runner.run.remote import Reached, fill, missing, reach, sync
+from runner.run.remote import Reached, missing, reach, sync
 from runner.run.session import Session, Signals
 from runner.run.state import RunState, begin
 from runner.run.store import HostStore, held

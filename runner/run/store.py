@@ -108,13 +108,19 @@ class HostStore:
             known[2] += len(data)
         return name
 
-    def fill(self, name: str, data: bytes) -> None:
-        """Put bytes before the first one that is held."""
+    def put(self, name: str, offset: int, data: bytes) -> None:
+        """Write a piece of what lies before the first byte that is held. It is held once `fill` has said so."""
+        with self._lock:
+            if offset + len(data) <= self._held[name][1]:
+                self._write(name, offset, data)
+
+    def fill(self, name: str, before: int, start: int) -> None:
+        """Note that what lies between `start` and `before`, the first byte held so far, has been put there."""
         with self._lock:
             known = self._held[name]
-            self._write(name, known[1] - len(data), data)
-            known[1] -= len(data)
-            self._note()
+            if known[1] == before:  # else the file has begun anew meanwhile
+                known[1] = start
+                self._note()
 
     def close(self) -> None:
         """Close the files."""

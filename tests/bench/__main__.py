@@ -12,6 +12,7 @@ from tests.bench import (
     faults,
     first_step,
     line_delay,
+    mirror_rate,
     overhead,
     probing,
     top,
@@ -19,7 +20,7 @@ from tests.bench import (
 from tests.bench.harness import HEAD
 
 APP = ("app-start", "app-cost", "app-keys", "app-gigabyte", "app-top")
-PARTS = ("first-step", "delay", "flood", "overhead", "probe", "faults", *APP)
+PARTS = ("first-step", "delay", "flood", "overhead", "probe", "mirror", "faults", *APP)
 
 
 def main(parts: list[str], runs: int = 7) -> None:
@@ -35,6 +36,8 @@ def main(parts: list[str], runs: int = 7) -> None:
             print(HEAD, line_delay.flood(runs).row(), sep="\n")
         elif part == "probe":
             print(HEAD, *(one.row() for one in probing.measure(runs)), sep="\n")
+        elif part == "mirror":
+            print(HEAD, mirror_rate.measure(runs).row(), sep="\n")
         elif part == "faults":
             print(faults.HEAD, *(one.row() for one in faults.measure(runs)), sep="\n")
         elif part == "overhead":
