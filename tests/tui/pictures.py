@@ -1,12 +1,13 @@
 """Renders screens to docs/img: `python -m tests.tui.pictures [NAME...]`. No picture is drawn by hand.
 
 Runs are the recorded example or made up, hosts are made up or recorded probes. `--look FOLDER` writes every screen, at
-three sizes and as PNG too, to look at while working; that needs rsvg-convert (Debian: librsvg2-bin).
+three sizes, in both themes and as PNG too, to look at while working; that needs rsvg-convert (Debian: librsvg2-bin).
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import subprocess
 import sys
@@ -20,16 +21,22 @@ from unittest.mock import patch
 import pytest
 from textual.pilot import Pilot
 
+from runner.errors import HostError
+from runner.facts import HostFacts
 from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
 from tests.tui.wizard_kit import facts, record, walk
 from tui.app import DisttuiApp
+from tui.prompts import AppPrompts
 from tui.screens.wizard import WizardScreen
+from tui.screens.wizard.draft import HostState
+from tui.screens.wizard.reach import apart
 from tui.top.feed import TopChanged
 
 FOLDER = Path(__file__).parents[2] / "docs" / "img"
 _CELL = 12.2
 _INDENTED = re.compile(r'x="([\d.]+)"( y="[\d.]+" )textLength="([\d.]+)"([^>]*)>((?:&#160;)+)')
+_KEY = ("ssh-ed25519", "SHA256:4mA3rvvJq0H7vI3bhoP0wQqJcH6y6m3vLJxO9q2nMeo")
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 """Fonts that a viewer of the picture would have to fetch."""
 
@@ -71,7 +78,23 @@ def _replay(*keys: str) -> Callable[[Pilot[None]], Awaitable[None]]:
     return play
 
 
-def _wizard(step: int) -> Callable[[Pilot[None]], Awaitable[None]]:
+HOSTS: dict[str, HostFacts | HostState] = {
+    "gpu1": facts("a100x8"),
+    "gpu2": facts("mixed_gpus"),
+    "desk": facts("neglected"),
+    "silent": HostState("silent", "connecting"),
+    "down": HostState("down", "failed", error=HostError(
+        "down", "10.0.0.14:22 refuses the connection", "Is an SSH server running there, and is the port right?")),
+    "changed": HostState("changed", "failed", error=HostError(
+        "changed", "its host key has changed: ssh-ed25519 SHA256:4mA3rvvJq0H7vI3bhoP0wQqJcH6y6m3vLJxO9q2nMeo does not "
+        "match /home/ada/.ssh/known_hosts:17 (ssh-ed25519 SHA256:Zk1oEQ4uQ2mS7b8PzZpX0y9cX4D1kq0Jm1ZrWc1hB0A); "
+        "somebody may be listening in", "If the host was set up anew, remove the old key with "
+        "`ssh-keygen -R '[10.0.0.15]:22' -f '/home/ada/.ssh/known_hosts'`.")),
+}  # fmt: skip
+"""What the hosts of the wizard's pictures answer."""
+
+
+def _wizard(step: int, hosts: Sequence[str] = ("gpu1", "gpu2"), *keys: str) -> Callable[[Pilot[None]], Awaitable[None]]:
     async def play(pilot: Pilot[None]) -> None:
         app = pilot.app
         assert isinstance(app, DisttuiApp)
@@ -79,7 +102,21 @@ def _wizard(step: int) -> Callable[[Pilot[None]], Awaitable[None]]:
         await kit.until(pilot, lambda: isinstance(app.screen, WizardScreen) and app.screen.is_mounted)
         await pilot.pause()
         assert isinstance(app.screen, WizardScreen)
-        await walk(pilot, app.screen, ["gpu1", "gpu2"], step)
+        await walk(pilot, app.screen, hosts, step)
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause(0.05)
+
+    return play
+
+
+def _asked(ask: Callable[[AppPrompts], object]) -> Callable[[Pilot[None]], Awaitable[None]]:
+    async def play(pilot: Pilot[None]) -> None:
+        app = pilot.app
+        assert isinstance(app, DisttuiApp)
+        await _wizard(1, ["silent", "gpu1"])(pilot)
+        apart(lambda: ask(AppPrompts(app)))
+        await kit.until(pilot, lambda: len(app.screen_stack) > 2 and app.screen.is_mounted)
 
     return play
 
@@ -95,18 +132,35 @@ SCENES = (
 )
 """What is kept in docs/img."""
 OTHERS = (
-    Scene("home-light", (100, 30), environ={"COLORFGBG": "0;15"}),
     Scene("profile-error", (80, 24), ["2", "enter"]),
     Scene("confirm", (80, 24), ["x"]),
     Scene("help", (100, 30), ["question_mark"]),
     Scene("palette", (100, 30), ["ctrl+p", "p", "a"]),
+    Scene("hosts-none", (80, 24), act=_wizard(1, [])),
     Scene("hosts", (80, 24), act=_wizard(1)),
+    Scene("hosts-key-unknown", (80, 24), act=_asked(lambda prompts: prompts.accept_host_key("gpu1", *_KEY))),
+    Scene("hosts-password", (80, 24), act=_asked(lambda prompts: prompts.secret("gpu1", "Password for ada: "))),
+    Scene("hosts-down", (80, 24), act=_wizard(1, ["gpu1", "silent", "down", "changed"], "down", "j", "j")),
+    Scene("hosts-silent", (80, 24), act=_wizard(1, ["gpu1", "silent", "down", "changed"], "down", "j")),
+    Scene("hosts-changed", (80, 24), act=_wizard(1, ["gpu1", "silent", "down", "changed"], "down", "G", "k", "k")),
+    Scene("hosts-leave", (80, 24), act=_wizard(1, ["gpu1"], "escape")),
     Scene("hardware", (80, 24), act=_wizard(2)),
+    Scene("hardware-mixed", (80, 24), act=_wizard(2, ["gpu1", "gpu2", "desk", "down", "silent"], "j")),
+    Scene("hardware-down", (80, 24), act=_wizard(2, ["gpu1", "gpu2", "desk", "down", "silent"], "j", "j", "j")),
+    Scene("processes-cpu", (80, 24), act=_wizard(3, ["gpu1", "desk"], "tab", "j")),
     Scene("job", (80, 24), act=_wizard(4)),
+    Scene(
+        "job-script", (80, 24), act=_wizard(4, ["gpu1", "gpu2"], "right", "down", *"train.py", "down", "quotation_mark")
+    ),
+    Scene("check-profile", (80, 24), act=_wizard(5, ["gpu1", "gpu2"], "2")),
+    Scene("check-commands", (80, 24), act=_wizard(5, ["gpu1", "gpu2"], "3")),
+    Scene("check-errors", (80, 24), act=_wizard(5, ["gpu1", "desk"])),
+    Scene("check-save", (80, 24), act=_wizard(5, ["gpu1", "gpu2"], "s")),
     Scene("dashboard-failed", (160, 44), act=_replay("E", "E", "E", "E")),
 )
 """What is only looked at."""
 LOOKED_AT = ((80, 24), (100, 30), (200, 50))
+_THEMES = {"dark": {}, "light": {"COLORFGBG": "0;15"}}
 
 
 def write(app: DisttuiApp, path: Path, png: bool = False) -> None:
@@ -132,7 +186,7 @@ async def render(scene: Scene, path: Path, png: bool = False) -> None:
         environ = kit.environ(Path(home), XDG_CACHE_HOME=f"{home}/cache", TEXTUAL_ANIMATIONS="none", **scene.environ)
         with patch.dict("os.environ", {**environ, "TZ": "UTC"}), pytest.MonkeyPatch.context() as patches:
             time.tzset()
-            record(patches, {"gpu1": facts("a100x8"), "gpu2": facts("mixed_gpus")})
+            record(patches, HOSTS)
             scene.prepare(Path(home))
             app = DisttuiApp(environ)
             async with app.run_test(size=scene.size, notifications=True) as pilot:
@@ -155,9 +209,9 @@ def main(words: Sequence[str]) -> None:
             asyncio.run(render(scene, FOLDER / scene.name))
             print(FOLDER / f"{scene.name}.svg")
             continue
-        for size in LOOKED_AT:
-            path = look / f"{scene.name}-{size[0]}x{size[1]}"
-            asyncio.run(render(scene._replace(size=size), path, png=True))
+        for size, theme in itertools.product(LOOKED_AT, _THEMES):
+            path = look / f"{scene.name}-{size[0]}x{size[1]}-{theme}"
+            asyncio.run(render(scene._replace(size=size, environ=_THEMES[theme]), path, png=True))
             print(path)
 
 

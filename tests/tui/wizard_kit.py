@@ -87,7 +87,8 @@ async def walk(pilot: Pilot[None], opened: WizardScreen, names: Sequence[str], s
     opened.query_one("#names").focus()
     await pilot.pause()
     await type_text(pilot, " ".join(names))
-    await pilot.press("enter")
+    if names:
+        await pilot.press("enter")
     await pilot.pause()
     for wanted in range(1, step):
         await pilot.press("enter")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Container, VerticalScroll
+from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
@@ -16,8 +16,9 @@ from runner.plan import counts_line
 from runner.profile.save import diff
 from runner.show.plan import shell_command
 from runner.text import clean
-from tui.keys import MOVE, VIEW, bind
+from tui.keys import VIEW, bind
 from tui.screens.wizard.draft import View, Weighed
+from tui.screens.wizard.points import Pages, Point
 from tui.screens.wizard.step import Step, count
 from tui.theme import look
 
@@ -25,29 +26,19 @@ PANES = ("checks", "profile", "commands")
 _LEVELS = {"error": "error", "warning": "warning", "info": "ended"}
 _YAML = re.compile(r"(\s*(?:- )?)([\w.]+)(:)(.*)")
 _DIFF = {"+": "$state-done", "-": "$state-failed", "@": "$muted"}
-Parts = Iterator[str | tuple[str, str]]
 
 
-class Pane(VerticalScroll, can_focus=True):
-    """A text that scrolls."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        bind("pane.down", "j,down", "scroll_down", "down", group=MOVE, show=False),
-        bind("pane.up", "k,up", "scroll_up", "up", group=MOVE, show=False),
-        bind("pane.first", "g,home", "scroll_home", "first", group=MOVE, show=False),
-        bind("pane.last", "G,end", "scroll_end", "last", group=MOVE, show=False),
-    ]
+class Pane(Pages):
+    """One of the three texts."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(Static(), id=f"pane-{name}")
+        super().__init__(f"pane-{name}")
         self.border_title = f" {PANES.index(name) + 1} {name} "
-        self.plain = ""
         self.label = f"{PANES.index(name) + 1} {name}"
 
-    def tell(self, parts: Sequence[str | tuple[str, str]], title: str = "") -> None:
-        """Show other text; it must be clean."""
-        self.plain = "".join(part if isinstance(part, str) else part[0] for part in parts)
-        self.query_one(Static).update(Content.assemble(*parts))
+    def tell(self, points: Iterable[Point], title: str = "") -> None:
+        """Show other points; their words must be clean."""
+        self.show(points)
         if title:
             self.label = clean(title)
             self.border_title = Content(f" {self.label} ")
@@ -91,14 +82,14 @@ class CheckStep(Step):
         """Show what follows from the draft."""
         super().show(view)
         weighed = view.weighed
-        self._pane("checks").tell(list(_findings(view)))
+        self._pane("checks").tell(_findings(view))
         changes = diff(view.draft.old, view.draft.text, clean(view.draft.path.name)) if view.draft.path else []
         if changes and not self._whole:
-            self._pane("profile").tell(list(_diff(changes)), "2 profile: what changes, d: all of it")
+            self._pane("profile").tell(_diff(changes), "2 profile: what changes, d: all of it")
         else:
             name = clean(view.draft.path.name) if view.draft.path else "not saved yet"
-            self._pane("profile").tell(list(_yaml(view.draft.text)), f"2 profile: {name}")
-        self._pane("commands").tell(list(_commands(weighed)) if weighed else [("not decided yet", "$muted")])
+            self._pane("profile").tell(_yaml(view.draft.text), f"2 profile: {name}")
+        self._pane("commands").tell(_commands(weighed) if weighed else [Point("not decided yet", "$muted")])
         self.query_one("#verdict", Static).update(self._verdict(view))
         self._mark()
 
@@ -163,62 +154,58 @@ class CheckStep(Step):
         return Content.assemble((words, "bold $state-done"), (kept, "$muted"))
 
 
-def _findings(view: View) -> Parts:
+def _findings(view: View) -> Iterator[Point]:
     weighed = view.weighed
     if weighed is None:
-        yield from ((f"✗ {problem}\n", "$state-failed") for problem in view.draft.problems)
+        yield from (Point(problem, "$state-failed", "✗ ") for problem in view.draft.problems)
         for state in view.of_hosts():
             if state.error:
-                yield (f"✗ {clean(state.error.what)}\n", "$state-failed")
-                yield f"    → {clean(state.error.cure)}\n"
+                yield Point(clean(state.error.what), "$state-failed", "✗ ")
+                yield Point(clean(state.error.cure), "$muted", "  → ")
             elif state.pending:
-                yield (f"◌ {clean(state.name)} {state.state}\n", "$state-waiting")
+                yield Point(f"{clean(state.name)} {state.state}", "$state-waiting", "◌ ")
         return
     for finding in weighed.findings:
         seen = look(_LEVELS[finding.level])
         where = f"{clean(finding.host)}: " if finding.host else ""
-        yield (f"{'·' if finding.level == 'info' else seen.glyph} ", seen.style)
-        yield f"{where}{clean(finding.what)}\n"
+        mark = "·" if finding.level == "info" else seen.glyph
+        yield Point(f"{where}{clean(finding.what)}", mark=f"{mark} ", mark_style=seen.style)
         if finding.cure:
-            yield (f"  → {clean(finding.cure)}\n", "$muted")
+            yield Point(clean(finding.cure), "$muted", "  → ")
     for advice in weighed.recommendation.warnings:
-        yield ("▲ ", "$state-slow")
-        yield f"{clean(advice.host) + ': ' if advice.host else ''}{clean(advice.text)}\n"
+        where = f"{clean(advice.host)}: " if advice.host else ""
+        yield Point(f"{where}{clean(advice.text)}", mark="▲ ", mark_style="$state-slow")
     if not weighed.findings:
-        yield ("✓ ", "$state-done")
-        yield "interpreters, torch, GPUs, folders, disk, ports, network, clocks\n"
-    yield "\n"
-    yield (f"{clean(counts_line(weighed.plan))}\n", "$muted")
+        words = "interpreters, torch, GPUs, folders, disk, ports, network, clocks"
+        yield Point(words, mark="✓ ", mark_style="$state-done")
+    yield Point("")
+    yield Point(clean(counts_line(weighed.plan)), "$muted")
     for key in ("backend", "strategy", "precision", "master"):
-        yield (f"{key:<10}", "$muted")
-        yield f"{clean(weighed.recommendation.reasons[key])}\n"
+        yield Point(clean(weighed.recommendation.reasons[key]), mark=f"{key:<11}", mark_style="$muted")
 
 
-def _yaml(text: str) -> Parts:
+def _yaml(text: str) -> Iterator[Point]:
     for each in text.splitlines():
         line = clean(each)
         if line.lstrip().startswith("#"):
-            yield (f"{line}\n", "$muted")
+            yield Point(line, "$muted")
         elif match := _YAML.fullmatch(line):
             value, hash_, comment = match[4].partition(" #")
-            yield match[1]
-            yield (match[2], "$accent")
-            yield f":{value}"
-            yield (f"{hash_}{comment}\n", "$muted")
+            parts = (match[2], "$accent"), f":{value}", (f"{hash_}{comment}", "$muted")
+            yield Point(Content.assemble(*parts), mark=match[1])
         else:
-            yield f"{line}\n"
+            yield Point(line)
 
 
-def _diff(lines: Sequence[str]) -> Parts:
-    for line in lines[2:]:
-        yield (f"{clean(line)}\n", _DIFF.get(line[:1], "")) if line[:1] in _DIFF else f"{clean(line)}\n"
+def _diff(lines: Sequence[str]) -> Iterator[Point]:
+    return (Point(clean(line[1:]), _DIFF.get(line[:1], ""), line[:1]) for line in lines[2:])
 
 
-def _commands(weighed: Weighed) -> Parts:
-    yield ("Typed by hand on each host, these do the same.\n\n", "$muted")
+def _commands(weighed: Weighed) -> Iterator[Point]:
+    yield Point("Typed by hand on each host, these do the same.", "$muted")
     for host in weighed.plan.hosts:
         last = host.first_rank + host.num_processes - 1
         ranks = f"rank {last}" if last == host.first_rank else f"ranks {host.first_rank} to {last}"
-        yield (f"{clean(host.name)}", "bold $accent")
-        yield (f"  {ranks}\n", "$muted")
-        yield f"{shell_command(weighed.plan, host)}\n\n"
+        yield Point("")
+        yield Point(Content.assemble((clean(host.name), "bold $accent"), (f"  {ranks}", "$muted")))
+        yield Point(shell_command(weighed.plan, host), hang=4)

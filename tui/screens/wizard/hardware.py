@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -15,8 +15,10 @@ from runner.facts import HostFacts
 from runner.show.probe import differences, host_details, host_row
 from tui.keys import OPEN, VIEW, bind
 from tui.screens.wizard.draft import HostState, View
-from tui.screens.wizard.step import Line, Notes, Step, count
-from tui.widgets.table import Cell, Column, Row, Table, state_cell
+from tui.screens.wizard.points import Point
+from tui.screens.wizard.step import Notes, Step, count, trouble
+from tui.theme import LOOKS
+from tui.widgets.table import Cell, Column, Row, Table
 
 
 class HardwareTable(Table):
@@ -46,9 +48,9 @@ class HardwareStep(Step):
 
     TITLE = "Hardware"
     COLUMNS: ClassVar[Sequence[Column]] = (
-        Column("host", most=28), Column("state", most=14, rank=1), Column("GPUs", most=40),
-        Column("free", "right"), Column("cores", "right"), Column("memory", "right"), Column("torch", most=22),
-        Column("CUDA", rank=2, most=8), Column("address", rank=3, most=40, grows=True),
+        Column(""), Column("host", most=28), Column("GPUs", most=60, grows=True), Column("free", "right"),
+        Column("cores", "right"), Column("GiB", "right"), Column("torch", most=24),
+        Column("address", rank=1, most=40),
     )  # fmt: skip
 
     def compose(self) -> ComposeResult:
@@ -89,44 +91,56 @@ class HardwareStep(Step):
         assert self.view is not None
         key = self.query_one(HardwareTable).key
         state = self.view.states.get(key)
-        self.query_one(Notes).tell(key, *_about(state), *((line, "$state-slow") for line in self._differences))
+        apart = (Point(line[2:], "$state-slow", "≠ ") for line in _joined(self._differences, "  "))
+        self.query_one(Notes).tell(key, *_about(state), *apart)
 
 
-def _about(state: HostState | None) -> Iterator[Line]:
+def _about(state: HostState | None) -> Iterator[Point | str]:
     if state is None or state.pending:
         yield "waiting for its answer"
     elif state.error:
-        yield from ((line, "$state-failed") for line in state.error.what.splitlines()[:6])
-        if state.error.cure:
-            yield f"→ {state.error.cure}"
+        yield from trouble(state.error)
     elif state.facts:
         facts = state.facts
         yield f"{facts.cpu.model} · {count(facts.cpu.available, 'core')} for this login of {facts.cpu.physical}"
-        yield from (line.strip() if line.startswith("    ") else line for line in host_details(facts, True))
+        yield from (Point(line, hang=2) for line in _joined(host_details(facts, True), " " * 6))
 
 
 def _row(state: HostState, at: int, marked: set[tuple[int, str]]) -> Row:
     if state.facts is None:
-        shown: Cell = [(f"◌ {state.state}", "state--waiting")] if state.pending else state_cell(state.state)
-        return Row(state.name, (state.name, shown, "", "", "", "", "", "", ""))
+        seen = LOOKS["waiting" if state.pending else "failed"]
+        return Row(state.name, ([(seen.glyph, seen.css)], state.name, [(state.state, seen.css)], *[""] * 5))
     facts = state.facts
     _, cores, memory, free, torch, address = host_row(at, state.name, facts, set())
 
     def cell(column: str, text: str) -> Cell:
-        return [(f"{text} ≠", "state--slow")] if (at, column) in marked else text
+        return [(f"≠ {text}", "state--slow")] if (at, column) in marked else text
 
-    cuda = next((one.cuda for one in facts.interpreters if one.torch), None) or "-"
-    gpus = cell("GPUs", _gpus(facts))
+    cuda = next((one.cuda for one in facts.interpreters if one.torch), None)
+    torch += f" cu{cuda}" if cuda and "+cu" not in torch else ""
+    gpus = cell("GPUs", gpu_kinds(facts))
     busy = any(gpu.busy for gpu in facts.gpus)
     return Row(
         state.name,
-        ([(state.name, "table--strong")], [("✓ ready", "state--done")], gpus,
-         [(free.removesuffix(" free"), "state--slow" if busy else "")], cell("cores", cores), cell("memory", memory),
-         cell("torch", torch), cuda, address),
+        ([("✓", "state--done")], [(state.name, "table--strong")], gpus,
+         [(free.removesuffix(" free"), "state--slow" if busy else "")], cell("cores", cores),
+         cell("memory", memory.removesuffix(" GiB")), cell("torch", torch), address),
     )  # fmt: skip
 
 
-def _gpus(facts: HostFacts) -> str:
+def _joined(lines: Iterable[str], indent: str) -> Iterator[str]:
+    """Lines as they were before they were wrapped; `indent` is that of what was wrapped."""
+    whole = ""
+    for line in lines:
+        if whole and not line.startswith(indent):
+            yield whole
+            whole = ""
+        whole = f"{whole} {line.strip()}".strip()
+    if whole:
+        yield whole
+
+
+def gpu_kinds(facts: HostFacts) -> str:
     """`6 × A100-SXM4-80GB 80 GiB`."""
     kinds: dict[tuple[str, int], int] = {}
     for gpu in facts.gpus:

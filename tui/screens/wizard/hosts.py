@@ -17,17 +17,18 @@ from runner.discovery import Candidate, typed_hosts
 from runner.show.numbers import gibibytes
 from tui.keys import OPEN, VIEW, bind
 from tui.screens.wizard.draft import SANDBOX, HostState, View
-from tui.screens.wizard.step import Line, Notes, Step, count
+from tui.screens.wizard.hardware import gpu_kinds
+from tui.screens.wizard.points import Point
+from tui.screens.wizard.step import Notes, Step, count, trouble
 from tui.widgets.table import Cell, Column, Row, Table, state_cell
 
 PLAYED = "sandbox"
 """The row of the hosts that are played on this machine."""
 _HERE = (
-    Candidate("local", "always there", "this machine, without SSH"),
-    Candidate(PLAYED, "always there", f"{' and '.join(SANDBOX)} played on this machine, for trying things out"),
+    Candidate("local", "here", "this machine, without SSH"),
+    Candidate(PLAYED, "here", f"{' and '.join(SANDBOX)} played on this machine, for trying things out"),
 )
-_WORDS = {"connecting": "connecting", "probing": "probing", "ready": "ready", "failed": "failed"}
-_LOOK = {"ready": "ok"}
+_KEY = "bold $accent"
 
 
 class HostTable(Table):
@@ -104,6 +105,7 @@ class HostsStep(Step):
     )  # fmt: skip
     DEFAULT_CSS = """
     HostsStep NameInput { margin: 0 1; }
+    HostsStep Notes { height: 8; }
     """
 
     class FileNamed(Message):
@@ -161,7 +163,7 @@ class HostsStep(Step):
         title = f"{count(len(states), 'host')} ticked, {ready} ready" if states else "no host ticked yet"
         notes.tell(title, *self._lines())
 
-    def _lines(self) -> Iterator[Line]:
+    def _lines(self) -> Iterator[Point | str]:
         assert self.view is not None
         typed = self.query_one(NameInput).value.strip()
         if typed:
@@ -173,15 +175,19 @@ class HostsStep(Step):
             yield "A run on them ends when disttui ends; runs on real hosts go on."
         state = self.view.states.get(key)
         if state and state.error and key in self.draft.hosts:
-            yield from ((line, "$state-failed") for line in state.error.what.splitlines()[:6])
-            yield f"→ {state.error.cure}" if state.error.cure else ""
-            yield "r tries again"
+            yield from trouble(state.error)
+            yield Point("tries again", mark="r ", mark_style=_KEY)
         elif state and state.pending and key in self.draft.hosts:
-            yield "No answer yet. x stops waiting for it; everything else goes on meanwhile."
+            yield "No answer yet. Everything else goes on meanwhile."
+            yield Point("stops waiting for it", mark="x ", mark_style=_KEY)
+        elif not self.draft.hosts:
+            yield "Type host names, enter adds them; or go down to the list and tick some with space."
+        elif not any(one.pending or one.error for one in self.view.of_hosts()):
+            yield Point("goes on: what these hosts have", mark="enter ", mark_style=_KEY)
         for source in self.view.found:
-            yield from ((problem, "$state-slow") for problem in source.problems[:3])
+            yield from (Point(problem, "$state-slow", "▲ ") for problem in source.problems[:3])
 
-    def _meaning(self, typed: str) -> Line:
+    def _meaning(self, typed: str) -> Point | str:
         """What enter would do with what is typed."""
         if path := _file(typed):
             return f"enter reads the hosts of {path.name}"
@@ -189,7 +195,7 @@ class HostsStep(Step):
             return f"enter ticks {one}"
         found = typed_hosts(typed)
         if found.problems:
-            return found.problems[0], "$state-failed"
+            return Point(found.problems[0], "$state-failed", "✗ ")
         return f"enter adds {', '.join(one.host for one in found.candidates[:8])}"
 
     def _only(self, typed: str) -> str:
@@ -277,8 +283,7 @@ def _what(one: Candidate, states: Sequence[HostState]) -> Cell:
 
 
 def summary(state: HostState) -> str:
-    """`8 × NVIDIA A100, 64 cores, 512.0 GiB`."""
+    """`8 × A100-SXM4-80GB 80 GiB · 64 cores · 512.0 GiB`."""
     assert state.facts is not None
-    gpus = state.facts.gpus
-    told = f"{len(gpus)} × {gpus[0].name}" if gpus else "no GPU"
+    told = gpu_kinds(state.facts) if state.facts.gpus else "no GPU"
     return f"{told} · {count(state.facts.cpu.available, 'core')} · {gibibytes(state.facts.memory.total)}"

@@ -18,8 +18,9 @@ from runner.errors import DisttuiError
 from runner.text import clean
 from tui.keys import MOVE, OPEN, bind
 from tui.screens.wizard.draft import JOB_KINDS, Draft, View
+from tui.screens.wizard.points import Point
 from tui.screens.wizard.reach import aside
-from tui.screens.wizard.step import Line, Notes, Step
+from tui.screens.wizard.step import Notes, Step
 from tui.widgets.cycle import Cycle
 
 _KINDS = {"built-in": "builtin", "script": "script", "module": "module", "command": "command"}
@@ -73,7 +74,7 @@ class Field(Input):
     """A line of the form."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("field.down", "down", "app.focus_next", "next", "to the next line", group=MOVE, show=False),
+        bind("field.down", "down", "app.focus_next", "next line", "to the next line", group=MOVE),
         bind("field.up", "up", "app.focus_previous", "before", "to the line before", group=MOVE, show=False),
         bind("field.go", "enter", "submit", "go on", "go on to the next step", group=OPEN),
     ]
@@ -83,7 +84,7 @@ class Choice(Cycle):
     """A choice of the form."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("choice.down", "down,j", "app.focus_next", "next", "to the next line", group=MOVE, show=False),
+        bind("choice.down", "down,j", "app.focus_next", "next line", "to the next line", group=MOVE),
         bind("choice.up", "up,k", "app.focus_previous", "before", "to the line before", group=MOVE, show=False),
     ]
 
@@ -99,6 +100,7 @@ class JobStep(Step):
     JobStep .line:focus-within > Static { color: $accent; text-style: bold; }
     JobStep .line.-off { display: none; }
     JobStep Field { width: 1fr; }
+    JobStep Notes { height: 5; }
     """
 
     def __init__(self) -> None:
@@ -189,14 +191,16 @@ class JobStep(Step):
 
     def _tell(self) -> None:
         focused = self.screen.focused
+        if isinstance(focused, Notes):
+            return
         key = str(focused.id).partition("-")[2] if focused is not None and focused.id else ""
         label, _, words = _CYCLES.get(key) or _FIELDS.get(key) or ("", "", "")
-        lines: list[Line] = [words] if words else []
+        lines: list[Point | str] = [words] if words else []
         names, more = self._offered
         if key == "script" and names:
-            lines.append(("  ".join(names[:30]) + (" …" if more or len(names) > 30 else ""), "$foreground"))
+            lines.append(Point("  ".join(names[:30]) + (" …" if more or len(names) > 30 else ""), "$foreground"))
         flaws = [*self._flaw.values(), *self.draft.problems]
-        self.query_one(Notes).tell(label, *((flaw, "$state-failed") for flaw in flaws[:2]), *lines)
+        self.query_one(Notes).tell(label, *(Point(flaw, "$state-failed", "✗ ") for flaw in flaws[:2]), *lines)
 
     def _offer(self, names: Sequence[str], more: bool) -> None:
         self._offered = (names, more)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.message import Message
 
+from runner.advice import Advice
 from runner.choose import HostChoice
 from tui.keys import OPEN, bind
 from tui.screens.wizard.draft import Draft, View, Weighed
-from tui.screens.wizard.step import Line, Notes, Step, count
+from tui.screens.wizard.points import Point
+from tui.screens.wizard.step import Notes, Step, count
 from tui.widgets.table import Cell, Column, Row, Table
 
 _SHOWN = ("num_processes", "gpus", "omp_num_threads", "python", "interface", "addresses")
@@ -61,13 +63,12 @@ class ValueTable(Table):
         """As recommended."""
         self.post_message(self.Wanted(self, self.key, None))
 
-    def on_key(self, event: object) -> None:
+    def on_key(self, event: events.Key) -> None:
         """Take digits."""
-        character = getattr(event, "character", None)
-        if character and character in "0123456789":
-            event.stop()  # type: ignore[attr-defined]
-            event.prevent_default()  # type: ignore[attr-defined]
-            self.post_message(self.Wanted(self, self.key, 0, character))
+        if event.character and event.character in "0123456789":
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.Wanted(self, self.key, 0, event.character))
 
     def action_digit(self) -> None:
         """Digits are taken as keys; this is for the help."""
@@ -96,6 +97,7 @@ class ProcessesStep(Step):
     def __init__(self) -> None:
         super().__init__()
         self._typing = ("", "")
+        self._at_run = False
 
     def show(self, view: View) -> None:
         """Show what follows from the draft."""
@@ -150,15 +152,17 @@ class ProcessesStep(Step):
         self._typing = ("", "")
         self._tell()
 
-    def on_descendant_focus(self) -> None:
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Tell about the table that has the focus."""
-        self._tell()
+        if isinstance(event.widget, ValueTable):
+            self._at_run = event.widget.id == "whole-run"
+            self._tell()
 
     def _tell(self) -> None:
         weighed = self.view.weighed if self.view else None
         notes = self.query_one(Notes)
         if weighed is None:
-            notes.tell("not decided yet", *((one, "$state-failed") for one in self.draft.problems))
+            notes.tell("not decided yet", *(Point(one, "$state-failed", "✗ ") for one in self.draft.problems))
             return
         total = weighed.plan.world_size
         counts = " + ".join(f"{one.name} {one.num_processes}" for one in weighed.plan.hosts[:12])
@@ -166,25 +170,31 @@ class ProcessesStep(Step):
         warnings = len(weighed.recommendation.warnings)
         title += f" · ▲ {warnings} to know" if warnings else ""
         run = self.query_one("#whole-run", ValueTable)
-        notes.tell(title, *(_about_run(run.key, weighed) if run.has_focus else self._about_host(weighed)))
+        notes.tell(title, *(_about_run(run.key, weighed) if self._at_run else self._about_host(weighed)))
 
-    def _about_host(self, weighed: Weighed) -> Iterator[Line]:
+    def _about_host(self, weighed: Weighed) -> Iterator[Point | str]:
         key = self.query_one("#per-host", ValueTable).key
         if key and int(key) < len(weighed.plan.hosts):
             host = weighed.plan.hosts[int(key)]
             for advice in weighed.recommendation.warnings:
                 if advice.host == host.name:
-                    yield f"▲ {advice.text}", "$state-slow"
-            yield from (f"{_LABELS[name]:<10} {host.reasons[name]}" for name in _SHOWN if name in host.reasons)
-        yield from ((f"▲ {one.text}", "$state-slow") for one in weighed.recommendation.warnings if one.host is None)
+                    yield _warning(advice)
+            yield from (
+                Point(host.reasons[name], mark=f"{_LABELS[name]:<11}") for name in _SHOWN if name in host.reasons
+            )
+        yield from (_warning(one) for one in weighed.recommendation.warnings if one.host is None)
 
 
-def _about_run(key: str, weighed: Weighed) -> Iterator[Line]:
+def _about_run(key: str, weighed: Weighed) -> Iterator[Point | str]:
     reasons = weighed.recommendation.reasons
     yield reasons.get("world_size" if key == "total" else key, "")
     if key == "total":
         yield f"Accelerate calls this num_machines {len(weighed.plan.hosts)}, num_processes {weighed.plan.world_size}."
-    yield from ((f"▲ {one.text}", "$state-slow") for one in weighed.recommendation.warnings if one.host is None)
+    yield from (_warning(one) for one in weighed.recommendation.warnings if one.host is None)
+
+
+def _warning(advice: Advice) -> Point:
+    return Point(advice.text, "$state-slow", "▲ ")
 
 
 def _row(draft: Draft, choice: HostChoice, weighed: Weighed) -> Row:

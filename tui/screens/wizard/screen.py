@@ -57,33 +57,31 @@ class WizardScreen(HostsScreen):
     WizardScreen {
         Rail { margin: 0 0 1 0; }
         .main { height: 1fr; }
+        #step-hardwarestep .main, #step-processesstep .main, #hardware-table, #per-host { height: auto; }
+        #hardware-table { max-height: 45vh; }
+        #per-host { max-height: 30vh; }
         #whole-run { height: 7; border-top: solid $rule; }
-        #step-processesstep .main { min-height: 12; }
-        #step-processesstep Notes { max-height: 8; }
         #check-panes Pane { display: none; height: 1fr; padding: 0 1; border: none; scrollbar-size: 1 1; }
         #check-panes Pane.-current { display: block; }
     }
     WizardScreen.-short {
         Rail { margin: 0; }
-        Notes, #step-processesstep Notes { max-height: 4; }
+        HostsStep Notes, JobStep Notes { height: 4; }
         #whole-run { display: none; }
-        #step-processesstep .main { min-height: 4; }
     }
     WizardScreen.-wide {
         Step { layout: horizontal; }
-        .main { width: 3fr; height: 100%; }
-        Notes, #step-processesstep Notes { width: 2fr; height: 100%; max-height: 100%; padding: 0 2; }
+        .main, #step-hardwarestep .main, #step-processesstep .main { width: 3fr; height: 100%; }
+        Notes, HostsStep Notes, JobStep Notes { width: 2fr; height: 100%; padding: 0 2; }
+        #hardware-table, #per-host { max-height: 70%; }
         #step-checkstep { layout: vertical; }
         #tabs { display: none; }
-        #check-panes { layout: grid; grid-size: 2; grid-columns: 2fr 3fr; grid-rows: 1fr 1fr; grid-gutter: 0 1; }
+        #check-panes { layout: grid; grid-size: 2; grid-columns: 2fr 3fr; grid-rows: 3fr 2fr; grid-gutter: 0 1; }
         #check-panes Pane { display: block; height: 100%; border-top: solid $rule; border-title-color: $muted; }
         #check-panes Pane:focus { border-top: solid $accent; border-title-color: $accent; border-title-style: bold; }
         #pane-commands { row-span: 2; }
     }
-    WizardScreen.-wide.-tall {
-        #per-host { height: auto; max-height: 70%; }
-        #whole-run { margin: 1 0 0 0; }
-    }
+    WizardScreen.-wide.-tall #whole-run { margin: 1 0 0 0; }
     """
 
     def __init__(self, profile: Path | None = None, launch: bool = False) -> None:

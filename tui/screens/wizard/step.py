@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import Static
 
+from runner.errors import DisttuiError
 from runner.text import clean
 from tui.screens.wizard.draft import Draft, View
-
-Line = str | tuple[str, str]
-"""A text, or text and style."""
+from tui.screens.wizard.points import Pages, Point
 
 
 class Step(Vertical):
@@ -57,24 +56,35 @@ class Step(Vertical):
         return ""
 
 
-class Notes(Static):
-    """Lines about whatever has the cursor, under a rule."""
+class Notes(Pages):
+    """Points about whatever has the cursor, under a rule. Where they are longer than the room, they take the focus."""
 
     DEFAULT_CSS = """
-    Notes { height: auto; max-height: 9; padding: 0 1; border-top: solid $rule; color: $muted; overflow-y: auto;
-            border-title-color: $foreground; border-title-style: none; scrollbar-size: 1 1; }
+    Notes { height: 1fr; padding: 0 1; border-top: solid $rule; color: $muted;
+            border-title-color: $foreground; border-title-style: none; }
+    Notes:focus { border-top: solid $accent; border-title-color: $accent; border-title-style: bold; }
     """
 
-    def tell(self, title: str, *lines: Line) -> None:
-        """Show other lines; they are cleaned, and never taken as markup."""
+    def allow_focus(self) -> bool:
+        """Only what can be scrolled."""
+        return self.max_scroll_y > 0
+
+    def tell(self, title: str, *points: Point | str) -> None:
+        """Show other points; they are cleaned, and never taken as markup."""
         self.border_title = Content(f" {clean(title)} ") if title else ""
-        parts: list[Line] = []
-        for each in lines:
-            text, style = each if isinstance(each, tuple) else (each, "")
-            parts += [(clean(text), style), "\n"]
-        self.update(Content.assemble(*parts[:-1]))
+        told = [point if isinstance(point, Point) else Point(point) for point in points]
+        self.show(point._replace(text=clean(str(point.text)), mark=clean(point.mark)) for point in told)
 
 
 def count(number: int, word: str) -> str:
     """`1 host`, `2 hosts`, `2 processes`."""
     return f"{number} {word}" + ("" if number == 1 else "es" if word.endswith("s") else "s")
+
+
+def trouble(error: DisttuiError) -> Iterator[Point]:
+    """What is wrong, and what helps."""
+    first, *rest = error.what.splitlines()[:6] or [""]
+    yield Point(first, "$state-failed", "✗ ")
+    yield from (Point(line, "$state-failed", "  ") for line in rest)
+    if error.cure:
+        yield Point(error.cure, mark="→ ")
