@@ -74,6 +74,8 @@ class LogPrompt(Horizontal):
             self.inverse = False
         box = self.query_one(Input)
         box.value = current.text if current else ""
+        # What is typed takes its place; it does not go on from there.
+        box.select_all()
         box.placeholder = "12:03:05, or +1:30 after the beginning" if kind == "time" else ""
         self.display = True
         # At once: keys that are typed ahead belong to the prompt.
