@@ -29,13 +29,18 @@ def find(name_or_path: str) -> Path:
         InputError: Neither is there; names that are near are suggested.
     """
     path = Path(name_or_path)
-    if _exists(path):
+    there = _what_is(path)
+    if there == "file":
         return path
     entries = list_profiles()
     for entry in entries:
         if name_or_path in (entry.name, entry.path.name):
             return entry.path
-    shown = printable(name_or_path)
+    shown = printable(name_or_path) or "''"
+    if name_or_path == "-":
+        raise InputError("-: a profile is not read from standard input", "Save it in a file.")
+    if there == "folder" and name_or_path:
+        raise InputError(f"{shown}: this is a folder", "Name a profile in it.")
     if path.name != name_or_path:
         beside = [str(path.parent / each.name) for each in _files(path.parent)]
         raise InputError(f"{shown}: there is no such file", _cure(name_or_path, beside))
@@ -71,11 +76,11 @@ def _files(folder: Path) -> list[Path]:
         return []
 
 
-def _exists(path: Path) -> bool:
+def _what_is(path: Path) -> Literal["file", "folder", ""]:
     try:
-        return path.exists() and not (path.is_dir() and path.name == str(path))
+        return "folder" if path.is_dir() else "file" if path.exists() else ""
     except (OSError, ValueError):
-        return False
+        return ""
 
 
 def _cure(word: str, known: list[str]) -> str:

@@ -16,7 +16,7 @@ SECTIONS = {
     "Before a run": ("probe", "validate", "plan", "top"),
     "Runs": ("run", "rerun", "ps", "attach", "logs", "show", "metrics", "diagnose", "replay", "pull"),
     "The end of runs": ("stop", "orphans", "forget", "gc"),
-    "Setting up": ("completion",),
+    "Setting up": ("bytegpt", "completion"),
 }
 """Commands as --help lists them, in the order in which they are met."""
 

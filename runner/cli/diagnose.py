@@ -6,12 +6,13 @@ from typing import Any
 
 import click
 
+from runner.cli.parts import example
 from runner.cli.which import finding, run_options, warn
 
 
-@click.command()
-@run_options
+@click.command(epilog=example("disttui diagnose 2node-7f3a"))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text, with the stacks of all ranks.")
+@run_options
 def diagnose(as_json: bool, **where: Any) -> None:
     """Tell why RUN has failed, or what it is waiting for right now.
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
-from runner.cli.parts import ssh_options, starting
+from runner.cli.parts import AS_LINES, DETACH, OVERRIDES, example, run_profile, ssh_options
 from runner.cli.which import connectors, existing, finding, run_options, say, warn
 
 
-@click.command()
-@run_options
+@click.command(epilog=example("disttui stop 2node-7f3a"))
 @click.option("--now", is_flag=True, help="Kill at once, without the grace that lets ranks save their work.")
+@run_options
 def stop(now: bool, **where: Any) -> None:
-    """Stop RUN on all its hosts, and wait until nothing of it is left.
+    """Stop RUN on all its hosts, and wait until nothing is left.
 
     One host that is reached is enough: it hands the stop on. A run that has ended already is left as it is.
     """
@@ -28,34 +28,30 @@ def stop(now: bool, **where: Any) -> None:
     raise SystemExit(code)
 
 
-@click.command()
+@click.command(epilog=example("disttui rerun 2node-7f3a", "disttui rerun 2node-7f3a --set launch.restarts=2"))
+@OVERRIDES
+@DETACH
+@AS_LINES
 @run_options
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the profile.")
-@click.option("--detach", is_flag=True, help="Leave the run to itself once all hosts have joined; print its id.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of text.")
 def rerun(overrides: tuple[str, ...], detach: bool, as_json: bool, **where: Any) -> None:
     """Run the profile of RUN once more, exactly as it was run then."""
-    from runner import headless
-    from runner.cli.parts import reaching
-    from runner.errors import InputError
     from runner.run.history import profile_of
 
     with finding(where) as (known, _):
         profile = profile_of(known, overrides)
-    if detach and known.sandbox:
-        raise InputError("a sandbox lives only as long as its command, so it cannot be left", "Leave out --detach.")
     config = where["ssh_config"] or existing(known.ssh_config)
     kept = {"source": known.source, "sandbox": known.sandbox, "ssh_config": config}
-    with starting(), reaching(profile, known.sandbox, config, where["accept_new_host_keys"]) as (connector, ready):
-        code = headless.run(ready, connector, os.environ, as_json=as_json, detach=detach, kept=kept)
-    raise SystemExit(code)
+    raise SystemExit(run_profile(profile, kept, where["accept_new_host_keys"], as_json=as_json, detach=detach))
 
 
-@click.command()
-@run_options
+@click.command(epilog=example("disttui forget 2node-7f3a"))
 @click.option("--here", is_flag=True, help="Remove only what is held here; the hosts keep the run.")
+@run_options
 def forget(here: bool, **where: Any) -> None:
-    """Remove RUN with its logs and checkpoints, on all its hosts and here. Refused while it lives."""
+    """Remove RUN, logs and checkpoints too, on its hosts and here.
+
+    Refused while it lives.
+    """
     from runner.commands.stop import forget as remove
     from runner.commands.stop import forget_here
     from runner.errors import InputError
@@ -69,17 +65,22 @@ def forget(here: bool, **where: Any) -> None:
     raise SystemExit(code)
 
 
-@click.command()
+@click.command(epilog=example("disttui gc --older 7d", "disttui gc --over 50GiB --yes"))
 @click.option("--older", metavar="AGE", help="Runs that ended longer ago, such as 30d (the default) or 12h.")
 @click.option("--over", metavar="SIZE", help="The oldest runs, until all together hold no more, such as 10GiB.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @ssh_options
 def gc(older: str | None, over: str | None, yes: bool, ssh_config: str | None, accept_new_host_keys: bool) -> None:
-    """Remove old runs, on their hosts and here, after showing which. Runs that live are never touched."""
+    """Remove old runs, on their hosts and here, after showing which.
+
+    Runs that live are never touched.
+    """
     from runner.commands import gc as command
 
-    age = command.parse_age(older) if older else (None if over else command.parse_age("30d"))
-    size = command.parse_size(over) if over else None
+    if older is None and over is None:
+        older = "30d"
+    age = command.parse_age(older) if older is not None else None
+    size = command.parse_size(over) if over is not None else None
     with connectors(ssh_config, accept_new_host_keys) as connect:
         chosen, problems = command.choose(os.environ, connect, older=age, over=size)
         warn(problems)
@@ -94,11 +95,14 @@ def gc(older: str | None, over: str | None, yes: bool, ssh_config: str | None, a
     raise SystemExit(code)
 
 
-@click.command()
-@run_options
+@click.command(epilog=example("disttui pull 2node-7f3a --to results"))
 @click.option("--to", type=click.Path(file_okay=False, path_type=Path), help="Into this folder, by default ./RUN.")
+@run_options
 def pull(to: Path | None, **where: Any) -> None:
-    """Copy the checkpoints and results of RUN to here. What was copied before is not copied again."""
+    """Copy the checkpoints and results of RUN to here.
+
+    What was copied before is not copied again.
+    """
     from runner.commands.pull import pull as copy
 
     with finding(where) as (known, connector):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,7 +10,18 @@ import click
 from runner import __version__
 from runner.cli import diagnose, ends, hosts, runs
 from runner.cli.app import AppGroup, has_terminal, open_app, refuse_for
-from runner.cli.parts import connecting, kept_of, load_profile, profile_options, reaching, ssh_options, starting
+from runner.cli.parts import (
+    AS_JSON,
+    AS_LINES,
+    DETACH,
+    complete_profiles,
+    example,
+    load_profile,
+    profile_options,
+    reaching,
+    run_profile,
+    ssh_options,
+)
 from runner.errors import InputError
 
 _EPILOG = """\b
@@ -63,19 +74,19 @@ def cli(ctx: click.Context, /, **options: Any) -> None:
     refuse_for(ctx)
 
 
-@cli.command()
+@cli.command(epilog=example("disttui run 2node --sandbox", "disttui run mine.yaml --set job.args='[--lr, \"1e-3\"]'"))
 @profile_options
+@DETACH
+@AS_LINES
 @ssh_options
-@click.option("--detach", is_flag=True, help="Leave the run to itself once all hosts have joined; print its id.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of text.")
 def run(
     profile: str,
     overrides: tuple[str, ...],
     sandbox: bool,
-    ssh_config: str | None,
-    accept_new_host_keys: bool,
     detach: bool,
     as_json: bool,
+    ssh_config: str | None,
+    accept_new_host_keys: bool,
 ) -> None:
     """Run PROFILE on all its hosts until it has trained.
 
@@ -83,30 +94,31 @@ def run(
     disttui's own words. Ctrl-C stops the whole gang, a second Ctrl-C kills it; when the terminal is closed the run
     goes on.
     """
-    from runner import headless
+    from runner.library import find
 
-    if detach and sandbox:
-        raise InputError("a sandbox lives only as long as its command, so it cannot be left", "Leave out --detach.")
-    loaded = load_profile(profile, overrides)
-    kept = kept_of(profile, sandbox, ssh_config)
-    with starting(), reaching(loaded, sandbox, ssh_config, accept_new_host_keys) as (connector, ready):
-        code = headless.run(ready, connector, os.environ, as_json=as_json, detach=detach, kept=kept)
-    raise SystemExit(code)
+    path = find(profile)
+    kept = {
+        "source": str(path),
+        "sandbox": sandbox,
+        "ssh_config": str(Path(ssh_config).absolute()) if ssh_config else None,
+    }
+    loaded = load_profile(str(path), overrides)
+    raise SystemExit(run_profile(loaded, kept, accept_new_host_keys, as_json=as_json, detach=detach))
 
 
-@cli.command()
+@cli.command(epilog=example("disttui plan mine.yaml", "disttui plan 2x8gpu --set hosts='[box1, alice@box2:2222]'"))
 @profile_options
+@AS_JSON
 @ssh_options
-@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def plan(
     profile: str,
     overrides: tuple[str, ...],
     sandbox: bool,
+    as_json: bool,
     ssh_config: str | None,
     accept_new_host_keys: bool,
-    as_json: bool,
 ) -> None:
-    """Show what PROFILE would run on every host, and why, without starting anything.
+    """Show what PROFILE would run where, and why; start nothing.
 
     The commands are exact: copied to the hosts and started by hand, they train. Exit code 3 when a check found
     something that forbids the start.
@@ -120,42 +132,33 @@ def plan(
     raise SystemExit(code)
 
 
-@cli.command()
-@click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
-@ssh_options
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
-def probe(hosts: tuple[str, ...], ssh_config: str | None, accept_new_host_keys: bool, as_json: bool) -> None:
-    """Show what each HOST has: cores, memory, GPUs and who uses them, network, interpreters with torch.
+@cli.command(epilog=example("disttui validate mine.yaml 2node"))
+@click.argument("profiles", nargs=-1, required=True, metavar="PROFILE...", shell_complete=complete_profiles)
+def validate(profiles: tuple[str, ...]) -> None:
+    """Check each PROFILE without reaching any host.
 
-    HOST is an ssh alias, user@host:port, or `local`. Exit code 3 when a host cannot be reached.
+    Every error is told, with its line and column. Exit code 2 when there is one.
     """
-    from runner import headless
+    from runner.text import clean, clean_lines
 
-    with connecting(ssh_config, accept_new_host_keys) as connector:
-        text, code = headless.probe(hosts, connector, as_json=as_json)
-    click.echo(text)
-    raise SystemExit(code)
-
-
-@cli.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
-def validate(files: tuple[str, ...]) -> None:
-    """Check profiles without reaching any host: every error of every FILE, with its line and column."""
-    from runner.profile import validate_files
-
-    checked = validate_files(files)
-    for path, profile, error in checked:
-        if profile:
-            click.echo(f"{path}: good ({len(profile.hosts)} host{'s' if len(profile.hosts) != 1 else ''})")
+    code = 0
+    for name in profiles:
+        try:
+            count = len(load_profile(name).hosts)
+        except InputError as error:
+            code = error.exit_code
+            click.echo(clean_lines(str(error)), err=True)
         else:
-            click.echo(str(error), err=True)
-    raise SystemExit(2 if any(one.error for one in checked) else 0)
+            click.echo(f"{clean(name)}: good ({count} host{'s' if count != 1 else ''})")
+    raise SystemExit(code)
 
 
 @cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the completion script for SHELL.
+
+    It completes commands, options, profiles, hosts and the ids of runs.
 
     \b
     bash: eval "$(disttui completion bash)"     in ~/.bashrc
@@ -169,10 +172,18 @@ def completion(shell: str) -> None:
     click.echo(found(cli, {}, "disttui", "_DISTTUI_COMPLETE").source())
 
 
+@cli.command()
+def bytegpt() -> None:
+    """List the arguments of the built-in job, for job.args."""
+    from runner.train.options import help_text
+
+    click.echo(help_text())
+
+
 for _command in (
     *(runs.ps, runs.attach, runs.replay, runs.logs, runs.show, runs.metrics),
     diagnose.diagnose,
     *(ends.stop, ends.rerun, ends.forget, ends.gc, ends.pull),
-    *(hosts.top, hosts.orphans),
+    *(hosts.probe, hosts.top, hosts.orphans),
 ):
     cli.add_command(_command)

@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import click
 
-from runner.cli.parts import ssh_options
-from runner.cli.which import connectors, warn
+from runner.cli.parts import AS_JSON, complete_hosts, complete_profiles, connecting, example, ssh_options
+from runner.cli.which import complete_runs, connectors, warn
 
 
-@click.command()
-@click.argument("hosts", nargs=-1, metavar="[HOST]...")
+@click.command(epilog=example("disttui probe local box1 alice@box2:2222"))
+@click.argument("hosts", nargs=-1, required=True, metavar="HOST...", shell_complete=complete_hosts)
+@AS_JSON
+@ssh_options
+def probe(hosts: tuple[str, ...], as_json: bool, ssh_config: str | None, accept_new_host_keys: bool) -> None:
+    """Show what each HOST has: cores, memory, GPUs, network, torch.
+
+    And who uses its GPUs. HOST is an ssh alias, user@host:port, or `local`. Exit code 3 when a host cannot be reached.
+    """
+    from runner import headless
+
+    with connecting(ssh_config, accept_new_host_keys) as connector:
+        text, code = headless.probe(hosts, connector, as_json=as_json)
+    click.echo(text)
+    raise SystemExit(code)
+
+
+@click.command(epilog=example("disttui orphans", "disttui orphans box1 --end"))
+@click.argument("hosts", nargs=-1, metavar="[HOST]...", shell_complete=complete_hosts)
 @click.option("--end", is_flag=True, help="End them, and say what is left.")
-@click.option("--run", default="", metavar="RUN", help="Of this run only.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.option("--run", default="", metavar="RUN", shell_complete=complete_runs, help="Of this run only.")
+@AS_JSON
 @ssh_options
 def orphans(
     hosts: tuple[str, ...], end: bool, run: str, as_json: bool, ssh_config: str | None, accept_new_host_keys: bool
 ) -> None:
-    """List processes, ports and GPU memory on HOSTs that belong to runs that have ended.
+    """List what ended runs have left on each HOST.
 
-    They are known by the tag that every process of a run carries, never by name. Without HOST, the hosts of all runs
-    that are known here are asked. Exit code 1 when something could not be ended, 3 when a host could not be asked.
+    Processes, their ports and the GPU memory they hold. They are known by the tag that every process of a run carries,
+    never by name. Without HOST, the hosts of all runs that are known here are asked. Exit code 1 when something could
+    not be ended, 3 when a host could not be asked.
     """
     from runner.commands.orphans import orphans as listed
 
@@ -33,15 +52,20 @@ def orphans(
     raise SystemExit(code)
 
 
-@click.command()
-@click.argument("hosts", nargs=-1, metavar="[HOST]...|[PROFILE]")
+def _complete_places(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    return [*complete_hosts(ctx, param, incomplete), *complete_profiles(ctx, param, incomplete)]
+
+
+@click.command(epilog=example("disttui top", "disttui top mine.yaml --once"))
+@click.argument("hosts", nargs=-1, metavar="[HOST...|PROFILE]", shell_complete=_complete_places)
 @click.option("--once", is_flag=True, help="Print one table, without the app.")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON a second, or one with --once.")
 @ssh_options
 def top(hosts: tuple[str, ...], once: bool, as_json: bool, ssh_config: str | None, accept_new_host_keys: bool) -> None:
-    """Show what HOSTs, or those of PROFILE, are doing: CPUs, memory, network, GPUs, processes. Needs no run.
+    """Show what hosts are doing: CPUs, memory, network, GPUs.
 
-    Without HOST, all hosts of runs that are known here, of your profiles and your team's, and this machine.
+    And the processes that matter, of whoever. Needs no run. Without HOST or PROFILE, all hosts of runs that are known
+    here, of your profiles and your team's, and this machine.
     Exit code of --once: 3 when a host could not be seen.
     """
     if once or as_json:

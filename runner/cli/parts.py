@@ -5,14 +5,34 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from runner.errors import InputError
+
 if TYPE_CHECKING:
     from runner.profile import Profile
     from runner.transport import Connector
+
+
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+AS_LINES = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of text.")
+DETACH = click.option(
+    "--detach", is_flag=True, help="Leave the run to itself once all hosts have joined; print its id."
+)
+OVERRIDES = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key of the profile: job.args='[--steps, \"20\"]', hosts.0.num_processes=2.",
+)
+
+
+def example(*lines: str) -> str:
+    """The end of a command's help: what it looks like when it is used."""
+    return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
 
 
 def ssh_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,7 +47,8 @@ def ssh_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--ssh-config",
             type=click.Path(exists=True, dir_okay=False),
             envvar="DISTTUI_SSH_CONFIG",
-            help="Use this file as ssh's -F does.  [env: DISTTUI_SSH_CONFIG]",
+            show_envvar=True,
+            help="Use this file as ssh's -F does.",
         ),
     ):
         command = option(command)
@@ -42,13 +63,7 @@ def profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
             is_flag=True,
             help="Play every host by a throwaway SSH server on this machine's loopback.",
         ),
-        click.option(
-            "--set",
-            "overrides",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Override a key of the profile, such as job.args='[--steps, \"20\"]' or hosts.0.num_processes=2.",
-        ),
+        OVERRIDES,
         click.argument("profile", metavar="PROFILE", shell_complete=complete_profiles),
     ):
         command = option(command)
@@ -65,12 +80,28 @@ def complete_profiles(ctx: click.Context, param: click.Parameter, incomplete: st
     return [*known, CompletionItem(incomplete, type="file")]
 
 
-def load_profile(name: str, overrides: tuple[str, ...]) -> Profile:
-    """A profile by its name or path. Raises InputError."""
+def complete_hosts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The hosts that begin so: of the ssh configuration, of known runs, of the user's and the team's profiles."""
+    from runner.discovery import ssh_hosts
+    from runner.run.places import in_view
+
+    named = [found.host for found in ssh_hosts(ctx.params.get("ssh_config")).candidates]
+    known = [place.host.label() for place in in_view(os.environ)]
+    return [host for host in dict.fromkeys((*known, *named)) if host.startswith(incomplete)]
+
+
+def load_profile(name: str, overrides: tuple[str, ...] = ()) -> Profile:
+    """A profile by its name or path, whose built-in job takes its arguments. Raises InputError."""
+    from runner import bytegpt
     from runner.library import find
     from runner.profile import load
+    from runner.text import clean
 
-    return load(find(name), overrides)
+    path = find(name)
+    profile = load(path, overrides)
+    if profile.job.builtin and (problem := bytegpt.problem(profile.job.args)):
+        raise InputError(f"{clean(str(path))}: job.args: {problem}")
+    return profile
 
 
 @contextmanager
@@ -105,29 +136,24 @@ def reaching(
         yield played, sandboxed(profile)
 
 
-@contextmanager
-def starting() -> Iterator[None]:
-    """Refuse to start a run that could not be kept here, and say of one that is interrupted that it was not started.
+def run_profile(profile: Profile, kept: dict[str, Any], accept_new: bool, *, as_json: bool, detach: bool) -> int:
+    """Run a profile to its end, or until it is left, and return the exit code.
+
+    Args:
+        kept: `source`, `sandbox` and `ssh_config`, as run.json keeps them.
 
     Raises:
-        InputError: The folder of all runs cannot be written.
+        InputError: It could not be kept here, or not be left.
     """
+    from runner import headless
     from runner.run.history import make_folder
 
+    if detach and kept["sandbox"]:
+        raise InputError("a sandbox lives only as long as its command, so it cannot be left", "Leave out --detach.")
     make_folder(os.environ)
     try:
-        yield
+        with reaching(profile, kept["sandbox"], kept["ssh_config"], accept_new) as (connector, ready):
+            return headless.run(ready, connector, os.environ, as_json=as_json, detach=detach, kept=kept)
     except KeyboardInterrupt:
         # Once the start has begun Ctrl-C is a stop, and is not raised.
         raise click.Abort("nothing was started") from None
-
-
-def kept_of(profile: str, sandbox: bool, ssh_config: str | None) -> dict[str, Any]:
-    """What run.json keeps of how a run was asked for."""
-    from runner.library import find
-
-    return {
-        "source": str(find(profile)),
-        "sandbox": sandbox,
-        "ssh_config": str(Path(ssh_config).absolute()) if ssh_config else None,
-    }

@@ -6,20 +6,32 @@ import os
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from runner.cli.app import has_terminal, open_app
-from runner.cli.parts import ssh_options
-from runner.cli.which import RUN_DIR, complete_runs, connectors, finding, run_options, warn
+from runner.cli.parts import AS_JSON, AS_LINES, complete_hosts, example, ssh_options
+from runner.cli.which import RUN_DIR, check_run_dir, complete_runs, connectors, finding, run_options, warn
 
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 LOCAL = click.option("--local", is_flag=True, help="Tell what is held here, without asking any host.")
 
 
-@click.command()
+@click.command(epilog=example("disttui ps", "disttui ps --host box1 --json"))
 @click.option(
-    "--host", "hosts", multiple=True, metavar="HOST", help="Also all runs of this host, whoever started them."
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="HOST",
+    shell_complete=complete_hosts,
+    help="Also all runs of this host, whoever started them.",
 )
-@click.option("--run-dir", default=RUN_DIR, show_default=True, help="Where runs lie on --host.")
+@click.option(
+    "--run-dir",
+    metavar="FOLDER",
+    default=RUN_DIR,
+    show_default=True,
+    callback=check_run_dir,
+    help="Where runs lie on --host.",
+)
 @LOCAL
 @AS_JSON
 @ssh_options
@@ -45,11 +57,11 @@ def ps(
     raise SystemExit(code)
 
 
-@click.command()
-@run_options
+@click.command(epilog=example("disttui attach 2node-7f3a", "disttui attach 2node-7f3a --host box1"))
 @click.option("--read-only", is_flag=True, help="Change nothing on the hosts, not even what a dead supervisor left.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of text.")
+@AS_LINES
 @click.option("--plain", is_flag=True, help="Print text in a terminal as well, instead of opening the dashboard.")
+@run_options
 def attach(read_only: bool, as_json: bool, plain: bool, **where: Any) -> None:
     """Look in on RUN until it ends; leaving does nothing to it.
 
@@ -66,8 +78,13 @@ def attach(read_only: bool, as_json: bool, plain: bool, **where: Any) -> None:
     raise SystemExit(code)
 
 
-@click.command()
-@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+def _complete_replays(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    example_run = ["example"] if "example".startswith(incomplete) else []
+    return [*complete_runs(ctx, param, incomplete), *example_run, CompletionItem(incomplete, type="dir")]
+
+
+@click.command(epilog=example("disttui replay example"))
+@click.argument("run", metavar="RUN", shell_complete=_complete_replays)
 def replay(run: str) -> None:
     """Play RUN back in the dashboard, with a cursor in time.
 
@@ -76,14 +93,16 @@ def replay(run: str) -> None:
     open_app(f"Without one: disttui show {run}", ("open_replay", (run,)))
 
 
-@click.command()
-@run_options
-@click.option("--rank", type=click.IntRange(min=0), help="Of this rank only.")
+@click.command(
+    epilog=example("disttui logs 2node-7f3a --rank 1 --since 10m", "disttui logs 2node -f --grep 'loss|Error'")
+)
+@click.option("--rank", type=click.IntRange(min=0), metavar="RANK", help="Of this rank only.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with what comes.")
 @click.option(
     "--since", metavar="WHEN", help="What was printed since: 90s, 10m, 2h, 3d ago, or a date like 2026-03-01T14:00."
 )
 @click.option("--grep", metavar="REGEX", help="Only lines in which this is found.")
+@run_options
 def logs(rank: int | None, follow: bool, since: str | None, grep: str | None, **where: Any) -> None:
     """Print all that the ranks of RUN have printed, rank by rank.
 
@@ -106,12 +125,15 @@ def logs(rank: int | None, follow: bool, since: str | None, grep: str | None, **
     raise SystemExit(code)
 
 
-@click.command()
-@run_options
+@click.command(epilog=example("disttui show 2node-7f3a"))
 @LOCAL
 @AS_JSON
+@run_options
 def show(local: bool, as_json: bool, **where: Any) -> None:
-    """Tell the story of RUN: versions, what happened when, the profile as it was run, the result."""
+    """Tell the story of RUN: what happened when, and the result.
+
+    With the versions on its hosts, and the profile as it was run.
+    """
     from runner.commands.tell import show as told
 
     with finding(where) as (known, connector):
@@ -120,11 +142,11 @@ def show(local: bool, as_json: bool, **where: Any) -> None:
     click.echo(text)
 
 
-@click.command()
-@run_options
+@click.command(epilog=example("disttui metrics 2node-7f3a --csv > 2node.csv"))
 @LOCAL
 @click.option("--csv", "as_csv", is_flag=True, help="Print one table with a column per metric.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line (the default).")
+@run_options
 def metrics(local: bool, as_csv: bool, as_json: bool, **where: Any) -> None:
     """Print every metric of every rank of RUN."""
     from runner.commands.tell import metrics as figures

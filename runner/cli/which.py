@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.parts import connecting, ssh_options
+from runner.cli.parts import complete_hosts, complete_profiles, connecting, ssh_options
 
 if TYPE_CHECKING:
     from runner.run.history import KnownRun
@@ -26,16 +26,34 @@ def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -
     return [name for name in run_names(os.environ) if name.startswith(incomplete)]
 
 
+def check_run_dir(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse what is no place on a host. Raises BadParameter."""
+    if value is not None and not (value.startswith(("/", "~")) and value.isprintable()):
+        raise click.BadParameter("expected a folder of the host, as an absolute path or one that starts with ~/")
+    return value
+
+
 _FINDING: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
     ssh_options,
-    click.option("--run-dir", help=f"Where runs lie on --host, {RUN_DIR} unless the profile says otherwise."),
+    click.option(
+        "--run-dir",
+        metavar="FOLDER",
+        callback=check_run_dir,
+        help=f"Where runs lie on --host, {RUN_DIR} unless the profile says otherwise.",
+    ),
     click.option(
         "--profile",
         "hosts_from",
         metavar="PROFILE",
+        shell_complete=complete_profiles,
         help="Reach the hosts of a run found with --host as this profile does, in its order.",
     ),
-    click.option("--host", metavar="HOST", help="Find a run there that was started elsewhere, by anybody."),
+    click.option(
+        "--host",
+        metavar="HOST",
+        shell_complete=complete_hosts,
+        help="Find a run there that was started elsewhere, by anybody.",
+    ),
     click.argument("run", metavar="RUN", shell_complete=complete_runs),
 )
 

@@ -1,11 +1,11 @@
 """The YAML profile: one file describes cluster and job. Checked as a whole, every error with its place."""
 
-from runner.profile.load import Checked, load, parse, validate_files
+from runner.profile.load import load, parse
 from runner.profile.problems import ProfileErrors, ProfileProblem
 from runner.profile.schema import Profile
 from runner.profile.sections import Host, Job, Launch, Metrics, Parallel, Target
 
 __all__ = [
-    "Checked", "Host", "Job", "Launch", "Metrics", "Parallel", "Profile", "ProfileErrors", "ProfileProblem", "Target",
-    "load", "parse", "validate_files",
+    "Host", "Job", "Launch", "Metrics", "Parallel", "Profile", "ProfileErrors", "ProfileProblem", "Target", "load",
+    "parse",
 ]  # fmt: skip

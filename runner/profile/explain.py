@@ -23,7 +23,10 @@ _SYNONYMS = {
     "environment": "env", "venv": "activate", "max_restarts": "restarts", "master_addr": "master",
     "master_port": "ports", "port": "ports", "version": "disttui",
 }  # fmt: skip
-_LISTS = {"hosts": "[node1, node2]", "gpus": "[0, 1]", "args": '[--steps, "300"]', "command": "[./train.sh, fast]"}
+_LISTS = {
+    "hosts": "[node1, node2]", "gpus": "[0, 1]", "args": '[--steps, "300"]', "command": "[./train.sh, fast]",
+    "ports": "[29500, 29599]",
+}  # fmt: skip
 _MISSING = {
     "disttui": "expected 'disttui: 1', the version of the schema",
     "host": "expected an ssh alias, user@host:port or local",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path as FilePath
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -15,16 +16,8 @@ from runner.profile.explain import explain
 from runner.profile.fields import slug
 from runner.profile.nodes import MAX_SIZE, Items, Node, Scalar, Table, compose, walk
 from runner.profile.override import apply
-from runner.profile.problems import Path, Place, ProfileErrors, ProfileProblem, near, printable, show
+from runner.profile.problems import Path, Place, ProfileErrors, ProfileProblem, printable, show
 from runner.profile.schema import VERSION, Profile
-
-
-class Checked(NamedTuple):
-    """One file of `disttui validate`: either `profile` or `error` is there."""
-
-    path: FilePath
-    profile: Profile | None
-    error: InputError | None
 
 
 def load(path: FilePath | str, overrides: Sequence[str] = ()) -> Profile:
@@ -66,17 +59,6 @@ def parse(text: str, source: str, overrides: Sequence[str] = ()) -> Profile:
     return profile
 
 
-def validate_files(paths: Iterable[FilePath | str]) -> list[Checked]:
-    """Load every file; what is wrong with one does not keep the others from being checked."""
-    checked = []
-    for path in paths:
-        try:
-            checked.append(Checked(FilePath(path), load(path), None))
-        except InputError as error:
-            checked.append(Checked(FilePath(path), None, error))
-    return checked
-
-
 def _read(path: FilePath) -> str:
     name = printable(str(path))
     try:
@@ -86,7 +68,7 @@ def _read(path: FilePath) -> str:
             # One byte more than allowed shows that there is more, even of an endless device.
             data = file.read(4 * MAX_SIZE + 1)
     except FileNotFoundError:
-        raise InputError(f"{name}: there is no such file", _instead(path)) from None
+        raise InputError(f"{name}: there is no such file") from None
     except IsADirectoryError:
         raise InputError(f"{name}: this is a folder", "Name a profile in it.") from None
     except (OSError, ValueError) as error:
@@ -98,21 +80,10 @@ def _read(path: FilePath) -> str:
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
         if "\0" in before or len(data) > 4 * MAX_SIZE:
             return before
-        what = f"byte 0x{data[error.start]:02x} is not UTF-8 text"
-        raise ProfileErrors([ProfileProblem(line, column, what, "expected a YAML file", str(path))]) from None
-
-
-def _instead(path: FilePath) -> str:
-    """What may have been meant by a path that does not exist: a near one, or else all that are beside it."""
-    if str(path) == "-":
-        return "A profile is not read from standard input: save it in a file."
-    try:
-        found = sorted(each.name for each in path.parent.iterdir() if each.suffix in (".yaml", ".yml"))
-    except (OSError, ValueError):
-        return ""
-    if meant := near(path.name, found):
-        return f"Did you mean {printable(str(path.parent / meant))}?"
-    return f"There are: {printable(', '.join(str(path.parent / name) for name in found[:5]))}." if found else ""
+        wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        what = "UTF-16 text" if wide else f"byte 0x{data[error.start]:02x} is not UTF-8 text"
+        expected = "save it as UTF-8" if wide else "expected a YAML file"
+        raise ProfileErrors([ProfileProblem(line, column, what, expected, str(path))]) from None
 
 
 def _newer(root: Table) -> ProfileProblem | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -29,6 +29,15 @@ _NUL = re.compile(r"\\(?:0|x00|u0000|U00000000)")
 _SURROGATE = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
 _REFERENCE = re.compile(r"\$\{env:")
 _NULLS = ("", "~", "null", "Null", "NULL")
+_MANY = 5
+"""Characters that no text holds, from which on a file is taken to be none."""
+_CURES = {
+    "cannot start any token": "quote the value",
+    "mapping values are not allowed": "expected one key on a line, and quotes around text with a colon and a space",
+    "expected <block end>": "indent what belongs together alike",
+    "could not find expected ':'": "expected key: value",
+}
+"""PyYAML's words → what helps."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +122,10 @@ class _Composer:
         self._nodes = self._size = 0
         if len(text) > MAX_SIZE:
             raise self._end(self._place(0, 0), "larger than 1 MiB", "expected a profile of a few lines")
-        if found := [self._unprintable(match) for match in islice(_UNPRINTABLE.finditer(text), 100)]:
+        if found := [self._unprintable(match) for match in islice(_UNPRINTABLE.finditer(text), _MANY)]:
+            if len(found) == _MANY:
+                what = f"{found[0].what}, and more of the kind: this is no text"
+                found = [replace(found[0], what=what, expected="expected a YAML file")]
             raise ProfileErrors([*problems, *found])
         self._loader = yaml.SafeLoader(text)
 
@@ -250,11 +262,16 @@ class _Composer:
         return ProfileProblem.at(place, f"a raw control character {escape}", f'write "{escape}" in double quotes')
 
     def _syntax(self, error: yaml.MarkedYAMLError) -> ProfileErrors:
+        problem = error.problem or ""
         mark = error.problem_mark or error.context_mark or self._loader.get_mark()
-        if "'\\t'" in (error.problem or ""):
+        if "'\\t'" in problem:
             return self._end(self._mark(mark), "a tab where YAML allows none", "indent with spaces")
-        what = ", ".join(filter(None, (error.context, error.problem)))
-        return self._end(self._mark(mark), f"not valid YAML: {what}")
+        if error.context_mark and re.search("end of stream|<stream|expected ':'$", problem):
+            # What was never closed is to be mended where it begins.
+            mark = error.context_mark
+        what = ", ".join(filter(None, (error.context, problem)))
+        cure = next((cure for words, cure in _CURES.items() if words in problem), "")
+        return self._end(self._mark(mark), f"not valid YAML: {what}", cure)
 
     def _problem(self, place: Place, what: str, expected: str = "") -> None:
         self._problems.append(ProfileProblem.at(place, what, expected))

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Optional
+from typing import Any, Dict, NoReturn, Optional, Tuple
 
 from .batching import DEFAULT_BATCH_SIZE
 from .problem import Problem
@@ -53,7 +53,12 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise Problem(f"{message} (--help lists the options)")
+        raise Problem(f"{message} (disttui bytegpt lists the options)")
+
+
+def help_text() -> str:
+    """What `--help` prints."""
+    return _parser().format_help().rstrip()
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -84,9 +89,87 @@ def _number(kind: Callable[[str], float], low: float, high: float = math.inf) ->
     return convert
 
 
+def _option(name: str, text: str, **how: Any) -> Tuple[str, Dict[str, Any]]:
+    return name, {"help": text, **how}
+
+
+_COUNT, _AMOUNT = _number(int, 1), _number(int, 0)
+_REAL, _RATIO = _number(float, 0), _number(float, 0, 1)
+_GROUPS = {
+    "length and batch (a sample is one block of --context bytes)": (
+        _option("--steps", "optimizer steps in all", type=_COUNT, default=300),
+        _option(
+            "--batch-size", f"samples per rank and round ({DEFAULT_BATCH_SIZE} unless --global-batch says otherwise)",
+            type=_COUNT, metavar="N",
+        ),
+        _option(
+            "--accumulate", "rounds whose gradients make one step (1 unless --global-batch says otherwise)",
+            type=_COUNT, metavar="N",
+        ),
+        _option(
+            "--global-batch", "samples of one step over all ranks; --batch-size or --accumulate follows from it. "
+            "Losses then do not depend on the number of ranks", type=_COUNT, metavar="N",
+        ),
+    ),
+    "optimizer (AdamW, warm-up, then cosine)": (
+        _option("--lr", "peak learning rate of one rank", type=_REAL, default=3e-3),
+        _option(
+            "--lr-scaling", "how --lr grows with the number of ranks, each of which adds its batch: sqrt suits Adam "
+            "(the noise of its steps falls with the root of the batch), linear suits SGD, none keeps a run stable that "
+            "was tuned at this size", choices=("none", "linear", "sqrt"), default="none",
+        ),
+        _option("--warmup", "steps from 0 to the peak", type=_AMOUNT, default=20, metavar="STEPS"),
+        _option(
+            "--min-lr-ratio", "last learning rate as a share of the peak", type=_RATIO, default=0.1, metavar="SHARE"
+        ),
+        _option("--weight-decay", "on matrices only", type=_REAL, default=0.1),
+        _option("--clip", "largest norm of the gradient, 0: no clipping", type=_REAL, default=1.0),
+    ),
+    "model": (
+        _option("--layers", "transformer blocks", type=_COUNT, default=4),
+        _option("--heads", "attention heads", type=_COUNT, default=4),
+        _option("--width", "size of the residual stream", type=_COUNT, default=128),
+        _option("--context", "length of a sample", type=_COUNT, default=128, metavar="BYTES"),
+        _option("--dropout", "share of activations dropped", type=_number(float, 0, 0.99), default=0.0),
+    ),
+    "data and validation": (
+        _option(
+            "--data", "text file or folder on the host of rank 0; not given: Python's own library", metavar="PATH"
+        ),
+        _option("--val-interval", "0: only at the end", type=_AMOUNT, default=50, metavar="STEPS"),
+        _option("--val-batches", "held-out batches, each global", type=_COUNT, default=4, metavar="N"),
+    ),
+    "checkpoints (full state, on the host of rank 0, newest two kept)": (
+        _option("--checkpoint-interval", "0: none", type=_AMOUNT, default=100, metavar="STEPS"),
+        _option(
+            "--resume", "auto: from the newest complete checkpoint of the folder if there is one; PATH: from this file "
+            "or folder. Any number of ranks may go on with it; with the same global batch the loss curve is the same",
+            default="no", metavar="auto|no|PATH",
+        ),
+    ),
+    "how it runs": (
+        _option(
+            "--strategy", "ddp: a whole copy per rank; fsdp: weights, gradients and optimizer state sharded over all "
+            "ranks", choices=("ddp", "fsdp"), default="ddp",
+        ),
+        _option(
+            "--precision", "bf16: matrices in bf16, weights kept in fp32", choices=("fp32", "bf16"), default="fp32"
+        ),
+        _option(
+            "--backend", "nccl trains on GPUs, gloo on CPUs; auto: GPUs where there are any",
+            choices=("auto", "nccl", "gloo"), default="auto",
+        ),
+        _option("--compile", "torch.compile each block", choices=("yes", "no"), default="no"),
+        _option(
+            "--seed", "of weights, order of samples, dropout and sample text", type=_number(int, 0, 2**32), default=0
+        ),
+        _option("--log-interval", "steps between log lines", type=_COUNT, default=10, metavar="STEPS"),
+        _option("--sample", "text written at the end", type=_AMOUNT, default=200, metavar="BYTES"),
+    ),
+}  # fmt: skip
+
+
 def _parser() -> _Parser:
-    count, amount = _number(int, 1), _number(int, 0)
-    real, ratio = _number(float, 0), _number(float, 0, 1)
     parser = _Parser(
         prog="bytegpt",
         allow_abbrev=False,
@@ -96,74 +179,10 @@ def _parser() -> _Parser:
         epilog="Exit codes: 0 trained, 1 training failed, 2 bad input. DISTTUI_METRICS names the metrics file, "
         "DISTTUI_CHECKPOINTS the checkpoint folder (default ./checkpoints), DISTTUI_RESUME=1 means --resume auto.",
     )
-    group = parser.add_argument_group("length and batch (a sample is one block of --context bytes)")
-    group.add_argument("--steps", type=count, default=300, help="optimizer steps in all")
-    group.add_argument(
-        "--batch-size",
-        type=count,
-        metavar="N",
-        help=f"samples per rank and round ({DEFAULT_BATCH_SIZE} unless --global-batch says otherwise)",
-    )
-    group.add_argument(
-        "--accumulate",
-        type=count,
-        metavar="N",
-        help="rounds whose gradients make one step (1 unless --global-batch says otherwise)",
-    )
-    group.add_argument(
-        "--global-batch", type=count, metavar="N",
-        help="samples of one step over all ranks; --batch-size or --accumulate follows from it. Losses then do "
-        "not depend on the number of ranks",
-    )  # fmt: skip
-    group = parser.add_argument_group("optimizer (AdamW, warm-up, then cosine)")
-    group.add_argument("--lr", type=real, default=3e-3, help="peak learning rate of one rank")
-    group.add_argument(
-        "--lr-scaling", choices=("none", "linear", "sqrt"), default="none",
-        help="how --lr grows with the number of ranks, each of which adds its batch: sqrt suits Adam (the noise of "
-        "its steps falls with the root of the batch), linear suits SGD, none keeps a run stable that was tuned "
-        "at this size",
-    )  # fmt: skip
-    group.add_argument("--warmup", type=amount, default=20, metavar="STEPS", help="steps from 0 to the peak")
-    group.add_argument(
-        "--min-lr-ratio", type=ratio, default=0.1, metavar="SHARE", help="last learning rate as a share of the peak"
-    )
-    group.add_argument("--weight-decay", type=real, default=0.1, help="on matrices only")
-    group.add_argument("--clip", type=real, default=1.0, help="largest norm of the gradient, 0: no clipping")
-    group = parser.add_argument_group("model")
-    group.add_argument("--layers", type=count, default=4, help="transformer blocks")
-    group.add_argument("--heads", type=count, default=4, help="attention heads")
-    group.add_argument("--width", type=count, default=128, help="size of the residual stream")
-    group.add_argument("--context", type=count, default=128, metavar="BYTES", help="length of a sample")
-    group.add_argument("--dropout", type=_number(float, 0, 0.99), default=0.0, help="share of activations dropped")
-    group = parser.add_argument_group("data and validation")
-    group.add_argument(
-        "--data", metavar="PATH", help="text file or folder on the host of rank 0; not given: Python's own library"
-    )
-    group.add_argument("--val-interval", type=amount, default=50, metavar="STEPS", help="0: only at the end")
-    group.add_argument("--val-batches", type=count, default=4, metavar="N", help="held-out batches, each global")
-    group = parser.add_argument_group("checkpoints (full state, on the host of rank 0, newest two kept)")
-    group.add_argument("--checkpoint-interval", type=amount, default=100, metavar="STEPS", help="0: none")
-    group.add_argument(
-        "--resume", default="auto" if os.environ.get("DISTTUI_RESUME") == "1" else "no", metavar="auto|no|PATH",
-        help="auto: from the newest complete checkpoint of the folder if there is one; PATH: from this file or "
-        "folder. Any number of ranks may go on with it; with the same global batch the loss curve is the same",
-    )  # fmt: skip
-    group = parser.add_argument_group("how it runs")
-    group.add_argument(
-        "--strategy", choices=("ddp", "fsdp"), default="ddp",
-        help="ddp: a whole copy per rank; fsdp: weights, gradients and optimizer state sharded over all ranks",
-    )  # fmt: skip
-    group.add_argument(
-        "--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: matrices in bf16, weights kept in fp32"
-    )
-    group.add_argument(
-        "--backend", choices=("auto", "nccl", "gloo"), default="auto",
-        help="nccl trains on GPUs, gloo on CPUs; auto: GPUs where there are any",
-    )  # fmt: skip
-    group.add_argument("--compile", choices=("yes", "no"), default="no", help="torch.compile each block")
-    group.add_argument(
-        "--seed", type=_number(int, 0, 2**32), default=0, help="of weights, order of samples, dropout and sample text"
-    )
-    group.add_argument("--log-interval", type=count, default=10, metavar="STEPS", help="steps between log lines")
-    group.add_argument("--sample", type=amount, default=200, metavar="BYTES", help="text written at the end")
+    for title, options in _GROUPS.items():
+        group = parser.add_argument_group(title)
+        for name, how in options:
+            group.add_argument(name, **how)
+    if os.environ.get("DISTTUI_RESUME") == "1":
+        parser.set_defaults(resume="auto")
     return parser

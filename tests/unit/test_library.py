@@ -65,10 +65,16 @@ def test_the_list_has_every_name_once(folders: dict[str, Path]) -> None:
         ("gone/x.yaml", "gone/x.yaml: there is no such file"),
         ("\x1b[2J\udc80", "\\x1b[2J\\udc80: no profile has this name"),
         ("a\0b", "a\\x00b: no profile has this name"),
+        ("zzz/", "zzz/: there is no such file"),
+        ("", "'': no profile has this name"),
+        ("-", "-: a profile is not read from standard input\n  → Save it in a file."),
+        ("folder.yaml", "folder.yaml: this is a folder\n  → Name a profile in it."),
+        ("..", "..: this is a folder"),
     ],
 )
 def test_what_is_not_there(folders: dict[str, Path], name: str, message: str) -> None:
     write(folders["here"], "mine.yaml")
+    (folders["here"] / "folder.yaml").mkdir()
     with pytest.raises(InputError) as caught:
         find(name)
     assert str(caught.value).startswith(message)

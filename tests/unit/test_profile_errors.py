@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import InputError
-from runner.profile import ProfileErrors, load, parse, validate_files
+from runner.profile import ProfileErrors, load, parse
 
 
 def profile(**changes: str | None) -> str:
@@ -26,7 +26,7 @@ def wrong(text: str, source: str = "p") -> str:
 HOST = "expected an ssh alias, user@host:port or local"
 ONE = "expected exactly one of builtin, script, module and command"
 TEXT = "expected text (in quotes, if need be)"
-PORTS = "no range of ports, expected one from 1024 to 65535, or the first and the last, like 29500-29599"
+PORTS = "is no range of ports, expected one from 1024 to 65535, or the first and the last, like 29500-29599"
 
 SCHEMA = [
     (profile(nproces="2"), "4:1: unknown key 'nproces', did you mean 'num_processes'?"),
@@ -123,10 +123,10 @@ LAUNCHES = [
     ("{launcher: mpirun}", "4:20: launcher: 'mpirun' is not built yet, expected torchrun"),
     ("{launcher: torchrum}", "4:20: launcher: 'torchrum', did you mean 'torchrun'?"),
     ("{backend: mpi}", "4:19: backend: 'mpi', expected auto or nccl or gloo"),
-    ("{ports: 80-90}", f"4:17: ports: {PORTS}"),
-    ("{ports: [5000, 4000]}", f"4:17: ports: {PORTS}"),
-    ("{ports: [1, 2, 3]}", f"4:17: ports: {PORTS}"),
-    ("{ports: {a: b}}", "4:17: ports: a mapping, expected a list, like [a, b]"),
+    ("{ports: 80-90}", f"4:17: ports: '80-90' {PORTS}"),
+    ("{ports: [5000, 4000]}", f"4:17: ports: this {PORTS}"),
+    ("{ports: [1, 2, 3]}", f"4:17: ports: this {PORTS}"),
+    ("{ports: {a: b}}", "4:17: ports: a mapping, expected a list, like [29500, 29599]"),
     ("{ports: 29500}", "4:17: one port, expected two or more: the gang and torch take one each"),
     ("{master: node2}", "4:18: 'node2' is not the first host, expected auto, an IP address or node1, "
                         "where node rank 0 runs"),
@@ -167,8 +167,16 @@ YAML = [
     (profile() + "<<: {a: 1}\n", "4:1: merge keys (<<) are not supported, write the values out, or use an alias (*)"),
     (profile() + "---\na: 1\n", "4:1: a second document begins, expected one per file"),
     (profile() + "env:\n\tA: 1\n", "5:1: a tab where YAML allows none, indent with spaces"),
-    (profile() + "env: {A: 1\n", "5:1: not valid YAML: while parsing a flow mapping, expected ',' or '}', "
+    (profile() + "env: {A: 1\n", "4:6: not valid YAML: while parsing a flow mapping, expected ',' or '}', "
                                  "but got '<stream end>'"),
+    (profile(description='"x'), "4:14: not valid YAML: while scanning a quoted scalar, found unexpected end of stream"),
+    (profile(description="@x"), "4:14: not valid YAML: while scanning for the next token, found character '@' that "
+                                "cannot start any token, quote the value"),
+    (profile(description="a: b"), "4:15: not valid YAML: mapping values are not allowed here, expected one key on a "
+                                  "line, and quotes around text with a colon and a space"),
+    (profile() + "env\n", "4:1: not valid YAML: while scanning a simple key, could not find expected ':', "
+                          "expected key: value"),
+    (bytes(range(32)).decode(), "1:1: a NUL byte, and more of the kind: this is no text, expected a YAML file"),
     (profile() + "env: *x\n", "4:6: the alias '*x' names no anchor above it"),
     (profile() + "env: &x {a: *x}\n", "4:13: the alias '*x' contains itself"),
     (profile() + "? [a]\n: 1\n", "4:3: a list or mapping as a key, expected text"),
@@ -266,14 +274,13 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
     os.mkfifo(tmp_path / "pipe.yaml")
     wanted = {
-        "2nod.yaml": f": there is no such file\n  → Did you mean {tmp_path}/2node.yaml?",
-        "zebra": f": there is no such file\n  → There are: {tmp_path}/2node.yaml, {tmp_path}/big.yaml, ",
+        "zebra": ": there is no such file",
         "pipe.yaml": ": this is a pipe, and a profile is read more than once\n  → Save it in a file.",
         ".": ": this is a folder\n  → Name a profile in it.",
         "latin.yaml": ":4:10: byte 0xe9 is not UTF-8 text, expected a YAML file",
         "picture.yaml": ":1:1: byte 0x89 is not UTF-8 text, expected a YAML file",
         "model.yaml": ":1:5: a NUL byte, expected text",
-        "wide.yaml": ":1:1: byte 0xff is not UTF-8 text, expected a YAML file",
+        "wide.yaml": ":1:1: UTF-16 text, save it as UTF-8",
         "/dev/zero": "/dev/zero:1:1: larger than 1 MiB, expected a profile of a few lines",
         "big.yaml": ":1:1: larger than 1 MiB, expected a profile of a few lines",
         "loop.yaml": ": cannot be read: Too many levels of symbolic links",
@@ -283,16 +290,3 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             load(tmp_path / name)
         assert message in str(caught.value), name
-
-
-def test_standard_input_is_no_file_and_nothing_is_meant_by_it() -> None:
-    with pytest.raises(InputError, match=r"^-: there is no such file\n  → A profile is not read from standard input"):
-        load("-")
-
-
-def test_validating_several_files(tmp_path: Path) -> None:
-    for name, text in {"a.yaml": profile(), "b.yaml": profile(nme="x"), "c.yaml": profile()}.items():
-        (tmp_path / name).write_text(text)
-    checked = validate_files([tmp_path / "a.yaml", tmp_path / "b.yaml", tmp_path / "gone.yaml", tmp_path / "c.yaml"])
-    assert [one.profile is not None for one in checked] == [True, False, False, True]
-    assert str(checked[1].error) == f"{tmp_path}/b.yaml:4:1: unknown key 'nme', did you mean 'name'?"
