@@ -9,7 +9,9 @@ from typing import Any, NoReturn
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
+from runner.cli.parts import complete_profiles
 from runner.errors import InputError
 
 SECTIONS = {
@@ -30,6 +32,11 @@ class AppGroup(click.Group):
         for title, names in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, self.commands[name].get_short_help_str(limit)) for name in names])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands and options, or else profiles."""
+        found = super().shell_complete(ctx, incomplete)
+        return found or complete_profiles(ctx, self, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

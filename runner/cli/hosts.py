@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from runner.cli.parts import AS_JSON, complete_hosts, complete_profiles, connecting, example, ssh_options
 from runner.cli.which import complete_runs, connectors, warn
@@ -52,8 +52,8 @@ def orphans(
     raise SystemExit(code)
 
 
-def _complete_places(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    return [*complete_hosts(ctx, param, incomplete), *complete_profiles(ctx, param, incomplete)]
+def _complete_places(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
+    return [*complete_profiles(ctx, param, incomplete), *complete_hosts(ctx, param, incomplete)]
 
 
 @click.command(epilog=example("disttui top", "disttui top mine.yaml --once"))

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from runner.errors import InputError
 
@@ -70,24 +71,28 @@ def profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def complete_profiles(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """The profiles whose names begin so, and files."""
-    from click.shell_completion import CompletionItem
-
+def complete_profiles(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
+    """Files, and the profiles whose names begin so."""
     from runner.library import list_profiles
 
-    known = [CompletionItem(str(item.name)) for item in list_profiles() if str(item.name).startswith(incomplete)]
-    return [*known, CompletionItem(incomplete, type="file")]
+    known = [CompletionItem(entry.name) for entry in list_profiles() if entry.name.startswith(incomplete)]
+    return [paths("file", incomplete), *known]
 
 
-def complete_hosts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+def paths(kind: str, incomplete: str) -> CompletionItem:
+    """Lets the shell complete a path of a kind, `file` or `dir`. Goes first: in bash it takes back what was before."""
+    # click's script for zsh loses an empty word, and with it which line is which.
+    return CompletionItem(incomplete or "./", type=kind)
+
+
+def complete_hosts(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
     """The hosts that begin so: of the ssh configuration, of known runs, of the user's and the team's profiles."""
     from runner.discovery import ssh_hosts
     from runner.run.places import in_view
 
     named = [found.host for found in ssh_hosts(ctx.params.get("ssh_config")).candidates]
     known = [place.host.label() for place in in_view(os.environ)]
-    return [host for host in dict.fromkeys((*known, *named)) if host.startswith(incomplete)]
+    return [CompletionItem(host) for host in dict.fromkeys((*known, *named)) if host.startswith(incomplete)]
 
 
 def load_profile(name: str, overrides: tuple[str, ...] = ()) -> Profile:

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from runner.cli.app import has_terminal, open_app
-from runner.cli.parts import AS_JSON, AS_LINES, complete_hosts, example, ssh_options
+from runner.cli.parts import AS_JSON, AS_LINES, complete_hosts, example, paths, ssh_options
 from runner.cli.which import RUN_DIR, check_run_dir, complete_runs, connectors, finding, run_options, warn
 
 LOCAL = click.option("--local", is_flag=True, help="Tell what is held here, without asking any host.")
@@ -78,9 +78,9 @@ def attach(read_only: bool, as_json: bool, plain: bool, **where: Any) -> None:
     raise SystemExit(code)
 
 
-def _complete_replays(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    example_run = ["example"] if "example".startswith(incomplete) else []
-    return [*complete_runs(ctx, param, incomplete), *example_run, CompletionItem(incomplete, type="dir")]
+def _complete_replays(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
+    recorded = [CompletionItem("example")] if "example".startswith(incomplete) else []
+    return [paths("dir", incomplete), *complete_runs(ctx, param, incomplete), *recorded]
 
 
 @click.command(epilog=example("disttui replay example"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from runner.cli.parts import complete_hosts, complete_profiles, connecting, ssh_options
 
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 RUN_DIR = "~/.disttui/runs"
 
 
-def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+def complete_runs(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
     """The ids that begin so."""
     from runner.run.history import run_names
 
-    return [name for name in run_names(os.environ) if name.startswith(incomplete)]
+    return [CompletionItem(name) for name in run_names(os.environ) if name.startswith(incomplete)]
 
 
 def check_run_dir(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:

@@ -21,3 +21,13 @@ def test_help_and_version() -> None:
         shown = runner.invoke(cli, [name, "--help"])
         assert shown.exit_code == 0, name
         assert shown.output.startswith("Usage: ")
+
+
+def test_every_command_has_an_example_that_names_it_and_a_first_sentence_that_fits() -> None:
+    runner = CliRunner()
+    overview = runner.invoke(cli, ["--help"], env={"COLUMNS": "80"}).output
+    for name, command in cli.commands.items():
+        if command.params:
+            shown = runner.invoke(cli, [name, "--help"]).output
+            assert f"  disttui {name}" in shown or f"$(disttui {name}" in shown, name
+        assert f"  {command.get_short_help_str(200)}\n" in overview, name

@@ -1,0 +1,62 @@
+"""Profiles, hosts and ids of runs complete in real shells."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Each prints the words that the shell would offer for the last of the words it is given.
+SHELLS = {
+    "bash": """eval "$(disttui completion bash)"; compopt() { :; }
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _disttui_completion disttui; printf '%s\\n' "${COMPREPLY[@]}" """,
+    "zsh": """compdef() { :; }; eval "$(disttui completion zsh)"
+compadd() { print -l -- $completions; }; _describe() { print -l -- ${${(P)3}%%:*}; }; _path_files() { :; }
+words=("$@"); CURRENT=$#; _disttui_completion""",
+    "fish": "disttui completion fish | source; complete -C (string join ' ' -- $argv) | string split -f 1 \\t",
+}
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """A home with two runs, a profile, and a host in the ssh configuration."""
+    for run in ("mine-1a2b", "other-3c4d"):
+        (tmp_path / "data/disttui/runs" / run).mkdir(parents=True)
+        (tmp_path / "data/disttui/runs" / run / "run.json").touch()
+    (tmp_path / "config/disttui/profiles").mkdir(parents=True)
+    (tmp_path / "config/disttui/profiles/own.yaml").write_text(
+        "disttui: 1\nhosts: [alice@gpubox2]\njob: {builtin: bytegpt}\n"
+    )
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/config").write_text("Host gpubox gp*\n  HostName 192.0.2.1\n")
+    return {
+        "HOME": str(tmp_path), "XDG_DATA_HOME": f"{tmp_path}/data", "XDG_CONFIG_HOME": f"{tmp_path}/config",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_what_a_shell_offers(shell: str, environ: dict[str, str], tmp_path: Path) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"no {shell} on this machine")
+
+    def offered(*words: str) -> set[str]:
+        given = [shell, "-c", SHELLS[shell], *([shell] if shell != "fish" else []), "disttui", *words]
+        done = subprocess.run(
+            given, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120, check=False
+        )
+        return set(done.stdout.split())
+
+    assert offered("stop", "") == {"mine-1a2b", "other-3c4d"}
+    assert offered("logs", "mi") == {"mine-1a2b"}
+    assert {"own", "2node", "2node-fsdp"} <= offered("run", "")
+    assert offered("plan", "2node-") == {"2node-fsdp"}
+    assert offered("probe", "") == {"local", "alice@gpubox2", "gpubox"}
+    assert offered("ps", "--host", "gp") == {"gpubox"}
+    assert {"mine-1a2b", "example"} <= offered("replay", "")
+    assert offered("comp") == {"completion"}
+    assert offered("ow") == {"own"}, "a profile in the place of a command"
