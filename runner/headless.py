@@ -13,11 +13,9 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic import ValidationError
-
-from runner.errors import DisttuiError, HostError, InputError
+from runner.errors import DisttuiError, HostError
 from runner.facts import HostFacts
-from runner.profile import Host, Profile
+from runner.profile import Host, Profile, parse_host
 from runner.run.after import tell_end
 from runner.run.history import keep, mirror_of
 from runner.run.launch import launch, new_run_id
@@ -180,16 +178,6 @@ def show_plan(profile: Profile, connector: Connector, *, as_json: bool = False) 
         parts = (prepared.plan, prepared.recommendation, prepared.findings)
         text = json.dumps(plan_json(*parts), indent=2) if as_json else render_plan(*parts)
     return text, 3 if any(finding.level == "error" for finding in prepared.findings) else 0
-
-
-def parse_host(text: str) -> Host:
-    """A host from the command line: an ssh alias, `user@host:port` or `local`. Raises InputError."""
-    try:
-        host = Host(host=text)
-    except ValidationError as error:
-        why = "; ".join(clean(str(one["msg"])) for one in error.errors())
-        raise InputError(f"{clean(text)!r} is no host: {why}", "Give an ssh alias, user@host:port, or local.") from None
-    return host.model_copy(update={"name": host.label()})
 
 
 def probe(names: Sequence[str], connector: Connector, *, as_json: bool = False) -> tuple[str, int]:

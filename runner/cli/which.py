@@ -82,7 +82,7 @@ def _known(
             yield known, connector
         return
     from runner.cli.parts import load_profile
-    from runner.headless import parse_host
+    from runner.profile import parse_host
     from runner.run.adopt import adopt
     from runner.run.history import KnownHost
 

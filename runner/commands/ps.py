@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from runner.errors import DisttuiError, InputError
-from runner.headless import parse_host
+from runner.profile import parse_host
 from runner.run.adopt import summaries
 from runner.run.history import KnownHost, KnownRun, known_runs
 from runner.run.remote import reach_hosts

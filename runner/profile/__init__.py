@@ -4,8 +4,9 @@ from runner.profile.load import load, parse
 from runner.profile.problems import ProfileErrors, ProfileProblem
 from runner.profile.schema import Profile
 from runner.profile.sections import Host, Job, Launch, Metrics, Parallel, Target
+from runner.profile.typed import parse_host
 
 __all__ = [
     "Host", "Job", "Launch", "Metrics", "Parallel", "Profile", "ProfileErrors", "ProfileProblem", "Target", "load",
-    "parse",
+    "parse", "parse_host",
 ]  # fmt: skip

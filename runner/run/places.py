@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import InputError
-from runner.headless import parse_host
 from runner.library import find, list_profiles
-from runner.profile import Host, load
+from runner.profile import Host, load, parse_host
 from runner.run.history import known_runs
 
 
@@ -79,6 +78,8 @@ def _profile(word: str) -> Path | None:
     try:
         path = find(word)
     except InputError:
+        if word.endswith((".yaml", ".yml")):
+            raise
         return None
     return path if path.is_file() else None
 
