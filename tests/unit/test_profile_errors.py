@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import InputError
-from runner.profile import ProfileErrors, load, parse, parse_host
+from runner.profile import ProfileErrors, load, parse
 
 
 def profile(**changes: str | None) -> str:
@@ -290,22 +290,3 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             load(tmp_path / name)
         assert message in str(caught.value), name
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a b", "'a b' is no host: 'a b' holds ' '\n  → Give an ssh alias, user@host:port or local."),
-        ("a:0", "'a:0' is no host: '0'\n  → Give a port from 1 to 65535."),
-        ("\x1b[2J", "'\\x1b[2J' is no host: '\\x1b[2J' holds '\\x1b'\n"),
-        ("u@local", "'u@local' is no host: 'local' is this machine, without SSH\n  → Write localhost to reach it"),
-    ],
-)
-def test_a_host_that_is_typed_wrong(text: str, message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        parse_host(text)
-    assert str(caught.value).startswith(message)
-
-
-def test_a_host_that_is_typed_has_its_address_for_a_name() -> None:
-    assert parse_host("alice@[fd00::1]:22").name == "alice@[fd00::1]:22"

@@ -1,0 +1,69 @@
+"""What is typed wrong on a command line: one clear sentence with its cure, exit code 2, no host asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.errors import InputError
+from runner.profile import parse_host
+
+DISTTUI = str(Path(sys.executable).with_name("disttui"))
+PROFILE = "disttui: 1\nhosts: [local]\njob: {builtin: bytegpt, args: [--stepz, 3]}\n"
+
+WRONG = [
+    ("validate bad.yaml", "bad.yaml: job.args: unrecognized arguments: --stepz 3 (disttui bytegpt lists the options)"),
+    ("run bad.yaml", "bad.yaml: job.args: unrecognized arguments"),
+    ("validate 2nod", "2nod: no profile has this name and no file this path\n  → Did you mean 2node?"),
+    ("validate .", ".: this is a folder\n  → Name a profile in it."),
+    ("plan -", "-: a profile is not read from standard input\n  → Save it in a file."),
+    ("top --once nope.yaml", "nope.yaml: no profile has this name and no file this path"),
+    ("run 2node --sandbox --detach", "a sandbox lives only as long as its command, so it cannot be left"),
+    ("ps --host local --run-dir rel", "'--run-dir': expected a folder of the host, as an absolute path or one that"),
+    ("ps --host local --run-dir /a\x07", "'--run-dir': expected a folder of the host"),
+    ("ps --host a$b", "'a$b' is no host: 'a$b' holds '$'\n  → Give an ssh alias, user@host:port or local."),
+    ("gc --older=", "--older '': no age\n  → Give 30d or 12h."),
+    ("gc --over=", "--over '': no size\n  → Give 500MiB or 10GiB."),
+    ("pss", "No such command 'pss'. Did you mean 'ps'?"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), WRONG, ids=[line for line, _ in WRONG])
+def test_one_sentence_and_the_exit_code_of_bad_input(line: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text(PROFILE)
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [DISTTUI, *line.split(" ")], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 2
+    assert message in done.stderr and "Traceback" not in done.stderr
+    assert not done.stdout
+
+
+def test_a_variable_that_names_no_file_is_named(tmp_path: Path) -> None:
+    env = {**os.environ, "DISTTUI_SSH_CONFIG": str(tmp_path / "gone")}
+    done = subprocess.run([DISTTUI, "ps"], env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2 and "(env var: 'DISTTUI_SSH_CONFIG')" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a b", "'a b' is no host: 'a b' holds ' '\n  → Give an ssh alias, user@host:port or local."),
+        ("a:0", "'a:0' is no host: '0'\n  → Give a port from 1 to 65535."),
+        ("\x1b[2J", "'\\x1b[2J' is no host: '\\x1b[2J' holds '\\x1b'\n"),
+        ("u@local", "'u@local' is no host: 'local' is this machine, without SSH\n  → Write localhost to reach it"),
+    ],
+)
+def test_a_host_that_is_typed_wrong(text: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_host(text)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_host_that_is_typed_has_its_address_for_a_name() -> None:
+    assert parse_host("alice@[fd00::1]:22").name == "alice@[fd00::1]:22"
