@@ -148,6 +148,8 @@ OTHERS = (
     Scene("hardware-mixed", (80, 24), act=_wizard(2, ["gpu1", "gpu2", "desk", "down", "silent"], "j")),
     Scene("hardware-down", (80, 24), act=_wizard(2, ["gpu1", "gpu2", "desk", "down", "silent"], "j", "j", "j")),
     Scene("processes-cpu", (80, 24), act=_wizard(3, ["gpu1", "desk"], "tab", "j")),
+    Scene("host-form", (80, 24), act=_wizard(3, ["gpu1", "gpu2"], "j", "e", "j", "space", "j")),
+    Scene("host-form-8", (80, 24), act=_wizard(3, ["gpu1", "gpu2"], "e")),
     Scene("job", (80, 24), act=_wizard(4)),
     Scene(
         "job-script", (80, 24), act=_wizard(4, ["gpu1", "gpu2"], "right", "down", *"train.py", "down", "quotation_mark")

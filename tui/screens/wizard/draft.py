@@ -11,10 +11,10 @@ from typing import Any
 from runner.discovery import Found
 from runner.errors import DisttuiError, InputError
 from runner.facts import HostFacts
-from runner.headless import at_home, parse_host, sandboxed
+from runner.headless import at_home, sandboxed
 from runner.plan import Plan, make_plan
 from runner.preflight import Finding, check
-from runner.profile import Host, Profile, ProfileErrors, parse
+from runner.profile import Host, Profile, ProfileErrors, parse, parse_host
 from runner.profile.fields import slug
 from runner.profile.problems import printable
 from runner.profile.save import edit, render
@@ -93,6 +93,17 @@ class Draft:
             own = [None if one == (None if top == "auto" else top) else one or "auto" for one in plain]
         hosts = [_with_key(entry, "num_processes", one) for entry, one in zip(entries, own, strict=True)]
         return self.put(("hosts",), hosts).put(("num_processes",), top)
+
+    def said(self, rank: int) -> Mapping[str, Any]:
+        """What the file says of one host alone."""
+        entry = self.data.get("hosts", ())[rank]
+        return entry if isinstance(entry, Mapping) else {"host": entry}
+
+    def with_host(self, rank: int, key: str, value: Any) -> Draft:
+        """Another value for one host alone, None: decided."""
+        entries = list(self.data.get("hosts", ()))
+        entries[rank] = _with_key(entries[rank], key, value)
+        return self.put(("hosts",), entries)
 
     def with_job(self, kind: str, value: Any, args: Sequence[str] | None = None) -> Draft:
         """Another thing to run, with its arguments (None: those that are there); folder and environment stay."""

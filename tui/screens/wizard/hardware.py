@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
@@ -11,7 +12,7 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.message import Message
 
-from runner.facts import HostFacts
+from runner.facts import Gpu, HostFacts
 from runner.show.probe import differences, host_details, host_row
 from tui.keys import OPEN, VIEW, bind
 from tui.screens.wizard.draft import HostState, View
@@ -142,8 +143,10 @@ def _joined(lines: Iterable[str], indent: str) -> Iterator[str]:
 
 def gpu_kinds(facts: HostFacts) -> str:
     """`6 × A100-SXM4-80GB 80 GiB`."""
-    kinds: dict[tuple[str, int], int] = {}
-    for gpu in facts.gpus:
-        name = gpu.name.removeprefix("NVIDIA ").removeprefix("GeForce ")
-        kinds[name, round(gpu.memory_total / 2**30)] = kinds.get((name, round(gpu.memory_total / 2**30)), 0) + 1
-    return ", ".join(f"{number} × {name} {memory} GiB" for (name, memory), number in kinds.items()) or "none"
+    kinds = Counter(map(gpu_name, facts.gpus))
+    return ", ".join(f"{number} × {name}" for name, number in kinds.items()) or "none"
+
+
+def gpu_name(gpu: Gpu) -> str:
+    """`A100-SXM4-80GB 80 GiB`."""
+    return f"{gpu.name.removeprefix('NVIDIA ').removeprefix('GeForce ')} {round(gpu.memory_total / 2**30)} GiB"

@@ -16,62 +16,36 @@ from runner.choose import HostChoice
 from tui.keys import OPEN, bind
 from tui.screens.wizard.draft import Draft, View, Weighed
 from tui.screens.wizard.points import Point
-from tui.screens.wizard.step import Notes, Step, count
+from tui.screens.wizard.step import Notes, Step
+from tui.screens.wizard.values import LABELS, Typing, ValueTable, totals
 from tui.widgets.table import Cell, Column, Row, Table
 
 _SHOWN = ("num_processes", "gpus", "omp_num_threads", "python", "interface", "addresses")
-_LABELS = {
-    "num_processes": "processes", "omp_num_threads": "threads", "gpus": "GPUs", "python": "Python",
-    "interface": "interface", "addresses": "addresses",
-}  # fmt: skip
 _CHOICES = {
     "backend": (("launch", "backend"), ("auto", "nccl", "gloo")),
     "strategy": (("parallel", "strategy"), ("auto", "ddp", "fsdp")),
     "precision": (("precision",), ("auto", "fp32", "bf16")),
 }
-_MOST = 1024
 
 
-class ValueTable(Table):
-    """Rows whose value can be changed."""
+class HostValues(ValueTable):
+    """What each host gives."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("values.more", "right,plus,l", "change(1)", "more", "one more, or the next choice", group=OPEN),
-        bind("values.less", "left,minus,h", "change(-1)", "less", "one less, or the choice before", group=OPEN),
-        bind("values.auto", "a", "decided", "auto", "as recommended", group=OPEN),
-        bind("table.open", "enter", "open", "go on", "go on to the next step", group=OPEN),
-        bind("values.digit", "0,1,2,3,4,5,6,7,8,9", "digit", "number", "type a number", group=OPEN, show=False),
+        bind("values.edit", "e", "edit", "edit host", "this host's GPUs, interface, address, Python", group=OPEN),
     ]
 
-    class Wanted(Message):
-        """Another value is wanted: by some more or less, a digit more, or None for what is recommended."""
+    class Edit(Message):
+        """All that can be said of one host is wanted."""
 
-        def __init__(self, table: ValueTable, key: str, by: int | None, digit: str = "") -> None:
+        def __init__(self, rank: int) -> None:
             super().__init__()
-            self.table, self.key, self.by, self.digit = table, key, by, digit
+            self.rank = rank
 
-        @property
-        def control(self) -> ValueTable:
-            """The table."""
-            return self.table
-
-    def action_change(self, by: int) -> None:
-        """More or less."""
-        self.post_message(self.Wanted(self, self.key, by))
-
-    def action_decided(self) -> None:
-        """As recommended."""
-        self.post_message(self.Wanted(self, self.key, None))
-
-    def on_key(self, event: events.Key) -> None:
-        """Take digits."""
-        if event.character and event.character in "0123456789":
-            event.stop()
-            event.prevent_default()
-            self.post_message(self.Wanted(self, self.key, 0, event.character))
-
-    def action_digit(self) -> None:
-        """Digits are taken as keys; this is for the help."""
+    def action_edit(self) -> None:
+        """Ask for the host's form."""
+        if self.key:
+            self.post_message(self.Edit(int(self.key)))
 
 
 class ProcessesStep(Step):
@@ -90,13 +64,13 @@ class ProcessesStep(Step):
     def compose(self) -> ComposeResult:
         """Hosts, the whole run, reasons."""
         with Vertical(classes="main"):
-            yield ValueTable(self.HOSTS, id="per-host")
+            yield HostValues(self.HOSTS, id="per-host")
             yield ValueTable(self.RUN, id="whole-run")
         yield Notes()
 
     def __init__(self) -> None:
         super().__init__()
-        self._typing = ("", "")
+        self._typing = Typing()
         self._at_run = False
 
     def show(self, view: View) -> None:
@@ -120,20 +94,15 @@ class ProcessesStep(Step):
     @on(ValueTable.Wanted, "#per-host")
     def _count(self, event: ValueTable.Wanted) -> None:
         weighed = self.view.weighed if self.view else None
-        if weighed is None or not event.key:
+        if weighed is None:
             return
         rank = int(event.key)
-        if event.by is None:
-            self.post_message(self.Changed(self.draft.with_processes(rank, None)))
-            return
-        before = weighed.recommendation.hosts[rank].num_processes
-        typed = self._typing[1] if self._typing[0] == event.key else ""
-        number = int(typed + event.digit) if event.digit else before + event.by
-        self._typing = (event.key, str(number)) if event.digit else ("", "")
-        if event.digit and not 1 <= number <= _MOST:
-            number, self._typing = int(event.digit), (event.key, event.digit)
-        if 1 <= number <= _MOST:
-            self.post_message(self.Changed(self.draft.with_processes(rank, number)))
+        number = None
+        if event.by is not None:
+            number = self._typing.number(event, weighed.recommendation.hosts[rank].num_processes)
+            if number is None:
+                return
+        self.post_message(self.Changed(self.draft.with_processes(rank, number)))
 
     @on(ValueTable.Wanted, "#whole-run")
     def _choice(self, event: ValueTable.Wanted) -> None:
@@ -149,7 +118,7 @@ class ProcessesStep(Step):
 
     @on(Table.Highlighted)
     def _moved(self) -> None:
-        self._typing = ("", "")
+        self._typing.forget()
         self._tell()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
@@ -164,11 +133,8 @@ class ProcessesStep(Step):
         if weighed is None:
             notes.tell("not decided yet", *(Point(one, "$state-failed", "✗ ") for one in self.draft.problems))
             return
-        total = weighed.plan.world_size
-        counts = " + ".join(f"{one.name} {one.num_processes}" for one in weighed.plan.hosts[:12])
-        title = f"{counts}{' + …' if len(weighed.plan.hosts) > 12 else ''} = {count(total, 'process')}"
         warnings = len(weighed.recommendation.warnings)
-        title += f" · ▲ {warnings} to know" if warnings else ""
+        title = totals(weighed.plan) + (f" · ▲ {warnings} to know" if warnings else "")
         run = self.query_one("#whole-run", ValueTable)
         notes.tell(title, *(_about_run(run.key, weighed) if self._at_run else self._about_host(weighed)))
 
@@ -180,7 +146,7 @@ class ProcessesStep(Step):
                 if advice.host == host.name:
                     yield _warning(advice)
             yield from (
-                Point(host.reasons[name], mark=f"{_LABELS[name]:<11}") for name in _SHOWN if name in host.reasons
+                Point(host.reasons[name], mark=f"{LABELS[name]:<11}") for name in _SHOWN if name in host.reasons
             )
         yield from (_warning(one) for one in weighed.recommendation.warnings if one.host is None)
 
@@ -203,7 +169,7 @@ def _row(draft: Draft, choice: HostChoice, weighed: Weighed) -> Row:
     own = profile is not None and profile.hosts[choice.node_rank].num_processes is not None
     last = host.first_rank + host.num_processes - 1
     facts = weighed.facts[choice.node_rank]
-    gpus = _spans(choice.gpus) if choice.gpus else "none"
+    gpus = spans(choice.gpus) if choice.gpus else "none"
     mark: Cell = [("yours", "state--running")] if own else [("auto", "table--muted")]
     crowded = choice.num_processes > (len(choice.gpus) if choice.gpus else facts.cpu.available)
     processes = f"▲ {choice.num_processes}" if crowded else str(choice.num_processes)
@@ -216,7 +182,7 @@ def _row(draft: Draft, choice: HostChoice, weighed: Weighed) -> Row:
     )  # fmt: skip
 
 
-def _spans(indices: Sequence[int]) -> str:
+def spans(indices: Sequence[int]) -> str:
     """`0-3,6`."""
     spans: list[list[int]] = []
     for index in indices:

@@ -19,13 +19,14 @@ from tui.keys import APP, CHANGE, OPEN, bind
 from tui.screens.base import Command
 from tui.screens.wizard import ground
 from tui.screens.wizard.check import CheckStep
-from tui.screens.wizard.draft import View, open_draft, weigh
+from tui.screens.wizard.draft import Draft, View, open_draft, weigh
 from tui.screens.wizard.hardware import HardwareStep
+from tui.screens.wizard.host_form import HostForm
 from tui.screens.wizard.hosts import HostsStep
 from tui.screens.wizard.hosts_screen import HostsScreen
 from tui.screens.wizard.job import JobStep
 from tui.screens.wizard.launching import start_run
-from tui.screens.wizard.processes import ProcessesStep
+from tui.screens.wizard.processes import HostValues, ProcessesStep
 from tui.screens.wizard.reach import apart, aside
 from tui.screens.wizard.save import SaveScreen
 from tui.screens.wizard.step import Step, count
@@ -200,6 +201,15 @@ class WizardScreen(HostsScreen):
         self.header.show(name, facts, right=f"step {self._at + 1} of {len(STEPS)}")
         self._step.show(view)
         self._launch_in_a_hurry()
+
+    @on(HostValues.Edit)
+    def _edit_host(self, event: HostValues.Edit) -> None:
+        self.app.push_screen(HostForm(event.rank, self._view, self._change))
+
+    def _change(self, draft: Draft) -> View:
+        self._take(draft)
+        self._show()
+        return self._view
 
     # Save and launch
 

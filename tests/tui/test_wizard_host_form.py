@@ -1,0 +1,193 @@
+"""What can be said of one host alone, by keys: which GPUs, how many processes, how it is reached, which Python."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from runner.profile import parse
+from tests.tui.snap import SIZES, assert_snapshot, screen_text
+from tests.tui.wizard_kit import facts, record, until, walk, wizard
+from tui.screens.wizard import WizardScreen
+from tui.screens.wizard.host_form import FormTable, HostForm
+from tui.screens.wizard.save import SaveScreen
+
+TWO = {"gpu1": facts("a100x8"), "gpu2": facts("mixed_gpus")}
+
+
+async def edit(pilot: Pilot[None], opened: WizardScreen, host: int) -> None:
+    """From the step Processes to the form of a host."""
+    opened.query_one("#per-host").focus()
+    await pilot.press("g", *["down"] * host, "e")
+    await until(pilot, lambda: isinstance(pilot.app.screen, HostForm) and pilot.app.screen.focused)
+    await pilot.pause()
+
+
+def choose(pilot: Pilot[None], row: str) -> None:
+    pilot.app.screen.query_one(FormTable).select(row)
+
+
+def said(opened: WizardScreen, host: int) -> Mapping[str, Any]:
+    return opened._view.draft.said(host)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_it_looks_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]) -> None:
+    record(monkeypatch, TWO)
+
+    async def play() -> None:
+        async with wizard(tmp_path, size=size) as (pilot, opened):
+            await walk(pilot, opened, list(TWO), 3)
+            await edit(pilot, opened, 1)
+            await pilot.press("down", "space")
+            await until(pilot, lambda: said(opened, 1).get("gpus") == [1])
+            await pilot.pause(0.1)
+            assert_snapshot(pilot.app, f"wizard-host-{size[0]}x{size[1]}")
+
+    asyncio.run(play())
+
+
+def test_gpus_are_chosen_and_the_effect_is_shown_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, TWO)
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, list(TWO), 3)
+            await edit(pilot, opened, 1)
+            assert "gpu1 8 + gpu2 2 = 10 processes" in screen_text(pilot.app)
+            choose(pilot, "gpu-0")
+            await pilot.press("space")
+            await until(pilot, lambda: said(opened, 1) == {"host": "gpu2", "gpus": [1]})
+            await until(pilot, lambda: "gpu1 8 + gpu2 1 = 9 processes" in screen_text(pilot.app))
+            choose(pilot, "gpu-2")
+            await pilot.press("space")
+            await until(pilot, lambda: said(opened, 1)["gpus"] == [1, 2])
+            await pilot.press("a")
+            await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
+            await until(pilot, lambda: "= 10 processes" in screen_text(pilot.app))
+            await pilot.press("escape")
+            await until(pilot, lambda: pilot.app.screen is opened)
+
+    asyncio.run(play())
+
+
+def test_a_busy_gpu_can_be_taken_and_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, {"six": facts("a100x6_busy"), "gpu1": facts("a100x8")})
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, ["six", "gpu1"], 3)
+            assert opened._view.weighed is not None
+            free = list(opened._view.weighed.plan.hosts[0].gpus or ())
+            busy = next(gpu.index for gpu in facts("a100x6_busy").gpus if gpu.index not in free)
+            await edit(pilot, opened, 0)
+            assert "held by" in screen_text(pilot.app)
+            choose(pilot, f"gpu-{busy}")
+            await pilot.press("space")
+            await until(pilot, lambda: said(opened, 0)["gpus"] == sorted([*free, busy]))
+            weighed = opened._view.weighed
+            assert f"GPU {busy}" in " ".join(one.what for one in weighed.findings if one.host == "six")
+
+    asyncio.run(play())
+
+
+def test_the_number_of_processes_is_typed_there_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, TWO)
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, list(TWO), 3)
+            await edit(pilot, opened, 0)
+            await pilot.press("1", "6")
+            await until(pilot, lambda: said(opened, 0).get("num_processes") == 16)
+            await pilot.press("left")
+            await until(pilot, lambda: said(opened, 0).get("num_processes") == 15)
+            await pilot.press("a")
+            await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ("interface", lambda one: [nic.name for nic in one.nics if nic.up]),
+        ("address", lambda one: [where for nic in one.nics if nic.up and not nic.loopback for where in nic.addresses]),
+        ("python", lambda one: [each.path for each in one.interpreters]),
+    ],
+)  # fmt: skip
+def test_what_the_probe_found_is_offered_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, found: Callable[[Any], list[str]]
+) -> None:
+    record(monkeypatch, TWO)
+    offered = list(dict.fromkeys(found(TWO["gpu1"])))
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, list(TWO), 3)
+            await edit(pilot, opened, 0)
+            choose(pilot, row)
+            for value in offered:
+                await pilot.press("right")
+                await until(pilot, lambda value=value: said(opened, 0).get(row) == value)  # type: ignore[misc]
+                assert opened._view.weighed is not None, opened._view.draft.problems
+            await pilot.pause()
+            assert "yours" in screen_text(pilot.app)
+            await pilot.press("right")
+            await until(pilot, lambda: opened._view.draft.data["hosts"] == ["gpu1", "gpu2"])
+            await pilot.press("left")
+            await until(pilot, lambda: said(opened, 0).get(row) == offered[-1])
+
+    asyncio.run(play())
+
+
+TEXT = """\
+disttui: 1
+name: mine
+# two boxes under the desk
+hosts:
+  - host: gpu1      # the big one
+    gpus: [0, 1]    # the others are for the desktop
+    env: {NCCL_DEBUG: WARN}
+  - gpu2            # the small one
+
+job: {builtin: bytegpt}   # for now
+"""
+
+
+def test_comments_stay_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, TWO)
+    path = tmp_path / "mine.yaml"
+    path.write_text(TEXT)
+
+    async def play() -> None:
+        async with wizard(tmp_path, profile=path) as (pilot, opened):
+            await pilot.press("enter", "enter")
+            await until(pilot, lambda: opened._at == 2)
+            await edit(pilot, opened, 0)
+            choose(pilot, "gpu-1")
+            await pilot.press("space")
+            await until(pilot, lambda: said(opened, 0)["gpus"] == [0])
+            await pilot.press("escape")
+            await edit(pilot, opened, 1)
+            choose(pilot, "gpu-0")
+            await pilot.press("space")
+            await until(pilot, lambda: said(opened, 1).get("gpus") == [1])
+            await pilot.press("escape", "enter", "enter")
+            await until(pilot, lambda: opened._at == 4)
+            await pilot.press("s")
+            await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
+            await pilot.press("enter")
+            await until(pilot, lambda: path.read_text() != TEXT)
+
+    asyncio.run(play())
+    after = path.read_text()
+    comments = [line.partition("#")[2] for line in TEXT.splitlines() if "#" in line]
+    assert [line.partition("#")[2] for line in after.splitlines() if "#" in line] == comments, after
+    hosts = parse(after, "mine").hosts
+    assert [host.gpus for host in hosts] == [(0,), (1,)] and hosts[0].env == {"NCCL_DEBUG": "WARN"}
