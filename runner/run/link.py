@@ -28,6 +28,11 @@ SILENCE = 5.0
 GONE = 7.0
 """Seconds without a frame after which the channel is given up and made anew: the kernel repeats what a cut has lost
 ever more slowly, a new connection is back sooner."""
+_MOST = 1 << 20
+"""Bytes that are read at once."""
+_FLOOD = 32 * 1024
+_BREATH = 0.001
+"""Seconds that a flood is let come together: to wake up for every packet of it costs more than to read it."""
 
 Handler = Callable[[Mapping[str, Any] | tuple[int, int, int, bytes]], None]
 """Takes a stream's events (mappings) and pieces of files (file id, generation, offset, bytes)."""
@@ -160,7 +165,7 @@ class Link:
                     beaten = now
                     self._send({"beat": time.time()})
                 try:
-                    data = self._stream.read(1 << 18, 1.0)
+                    data = self._stream.read(_MOST, 1.0)
                 except TimeoutError:
                     if self.silence > GONE:
                         reason = f"nothing heard for {GONE:.0f} s"
@@ -170,6 +175,8 @@ class Link:
                     break
                 self.heard = time.monotonic()
                 self._take(data)
+                if len(data) >= _FLOOD:
+                    time.sleep(_BREATH)
         except (OSError, ValueError, LookupError, TypeError) as error:
             reason = str(error)
         self._end(reason)

@@ -1,0 +1,106 @@
+"""The beginning of a log that was mirrored from its tail on comes whole, through the real node program."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.errors import DisttuiError, HostError
+from runner.run.fill import fill
+from runner.run.history import KnownHost, KnownRun
+from runner.run.link import Link
+from runner.run.remote import TAIL, Reached, sync
+from runner.run.store import HostStore
+from runner.transport.local import LocalConnection
+
+MIB = 1 << 20
+SIZE = 50 * MIB + 777
+LOG = "attempt-1/rank-0.log"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A finished run's log on its host."""
+    path = tmp_path / "runs/t-1234/0" / LOG
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"".join(b"%031d\n" % at for at in range(0, SIZE, 32))[:SIZE])
+    (path.parents[1] / "exit.json").write_text('{"state": "finished", "code": 0}')
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path, log: Path) -> KnownRun:
+    return KnownRun("t-1234", tmp_path / "mirror", (KnownHost("local", "local"),), {}, str(log.parents[3]), 0.0, "me")
+
+
+@pytest.fixture
+def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Link]:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    opened = Link(LocalConnection(), "local", sys.executable)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def store(run: KnownRun, link: Link) -> HostStore:
+    """The mirror as `attach` leaves it: of the log only the tail."""
+    assert sync(run, run.folder, Reached({0: link})) == []
+    store = HostStore(run.folder / "0")
+    assert store.files()[LOG] == (SIZE - TAIL, SIZE)
+    return store
+
+
+def test_every_byte_comes(run: KnownRun, link: Link, store: HostStore, log: Path) -> None:
+    fill(link, run, 0, store, LOG)
+    assert store.files()[LOG] == (0, SIZE)
+    assert (store.folder / LOG).read_bytes() == log.read_bytes()
+    assert HostStore(store.folder).files()[LOG] == (0, SIZE)
+
+
+def test_no_more_comes_than_is_asked_for(run: KnownRun, link: Link, store: HostStore, log: Path) -> None:
+    fill(link, run, 0, store, LOG, 40 * MIB)
+    assert store.files()[LOG] == (40 * MIB, SIZE)
+    assert b"".join(data for _, data in store.read(LOG)) == log.read_bytes()[40 * MIB :]
+
+
+def test_what_is_not_kept_is_said_and_the_rest_has_come(run: KnownRun, link: Link, store: HostStore, log: Path) -> None:
+    whole = log.read_bytes()
+    first = 20 * MIB
+    with log.open("r+b") as file:
+        file.truncate(0)
+        file.truncate(first)
+        file.seek(first)
+        file.write(whole[first:])
+    if log.stat().st_blocks * 512 >= SIZE:
+        pytest.skip("this file system makes no holes")
+    with pytest.raises(HostError, match=r"the first 20,971,520 bytes of attempt-1/rank-0.log are not kept"):
+        fill(link, run, 0, store, LOG)
+    assert store.files()[LOG] == (first, SIZE)
+    assert b"".join(data for _, data in store.read(LOG)) == whole[first:]
+
+
+def test_a_mirror_that_is_taken_away_is_one_clear_error(run: KnownRun, link: Link, store: HostStore) -> None:
+    shutil.rmtree(store.folder)
+    with pytest.raises(DisttuiError, match="has been removed"):
+        fill(link, run, 0, store, LOG)
+    assert "runs" in link.request("list", run_dir=run.run_dir), "the link is of use still"
+
+
+def test_a_log_that_is_gone_is_one_clear_error(run: KnownRun, link: Link, store: HostStore, log: Path) -> None:
+    log.unlink()
+    with pytest.raises(HostError, match="No such file"):
+        fill(link, run, 0, store, LOG)
+    assert store.files()[LOG] == (SIZE - TAIL, SIZE)
+
+
+def test_a_log_that_begins_anew_meanwhile_is_left_alone(store: HostStore) -> None:
+    store.announce({"file": 0, "name": LOG, "generation": 1, "size": 5, "start": 0})
+    store.write(0, 0, b"anew\n")
+    store.put(LOG, 0, b"old bytes")
+    store.fill(LOG, SIZE - TAIL, 0)
+    assert store.files()[LOG] == (0, 5) and (store.folder / LOG).read_bytes() == b"anew\n"
+    assert (store.folder / f"{LOG}~0").exists()
