@@ -14,11 +14,14 @@ from textual.message import Message
 from textual.message_pump import MessagePump
 
 from runner.errors import DisttuiError
+from runner.run.history import KnownRun
 from runner.run.link import Link
 from runner.run.session import Session, Signals
 from runner.run.state import RunState, begin, metrics_place
 from runner.text import clean
+from tui.earlier import fetch
 from tui.events import Moment, add, moment
+from tui.logs import Older
 from tui.series import History
 
 PACE = 0.25
@@ -190,6 +193,7 @@ class LiveFeed(Feed):
         super().__init__(target)
         self._way = way
         self._signals = Signals()
+        self._session: Session | None = None
         empty = begin(way.run, way.names, way.nproc)
         self._taker = Taker(empty, way.folder)
         self._dirty = True
@@ -199,6 +203,11 @@ class LiveFeed(Feed):
         """Ask every host to stop the run; a second time, to kill it."""
         self._signals.stops += 1
 
+    def earlier(self, run: KnownRun, wanted: Sequence[Older]) -> None:
+        """Fetch beginnings of logs into the mirror that this feed writes; blocks. Raises DisttuiError."""
+        if self._session:
+            fetch(run, wanted, self._way.reopen, self._session.store)
+
     def close(self) -> None:
         """Leave the run to itself."""
         self._signals.detach = True
@@ -206,7 +215,7 @@ class LiveFeed(Feed):
     def run(self) -> None:
         """Follow the run to its end."""
         way = self._way
-        session = Session(
+        session = self._session = Session(
             self._taker.snapshot.state, self, self._signals,
             folder=way.folder, request=way.request, reopen=way.reopen, only_look=way.only_look,
         )  # fmt: skip

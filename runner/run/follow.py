@@ -89,7 +89,7 @@ class Follower:
         self.node = node
         self.link: Link | None = None
         self._request = request
-        self._store = store
+        self.store = store
         self._reopen = reopen
         self._news = news
         self._names: dict[int, str] = {}
@@ -112,11 +112,11 @@ class Follower:
             self.link.close()
         if self._thread.ident:
             self._thread.join(0.5)
-        self._store.close()
+        self.store.close()
 
     def _run(self) -> None:
         self._tell_held()
-        if "exit.json" in self._store.files():
+        if "exit.json" in self.store.files():
             # The last file of a run: the mirror is whole.
             self._ended.set()
             self._news.put(LinkNews(self.node, "ended"))
@@ -127,7 +127,7 @@ class Follower:
                 link = self._reconnect()
                 if link is None:
                     return
-            future = link.stream("mirror", self._take, have=self._store.have(), **self._request)
+            future = link.stream("mirror", self._take, have=self.store.have(), **self._request)
             self._news.put(LinkNews(self.node, "seen"))
             shown = True
             checked = time.monotonic()
@@ -149,9 +149,9 @@ class Follower:
 
     def _tell_held(self) -> None:
         """Tell what an earlier viewer has left in the mirror."""
-        for name, (_, end) in sorted(self._store.files().items()):
+        for name, (_, end) in sorted(self.store.files().items()):
             try:
-                for offset, data in self._store.read(name, end - self._replay if name.endswith(".log") else 0):
+                for offset, data in self.store.read(name, end - self._replay if name.endswith(".log") else 0):
                     if self._closed.is_set():
                         return
                     self._tell(name, offset, data)
@@ -186,11 +186,11 @@ class Follower:
         try:
             if isinstance(item, tuple):
                 file, _, offset, data = item
-                name = self._store.write(file, offset, data)
+                name = self.store.write(file, offset, data)
                 if name is not None:
                     self._tell(name, offset, data)
             elif "file" in item:
-                restarted = self._store.announce(item)
+                restarted = self.store.announce(item)
                 if restarted:
                     self._partial.pop(restarted, None)
                     self._news.put(LogRead(self.node, restarted, b"", restart=True))

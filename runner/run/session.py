@@ -166,6 +166,10 @@ class Session:
             return int(result.get("code", 1))
         return 1 if self._failed or len(self._ended) == len(self.state.hosts) else 0
 
+    def store(self, node: int) -> HostStore:
+        """The mirror of a host; its logs may be filled from their front meanwhile."""
+        return self._followers[node].store
+
     def _take_news(self) -> None:
         try:
             item = self._news.get(timeout=TICK)

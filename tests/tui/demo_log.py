@@ -32,7 +32,7 @@ class DemoLog(KeysInTurn):
         self.mirror = mirror
         self.copied: list[str] = []
         self.opened: list[tuple[Path, int]] = []
-        self.older: list[int] = []
+        self.older: list[tuple[int, int]] = []
 
     def compose(self) -> ComposeResult:
         """The view over a footer."""
@@ -59,7 +59,7 @@ class DemoLog(KeysInTurn):
 
     def on_log_pane_older_requested(self, event: LogView.OlderRequested) -> None:
         """Keep what was asked for."""
-        self.older.append(event.before)
+        self.older += [(one.start, one.upto) for one in event.wanted]
 
 
 def training_line(rank: int, step: int) -> str:

@@ -69,7 +69,7 @@ class AnyOrder(RuleBasedStateMachine):
         number = len(self.log.order)
         self.writer.write({rank: [texts[(number + turn) % 3] for turn in range(count)] for rank in range(3)})
         self.log.refresh()
-        self.log._settled = False  # waits for nobody, as at the beginning
+        self.log.settled = False  # waits for nobody, as at the beginning
         self.log.poll(time.monotonic() + 10)
         self.look()
         if full and not self.view.following and before and before[-1][0] < number:

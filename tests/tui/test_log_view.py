@@ -291,7 +291,7 @@ def test_older_lines_are_asked_for_at_the_first(writer: Writer) -> None:
     async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
         assert not app.older
         await pilot.press("g")
-        await until(pilot, lambda: app.older == [900])
+        await until(pilot, lambda: app.older == [(900, 0)])
 
     play(writer, scenario)
 

@@ -70,6 +70,18 @@ class LogLines(LogCanvas, can_focus=True):
         """Bring the cursor's line back onto the screen."""
         self.show(go(self.view, self.lines, self.size.height, self.view.cursor, middle=True))
 
+    @property
+    def cursor_y(self) -> int | None:
+        """The screen row at which the cursor's line begins; None where that is not shown."""
+        cursor = self.lines.row(self.view.cursor)
+        rows = [row for row, _ in page(self.view, self.lines, self.size.height)]
+        return rows.index(cursor) if self.lines and cursor in rows else None
+
+    def put_cursor(self, y: int) -> None:
+        """Scroll until the cursor's line begins at a screen row."""
+        row, skip = self.lines.walk(self.lines.row(self.view.cursor), 0, -y)
+        self.show(replace(self.view, top=self.lines.place(row), skip=skip))
+
     def jump(self, place: int) -> None:
         """Put the cursor on a place in the order, with lines around it."""
         self.show(go(self.paused(), self.lines, self.size.height, place, middle=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from textual import work
@@ -12,9 +11,12 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
 from textual.reactive import reactive
+from textual.worker import get_current_worker
 
 from tui.logs.engine import Engine, Progress, Work
 from tui.logs.lines import LogLines
+from tui.logs.merge import Source
+from tui.logs.older import Older, moved, read_anew, wanted
 from tui.logs.prompt import LogPrompt
 from tui.logs.rows import Choice, Rows
 from tui.logs.search import Pattern
@@ -42,14 +44,14 @@ class LogPane(Vertical):
     """
 
     class OlderRequested(Message):
-        """The first line held was reached, and the original has `before` bytes in front of it that are not here."""
+        """The first line held was reached, or nothing was found: the hosts have more, `wanted` of which comes next.
 
-        def __init__(self, node: int, rank: int, attempt: int, before: int) -> None:
+        It is answered by `read_anew`, once the mirror has it, or by `older_refused`.
+        """
+
+        def __init__(self, wanted: tuple[Older, ...]) -> None:
             super().__init__()
-            self.node = node
-            self.rank = rank
-            self.attempt = attempt
-            self.before = before
+            self.wanted = wanted
 
     class _Progressed(Message):
         def __init__(self, progress: Progress) -> None:
@@ -59,6 +61,12 @@ class LogPane(Vertical):
         def can_replace(self, message: Message) -> bool:
             """Only the newest counts."""
             return isinstance(message, LogPane._Progressed)
+
+    class _ReadAnew(Message):
+        def __init__(self, old: AttemptLog, progress: Progress) -> None:
+            super().__init__()
+            self.old = old
+            self.progress = progress
 
     following: reactive[bool] = reactive(True)
     """Whether the end is shown and stays shown."""
@@ -81,7 +89,8 @@ class LogPane(Vertical):
         self._latest = attempt is None
         self._awaiting_hit = False
         self._keep_cursor = False
-        self._asked_older: set[Path] = set()
+        self._loading = False
+        self._refused = False
         log = sources.open(attempt)
         self._work = Work(log, Rows(log, Choice()))
         self._engine = Engine(self._work, self._tell)
@@ -137,6 +146,21 @@ class LogPane(Vertical):
         start = 0 if begin else (self.lines.shown_places() or [0])[0] if view.following else view.cursor
         self._set(replace(view, find=pattern), start=start)
 
+    def older_refused(self) -> None:
+        """Ask no more before the first line is left and reached again."""
+        self._loading, self._refused, self._awaiting_hit = False, True, False
+        self._show_status()
+
+    @work(thread=True, exclusive=True, group="log-anew")
+    def read_anew(self) -> None:
+        """Bring the lines into their order once more: earlier ones have come, or clocks are known better."""
+        old, worker = self._work.log, get_current_worker()
+        if old.attempt is not None:
+            log = self.sources.open(old.attempt)
+            progress = read_anew(log, self.lines.view.choice, lambda: worker.is_cancelled)
+            if progress is not None:
+                self.post_message(self._ReadAnew(old, progress))
+
     def fold(self, on: bool) -> None:
         """Show what several ranks printed one after another once."""
         self._choose(fold=on)
@@ -155,10 +179,7 @@ class LogPane(Vertical):
         find = was.find
         if not same or start is not None:
             begin = start if start is not None else find.start if find and log is was.log else 0
-            find = None
-            if view.find is not None:
-                patterns = (*view.choice.patterns, view.find)
-                find = Rows(log, Choice(view.choice.ranks, patterns), min(begin, len(log.order)))
+            find = _finder(view, log, begin)
         self._work = Work(log, rows, find)
         self._engine.set(self._work)
         self.lines.show(view)
@@ -179,6 +200,8 @@ class LogPane(Vertical):
         if self._awaiting_hit and progress.hits:
             self._awaiting_hit = False
             self.go_to_hit(1, at_once=True)
+        elif self._awaiting_hit and progress.complete and progress.searched:
+            self._awaiting_hit = self.want_older()
         if self._latest and self.lines.view.following and progress.attempts[-1:] > (progress.work.log.attempt,):
             self.show_attempt(None)
         self._show_status()
@@ -207,13 +230,48 @@ class LogPane(Vertical):
     def on_log_lines_moved(self, event: LogLines.Moved) -> None:
         """Say where the view is now, and ask for what is before its first line."""
         event.stop()
-        self._show_status()
         if not self.lines.view.following and 0 in self.lines.shown_places():
-            for source in self._work.log.sources:
-                if source.index.base and source.index.path not in self._asked_older:
-                    self._asked_older.add(source.index.path)
-                    attempt = self._work.log.attempt or 0
-                    self.post_message(self.OlderRequested(source.node, source.rank, attempt, source.index.base))
+            self.want_older()
+        else:
+            self._refused = False
+        self._show_status()
+
+    def want_older(self) -> bool:
+        """Ask for what the hosts have before the first lines; False where that is nothing, or not to be had."""
+        lacking = self._lacking()
+        if not lacking or self._refused:
+            return False
+        if not self._loading:
+            self._loading = True
+            self.post_message(self.OlderRequested(wanted(lacking)))
+            self._show_status()
+        return True
+
+    def _lacking(self) -> list[Source]:
+        """The logs shown whose beginnings are on their hosts alone."""
+        ranks = self.lines.view.choice.ranks
+        return [one for one in self._work.log.sources if one.index.base and (ranks is None or one.rank in ranks)]
+
+    def on_log_pane__read_anew(self, event: _ReadAnew) -> None:
+        """Show it in place of what was known, the same lines where they were."""
+        event.stop()
+        self._loading = False
+        new = event.progress.work
+        if event.old is self._work.log:
+            view = moved(self.lines.view, event.old, new.log)
+            if view.choice == new.rows.choice:
+                # Lines and view change at once: there is no frame with one of them. The cursor's line stays in its row.
+                y = self.lines.cursor_y
+                self._work = replace(new, find=_finder(view, new.log, 0))
+                self._engine.set(self._work)
+                self.lines.take(replace(event.progress, work=self._work, searched=view.find is None))
+                self.lines.show(view)
+                if y is not None and not view.following:
+                    self.lines.put_cursor(y)
+                self.lines.refresh()
+            else:
+                self._set(view, log=new.log)
+        self._show_status()
 
     def on_descendant_focus(self) -> None:
         """Redraw as fast as eyes can use."""
@@ -228,5 +286,13 @@ class LogPane(Vertical):
             return
         self.following = self.lines.view.following
         self.badge = badge(self.lines)
-        older = any(source.index.base for source in self._work.log.sources)
-        self.query_one(LogStatus).parts = tuple(parts(self.lines, older=older))
+        older = bool(self._lacking())
+        self.query_one(LogStatus).parts = tuple(parts(self.lines, older=older, loading=self._loading))
+
+
+def _finder(view: View, log: AttemptLog, begin: int) -> Rows | None:
+    """What looks for what the view marks, from a place on."""
+    if view.find is None:
+        return None
+    patterns = (*view.choice.patterns, view.find)
+    return Rows(log, Choice(view.choice.ranks, patterns), min(begin, len(log.order)))

@@ -18,6 +18,8 @@ DISCOVER = 1.0
 """Seconds between looks for new files."""
 UNTIMED = 1.0
 """Seconds that bytes wait for their time before the time of their arrival is taken."""
+CLOCKS = 0.05
+"""Seconds that a clock's offset may change before lines are put in another order for it."""
 
 _ATTEMPT = re.compile(r"attempt-([0-9]{1,6})")
 _LOG = re.compile(r"rank-([0-9]{1,7})\.log(?:~(.*))?")
@@ -35,7 +37,13 @@ class LogSources:
     def __init__(self, mirror: Path, names: Sequence[str] = (), offsets: Mapping[int, float] | None = None) -> None:
         self.mirror = mirror
         self._names = [clean(name) for name in names]
-        self._offsets = offsets or {}
+        self._offsets = dict(offsets or {})
+
+    def set_offsets(self, offsets: Mapping[int, float]) -> bool:
+        """Take what is known of the clocks now; True where logs that are open should be read anew for it."""
+        apart = any(abs(self.offset(node) - offset) > CLOCKS for node, offset in offsets.items())
+        self._offsets.update(offsets)
+        return apart
 
     def attempts(self) -> list[int]:
         """The attempts of which anything is here, in order."""
@@ -75,8 +83,9 @@ class AttemptLog:
         self._live: dict[Path, Source] = {}
         self._growth: dict[int, Growth] = {}
         self._untimed: dict[int, tuple[int, float]] = {}
+        self.settled = False
+        """Whether it has been brought into order as well."""
         self._discover_at = 0.0
-        self._settled = False
 
     @property
     def timed(self) -> bool:
@@ -207,12 +216,12 @@ class AttemptLog:
 
     def _merge(self, deadline: float) -> bool:
         changed = False
-        hold = len(self.sources) > 1 and self._settled
+        hold = len(self.sources) > 1 and self.settled
         while self.order.merge(self.sources, hold=hold):
             changed = True
             if time.monotonic() > deadline:
                 return True
-        self._settled = True
+        self.settled = True
         return changed
 
 

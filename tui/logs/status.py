@@ -47,10 +47,12 @@ def badge(lines: LogLines) -> str:
     return f"■ PAUSED +{new:,}" if new else "■ PAUSED"
 
 
-def parts(lines: LogLines, *, older: bool) -> list[Part]:
-    """What to say about the lines shown. `older`: bytes before the first are on the host only."""
+def parts(lines: LogLines, *, older: bool, loading: bool) -> list[Part]:
+    """What to say about the lines shown. `older`: bytes before the first are on the host only; `loading`: they come."""
     view, progress = lines.view, lines.progress
     said: list[Part] = [(badge(lines), "bold $success" if view.following else "bold $warning")]
+    if loading:
+        said.append(("loading earlier lines …", "$accent"))
     said.append((_ranks(view.choice.ranks), "bold"))
     if view.mark is not None:
         count = len(chosen(view, lines.lines))
@@ -65,7 +67,7 @@ def parts(lines: LogLines, *, older: bool) -> list[Part]:
         said.append((f"attempt {log.attempt} of {log.attempts[-1]}", ""))
     if not log.loaded:
         said.append(("reading…", "$accent"))
-    if older:
+    if older and not loading:
         said.append(("older lines on the host", ""))
     return said
 

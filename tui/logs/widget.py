@@ -119,8 +119,9 @@ class LogView(LogPane):
         self.go_to_hit(by)
 
     def action_error(self) -> None:
-        """Go to the first line that looks like an error."""
+        """Go to the first line that looks like an error; the first of all may be on its host alone."""
         self.find(ERROR, begin=True)
+        self.want_older()
 
     def action_fold(self) -> None:
         """Show identical lines of several ranks once, or each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from runner.run.history import KnownRun
 from tui.attach import attached
 from tui.feed import FeedFailed, LiveFeed, RunChanged
 from tui.keys import CHANGE, VIEW, bind
-from tui.logs import LogSources, LogView
+from tui.logs import Older
 from tui.screens.base import Command
 from tui.screens.panes import PanesScreen
 from tui.widgets.progress import run_word
@@ -86,8 +86,7 @@ class DashboardScreen(PanesScreen):
         """Show its logs from the mirror."""
         self._known, self._feed = event.known, event.feed
         self.run_id = event.known.run
-        names = [host.name for host in event.known.hosts]
-        self.show_log(LogView(LogSources(event.mirror, names), read_only=self.disttui.read_only))
+        self.show_log(event.mirror, [host.name for host in event.known.hosts], {})
 
     def on_run_changed(self, event: RunChanged) -> None:
         """Show it."""
@@ -99,9 +98,10 @@ class DashboardScreen(PanesScreen):
         if self.snapshot is None:
             self.header.show(self.run_id, state="failed")
 
-    def on_log_pane_older_requested(self, event: LogView.OlderRequested) -> None:
-        """Say where the lines before the mirror's first are."""
-        self.app.notify(f"older lines are on the host; disttui logs {self.run_id} fetches them")
+    def earlier(self, wanted: Sequence[Older]) -> None:
+        """Over links of their own, beside those that follow the run."""
+        if self._feed and self._known:
+            self._feed.earlier(self._known, wanted)
 
     def _tick(self) -> None:
         snapshot = self.snapshot

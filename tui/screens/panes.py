@@ -12,15 +12,12 @@ from textual.containers import Horizontal, Vertical
 from textual.events import DescendantFocus, Resize
 from textual.widget import Widget
 
-from runner.errors import InputError
 from runner.show.numbers import duration
 from tui.events import Moment
 from tui.feed import Snapshot
 from tui.keys import APP, MOVE, VIEW, bind
-from tui.logs import LogView
 from tui.metrics import available
-from tui.pager import open_pager
-from tui.screens.base import DisttuiScreen
+from tui.screens.log_screen import LogScreen
 from tui.screens.pick import PickScreen
 from tui.widgets.chart import Chart
 from tui.widgets.hosts import HostsPane
@@ -38,7 +35,7 @@ TYPING = 0.8
 """Seconds within which digits make one rank's number."""
 
 
-class PanesScreen(DisttuiScreen):
+class PanesScreen(LogScreen):
     """What live dashboard and replay share."""
 
     SCOPED_CSS = False
@@ -120,6 +117,7 @@ class PanesScreen(DisttuiScreen):
         first = self.snapshot is None
         self.snapshot = snapshot
         self._show_head()
+        self.set_clocks(snapshot.state.hosts[0].story.offsets)
         self.query_one(ProgressLine).show(snapshot)
         self.query_one(TimelinePane).show(snapshot)
         told = self.query_one(StoryPane).show(snapshot)
@@ -145,12 +143,6 @@ class PanesScreen(DisttuiScreen):
         self.query_one(RankGrid).show(self.snapshot)
         for chart in self.query(Chart):
             chart.show(self.snapshot)
-
-    def show_log(self, log: LogView) -> None:
-        """Put the run's log in its place."""
-        pane = self.query_one("#log")
-        pane.border_title = "Log"
-        pane.mount(log)
 
     # Panes
 
@@ -196,9 +188,8 @@ class PanesScreen(DisttuiScreen):
         self._pane = name
         self._arrange()
         pane = self.query_one(f"#{name}")
-        log = next(iter(self.query(LogView)), None)
-        if name == "log" and log is not None:
-            log.lines.focus()
+        if name == "log" and self.log_view is not None:
+            self.log_view.lines.focus()
         else:
             pane.focus()
 
@@ -242,8 +233,8 @@ class PanesScreen(DisttuiScreen):
         self.query_one(RankGrid).choose(rank)
         for chart in self.query(Chart):
             chart.rank = rank
-        for log in self.query(LogView):
-            log.show_ranks(None if rank is None else [rank])
+        if self.log_view is not None:
+            self.log_view.show_ranks(None if rank is None else [rank])
         self.query_one("#log").border_title = "Log" if rank is None else f"Log · rank {rank}"
 
     def action_all_ranks(self) -> None:
@@ -252,12 +243,11 @@ class PanesScreen(DisttuiScreen):
 
     def action_log(self, kind: str) -> None:
         """Ask in the log pane."""
-        log = next(iter(self.query(LogView)), None)
-        if log is not None:
+        if self.log_view is not None:
             # Not go_to: the focus that it gives comes later, and would be taken from the prompt.
             self._pane = "log"
             self._arrange()
-            log.action_ask(kind)
+            self.log_view.action_ask(kind)
 
     def on_rank_grid_rank_chosen(self, event: RankGrid.RankChosen) -> None:
         """Show its log."""
@@ -286,14 +276,3 @@ class PanesScreen(DisttuiScreen):
             if chosen:
                 event.chart.chosen = chosen
                 event.chart.show(self.snapshot)
-
-    def on_log_view_yanked(self, event: LogView.Yanked) -> None:
-        """Copy it."""
-        self.disttui.copy(event.text)
-
-    def on_log_view_pager_requested(self, event: LogView.PagerRequested) -> None:
-        """Show the file in the user's pager."""
-        try:
-            open_pager(self.app, self.disttui.environ, event.path, event.line)
-        except InputError as error:
-            self.app.notify(str(error), severity="error")

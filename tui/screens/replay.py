@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,12 +10,16 @@ from textual.binding import BindingType
 from textual.widget import Widget
 from textual.widgets import Input
 
+from runner.commands.stop import refuse_sandbox
 from runner.errors import DisttuiError, InputError
-from runner.run.history import find_run
+from runner.run.history import KnownRun, find_run, mirror_of
+from runner.run.store import HostStore
+from runner.run.survey import open_link
+from tui.earlier import fetch
 from tui.events import Moment
 from tui.feed import FeedFailed, RunChanged, Snapshot
 from tui.keys import MOVE, VIEW, bind
-from tui.logs import LogSources, LogView
+from tui.logs import Older
 from tui.logs.moments import place_at
 from tui.replay import ReplayFeed, ReplayLoading
 from tui.screens.panes import PanesScreen
@@ -53,6 +57,7 @@ class ReplayScreen(PanesScreen):
         super().__init__()
         self.run_id = run
         self._feed: ReplayFeed | None = None
+        self._known: KnownRun | None = None
 
     def body(self) -> Iterable[Widget]:
         """The panes, and the cursor under them."""
@@ -79,7 +84,8 @@ class ReplayScreen(PanesScreen):
         if (folder / "run.json").exists() or (folder / "0").is_dir():
             return folder
         try:
-            return find_run(self.run_id, self.disttui.environ).folder
+            self._known = find_run(self.run_id, self.disttui.environ)
+            return self._known.folder
         except InputError as error:
             raise InputError(
                 error.what, error.cure or "Give the folder of a mirror, a run's id, or `example`."
@@ -108,14 +114,14 @@ class ReplayScreen(PanesScreen):
         bar = self.query_one(ReplayBar)
         if first:
             bar.mark(tuple((told.time, told.look) for told in snapshot.moments))
-            names = [host.name for host in snapshot.state.hosts]
-            self.show_log(LogView(LogSources(snapshot.mirror, names), read_only=self.disttui.read_only))
+            hosts = snapshot.state.hosts
+            self.show_log(snapshot.mirror, [host.name for host in hosts], hosts[0].story.offsets)
         bar.show(snapshot)
         self._show_lines_of(snapshot)
 
     def _show_lines_of(self, snapshot: Snapshot) -> None:
         """Bring the log to the cursor's attempt and time, as far as its lines have times."""
-        view = next(iter(self.query(LogView)), None)
+        view = self.log_view
         if view is None or not view.is_mounted:
             return
         progress = view.lines.progress
@@ -126,6 +132,21 @@ class ReplayScreen(PanesScreen):
             view.lines.action_follow()
         elif log.timed and progress.total:
             view.lines.jump(max(0, place_at(log, snapshot.now, progress.total) - 1))
+
+    def earlier(self, wanted: Sequence[Older]) -> None:
+        """From the hosts of a run that this machine knows; a mirror that somebody else writes is left alone."""
+        if self._known is None:
+            raise InputError("this recording does not say where the run's hosts are")
+        run, connector = self._known, self.disttui.connector(self._known.ssh_config)
+        refuse_sandbox(run)
+        with mirror_of(run) as folder:
+            if folder != run.folder:
+                raise InputError(f"another disttui is writing {folder}", "Look for them there.")
+            fetch(
+                run, wanted,
+                lambda node: open_link(run.hosts[node].as_host(), connector),
+                lambda node: HostStore(folder / str(node)),
+            )  # fmt: skip
 
     def on_feed_failed(self, event: FeedFailed) -> None:
         """There is nothing to play."""

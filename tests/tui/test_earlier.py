@@ -1,0 +1,175 @@
+"""Of a long log a late viewer has the end at first, and what is before it when it asks; clocks known late."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from textual.app import App
+from textual.pilot import Pilot
+
+from tests.tui.demo_log import DemoLog, Writer
+from tests.tui.live_kit import live, watched
+from tests.tui.snap import screen_text
+from tests.tui.synthetic_run import BEGIN, write
+from tests.tui.test_dashboard import opened
+from tests.tui.test_dashboard import until as seen
+from tests.tui.test_log_view import play, until
+from tests.tui.widget_kit import asynchronous
+from tui.logs import LogView
+
+EARLY = 60_000
+"""Lines of each rank: 1.5 MB, of which a late viewer is sent 256 KiB at first."""
+
+
+@pytest.mark.torch
+@asynchronous
+async def test_earlier_lines_come_when_the_first_is_reached(tmp_path: Path) -> None:
+    with live(tmp_path / "home", early=EARLY) as run:
+        async with watched(run, run.elsewhere("late")) as (pilot, app):
+            await until(pilot, lambda: app.screen.query(LogView) and "older lines on the host" in screen_text(app))
+            view = app.screen.query_one(LogView)
+            await pilot.press("slash", *"counts", "enter", "0")
+            await until(pilot, lambda: view.lines.view.choice.ranks == frozenset([0]))
+            held = len(view.lines.lines)
+            assert held < EARLY / 2
+            await pilot.press("g")
+            first = re.findall("▌.*early line ([0-9]+)", screen_text(app))
+            await until(pilot, lambda: len(view.lines.lines) > EARLY)
+            await until(pilot, lambda: "older lines" not in screen_text(app) and "loading" not in screen_text(app))
+            assert re.findall("▌rank 0 early line ([0-9]+)", screen_text(app)) == first, "the cursor is where it was"
+            await pilot.press("g")
+            await until(pilot, lambda: "▌rank 0 early line 0 " in screen_text(app))
+            await pilot.press("k", "G")
+            await until(pilot, lambda: "● FOLLOW" in screen_text(app))
+        mirrored = tmp_path / "home" / "late" / "disttui" / "runs" / run.run / "0" / "attempt-1" / "rank-0.log"
+        copy = mirrored.read_bytes()
+        assert len(copy) > EARLY * 20 and copy == run.log(0).read_bytes()[: len(copy)]
+
+
+@pytest.mark.torch
+@asynchronous
+async def test_what_is_not_found_is_looked_for_in_earlier_lines(tmp_path: Path) -> None:
+    with live(tmp_path / "home", early=EARLY) as run:
+        async with watched(run, run.elsewhere("late")) as (pilot, app):
+            await until(pilot, lambda: app.screen.query(LogView) and "older lines on the host" in screen_text(app))
+            await pilot.press("slash", *"rank 1 early line 77", "enter")
+            await until(pilot, lambda: "1 of" in screen_text(app))
+            assert "rank 1 early line 77" in screen_text(app)
+
+
+def _held_from(writer: Writer, rank: int, start: int) -> bytes:
+    """Let the mirror hold a log from an offset on only; returns what it lacks."""
+    path = writer.path(rank)
+    whole = path.read_bytes()
+    path.write_bytes(b"\0" * start + whole[start:])
+    kept = writer.mirror / str(rank // 2) / ".mirror.json"
+    held = json.loads(kept.read_text()) if kept.exists() else {}
+    kept.write_text(json.dumps({**held, f"attempt-1/rank-{rank}.log": [0, start]}))
+    return whole[:start]
+
+
+def _fill(writer: Writer, rank: int, lacked: bytes) -> None:
+    with writer.path(rank).open("r+b") as log:
+        log.write(lacked)
+    (writer.mirror / str(rank // 2) / ".mirror.json").unlink()
+
+
+def test_range_filter_and_folding_stay_where_they_are(tmp_path: Path) -> None:
+    """Lines of two ranks, earlier ones among the first shown: whatever was on the screen is on it, in its place."""
+    writer = Writer(tmp_path)
+    writer.steps(0, 200)
+    lacked = {rank: _held_from(writer, rank, writer.path(rank).stat().st_size // 2) for rank in (0, 3)}
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        view = app.log_view
+        await pilot.press("ampersand", *"step", "enter", "x")
+        await until(pilot, lambda: view.lines.progress.complete and "fold" in screen_text(app))
+        await pilot.press("g", *"jjjjj", "v", *"jjj")
+        await until(pilot, lambda: app.older)
+        assert "loading earlier lines …" in screen_text(app)
+        before, lines = screen_text(app), len(view.lines.lines)
+        for rank, data in lacked.items():
+            _fill(writer, rank, data)
+        view.read_anew()
+        await until(pilot, lambda: len(view.lines.lines) > lines)
+        await until(pilot, lambda: "loading" not in screen_text(app))
+        assert "fold" in screen_text(app) and "& “step”" in screen_text(app)
+        was, now = _marked(before), _marked(screen_text(app))
+        assert was[-1] == now[-1], "the cursor, in its row of the screen"
+        assert was[0][1] == now[0][1], "the other end of the range"
+        assert {line for _, line in was} < {line for _, line in now}, "earlier lines are among them"
+
+    play(writer, scenario)
+
+
+def _marked(shown: str) -> list[tuple[int, str]]:
+    """Screen row and text of the lines that are chosen; the bar at the right is none of it."""
+    return [(y, line[1:-1].rstrip()) for y, line in enumerate(shown.splitlines()) if line[0] in "▌┃"]
+
+
+def test_what_is_refused_is_asked_for_again_when_the_first_line_is_reached_again(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.steps(0, 200)
+    _held_from(writer, 0, 4000)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        await pilot.press("slash", *"nowhere", "enter")
+        await until(pilot, lambda: app.older == [(4000, 0)])
+        app.log_view.older_refused()
+        await until(pilot, lambda: "“nowhere” not found" in screen_text(app))
+        await pilot.press("g", "j", "k")
+        assert len(app.older) == 1, "it has just been refused"
+        await pilot.press("G", "g")
+        await until(pilot, lambda: len(app.older) == 2)
+
+    play(writer, scenario)
+
+
+def test_lines_are_in_the_order_of_the_leaders_clock(tmp_path: Path) -> None:
+    """The clock of the second host is 100 s ahead; that is known only when its lines have been shown."""
+    writer = Writer(tmp_path)
+    for step in range(0, 40, 2):
+        writer.write({0: [f"line {step:02}"]})
+        writer.now += 100
+        writer.write({2: [f"line {step + 1:02}"]})
+        writer.now -= 100
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        view = app.log_view
+        await until(pilot, lambda: len(_numbers(app)) > 15)
+        assert not _in_order(app), "by their own clocks"
+        assert not view.sources.set_offsets({1: 0.01}), "too little to read anything anew for"
+        assert view.sources.set_offsets({1: 100.0})
+        view.read_anew()
+        await until(pilot, lambda: _in_order(app))
+
+    play(writer, scenario)
+
+
+@asynchronous
+async def test_a_dashboard_hands_the_clocks_to_its_log(tmp_path: Path) -> None:
+    """Live and in a replay: the leader's `clock` event says how far the other host's clock is ahead."""
+    mirror = write(tmp_path / "disttui" / "runs" / "run-1", hosts=2, per_host=1, steps=40, log_lines=0)
+    with (mirror / "0" / "events.jsonl").open("a") as events:
+        events.write(json.dumps({"t": BEGIN + 1, "e": "clock", "node": 1, "offset": 100.0}) + "\n")
+    for node in (0, 1):
+        folder = mirror / str(node) / "attempt-1"
+        (folder / f"rank-{node}.log").write_text("".join(f"line {step:02}\n" for step in range(node, 40, 2)))
+        notes = [{"t": BEGIN + 12 + step / 2 + 100 * node, "sizes": {str(node): 8 * (step + 1)}} for step in range(20)]
+        (folder / "growth.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    for kind in ("open_run", "open_replay"):
+        async with opened(kind, "run-1", tmp_path) as (pilot, _):
+            await seen(pilot, lambda: len(_numbers(pilot.app)) > 10)
+            await seen(pilot, lambda: _in_order(pilot.app))
+
+
+def _numbers(app: App[None]) -> list[int]:
+    return [int(number) for number in re.findall("│ line ([0-9]+)", screen_text(app))]
+
+
+def _in_order(app: App[None]) -> bool:
+    numbers = _numbers(app)
+    return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
