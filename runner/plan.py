@@ -81,6 +81,7 @@ class Plan:
                 "ports": list(launch.ports),
                 "join_timeout": launch.join_timeout,
                 "host_timeout": launch.host_timeout,
+                "rejoin_timeout": launch.rejoin_timeout,
                 "restarts": launch.restarts,
                 "grace": launch.grace,
                 "instrument": launch.instrument,

@@ -11,7 +11,7 @@ from typing import Any
 from runner.errors import DisttuiError, HostError, InputError
 from runner.run.history import KnownRun, folder_of
 from runner.run.remote import Reached, reach
-from runner.show.late import when
+from runner.show.numbers import when
 from runner.text import clean
 from runner.transport import Connector
 

@@ -28,6 +28,8 @@ class Failure:
     """Unix time on the leader's clock."""
     traceback: str = ""
     oom: Mapping[str, Any] | None = None
+    last: float | None = None
+    """Unix time of the last sign of life of a host that is lost."""
     ended_by_us: bool = False
     """Whether it came after its host was told to end."""
 
@@ -127,7 +129,7 @@ def _of_host(host: HostState, attempt: Attempt, offset: float) -> Iterable[Failu
 
 
 def _told(state: RunState, cause: Mapping[str, Any]) -> Failure:
-    node, rank, code, at = (cause.get(name) for name in ("node", "rank", "code", "at"))
+    node, rank, code, at, last = (cause.get(name) for name in ("node", "rank", "code", "at", "last"))
     node = node if isinstance(node, int) and 0 <= node < len(state.hosts) else 0
     return Failure(
         node=node,
@@ -138,4 +140,5 @@ def _told(state: RunState, cause: Mapping[str, Any]) -> Failure:
         message=str(cause.get("message") or ""),
         code=code if isinstance(code, int) else None,
         at=float(at) if isinstance(at, int | float) else 0.0,
+        last=float(last) if isinstance(last, int | float) else None,
     )

@@ -143,6 +143,8 @@ class Launch(Model):
     """First and last."""
     join_timeout: f.SomeSeconds = 60.0
     host_timeout: f.SomeSeconds = 60.0
+    rejoin_timeout: f.Seconds = 0.0
+    """With restarts left: how long a lost host is waited for, once it must have ended its ranks; 0: not at all."""
     restarts: Annotated[int, whole(0, 1000)] = 0
     grace: f.Seconds = 10.0
     instrument: f.Flag = True

@@ -13,7 +13,7 @@ from typing import Any
 from runner.run.history import KnownRun
 from runner.run.state import RunState
 from runner.show.live import TextPrinter
-from runner.show.numbers import duration
+from runner.show.numbers import duration, when
 from runner.show.status import metric_words, progress
 from runner.text import LineMaker, clean
 
@@ -72,13 +72,6 @@ def headline(run: KnownRun, state: RunState) -> str:
     if state.result is None:
         words.append(f"{duration(time.time() - run.started)} so far")
     return ", ".join(words)
-
-
-def when(moment: float) -> str:
-    """`14:03:11` today, `2026-03-01 14:03` before."""
-    there = time.localtime(moment)
-    today = time.localtime()[:3] == there[:3]
-    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", there)
 
 
 def _order(file: str) -> tuple[int, int]:

@@ -1,8 +1,9 @@
-"""Numbers as people read them: durations, counts, bytes."""
+"""Numbers as people read them: durations, moments, counts, bytes."""
 
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 
@@ -22,6 +23,13 @@ def duration(seconds: float) -> str:
     if days:
         return f"{days} d {hours:02}:{minutes:02}"
     return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"
+
+
+def when(moment: float) -> str:
+    """`14:03:11` today, `2026-03-01 14:03` before."""
+    there = time.localtime(moment)
+    today = time.localtime()[:3] == there[:3]
+    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", there)
 
 
 def count(value: float) -> str:

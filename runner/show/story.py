@@ -11,7 +11,7 @@ from runner.diagnose.hang import rank_words, sentences, standings
 from runner.diagnose.hints import hint
 from runner.diagnose.traceback import fold_traceback
 from runner.run.state import RunState
-from runner.show.numbers import amount, count, duration, number
+from runner.show.numbers import amount, count, duration, number, when
 from runner.show.signals import code_words
 from runner.text import clean, clean_lines
 
@@ -140,6 +140,10 @@ def cause_words(state: RunState, cause: Mapping[str, Any]) -> str:
         return f"{who} raised {clean(str(cause.get('type') or 'an exception'))}"
     if kind in ("signal", "exit"):
         return f"{who} ended with {code_words(cause.get('code'))}"
+    if kind == "host lost":
+        last = number(cause.get("last"))
+        seen = f", last sign of life {when(last)}" if last is not None else ""
+        return f"host lost: {who}{seen}" + (f" ({message})" if message else "")
     code = cause.get("code")
     if kind == "launch" and isinstance(code, int) and code < 0:
         return f"torchrun on {who} was ended by {code_words(code)}"

@@ -104,7 +104,7 @@ class _Round:
 
     def check(self, code: int) -> None:
         fault = self.fault
-        # Followers wait for a leader that may try again for join_timeout, and the viewer for a lost host for a minute.
+        # The viewer waits for a lost host for a minute.
         assert fault.running.wait(180) == code, fault.story()
         for node in self.off:
             self.hosts[node].boot()
@@ -116,7 +116,7 @@ class _Round:
             assert end["state"] == _ENDS[code] or (code == 1 and end["state"] == "lost"), fault.story()
         assert "Traceback" not in fault.running.stderr, fault.story()
         if code == 1:
-            assert re.search(r"node\d.*(lost|supervisor|did not join)", fault.verdict()), fault.story()
+            assert re.search(r"host lost: node\d|node\d.*(supervisor|did not join)", fault.verdict()), fault.story()
         fault.whole()
 
 

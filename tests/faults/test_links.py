@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.typed import typed, wait_gone
-from tests.faults.kit import Fault, wait_until
+from tests.faults.kit import COUNT, Fault, wait_until
 
 pytestmark = pytest.mark.torch
 
@@ -69,17 +71,43 @@ def test_two_hosts_lose_each_other_for_20_s(begin: Begin) -> None:
         assert lines == [f"sum {step}" for step in range(1, len(lines) + 1)]
 
 
-def test_two_hosts_lose_each_other_for_good(begin: Begin) -> None:
-    """Both ends stop by themselves after host_timeout, and the story says who lost whom."""
-    fault = begin(2, launch=SOON)
+@pytest.mark.parametrize("more", [{}, {"restarts": 2}, {"restarts": 2, "rejoin_timeout": 3}], ids=str)
+def test_two_hosts_lose_each_other_for_good(begin: Begin, more: dict[str, Any]) -> None:
+    """Both ends stop by themselves after host_timeout, and the story says who was lost and when it last lived."""
+    fault = begin(2, launch={**SOON, **more})
     fault.hosts[0].cut_from(fault.hosts[1])
     cut = time.time()
     gone = fault.end(1)
     print(f"nothing is left {gone - cut:.2f} s after the cut")
-    assert gone - cut < 8 + 2 + 4
+    # With a limit for coming back: the time of the fence before it, grace and 6 s.
+    waited = 2 + 6 + 3 if "rejoin_timeout" in more else 0
+    assert gone - cut < 8 + 2 + 4 + waited
     fault.exits("failed", (0,))
     fault.exits("lost", (1,))
-    assert "node2 is lost: not heard of for 8 s" in fault.running.stderr, fault.story()
+    why = "not back within 3 s (launch.rejoin_timeout)" if waited else "not heard of for 8 s"
+    assert why in lost(fault, "node2", cut), fault.story()
+    assert not fault.events(0, "attempt")[1:]
+    fault.whole(fetch=False)
+
+
+def test_two_hosts_find_each_other_again_within_the_limit(begin: Begin) -> None:
+    """Both have ended their ranks by then; the next attempt begins at once and comes to its end."""
+    fault = begin(2, _REDUCE, launch={**SOON, "restarts": 1, "rejoin_timeout": 60})
+    first, second = fault.hosts
+    first.cut_from(second)
+    for host in (0, 1):
+        fault.wait_event(host, "host", 30, node=1 - host, state="lost")
+    fault.wait_event(0, "failed", 30)
+    first.mend_to(second)
+    mended = time.time()
+    fault.wait_steps(5, attempt=2)
+    print(f"all train again {time.time() - mended:.2f} s after the mending")
+    fault.finish()
+    fault.end(0)
+    fault.exits("finished")
+    assert "attempt 1 failed: host lost: node2, last sign of life" in fault.running.stderr, fault.story()
+    ended, begun = fault.events(1, "launcher")[0]["t"], fault.events(0, "attempt")[1]["t"]
+    assert ended < begun, "the host that was away had ended its ranks before"
     fault.whole(fetch=False)
 
 
@@ -91,12 +119,12 @@ def test_a_host_without_power(begin: Begin) -> None:
     off = time.time()
     told = fault.wait_event(0, "host", 12, node=2, state="not seen")
     assert told["t"] - off < 6.5
-    lost = fault.wait_event(0, "host", 12, node=2, state="lost")
-    print(f"not seen after {told['t'] - off:.2f} s, lost after {lost['t'] - off:.2f} s")
+    told_lost = fault.wait_event(0, "host", 12, node=2, state="lost")
+    print(f"not seen after {told['t'] - off:.2f} s, lost after {told_lost['t'] - off:.2f} s")
     gone = fault.end(1)
     print(f"nothing is left {gone - off:.2f} s after the power went")
     fault.exits("failed", (0, 1))
-    assert "node3 is lost: not heard of for 8 s" in fault.running.stderr, fault.story()
+    assert "not heard of for 8 s" in lost(fault, "node3", off), fault.story()
     assert not (fault.folder(2) / "exit.json").exists()
 
     fault.hosts[2].boot()
@@ -109,14 +137,19 @@ def test_a_host_without_power(begin: Begin) -> None:
     assert not any((host.home / ".disttui/runs" / run).exists() for host in me.cluster.hosts)
 
 
-def test_a_host_is_rebooted_during_the_run(begin: Begin) -> None:
-    """It is back before it would be lost, without its processes: that is noticed, and the run ends at once."""
-    fault = begin(2, launch=SOON)
+@pytest.mark.parametrize("more", [{}, {"restarts": 2, "rejoin_timeout": 300}], ids=str)
+def test_a_host_is_rebooted_during_the_run(begin: Begin, more: dict[str, Any]) -> None:
+    """It is back before it would be lost, without its processes: that is noticed, and the run ends at once.
+
+    Nobody starts its supervisor again, so that it is not waited for.
+    """
+    fault = begin(2, launch={**SOON, **more})
+    off = time.time()
     fault.hosts[1].reboot()
     up = time.time()
     gone = fault.end(1)
     print(f"nothing is left {gone - up:.2f} s after the host was up again")
-    assert "node2 is lost" in fault.running.stderr, fault.story()
+    assert "the host was rebooted" in lost(fault, "node2", off), fault.story()
     fault.exits("failed", (0,))
     typed(fault.me, "stop", fault.run)
     fault.exits("failed")
@@ -135,3 +168,35 @@ def test_the_leaders_host_is_rebooted(begin: Begin) -> None:
     fault.end(1)
     assert "node1" in fault.running.stderr and "lost" in fault.running.stderr, fault.story()
     fault.whole()
+
+
+def test_the_leaders_host_is_lost_with_attempts_left(begin: Begin) -> None:
+    """The others wait for nobody: their ranks, though deaf to TERM, and supervisors end by host_timeout and grace."""
+    deaf = COUNT + "time.sleep(900)\n"
+    deaf = deaf.replace("step = 0\n", "step = 0\nimport signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n")
+    fault = begin(3, deaf, launch={**SOON, "restarts": 3})
+    fault.hosts[0].power_off()
+    off = time.time()
+    wait_until(lambda: all((fault.folder(node) / "exit.json").exists() for node in (1, 2)), 60, fault.story)
+    fault.exits("lost", (1, 2))
+    for node in (1, 2):
+        end = json.loads((fault.folder(node) / "exit.json").read_text())
+        print(f"node {node + 1} has ended {end['t'] - end['cause']['last']:.2f} s after the last sign of life")
+        assert 8 + 2 - 1 < end["t"] - end["cause"]["last"] < 8 + 2 + 4
+        assert end["t"] - fault.events(node, "host")[-1]["t"] < 2 + 3
+    # The viewer hopes for a minute that the host comes back with its files.
+    fault.end(1, 150)
+    assert "the leader was not heard of for 8 s" in lost(fault, "node1", off), fault.story()
+    fault.hosts[0].boot()
+    typed(fault.me, "stop", fault.run)
+    fault.exits("failed", (0,))
+    fault.whole()
+
+
+def lost(fault: Fault, name: str, when: float) -> str:
+    """Check that a host is said to be lost, with a last sign of life shortly before a time; returns the reason."""
+    found = re.search(rf"host lost: {name}, last sign of life (\d\d:\d\d:\d\d) \((.*)\)", fault.verdict())
+    assert found, fault.story()
+    around = [time.strftime("%H:%M:%S", time.localtime(when + seconds)) for seconds in range(-4, 3)]
+    assert found[1] in around, (found[1], around)
+    return found[2]

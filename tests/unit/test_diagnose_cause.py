@@ -76,11 +76,11 @@ def test_where_all_look_like_consequences_the_first_is_blamed() -> None:
 
 
 def test_the_leaders_word_counts_where_no_rank_has_failed() -> None:
-    cause = {"node": 2, "rank": None, "kind": "host lost", "message": "node3 is lost", "at": 8.0}
+    cause = {"node": 2, "rank": None, "kind": "host lost", "message": "not heard of", "at": 8.0, "last": 2.0}
     end = {"state": "failed", "code": 1, "attempt": 1, "cause": cause}
     state = fold(told((0, error(0, 7.0, **_PEER))), 0, "exit.json", end)
     found = find(state)
-    assert found and (found.failure.kind, found.failure.host) == ("host lost", "node3")
+    assert found and (found.failure.kind, found.failure.host, found.failure.last) == ("host lost", "node3", 2.0)
 
 
 def test_nonsense_of_a_host_is_survived() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from runner.run.state import RunState, begin, fold, link
 from runner.show.live import TextPrinter
-from runner.show.numbers import amount, count, duration, gibibytes
+from runner.show.numbers import amount, count, duration, gibibytes, when
 from runner.show.run_story import _told
 from runner.show.signals import code_words
 from runner.show.status import eta, host_words, progress, status_line
@@ -151,7 +151,7 @@ def test_every_rank_is_told_once_and_truly() -> None:
 
 def test_earlier_attempts_have_their_causes() -> None:
     state = training()
-    lost = {"node": 1, "rank": None, "kind": "host lost", "message": "node2 is lost: its supervisor has ended"}
+    lost = {"node": 1, "rank": None, "kind": "host lost", "message": "its supervisor has ended", "last": 99.0}
     for number, cause in ((1, {"node": 0, "rank": 0, "kind": "signal", "code": -6}), (2, lost)):
         state = fold(state, 0, "events.jsonl", {"t": 9.0, "e": "failed", "attempt": number, "cause": cause})
     word = {"t": 100.0, "e": "attempt", "attempt": 3, "master": "10.0.0.1", "port": 29501, "world_size": 2}
@@ -159,7 +159,8 @@ def test_earlier_attempts_have_their_causes() -> None:
     lines = ending(finish(state, {"state": "finished", "code": 0, "attempt": 3}), 65, Path("logs"), {})
     assert lines[0].startswith("✓ demo-1a2b finished in 1:05: 2 ranks on 2 hosts, in attempt 3")
     assert lines[1].startswith("  attempt 1 failed: rank 0 on node1 ended with SIGABRT")
-    assert lines[2:] == ["  attempt 2 failed: node2 is lost: its supervisor has ended", "logs: logs"]
+    words = f"  attempt 2 failed: host lost: node2, last sign of life {when(99)} (its supervisor has ended)"
+    assert lines[2:] == [words, "logs: logs"]
     last = {"node": 0, "rank": 1, "kind": "exit", "code": 3}
     lines = ending(finish(state, {"state": "failed", "code": 1, "attempt": 3, "cause": last}), 65, Path("logs"), {})
     assert "ended with exit code 3" in lines[0]

@@ -11,6 +11,7 @@ from typing import Any, Callable
 from ..host import Host, plan_hash
 from ..journal import event
 from ..loop import Loop
+from .gang import FENCE
 from .link import Channel, Link
 from .wirehmac import Session
 
@@ -26,7 +27,8 @@ class Follower:
     Args:
         take: Takes the leader's messages.
         fence: Is called when the leader was silent for so long that it may think this host dead.
-        lost: Is called once with the reason when the leader is given up.
+        lost: Is called once when the leader is given up: kind and message of the cause, and unix time of the leader's
+            last sign of life, None: there was none.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class Follower:
         say: Callable[[dict[str, Any]], None],
         take: Callable[[dict[str, Any]], None],
         fence: Callable[[], None],
-        lost: Callable[[str, str], None],
+        lost: Callable[[str, str, float | None], None],
     ) -> None:
         self._host = host
         self._loop = loop
@@ -61,8 +63,9 @@ class Follower:
         self._over = False
         self._began = time.monotonic()
         launch = host.launch
-        # Only a leader that may try again is waited for.
-        self._hope = launch["join_timeout"] + launch["grace"] if launch["restarts"] else 0.0
+        # As long as the leader waits for us: of two hosts that lose each other neither knows who was cut off.
+        rejoin = launch["rejoin_timeout"] if launch["restarts"] else 0.0
+        self._hope = launch["grace"] + FENCE + rejoin if rejoin else 0.0
 
     def start(self) -> None:
         """Begin to look for the leader, if it is known already where that is."""
@@ -88,7 +91,7 @@ class Follower:
 
     def delivered(self) -> bool:
         """Whether the leader has confirmed everything, or cannot be asked."""
-        return self._link.delivered or not self._link.connected
+        return self._over or self._link.delivered or not self._link.connected
 
     def _search(self) -> None:
         """Try every address at once; each that answers is one that this host can reach."""
@@ -245,13 +248,15 @@ class Follower:
             self._fenced = True
             self._say(event("host", node=0, state="lost", last=last))
             self._fence()
-        if silent >= self._host.launch["host_timeout"] + self._hope:
-            self._end("host lost", f"the leader was not heard of for {silent:.0f} s")
+        limit = self._host.launch["host_timeout"] + self._hope
+        if silent >= limit:
+            self._end("host lost", f"the leader was not heard of for {limit:g} s")
 
     def _end(self, kind: str, why: str) -> None:
         if not self._over:
             self._over = True
-            self._lost(kind, why)
+            last = round(time.time() - (time.monotonic() - self._link.heard), 3) if self._joined else None
+            self._lost(kind, why, last)
 
 
 def _unreached(port: int, tried: str) -> str:

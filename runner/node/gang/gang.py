@@ -12,10 +12,11 @@ from ..loop import Loop
 from ..problem import Problem
 from . import cause
 from .health import Health
+from .roll import Roll, of_host
 
 _WAITING = 5.0
 _UNWATCHED_STEP = 60.0
-_FENCE = 6.0
+FENCE = 6.0
 """Seconds beyond `grace` that a host which fences itself may need for it."""
 
 
@@ -40,12 +41,8 @@ class Gang:
         self._loop = loop
         self._say = say
         self._send = send
-        self._addresses = addresses
-        self._nodes = range(len(host.spec["hosts"]))
+        self._roll = Roll(host.spec["hosts"], addresses)
         self._phase = "joining"
-        self._present = {0}
-        self._reached: dict[int, tuple[set[str], bool]] = {0: (set(addresses), False)}
-        self._lost: set[int] = set()
         self._offsets: dict[int, float] = {0: 0.0}
         self._attempt = 1
         self._went = 0.0
@@ -57,6 +54,7 @@ class Gang:
         self._hopeless = False
         self._stop = False
         self._fenced = 0.0
+        self._deadline = 0.0
         self._last_step: int | None = None
         self._health = Health(say, self._ask_stacks)
         loop.every(1.0, self._look_at_health)
@@ -78,8 +76,8 @@ class Gang:
 
     def join(self, node: int) -> None:
         """A host has connected, or is back."""
-        if node not in self._present:
-            self._present.add(node)
+        if node not in self._roll.present:
+            self._roll.present.add(node)
             self._say(event("join", node=node))
         self._maybe_go()
 
@@ -87,25 +85,33 @@ class Gang:
         """A host's clock is `offset` seconds ahead of ours."""
         self._offsets[node] = offset
 
-    def lose(self, node: int, gone: bool) -> None:
-        """A host has been silent for too long, or its supervisor is known to be gone."""
-        if self._phase == "joining" and node not in self._lost:
-            self._present.discard(node)
-            self._reached.pop(node, None)
+    def lose(self, node: int, last: float, gone: bool) -> None:
+        """A host has been silent for too long, or its supervisor is known to be gone.
+
+        Args:
+            last: Unix time of its last sign of life.
+        """
+        if self._phase == "joining":
+            self._roll.strike(node)
             return
-        if node in self._lost or self._phase == "over":
+        if node in self._roll.lost or self._phase == "over":
             return
-        self._lost.add(node)
-        name = self._host.spec["hosts"][node]
-        why = "its supervisor has ended" if gone else f"not heard of for {self._host.launch['host_timeout']:g} s"
-        self._fenced = 0.0 if gone else time.monotonic() + float(self._host.launch["grace"]) + _FENCE
-        self._fail(_cause(node, "host lost", f"{name} is lost: {why}"), "host lost")
-        self._hopeless |= gone
+        self._roll.lost[node] = last
+        why = f"not heard of for {self._host.launch['host_timeout']:g} s"
+        if gone:
+            why = "its supervisor has ended: killed, or the host was rebooted"
+            self._hopeless = True
+        else:
+            self._fenced = time.monotonic() + float(self._host.launch["grace"]) + FENCE
+        if self._phase == "regrouping" and not gone:
+            self._deadline = max(self._deadline, self._fenced + self._return)
+            return
+        self._fail(of_host(node, "host lost", why, last), "host lost")
         self._maybe_settle()
 
     def found(self, node: int) -> None:
         """A lost host is heard of again."""
-        self._lost.discard(node)
+        self._roll.lost.pop(node, None)
         self._maybe_go()
 
     def stop(self, reason: str, now: bool) -> None:
@@ -114,8 +120,8 @@ class Gang:
             return
         self._stop = True
         self._phase = "ending"
-        for node in self._nodes:
-            if node in self._present:
+        for node in self._roll.nodes:
+            if node in self._roll.present:
                 self._send(node, {"k": "stop", "reason": reason, "now": now})
         self._maybe_settle()
 
@@ -128,7 +134,7 @@ class Gang:
             handler(node, message)
 
     def _on_reached(self, node: int, message: dict[str, Any]) -> None:
-        self._reached[node] = (set(message["addresses"]), bool(message["pending"]))
+        self._roll.reach(node, message["addresses"])
         self._maybe_go()
 
     def _on_stop(self, node: int, message: dict[str, Any]) -> None:
@@ -141,21 +147,21 @@ class Gang:
         self._health.look(self._attempt if self._phase == "running" else 0, time.monotonic())
 
     def _ask_stacks(self, number: int) -> None:
-        for node in self._nodes:
+        for node in self._roll.nodes:
             self._send(node, {"k": "stacks", "attempt": self._attempt, "number": number})
 
     def _on_listening(self, node: int, message: dict[str, Any]) -> None:
         if self._phase == "starting":
             self._phase = "running"
-            for other in self._nodes[1:]:
+            for other in self._roll.nodes[1:]:
                 self._send_go(other)
 
     def _on_failed(self, node: int, message: dict[str, Any]) -> None:
-        alone = self._phase == "starting" or len(self._nodes) == 1
+        alone = self._phase == "starting" or len(self._roll.nodes) == 1
         if message["port_in_use"] and node == 0 and alone:
             self._go_on_next_port()
         elif message["port_in_use"]:
-            self._fail(_cause(node, "launch", "the master port was taken by another program"), "failure")
+            self._fail(of_host(node, "launch", "the master port was taken by another program"), "failure")
         else:
             failure = message["cause"]
             # A launcher that was killed may have a better time with the next attempt.
@@ -165,7 +171,7 @@ class Gang:
     def _on_done(self, node: int, message: dict[str, Any]) -> None:
         self._done.add(node)
         self._ended[node] = message
-        if self._phase != "ending" and self._done >= set(self._nodes):
+        if self._phase != "ending" and self._done >= set(self._roll.nodes):
             self._conclude("finished", 0, None)
 
     def _on_ended(self, node: int, message: dict[str, Any]) -> None:
@@ -173,8 +179,14 @@ class Gang:
             self._ended[node] = message
             self._maybe_settle()
 
+    @property
+    def _return(self) -> float:
+        """Seconds that a lost host has to come back, from when it must have ended its ranks."""
+        return float(self._host.launch["rejoin_timeout"])
+
     def _wait_for_all(self) -> None:
-        self._deadline = max(time.monotonic(), self._fenced) + float(self._host.launch["join_timeout"])
+        patience = self._return if self._roll.lost else float(self._host.launch["join_timeout"])
+        self._deadline = max(time.monotonic(), self._fenced) + patience
         self._since_waiting = time.monotonic()
         self._patience = self._loop.every(0.25, self._check_patience)
         self._maybe_go()
@@ -184,50 +196,39 @@ class Gang:
             self._patience.cancel()
             return
         now = time.monotonic()
-        missing = [node for node in self._nodes if node not in self._present or node in self._lost]
+        missing = self._roll.missing
         if missing and now - self._since_waiting >= _WAITING:
             self._since_waiting = now
             self._say(event("waiting", missing=missing))
         if now >= self._deadline:
             self._patience.cancel()
-            self._fail(self._join_cause(missing), "join timeout")
-            self._hopeless = True
-            self._lost.update(missing)
-            self._maybe_settle()
+            self._give_up_waiting()
         else:
             self._maybe_go()
 
-    def _join_cause(self, missing: list[int]) -> dict[str, Any]:
-        names = self._host.spec["hosts"]
-        limit = f"within {self._host.launch['join_timeout']:g} s"
-        if missing:
-            who = ", ".join(f"{names[node]} (node {node})" for node in missing)
-            return _cause(missing[0], "join", f"{who} did not join {limit}")
-        reached = "; ".join(
-            f"{names[node]} reached {', '.join(sorted(found)) or 'none'}"
-            for node, (found, _) in sorted(self._reached.items())
-            if node
-        )
-        return _cause(0, "join", f"no address of {names[0]} was reached by all hosts {limit}: {reached}")
-
-    def _master(self) -> str | None:
-        common = [ip for ip in self._addresses if all(ip in found for found, _ in self._reached.values())]
-        return common[0] if common and len(self._reached) == len(self._nodes) else None
+    def _give_up_waiting(self) -> None:
+        self._hopeless = True
+        if self._roll.lost:
+            why = f"not back within {self._return:g} s (launch.rejoin_timeout)"
+            self._fail(self._roll.host_lost(why), "host lost")
+        else:
+            self._fail(self._roll.not_joined(float(self._host.launch["join_timeout"])), "join timeout")
+        self._maybe_settle()
 
     def _maybe_go(self) -> None:
-        if self._phase not in ("joining", "regrouping") or self._lost or time.monotonic() < self._fenced:
+        if self._phase not in ("joining", "regrouping") or time.monotonic() < self._fenced:
             return
-        if len(self._present) == len(self._nodes) and self._master():
+        if not self._roll.missing and self._roll.master:
             self._go_on_next_port()
 
     def _go_on_next_port(self) -> None:
-        master = self._master() or self._addresses[0]
+        master = self._roll.master
         last = self._port
         try:
             self._port = ports.reserve(tuple(self._host.launch["ports"]), last.port if last else 0)
         except Problem as problem:
             self._hopeless = True
-            self._fail(_cause(0, "launch", problem.what), "failure")
+            self._fail(of_host(0, "launch", problem.what), "failure")
             return
         if last:
             last.holder.close()
@@ -235,7 +236,7 @@ class Gang:
         fields = {"master": master, "port": self._port.port, "world_size": self._host.world_size}
         self._say(event("attempt", attempt=self._attempt, **fields))
         self._go = {"k": "go", "attempt": self._attempt, "master": master, "port": self._port.port}
-        self._phase = "starting" if len(self._nodes) > 1 else "running"
+        self._phase = "starting" if len(self._roll.nodes) > 1 else "running"
         self._send_go(0)
 
     def _send_go(self, node: int) -> None:
@@ -247,12 +248,12 @@ class Gang:
             self._phase = "ending"
             self._lasted = time.monotonic() - self._went if self._went else 0.0
             message = {"k": "end", "attempt": self._attempt, "reason": reason, "now": False}
-            for node in self._nodes:
-                if node in self._present:
+            for node in self._roll.nodes:
+                if node in self._roll.present:
                     self._send(node, message)
 
     def _maybe_settle(self) -> None:
-        if self._phase != "ending" or not self._present <= set(self._ended) | self._lost:
+        if self._phase != "ending" or not self._roll.present <= {*self._ended, *self._roll.lost}:
             return
         if self._stop:
             self._conclude("stopped", 130, None)
@@ -271,7 +272,7 @@ class Gang:
         unwatched = self._lasted > _UNWATCHED_STEP
         again = step is not None and step == self._last_step
         self._last_step = step
-        left = self._attempt <= int(self._host.launch["restarts"])
+        left = self._attempt <= int(self._host.launch["restarts"]) and not (self._roll.lost and not self._return)
         return left and (made or unwatched) and not again and not self._hopeless
 
     def _next_attempt(self) -> None:
@@ -279,18 +280,13 @@ class Gang:
         self._phase = "regrouping"
         self._failures, self._ended, self._done, self._went = [], {}, set(), 0.0
         self._say(event("note", level="warning", text=f"attempt {self._attempt} begins"))
-        for node in self._nodes:
+        for node in self._roll.nodes:
             self._send(node, {"k": "warm", "attempt": self._attempt})
         self._wait_for_all()
 
     def _conclude(self, state: str, code: int, blamed: dict[str, Any] | None) -> None:
         self._phase = "over"
         verdict = {"state": state, "code": code, "attempt": self._attempt, "cause": blamed}
-        for node in self._nodes:
-            if node in self._present:
+        for node in self._roll.nodes:
+            if node in self._roll.present:
                 self._send(node, {"k": "verdict", **verdict})
-
-
-def _cause(node: int, kind: str, message: str) -> dict[str, Any]:
-    fields = {"type": "", "message": message, "code": None, "at": time.time()}
-    return {"node": node, "rank": None, "kind": kind, **fields}

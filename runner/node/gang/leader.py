@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import time
 from typing import Any, Callable
@@ -18,6 +20,8 @@ _STRANGERS = 512
 _NOT_SEEN = 5.0
 _COMES_BACK = 1.5
 """Seconds that a host with a broken connection has to connect again; who is alive does so at once."""
+_NO_NEWS = {os.strerror(code) for code in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)}
+"""Ends of a connection that say nothing of the supervisor at the other end."""
 _CLOCK_CHANGE = 0.01
 _CLOCK_PAUSE = 10.0
 
@@ -127,6 +131,8 @@ class Leader:
             self._take(node, follower, message)
 
         def closed(why: str) -> None:
+            if why in _NO_NEWS:
+                return
             follower.broken = time.monotonic()
             # A dead process is acted on as soon as it is certain, not with the next beat.
             self._loop.after(_COMES_BACK, self._look_at_all)
@@ -187,4 +193,4 @@ class Leader:
         if (gone or silent >= self._host.launch["host_timeout"]) and not follower.lost:
             follower.lost = True
             self._say(event("host", node=node, state="lost", last=last))
-            self._gang.lose(node, gone)
+            self._gang.lose(node, last, gone)

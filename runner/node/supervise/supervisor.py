@@ -13,6 +13,7 @@ from .. import journal, ports, procs
 from ..gang.follower import Follower
 from ..gang.gang import Gang
 from ..gang.leader import Leader
+from ..gang.roll import of_host
 from ..host import Host
 from ..journal import Journal, event
 from ..loop import Loop
@@ -149,15 +150,14 @@ class Supervisor:
     def _fence(self) -> None:
         self._member.end("leader lost", False, [])
 
-    def _give_up(self, kind: str, why: str) -> None:
+    def _give_up(self, kind: str, why: str, last: float | None) -> None:
         """The leader is gone, or never was: end alone."""
         self._say(event("note", level="error", text=why))
-        blamed = {"node": 0, "rank": None, "kind": kind, "type": "", "message": why, "code": None}
         stopped = os.path.exists(self._host.path("stop"))
         state, code = ("stopped", 130) if stopped else ("failed" if kind == "join" else "lost", 1)
         reason = "join timeout" if kind == "join" else "leader lost"
         self._member.end(reason, False, [])
-        self._conclude_alone(state, code, None if stopped else {**blamed, "at": time.time()})
+        self._conclude_alone(state, code, None if stopped else of_host(0, kind, why, last))
 
     def _conclude_alone(self, state: str, code: int, blamed: dict[str, Any] | None) -> None:
         attempt = self._member.number
