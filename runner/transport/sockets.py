@@ -6,8 +6,10 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from collections import deque
 from contextlib import suppress
+from typing import Any
 
 from runner.errors import HostError
 from runner.text import clean
@@ -15,8 +17,12 @@ from runner.transport.ssh_config import Target
 
 CONNECT_LIMIT = 10.0
 """Seconds for one address, unless ConnectTimeout says otherwise."""
-_USER_TIMEOUT = 30_000
-"""Milliseconds that sent bytes may stay unacknowledged before the kernel gives the connection up."""
+_AGAIN = 2.0
+"""Seconds after which another socket is tried: the kernel repeats an unanswered request ever more slowly, and a link
+that works again must be found at once."""
+_USER_TIMEOUT = 8_000
+"""Milliseconds that sent bytes may stay unacknowledged before the kernel gives the connection up. About what a silent
+link is given: a jump host's, which others wait for, must not outlive it by long."""
 
 
 def dial(target: Target) -> socket.socket:
@@ -29,19 +35,29 @@ def dial(target: Target) -> socket.socket:
         raise HostError(target.name, what, "Check the spelling, or add HostName to your ssh configuration.") from None
     problem: OSError = TimeoutError()
     for family, kind, protocol, _, address in found:
-        connection = socket.socket(family, kind, protocol)
         try:
-            connection.settimeout(limit)
+            return _connect(target, (family, kind, protocol), address, limit)
+        except OSError as error:
+            problem = error
+    raise _unreachable(target, problem, limit)
+
+
+def _connect(target: Target, how: tuple[int, int, int], address: Any, limit: float) -> socket.socket:
+    deadline = time.monotonic() + limit
+    while True:
+        connection = socket.socket(*how)
+        try:
+            connection.settimeout(max(0.05, min(_AGAIN, deadline - time.monotonic())))
             if target.bind_address:
                 connection.bind((target.bind_address, 0))
             connection.connect(address)
+            _tune(connection)
         except OSError as error:
-            problem = error
             connection.close()
-            continue
-        _tune(connection)
-        return connection
-    raise _unreachable(target, problem, limit)
+            if not isinstance(error, TimeoutError) or time.monotonic() >= deadline:
+                raise
+        else:
+            return connection
 
 
 def _tune(connection: socket.socket) -> None:
