@@ -121,8 +121,12 @@ def all_lines(log: AttemptLog, places: Iterator[int] | range) -> list[tuple[int,
     return [(log.source_of(log.order.items[at]).rank, safe_text(log.read(log.order.items[at]))) for at in places]
 
 
+def _has(pattern: Pattern, text: str) -> bool:
+    return (pattern.expression.search(text) is not None) != pattern.inverse
+
+
 def fits(choice: Choice, rank: int, text: str) -> bool:
-    return (choice.ranks is None or rank in choice.ranks) and all(pattern.has(text) for pattern in choice.patterns)
+    return (choice.ranks is None or rank in choice.ranks) and all(_has(pattern, text) for pattern in choice.patterns)
 
 
 @settings(deadline=None)

@@ -1,15 +1,29 @@
-"""Finding in a log: what the prompt makes of a second search."""
+"""Finding in a log: a second search, expressions that take for ever, and that what is quick finds the same."""
 
 from __future__ import annotations
 
+import asyncio
+import re
+import string
+import tempfile
+import time
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from textual.pilot import Pilot
 
 from tests.tui.demo_log import DemoLog, Writer
 from tests.tui.snap import screen_text
 from tests.tui.test_log_view import cursor_line, play, type_in, until
+from tui.logs import Pattern
+from tui.logs.ansi import safe_text
+from tui.logs.index import LineIndex
+from tui.logs.literal import Literal
+from tui.logs.regexes import TRIALS, limited
+from tui.logs.stretch import Stretch
 
 
 @pytest.fixture
@@ -31,3 +45,105 @@ def test_a_second_search_takes_the_place_of_the_first(writer: Writer) -> None:
         await until(pilot, lambda: "/ “checkpoint at step 50” 1 of 4" in screen_text(app))
 
     play(writer, scenario)
+
+
+FOR_EVER = r"(\w+\s*)+$"
+BAIT = "a" * 60 + " !"
+
+
+def test_an_expression_that_takes_for_ever_holds_up_nobody(writer: Writer) -> None:
+    writer.steps(0, 20)
+    writer.write({0: [BAIT]})
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        view, stall = app.log_view, Stall()
+        await pilot.press("slash", "ctrl+r", *FOR_EVER, "enter")
+        await until(pilot, lambda: "it takes too long" in screen_text(app))
+        assert stall.end() < 1.0, "its lines are on the screen, and are not marked for long either"
+        await pilot.press("escape")
+        await type_in(pilot, "ampersand", FOR_EVER)
+        await until(pilot, lambda: "✗ & " in screen_text(app) and "it takes too long" in screen_text(app))
+        assert "No line fits the filter" in screen_text(app)
+        await pilot.press("escape", "g", "slash", *"checkpoint.at", "enter")
+        await until(pilot, lambda: "/ “checkpoint.at” (regex) 1 of" in screen_text(app))
+        writer.write({0: ["fresh news"]})
+        await pilot.press("G")
+        await until(pilot, lambda: "fresh news" in screen_text(app))
+        assert view.following
+
+    play(writer, scenario)
+
+
+class Stall:
+    """The longest that the event loop did not come round."""
+
+    def __init__(self) -> None:
+        self._worst = 0.0
+        self._task = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        while True:
+            begun = time.monotonic()
+            await asyncio.sleep(0.01)
+            self._worst = max(self._worst, time.monotonic() - begun)
+
+    def end(self) -> float:
+        """Look no more; return it in seconds."""
+        self._task.cancel()
+        return self._worst
+
+
+def test_an_expression_is_interrupted_where_it_is_limited() -> None:
+    with pytest.raises(TimeoutError), limited(0.05):
+        re.search(FOR_EVER, BAIT)
+    with limited(0.05):
+        assert re.search("a!", "a!")
+    time.sleep(0.1)
+
+
+CHARACTERS = st.text(st.sampled_from("aAiIkKsS z\t0ſİKéx"), max_size=6)
+WORDS = st.text(st.sampled_from("aAiIkKsSz0 "), min_size=1, max_size=3)
+
+
+@settings(deadline=None)
+@given(st.lists(CHARACTERS, max_size=30), st.lists(WORDS, min_size=1, max_size=3), st.booleans(), st.integers(1, 50))
+def test_texts_are_found_where_the_expression_would_find_them(
+    lines: list[str], words: list[str], case: bool, least: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log"
+        path.write_text("".join(f"{line}\n" for line in lines))
+        index = LineIndex(path)
+        index.look()
+        while index.grow():
+            pass
+        patterns = [Pattern(word, case=case) for word in words]
+        expected = [
+            number
+            for number, line in enumerate(lines)
+            if all(one.expression.search(safe_text(line.encode())) for one in patterns)
+        ]
+        with patch.multiple("tui.logs.stretch", LEAST=least, MOST=4 * least):
+            stretch = Stretch(index, patterns, 1)
+            found = [hit for at in range(0, len(index), 2) for hit in stretch.lines(at, min(at + 2, len(index)))]
+        assert found == expected
+
+
+@pytest.mark.parametrize("text", list(string.ascii_letters))
+def test_a_letter_is_missed_only_where_nothing_stands_for_it(text: str) -> None:
+    everything = "".join(chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
+    for one in re.findall(text, everything, re.IGNORECASE):
+        assert not Literal(text, case=False).absent(one.encode()), one
+
+
+def test_many_hits_in_one_chunk(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("".join(f"Loss {number}\n" if number % 7 else "rest\n" for number in range(5000)))
+    index = LineIndex(path)
+    index.look()
+    while index.grow():
+        pass
+    expected = [number for number in range(5000) if number % 7]
+    assert list(Stretch(index, [Pattern("loss")], 1).lines(0, 5000)) == expected
+    assert list(Stretch(index, [Pattern("l.ss", regex=True)], 1).lines(0, 5000)) == expected
+    TRIALS.close()

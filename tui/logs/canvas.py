@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import thread_time
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -15,9 +16,12 @@ from tui.logs.engine import Progress
 from tui.logs.merge import Source
 from tui.logs.paint import Line
 from tui.logs.rows import Choice
+from tui.logs.search import Pattern
 from tui.logs.view import TAIL, Lines, View, chosen, page, pause
 
 NODE_STYLES = 6
+MARKING = 0.1
+"""Seconds of CPU time that marking what is found may take of one drawing; after that it goes unmarked."""
 
 
 class LogCanvas(Widget):
@@ -69,6 +73,8 @@ class LogCanvas(Widget):
         self._cursor = 0
         self._chosen = range(0)
         self._thumbs = range(0)
+        self._marking = MARKING
+        self._unmarked: Pattern | None = None
         self.progress = progress
         self.take(progress)
 
@@ -110,6 +116,7 @@ class LogCanvas(Widget):
         self._drawn = self._looks()
         self._base = self.rich_style
         self._inks.clear()
+        self._marking = MARKING
         here = self.paused()
         self._cursor = self.lines.row(here.cursor)
         self._chosen = range(0) if here.mark is None else chosen(here, self.lines)
@@ -133,18 +140,32 @@ class LogCanvas(Widget):
 
     def _empty_line(self, y: int) -> Strip:
         style = self._base + self._ink("empty")
-        text = self.nothing if y == min(1, self.size.height - 1) else ""
+        text = ""
+        if y == min(1, self.size.height - 1):
+            filtered = self._choice.patterns and self.progress.total
+            text = "No line fits the filter; esc drops it." if filtered else self.nothing
         return Strip([Segment(f"  {text}", style)]).adjust_cell_length(self.size.width, style)
 
     def _body(self, row: int, part: int) -> list[Segment]:
         line = self._line(self.lines.place(row))
-        marks: list[tuple[int, int, Style]] = []
-        if self.view.find is not None:
-            style = self._style("match")
-            marks = [(begin, end, style) for begin, end in self.view.find.spans(line.text)]
+        marks = self._marks(line.text)
         if self.view.wrap:
             return line.wrapped(part, self.text_width, marks)
         return line.scrolled(self.view.x, self.text_width, marks)
+
+    def _marks(self, text: str) -> list[tuple[int, int, Style]]:
+        find = self.view.find
+        if find is None or find is self._unmarked:
+            return []
+        begun = thread_time()
+        try:
+            spans = find.spans(text, max(0.001, self._marking))
+        except TimeoutError:
+            self._unmarked = find
+            return []
+        self._marking -= thread_time() - begun
+        style = self._style("match")
+        return [(begin, end, style) for begin, end in spans]
 
     def _prefix(self, row: int, part: int) -> list[Segment]:
         count = self.lines.rows.count(row) if self._choice.fold and row < self.lines.count else 1

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tui.logs.merge import Source
+from tui.logs.regexes import TRIALS, SearchFailed
 from tui.logs.rows import Rows
 from tui.logs.sources import AttemptLog
 
@@ -98,6 +100,7 @@ class Engine:
             else:
                 self._wake.wait(0.1 if self._quiet < 20 else 0.4)
                 self._wake.clear()
+        TRIALS.close()
 
     def _turn(self, work: Work) -> bool:
         # What somebody waits for comes first: the search's first hit, then the rows, then what is new.
@@ -145,4 +148,6 @@ class Engine:
         tails = [
             (source, raw) for source, raw in work.log.tails() if choice.ranks is None or source.rank in choice.ranks
         ]
-        return [tail for tail in tails if all(pattern.has_raw(tail[1]) for pattern in choice.patterns)][:TAILS]
+        with suppress(SearchFailed):
+            return [tail for tail in tails if all(pattern.has_raw(tail[1]) for pattern in choice.patterns)][:TAILS]
+        return []

@@ -201,7 +201,7 @@ class LogPane(Vertical):
             self._awaiting_hit = False
             self.go_to_hit(1, at_once=True)
         elif self._awaiting_hit and progress.complete and progress.searched:
-            self._awaiting_hit = self.want_older()
+            self._awaiting_hit = not (self._work.find and self._work.find.problem) and self.want_older()
         if self._latest and self.lines.view.following and progress.attempts[-1:] > (progress.work.log.attempt,):
             self.show_attempt(None)
         self._show_status()

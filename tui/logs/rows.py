@@ -6,10 +6,13 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress, count
 
 from tui.logs.merge import BLOCK, LINE, SHIFT
+from tui.logs.regexes import SearchFailed
 from tui.logs.search import Pattern
 from tui.logs.sources import AttemptLog
+from tui.logs.stretch import Stretch
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,13 @@ class Rows:
         self._log = log
         self.start = start
         """Where the search began."""
+        self.problem = ""
+        """Why no more can be found, in a few words."""
         self._scanned_before = 0
         self._after = array("Q")
         self._before = array("Q")
         self._group: tuple[bytes, set[int]] = (b"", set())
+        self._stretches: dict[int, Stretch] = {}
 
     def __len__(self) -> int:
         return self.scanned if self.choice.everything else len(self._before) + len(self._after)
@@ -61,8 +67,8 @@ class Rows:
 
     @property
     def complete(self) -> bool:
-        """Whether everything of the order has been looked at."""
-        return self.scanned == len(self._log.order) and self._scanned_before == self.start
+        """Whether everything of the order has been looked at, or no more can be found."""
+        return bool(self.problem) or (self.scanned == len(self._log.order) and self._scanned_before == self.start)
 
     def row_at(self, place: int) -> int:
         """The first row at or after a place; `len(self)` where there is none."""
@@ -100,6 +106,13 @@ class Rows:
 
     def step(self) -> bool:
         """Look at one more block; False when nothing is left to look at."""
+        try:
+            return not self.problem and self._step()
+        except SearchFailed as failure:
+            self.problem = str(failure)
+            return True
+
+    def _step(self) -> bool:
         total = len(self._log.order)
         if self.scanned < total:
             upto = min(total, self.scanned - self.scanned % BLOCK + BLOCK)
@@ -129,18 +142,18 @@ class Rows:
             found.extend([line + shift for line in lines])
         elif any(fits.values()):
             wanted = {(number << SHIFT) + line for number, lines in fits.items() for line in lines}
-            found.extend([place for place, entry in enumerate(block, first) if entry in wanted])
+            found.extend(compress(count(first), map(wanted.__contains__, block)))
 
     def _search(self, number: int, first: int, last: int) -> Sequence[int]:
         """Those lines of one source that all patterns fit."""
-        lines: Sequence[int] = range(first, last)
-        if self.choice.patterns:
-            index = self._log.sources[number].index
-            data = index.chunk(first, last)
-            for turn, pattern in enumerate(self.choice.patterns):
-                fits = pattern.lines(index, first, last, data)
-                lines = sorted(set(lines).intersection(fits)) if turn else fits
-        return lines
+        if not self.choice.patterns:
+            return range(first, last)
+        stretch = self._stretches.get(number)
+        if stretch is None:
+            sources = self._log.sources
+            stretch = Stretch(sources[number].index, self.choice.patterns, len(sources))
+            self._stretches[number] = stretch
+        return stretch.lines(first, last)
 
     def _fold(self, block: array[int], first: int, fits: dict[int, Sequence[int]]) -> None:
         texts: dict[int, bytes] = {}

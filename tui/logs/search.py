@@ -6,11 +6,14 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, count
+from typing import AnyStr
 
 from runner.errors import InputError
 from runner.text import clean
 from tui.logs.ansi import safe_text
 from tui.logs.index import LineIndex
+from tui.logs.literal import Literal
+from tui.logs.regexes import TRIALS, limited
 
 
 @dataclass(frozen=True)
@@ -23,8 +26,8 @@ class Pattern:
     """Whether capitals matter."""
     inverse: bool = False
     """Look for the lines that do not have it."""
-    hints: tuple[bytes, ...] = ()
-    """One of these is in every line that has it: spares trying the rest."""
+    hints: tuple[str, ...] = ()
+    """One of these is in every line that has it: spares trying the rest. Only for patterns known to be quick."""
 
     def __str__(self) -> str:
         marks = [word for word, on in (("regex", self.regex), ("case", self.case), ("not", self.inverse)) if on]
@@ -48,50 +51,64 @@ class Pattern:
         except re.error:
             return None
 
-    def has(self, text: str) -> bool:
-        """Whether a line of this text is one that is looked for."""
-        return (self.expression.search(text) is not None) != self.inverse
+    @cached_property
+    def _literal(self) -> Literal | None:
+        return Literal(self.text, case=self.case) if self.text.isascii() and not self.regex else None
+
+    @cached_property
+    def _hints(self) -> list[Literal]:
+        return [Literal(hint, case=True) for hint in self.hints]
+
+    @property
+    def _unknown(self) -> bool:
+        """Whether trying it on a line may take for ever."""
+        return self.regex and not self.hints
 
     def has_raw(self, raw: bytes) -> bool:
-        """The same for a line's bytes."""
-        return self.has(safe_text(raw))
+        """Whether a line of these bytes is one that is looked for. Raises SearchFailed."""
+        return bool(self._trying([raw], plain=False)) != self.inverse
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where in a line of text it stands, for marking it."""
+    def spans(self, text: str, seconds: float) -> list[tuple[int, int]]:
+        """Where in a line of text it stands, for marking it. Raises TimeoutError, in the main thread only."""
         if self.inverse:
             return []
-        return [match.span() for match in self.expression.finditer(text) if match.end() > match.start()]
+        with limited(seconds if self._unknown else None):
+            return [match.span() for match in self.expression.finditer(text) if match.end() > match.start()]
 
     def lines(self, index: LineIndex, first: int, last: int, data: bytes) -> list[int]:
-        """The numbers of those lines from `first` to `last` that are looked for; `data` is their chunk."""
-        if self.hints and not any(hint in data for hint in self.hints):
+        """The numbers of those lines from `first` to `last` that are looked for; `data` is their chunk.
+
+        Raises SearchFailed.
+        """
+        if self._absent(data):
             found = []
-        elif self._bytes is None or not index.plain(first, last):
-            texts = map(safe_text, index.split(data, first, last))
-            found = list(compress(count(first), map(self.expression.search, texts)))
-        elif self.regex:
-            found = list(compress(count(first), map(self._bytes.search, index.split(data, first, last))))
         else:
-            found = self._literal(index, first, last, data)
+            plain = self._bytes is not None and index.plain(first, last)
+            if plain and self._literal:
+                found = self._literal.lines(index, first, last, data)
+            elif plain and self._bytes and self._unknown and data.count(b"\n") == last - first:
+                found = [first + at for at in TRIALS.matching(self._bytes, data[:-1])]
+            else:
+                found = [first + at for at in self._trying(index.split(data, first, last), plain=plain)]
         if not self.inverse:
             return found
         return sorted(set(range(first, last)).difference(found))
 
-    def _literal(self, index: LineIndex, first: int, last: int, data: bytes) -> list[int]:
-        """Search the whole chunk at once; a line that has it is left at its end."""
-        needle = self.text.encode() if self.case else self.text.lower().encode()
-        if not self.case:
-            data = data.lower()
-        begin = index.starts[first]
-        found = []
-        at = data.find(needle)
-        while at >= 0:
-            line = index.line_at(begin + at)
-            found.append(line)
-            if line + 1 >= last:
-                break
-            at = data.find(needle, index.starts[line + 1] - begin)
-        return found
+    def _absent(self, data: bytes) -> bool:
+        if self._hints:
+            return not any(hint.within(data) for hint in self._hints)
+        return self._literal is not None and self._literal.absent(data)
+
+    def _trying(self, lines: list[bytes], *, plain: bool) -> list[int]:
+        """Which of some lines have it; `plain`: their bytes are their text."""
+        if plain and self._bytes:
+            return self._matching(self._bytes, lines, b"\n")
+        return self._matching(self.expression, [safe_text(line) for line in lines], "\n")
+
+    def _matching(self, expression: re.Pattern[AnyStr], lines: list[AnyStr], end: AnyStr) -> list[int]:
+        if self._unknown:
+            return TRIALS.matching(expression, end.join(lines)) if lines else []
+        return list(compress(count(), map(expression.search, lines)))
 
 
 ERROR = Pattern(
@@ -100,8 +117,8 @@ ERROR = Pattern(
     regex=True,
     case=True,
     hints=(
-        *(b"Traceback", b"Error", b"Exception", b"ERROR", b"FATAL", b"CRITICAL"),
-        *(b"CUDA error", b"out of memory", b"egmentation fault", b"Killed"),
+        *("Traceback", "Error", "Exception", "ERROR", "FATAL", "CRITICAL"),
+        *("CUDA error", "out of memory", "egmentation fault", "Killed"),
     ),
 )
 """What the first line of an error looks like."""

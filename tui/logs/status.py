@@ -59,7 +59,9 @@ def parts(lines: LogLines, *, older: bool, loading: bool) -> list[Part]:
         said.append((f"{count:,} line{'s' * (count != 1)} chosen, y copies", "$accent"))
     said += _found(lines)
     if view.choice.patterns:
-        said.append((f"& {view.choice.patterns[0]} {progress.count:,}{'' if progress.complete else '…'}", "$accent"))
+        told = f"& {view.choice.patterns[0]} {progress.count:,}{'' if progress.complete else '…'}"
+        problem = progress.work.rows.problem
+        said.append((f"✗ {told}: it {problem}", "bold $error") if problem else (told, "$accent"))
     said.append((_where(lines), ""))
     said += [(word, "") for word, on in (("wrap", view.wrap), ("fold ×N", view.choice.fold)) if on]
     log = progress.work.log
@@ -83,6 +85,8 @@ def _found(lines: LogLines) -> Sequence[Part]:
     if view.find is None or find is None:
         return ()
     label = "/ errors" if view.find.hints else f"/ {view.find}"
+    if find.problem:
+        return ((f"✗ {label} {progress.hits:,}: it {find.problem}", "bold $error"),)
     if not progress.hits:
         return ((f"{label} {'not found' if progress.searched else '…'}", "$warning"),)
     at = find.row_at(view.cursor) + 1 if find.after(view.cursor) == view.cursor else 0
