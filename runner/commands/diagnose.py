@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from runner.diagnose.cause import find
+from runner.diagnose.cause import Cause, causes
 from runner.diagnose.hang import Standing, sentences, stacks, standing, standings
 from runner.diagnose.hints import hint
 from runner.diagnose.straggler import spread_sentence, straggler_sentence
@@ -17,7 +17,7 @@ from runner.run.remote import Reached, missing, reach, sync
 from runner.run.replay import replay
 from runner.run.state import RunState
 from runner.show.numbers import duration
-from runner.show.story import cause_words, ending
+from runner.show.story import cause_words, earlier, ending
 from runner.text import clean
 from runner.transport import Connector
 
@@ -58,7 +58,7 @@ def _ask(run: KnownRun, reached: Reached, warnings: list[str]) -> list[Standing]
 
 def _as_text(run: KnownRun, state: RunState, ranks: list[Standing]) -> str:
     if state.result is not None:
-        return "\n".join(ending(state, _elapsed(run, state), run.folder, {}))
+        return "\n".join(ending(state, _elapsed(run, state), run.folder, {}, len(state.attempts)))
     silent = [one.silent for one in ranks if one.silent is not None]
     last = f", last sign of life {duration(min(silent))} ago" if silent else ""
     lines = [f"{run.run} lives: attempt {max(1, state.attempt)}{last}"]
@@ -66,6 +66,7 @@ def _as_text(run: KnownRun, state: RunState, ranks: list[Standing]) -> str:
         lines.append("no rank could be asked: none has started yet, or its host is not reached")
     lines += sentences(ranks)
     lines += slow_lines(state)
+    lines += earlier(state, len(state.attempts))
     if ranks:
         lines += ["", *stacks(ranks)]
     return "\n".join(lines)
@@ -80,11 +81,8 @@ def slow_lines(state: RunState) -> list[str]:
     return lines + [f"{host.name}: {clean(text)}" for host in state.hosts for text in host.story.alarms]
 
 
-def cause_data(state: RunState) -> dict[str, Any] | None:
-    """The cause of the newest attempt as data."""
-    cause = find(state)
-    if cause is None:
-        return None
+def cause_data(state: RunState, cause: Cause) -> dict[str, Any]:
+    """Why an attempt has failed, as data."""
     known = hint(state, cause)
     return {
         "attempt": cause.attempt,
@@ -105,7 +103,7 @@ def _as_data(run: KnownRun, state: RunState, ranks: list[Standing]) -> dict[str,
         "run": run.run,
         "state": (state.result or {}).get("state", "running"),
         "attempt": state.attempt,
-        "cause": cause_data(state) if state.result is not None else None,
+        "causes": [cause_data(state, cause) for cause in causes(state)],
         "sentences": sentences(ranks),
         "slow": slow_lines(state),
         "ranks": {str(one.rank): {"host": one.host, **one.answer} for one in ranks},

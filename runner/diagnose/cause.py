@@ -69,6 +69,13 @@ def find(state: RunState, attempt: int | None = None) -> Cause | None:
     return Cause(number, root, tuple(sorted((one for one in found if one is not root), key=lambda one: one.at)))
 
 
+def causes(state: RunState) -> tuple[Cause, ...]:
+    """The cause of every attempt that has failed, the oldest first; without those that nobody gives a cause of."""
+    failed = (state.result or {}).get("state") in ("failed", "lost")
+    numbers = [*(number for number in state.attempts if number < state.attempt), *((state.attempt,) if failed else ())]
+    return tuple(cause for number in numbers if (cause := find(state, number)))
+
+
 def failures(state: RunState, number: int) -> list[Failure]:
     """Every failure of an attempt, one per rank, with times of the leader's clock."""
     found: dict[Any, Failure] = {}

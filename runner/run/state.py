@@ -93,6 +93,11 @@ class RunState:
         return max((number for host in self.hosts for number in host.story.attempts), default=0)
 
     @property
+    def attempts(self) -> tuple[int, ...]:
+        """The numbers of all attempts that a host tells of."""
+        return tuple(sorted({number for host in self.hosts for number in host.story.attempts}))
+
+    @property
     def exits(self) -> tuple[Record, ...]:
         """The exit.json of every host that has ended."""
         return tuple(host.exit for host in self.hosts if host.exit is not None)

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from runner.diagnose.cause import causes
 from runner.diagnose.straggler import straggler_sentence
 from runner.run.after import end_summary
 from runner.run.history import KnownRun
@@ -34,7 +35,7 @@ def render_run(run: KnownRun, found: Replay) -> list[str]:
     lines += ["", "profile as run", *_indented(yaml.safe_dump(dict(run.profile), sort_keys=False, allow_unicode=True))]
     if found.state.result is not None:
         elapsed = (number(found.state.result.get("t")) or time.time()) - run.started
-        lines += ["", *ending(found.state, elapsed, run.folder, {})]
+        lines += ["", *ending(found.state, elapsed, run.folder, {}, len(found.state.attempts))]
     return lines
 
 
@@ -46,6 +47,9 @@ def run_json(run: KnownRun, found: Replay) -> dict[str, Any]:
         "profile": run.profile,
         "versions": {host.name: _version(found, node) for node, host in enumerate(run.hosts)},
         "timeline": [{"host": run.hosts[node].name, **event} for node, event in found.events],
+        "causes": [
+            {"attempt": one.attempt, "words": attempt_words(found.state, one.attempt)} for one in causes(found.state)
+        ],
         "problem": run.problem or None,
     }
 

@@ -19,14 +19,17 @@ _SHOWN = 5
 """Of a list that may be long."""
 
 
-def ending(state: RunState, elapsed: float, folder: Path, launcher_tails: Mapping[str, str]) -> list[str]:
+def ending(
+    state: RunState, elapsed: float, folder: Path, launcher_tails: Mapping[str, str], attempts: int = _SHOWN
+) -> list[str]:
     """The lines that close the command, the true exception last where there is one.
 
     Args:
         launcher_tails: Host → the last lines that torchrun itself printed, for launches that failed before a rank.
+        attempts: Of how many attempts before the newest to tell why they failed.
     """
     result = state.result
-    where = [*(f"  {line}" for line in earlier(state)), f"logs: {folder}"]
+    where = [*(f"  {line}" for line in earlier(state, attempts)), f"logs: {folder}"]
     if result is None and all(host.link in ("ended", "gone") for host in state.hosts):
         gone = ", ".join(host.name for host in state.hosts if host.link == "gone")
         if gone:
@@ -112,10 +115,10 @@ def _places(state: RunState, ranks: Iterable[int | None]) -> str:
     return ", ".join(f"{rank_words(found)} on {host}" for host, found in by_host.items())
 
 
-def earlier(state: RunState) -> list[str]:
-    """One line for each attempt before the newest: why it failed."""
-    numbers = [n for n in range(1, state.attempt) if any(n in host.story.attempts for host in state.hosts)]
-    lines = [f"attempt {number} failed: {attempt_words(state, number)}" for number in numbers[-_SHOWN:]]
+def earlier(state: RunState, most: int = _SHOWN) -> list[str]:
+    """One line for each of the last `most` attempts before the newest: why it failed."""
+    numbers = [number for number in state.attempts if number < state.attempt]
+    lines = [f"attempt {number} failed: {attempt_words(state, number)}" for number in numbers[-most:]]
     hidden = len(numbers) - len(lines)
     return [f"… {hidden} attempts before that failed, too", *lines] if hidden else lines
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
-from runner.diagnose.cause import find
+import pytest
+
+from runner.commands.diagnose import diagnose
+from runner.commands.tell import show
+from runner.diagnose.cause import causes, find
 from runner.diagnose.traceback import fold_traceback
+from runner.run.history import KnownHost, KnownRun
 from runner.run.state import RunState, begin, fold
+from runner.run.store import HostStore
+from runner.transport import RefusePrompts
+from runner.transport.connector import HostConnector
 
 _PEER = {"type": "RuntimeError", "message": "gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:1"}
 
@@ -126,3 +136,62 @@ def test_a_traceback_of_libraries_alone_stays_as_it_is() -> None:
     text = 'Traceback (most recent call last):\n  File "<frozen runpy>", line 3, in x\nOSError: \x1b[31mno\x1b[0m'
     assert fold_traceback(text)[-1] == "OSError: no"
     assert len(fold_traceback(text)) == 3
+
+
+def three_attempts(end: str) -> list[tuple[str, dict[str, Any]]]:
+    """(file, record) of a run whose first two attempts have failed, and which has ended like this."""
+    events: list[dict[str, Any]] = [
+        {"e": "attempt", "attempt": number, "master": "10.0.0.1", "port": 29500, "world_size": 2, "t": number}
+        for number in (1, 2, 3)
+    ]
+    events += [
+        {**error(1, 1.5, message="first"), "attempt": 1, "t": 1.5},
+        {**death(0, 2.5, -9), "attempt": 2, "t": 2.5},
+    ]
+    events += [{"e": "stopping", "attempt": 3, "reason": "user", "now": False, "t": 3.4}]
+    events += [{**death(0, 3.5, -15), "attempt": 3, "t": 3.5}]
+    blamed = {"node": 0, "rank": 1, "kind": "exit", "code": 7, "at": 3.3} if end == "failed" else None
+    exit_json = {"t": 4.0, "state": end, "code": 1, "attempt": 3, "left": [], "cause": blamed}
+    return [*(("events.jsonl", event) for event in events), ("exit.json", exit_json)]
+
+
+@pytest.mark.parametrize(("end", "last"), [("failed", [(3, 1, 7)]), ("stopped", []), ("finished", [])])
+def test_every_attempt_that_has_failed_has_one_cause(end: str, last: list[Any]) -> None:
+    state = begin("t-1", ("node1",), (2,))
+    for file, record in three_attempts(end):
+        state = fold(state, 0, file, record)
+    found = [(one.attempt, one.failure.rank, one.failure.code) for one in causes(state)]
+    assert found == [(1, 1, None), (2, 0, -9), *last]
+
+
+def test_a_run_that_lives_tells_why_its_attempts_have_failed() -> None:
+    state = begin("t-1", ("node1",), (2,))
+    for file, record in three_attempts("failed")[:-1]:
+        state = fold(state, 0, file, record)
+    assert [one.attempt for one in causes(state)] == [1, 2]
+
+
+def test_diagnose_tells_the_cause_of_every_attempt(tmp_path: Path) -> None:
+    store = HostStore(tmp_path / "0")
+    for number, name in enumerate(("events.jsonl", "exit.json")):
+        data = b"".join(
+            json.dumps(record).encode() + b"\n" for file, record in three_attempts("failed") if file == name
+        )
+        store.announce({"file": number, "name": name, "generation": 0, "start": 0})
+        store.write(number, 0, data)
+    store.close()
+    run = KnownRun("t-1234", tmp_path, (KnownHost("node1", "node1", nproc=2),), {}, "~/.disttui/runs", 0.0, "me")
+    connector = HostConnector(None, RefusePrompts())
+    text, warnings = diagnose(run, connector)
+    assert warnings == []
+    assert "attempt 1 failed: rank 1 on node1 raised ValueError: first" in text
+    assert "attempt 2 failed: rank 0 on node1 ended with SIGKILL" in text
+    assert "t-1234 failed" in text and "rank 1 on node1 ended with exit code 7" in text
+    found = json.loads(diagnose(run, connector, as_json=True)[0])["causes"]
+    assert [(one["attempt"], one["rank"], one["kind"]) for one in found] == [
+        (1, 1, "exception"),
+        (2, 0, "signal"),
+        (3, 1, "exit"),
+    ]
+    shown = json.loads(show(run, None, as_json=True)[0])["causes"]
+    assert [one["attempt"] for one in shown] == [1, 2, 3] and shown[0]["words"].endswith("ValueError: first")
