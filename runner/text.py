@@ -7,17 +7,17 @@ import re
 LINE_LIMIT = 64 * 1024
 """Longer lines are cut here, in bytes; the rest continues as a line of its own."""
 
-# An escape sequence: CSI with its parameters, a string sequence (OSC, DCS, SOS, PM, APC) up to its end or the end
-# of the text, or two characters. The 8-bit forms (C1) mean the same to many terminals.
-_SEQUENCE = re.compile(
+SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
     r"|(?:\x1b[PX\]^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)?"
     r"|\x1b[ -/]*[0-~]?"
 )
-# Controls but for the tab, C1, and what reorders or hides text: bidi marks, zero-width characters, line separators.
-_UNSAFE = re.compile(
+"""An escape sequence: CSI with its parameters, a string sequence (OSC, DCS, SOS, PM, APC) up to its end or the end of
+the text, or two characters. The 8-bit forms (C1) mean the same to many terminals."""
+UNSAFE = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
+"""Controls but for the tab, C1, and what reorders or hides text: bidi marks, zero-width characters, line separators."""
 _UNSAFE_BYTES = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 _SUSPECT = re.compile(
     "[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
@@ -31,8 +31,8 @@ def clean(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    text = _SEQUENCE.sub("", text.replace("\r\n", " ").replace("\n", " "))
-    text = _UNSAFE.sub("", text)
+    text = SEQUENCE.sub("", text.replace("\r\n", " ").replace("\n", " "))
+    text = UNSAFE.sub("", text)
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -79,7 +79,8 @@ def _decode(body: bytes) -> list[str]:
         text = body.decode("utf-8", "replace")
         if text.isascii() or not _SUSPECT.search(text):
             lines = text.split("\n")
-            if len(text) <= LINE_LIMIT or max(map(len, lines)) <= LINE_LIMIT // 4:
+            # The limit is in bytes, a character has four at most.
+            if len(body) <= LINE_LIMIT or max(map(len, lines)) <= LINE_LIMIT // 4:
                 return lines
     return [piece for line in body.split(b"\n") for piece in _pieces(line)]
 
@@ -91,10 +92,10 @@ def _pieces(line: bytes) -> list[str]:
 
 
 def _safe_line(line: bytes) -> str:
-    text = _SEQUENCE.sub("", line.decode("utf-8", "replace"))
+    text = SEQUENCE.sub("", line.decode("utf-8", "replace"))
     if "\r" in text:
         shown = ""
         for part in text.split("\r"):
             shown = part + shown[len(part) :]
         text = shown
-    return _UNSAFE.sub("", text)
+    return UNSAFE.sub("", text)

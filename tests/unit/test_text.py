@@ -83,6 +83,17 @@ def test_a_line_without_end_is_cut_and_complete() -> None:
     assert "".join(lines).encode() == data
 
 
+@pytest.mark.parametrize("size", [0, 1000, LINE_LIMIT])
+@pytest.mark.parametrize("character", ["x", "é", "学", "🚀"])
+def test_lines_are_cut_by_bytes_whatever_their_characters(character: str, size: int) -> None:
+    wide = len(character.encode())
+    fits = character * (LINE_LIMIT // wide)
+    lines = lines_of(f"{fits}\n{fits}x{'x' * wide}\n".encode(), size)
+    assert lines[0] == fits
+    assert len(lines) == 3 and all(len(line.encode("utf-8", "replace")) <= LINE_LIMIT + 4 for line in lines)
+    assert lines == lines_of(f"{fits}\n{fits}x{'x' * wide}\n".encode())
+
+
 def test_a_progress_bar_can_be_seen_before_its_line_ends() -> None:
     maker = LineMaker()
     assert maker.feed(b"  1%\r  2%\r 30%") == []

@@ -10,8 +10,7 @@ from typing import Any
 from rich.color import Color
 from rich.style import Style
 
-from runner.text import _SEQUENCE as SEQUENCE
-from runner.text import _UNSAFE as UNSAFE
+from runner.text import SEQUENCE, UNSAFE
 
 Run = tuple[str, Style | None]
 """A piece of text in one style; None: nothing special."""
