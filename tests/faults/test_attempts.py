@@ -127,7 +127,7 @@ def test_a_training_that_loses_a_rank_three_times(user: Callable[..., User]) -> 
     running = me.start(me.profile(name=f"t{number}", **profile))
     fault = Fault(me, running, f"t{number}", me.cluster.shared / "none")
     for attempt, moment in enumerate(moments, 1):
-        fault.running.wait_for(lambda attempt=attempt, moment=moment: _newest(fault, attempt) >= moment, 200)
+        _wait_step(fault, attempt, moment)
         fault.kill(dice.randrange(2), "rank")
         killed = time.time()
         again = fault.wait_event(0, "step", 120, attempt=attempt + 1)
@@ -147,6 +147,10 @@ def test_a_training_that_loses_a_rank_three_times(user: Callable[..., User]) -> 
         for step, loss in losses.items():
             assert loss == pytest.approx(undisturbed[step], rel=1e-5), f"attempt {attempt}, step {step}"
     assert reached == STEPS
+
+
+def _wait_step(fault: Fault, attempt: int, step: int) -> None:
+    fault.running.wait_for(lambda: _newest(fault, attempt) >= step, 200)
 
 
 def _newest(fault: Fault, attempt: int) -> int:
