@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from runner.run.history import KnownRun, find_run, mirror_of
+from runner.run.find import find_run
+from runner.run.history import KnownRun, mirror_of
 from runner.run.link import Link
 from runner.run.remote import TAIL
 from runner.run.survey import open_link

@@ -100,7 +100,7 @@ class Shelf:
 def read_shelf(environ: Mapping[str, str], now: float) -> Shelf:
     """Read everything anew."""
     from runner.library import list_profiles
-    from runner.run.history import known_runs
+    from runner.run.find import known_runs
 
     known, problems = known_runs(environ)
     runs = tuple(_run_row(run, now) for run in known)

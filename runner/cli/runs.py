@@ -109,7 +109,7 @@ def logs(rank: int | None, follow: bool, since: str | None, grep: str | None, **
     With --host, of the ranks on that host of the run; a run that is not known here is looked for there.
     """
     from runner.commands import logs as command
-    from runner.run.history import is_known
+    from runner.run.find import is_known
 
     on_host = None
     if is_known(where["run"], os.environ):

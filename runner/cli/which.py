@@ -22,7 +22,7 @@ RUN_DIR = "~/.disttui/runs"
 
 def complete_runs(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
     """The ids that begin so."""
-    from runner.run.history import run_names
+    from runner.run.find import run_names
 
     return [CompletionItem(name) for name in run_names(os.environ) if name.startswith(incomplete)]
 
@@ -72,7 +72,7 @@ def _known(
 ) -> Iterator[tuple[KnownRun, Connector]]:
     """The run that is meant, and the way to its hosts."""
     from runner.errors import InputError
-    from runner.run.history import find_run
+    from runner.run.find import find_run
 
     if host is None:
         if hosts_from or run_dir:

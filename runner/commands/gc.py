@@ -12,7 +12,8 @@ from runner.commands.stop import forget
 from runner.errors import DisttuiError, InputError
 from runner.node.serve.listing import disk_use
 from runner.profile.numbers import size
-from runner.run.history import KnownRun, known_runs
+from runner.run.find import known_runs
+from runner.run.history import KnownRun
 from runner.run.remote import reach
 from runner.show.numbers import amount, duration, gibibytes
 from runner.text import clean

@@ -9,7 +9,8 @@ from typing import Any
 from runner.errors import DisttuiError, InputError
 from runner.profile import parse_host
 from runner.run.adopt import summaries
-from runner.run.history import KnownHost, KnownRun, known_runs
+from runner.run.find import known_runs
+from runner.run.history import KnownHost, KnownRun
 from runner.run.remote import reach_hosts
 from runner.show.runs import render_runs
 from runner.text import clean

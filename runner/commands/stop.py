@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import DisttuiError, HostError, InputError
-from runner.run.history import KnownRun, folder_of
+from runner.run.find import folder_of
+from runner.run.history import KnownRun
 from runner.run.remote import Reached, reach
 from runner.show.numbers import when
 from runner.text import clean

@@ -10,7 +10,8 @@ from typing import Any
 from runner.errors import HostError, InputError
 from runner.node.serve.listing import RUN
 from runner.profile import Host, Profile, parse
-from runner.run.history import KnownHost, KnownRun, keep, refuse_newer
+from runner.run.find import refuse_newer
+from runner.run.history import KnownHost, KnownRun, keep
 from runner.run.ids import pick
 from runner.run.link import Link
 from runner.run.remote import REACH, reach_hosts

@@ -9,7 +9,7 @@ from pathlib import Path
 from runner.errors import InputError
 from runner.library import find, list_profiles
 from runner.profile import Host, load, parse_host
-from runner.run.history import known_runs
+from runner.run.find import known_runs
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def serve(mirror: str, hosts: str, per_host: str) -> None:
 
     @contextmanager
     def attached(app: object, run: str) -> Any:
-        from runner.run.history import load_run
+        from runner.run.find import load_run
 
         yield load_run(Path(mirror)), way
 

@@ -15,7 +15,7 @@ import pytest
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL
 from textual.widgets import Input
 
-from runner.run.history import known_runs
+from runner.run.find import known_runs
 from runner.transport.sandbox_server import LoopbackServer, Session
 from tests.cluster.cluster import Cluster
 from tests.tui.shelf_kit import environ

@@ -18,16 +18,8 @@ from runner.commands import gc, logs, stop
 from runner.errors import InputError
 from runner.node.serve import listing
 from runner.profile import Profile, parse
-from runner.run.history import (
-    KnownHost,
-    KnownRun,
-    find_run,
-    keep,
-    known_runs,
-    load_run,
-    mirror_of,
-    profile_of,
-)
+from runner.run.find import find_run, known_runs, load_run
+from runner.run.history import KnownHost, KnownRun, keep, mirror_of, profile_of
 from runner.run.ids import pick
 from runner.run.replay import replay
 from runner.show.run_story import render_run

@@ -234,7 +234,7 @@ class HomeScreen(DisttuiScreen):
     @work(thread=True, group="stop", exit_on_error=False)
     def _stop(self, run: str) -> None:
         from runner.commands.stop import stop
-        from runner.run.history import find_run
+        from runner.run.find import find_run
 
         app = self.disttui
         began = monotonic()

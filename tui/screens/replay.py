@@ -12,7 +12,8 @@ from textual.widgets import Input
 
 from runner.commands.stop import refuse_sandbox
 from runner.errors import DisttuiError, InputError
-from runner.run.history import KnownRun, find_run, mirror_of
+from runner.run.find import find_run
+from runner.run.history import KnownRun, mirror_of
 from runner.run.store import HostStore
 from runner.run.survey import open_link
 from tui.earlier import fetch
