@@ -17,10 +17,10 @@ from runner.errors import DisttuiError, HostError
 from runner.facts import HostFacts
 from runner.profile import Host, Profile, parse_host
 from runner.run.after import tell_end
-from runner.run.history import keep, mirror_of
+from runner.run.history import KnownRun, keep, mirror_of
 from runner.run.launch import launch, new_run_id
 from runner.run.session import Session, Signals
-from runner.run.state import RunState, begin
+from runner.run.state import RunState
 from runner.run.survey import Surveyed, open_link, side_by_side, survey
 from runner.ship import node_parcel, train_parcel
 from runner.show.jsonl import JsonPrinter
@@ -120,30 +120,12 @@ def run(
         prepared = prepare(profile, connector, printer)
         with _closing(prepared.hosts):
             refuse_errors(prepared.findings)
-            for advice in prepared.recommendation.warnings:
-                printer.say(_line(advice.host, advice.text))
-            for finding in prepared.findings:
-                if finding.level == "warning":
-                    printer.say(_line(finding.host, f"{finding.what}. {finding.cure}"))
-            from runner.plan import counts_line
-
-            plan = prepared.plan
-            printer.say(f"{counts_line(plan)}; {plan.backend}, {plan.strategy}, {plan.precision}")
+            _tell_plan(prepared, printer)
             signals.hold_back()
-            run_id = new_run_id(profile.name)
-            counts = [host.num_processes for host in plan.hosts]
-            known = keep(profile, counts, run_id, environ, **(kept or {}))
-            try:
-                launch(
-                    profile=profile, plan=plan, hosts=prepared.hosts, run=run_id, environ=environ, tell=_quiet,
-                    by=known.by,
-                )  # fmt: skip
-            except DisttuiError as error:
-                known.failed(error.what)
-                raise
+            known = _start(profile, prepared, environ, kept or {})
             with mirror_of(known) as folder:
                 session = Session(
-                    begin(run_id, tuple(host.name for host in plan.hosts), tuple(counts)),
+                    known.begin(),
                     printer,
                     signals,
                     folder=folder,
@@ -155,8 +137,36 @@ def run(
                 finish(printer, session.state, time.monotonic() - begun, folder)
         tell_end(profile, known, session.state, printer.say)
         if detach and session.state.result is None:
-            printer.detached(run_id)
+            printer.detached(known.run)
         return code
+
+
+def _tell_plan(prepared: Prepared, tell: Speaker) -> None:
+    """Say what is about to run, and what is to be known about it."""
+    from runner.plan import counts_line
+
+    for advice in prepared.recommendation.warnings:
+        tell.say(_line(advice.host, advice.text))
+    for finding in prepared.findings:
+        if finding.level == "warning":
+            tell.say(_line(finding.host, f"{finding.what}. {finding.cure}"))
+    plan = prepared.plan
+    tell.say(f"{counts_line(plan)}; {plan.backend}, {plan.strategy}, {plan.precision}")
+
+
+def _start(profile: Profile, prepared: Prepared, environ: Mapping[str, str], kept: Mapping[str, Any]) -> KnownRun:
+    """Start the run on all hosts; what is needed to come back to it is written down before. Raises DisttuiError."""
+    plan = prepared.plan
+    run_id = new_run_id(profile.name)
+    known = keep(profile, [host.num_processes for host in plan.hosts], run_id, environ, **kept)
+    try:
+        launch(
+            profile=profile, plan=plan, hosts=prepared.hosts, run=run_id, environ=environ, tell=_quiet, by=known.by
+        )  # fmt: skip
+    except DisttuiError as error:
+        known.failed(error.what)
+        raise
+    return known
 
 
 def finish(printer: TextPrinter | JsonPrinter, state: RunState, elapsed: float, folder: Path) -> None:

@@ -13,7 +13,7 @@ from runner.run.history import KnownRun, mirror_of, profile_of
 from runner.run.link import Link
 from runner.run.remote import TAIL, missing, reach
 from runner.run.session import Session, Signals
-from runner.run.state import RunState, begin
+from runner.run.state import RunState
 from runner.run.survey import open_link
 from runner.show.jsonl import JsonPrinter
 from runner.show.late import LatePrinter
@@ -39,7 +39,7 @@ def attach(
                 printer.say(f"{run.hosts[node].name}: {error.what.removeprefix(run.hosts[node].name + ': ')}")
             signals.hold_back()
             session = Session(
-                begin(run.run, tuple(host.name for host in run.hosts), tuple(host.nproc for host in run.hosts)),
+                run.begin(),
                 printer,
                 signals,
                 folder=folder,

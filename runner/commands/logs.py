@@ -18,7 +18,7 @@ from runner.run.history import KnownRun, mirror_of
 from runner.run.records import records
 from runner.run.remote import Reached, missing, reach, sync
 from runner.run.session import Session, Signals
-from runner.run.state import RunState, begin
+from runner.run.state import RunState
 from runner.run.store import HostStore, held
 from runner.run.survey import open_link
 from runner.text import LineMaker, clean, clean_lines
@@ -90,7 +90,7 @@ def logs(run: KnownRun, connector: Connector, wanted: Wanted, *, follow: bool = 
             with signals.caught():
                 signals.hold_back()
                 session = Session(
-                    begin(run.run, tuple(printer.names), tuple(host.nproc for host in run.hosts)),
+                    run.begin(),
                     printer,
                     signals,
                     folder=folder,

@@ -24,9 +24,15 @@ TOLD = 500
 
 
 def tell_end(profile: Profile, run: KnownRun, state: RunState, say: Callable[[str], None]) -> None:
-    """Run the profile's `on_end`, once per run on this machine. Never raises for what goes wrong in it."""
+    """Run the profile's `on_end`, once per run on this machine, or say when it will be.
+
+    Never raises for what goes wrong in it.
+    """
     on_end = profile.on_end
-    if state.result is None or not (on_end.command or on_end.webhook):
+    if not (on_end.command or on_end.webhook):
+        return
+    if state.result is None:
+        say(f"on_end has not run: it does on this machine, once `disttui attach {run.run}` sees the run's end")
         return
     try:
         (run.folder / ".on_end").touch(exist_ok=False)

@@ -20,6 +20,7 @@ from typing import Any
 from runner.errors import InputError
 from runner.node.serve.listing import FORMAT, summarize
 from runner.profile import Host, Profile, parse
+from runner.run.state import RunState, begin
 from runner.run.store import NO_ROOM, mirrors_folder
 from runner.text import clean
 
@@ -72,6 +73,10 @@ class KnownRun:
     def name(self) -> str:
         """The profile's name."""
         return clean(str(self.profile.get("name") or self.run.rpartition("-")[0]))
+
+    def begin(self) -> RunState:
+        """Its state while nothing is known of it."""
+        return begin(self.run, tuple(host.name for host in self.hosts), tuple(host.nproc for host in self.hosts))
 
     def request(self) -> dict[str, Any]:
         """The arguments that name the run to a node program."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from runner.run.history import KnownRun
 from runner.run.records import records
-from runner.run.state import RunState, begin, fold, metrics_place
+from runner.run.state import RunState, fold, metrics_place
 from runner.run.store import HostStore
 
 _FOLDED = ("events.jsonl", "telemetry.jsonl", "exit.json")
@@ -32,7 +32,7 @@ class Replay:
 
 def replay(run: KnownRun, folder: Path) -> Replay:
     """Fold what a mirror holds. Half-written and damaged lines are skipped with a warning."""
-    state = begin(run.run, tuple(host.name for host in run.hosts), tuple(host.nproc for host in run.hosts))
+    state = run.begin()
     events: list[tuple[int, Mapping[str, Any]]] = []
     metrics: list[tuple[str, int, int, Mapping[str, Any]]] = []
     small: dict[tuple[int, str], Mapping[str, Any]] = {}

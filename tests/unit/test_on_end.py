@@ -71,7 +71,9 @@ def test_command_and_webhook_get_the_summary_once(tmp_path: Path, hook: tuple[st
     got = tmp_path / "got.json"
     save = [sys.executable, "-c", f"import sys; open({str(got)!r}, 'a').write(sys.stdin.read())"]
     on_end = {"command": save, "webhook": url}
-    assert tell(tmp_path, on_end, begin("one-1", ("a",), (1,))) == [] and not got.exists()
+    [line] = tell(tmp_path, on_end, begin("one-1", ("a",), (1,)))
+    assert "on_end has not run" in line and "disttui attach one-1" in line and not got.exists()
+    assert tell(tmp_path, {}, begin("one-1", ("a",), (1,))) == []
     assert tell(tmp_path, on_end, ended()) == []
     assert tell(tmp_path, on_end, ended()) == []
     summary = json.loads(got.read_text())
