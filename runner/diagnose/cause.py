@@ -29,7 +29,7 @@ class Failure:
     traceback: str = ""
     oom: Mapping[str, Any] | None = None
     last: float | None = None
-    """Unix time of the last sign of life of a host that is lost."""
+    """Unix time of the last sign of life of a host or a supervisor that is lost."""
     ended_by_us: bool = False
     """Whether it came after its host was told to end."""
 

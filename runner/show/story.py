@@ -143,10 +143,10 @@ def cause_words(state: RunState, cause: Mapping[str, Any]) -> str:
         return f"{who} raised {clean(str(cause.get('type') or 'an exception'))}"
     if kind in ("signal", "exit"):
         return f"{who} ended with {code_words(cause.get('code'))}"
-    if kind == "host lost":
+    if kind in ("host lost", "supervisor lost"):
         last = number(cause.get("last"))
         seen = f", last sign of life {when(last)}" if last is not None else ""
-        return f"host lost: {who}{seen}" + (f" ({message})" if message else "")
+        return f"{kind}: {who}{seen}" + (f" ({message})" if message else "")
     code = cause.get("code")
     if kind == "launch" and isinstance(code, int) and code < 0:
         return f"torchrun on {who} was ended by {code_words(code)}"

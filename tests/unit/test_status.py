@@ -161,6 +161,9 @@ def test_earlier_attempts_have_their_causes() -> None:
     assert lines[1].startswith("  attempt 1 failed: rank 0 on node1 ended with SIGABRT")
     words = f"  attempt 2 failed: host lost: node2, last sign of life {when(99)} (its supervisor has ended)"
     assert lines[2:] == [words, "logs: logs"]
+    gone = {"node": 0, "rank": None, "kind": "supervisor lost", "message": "killed by signal 9", "last": 90.0}
+    lines = ending(finish(state, {"state": "failed", "code": 1, "attempt": 3, "cause": gone}), 65, Path("logs"), {})
+    assert lines[0].endswith(f": supervisor lost: node1, last sign of life {when(90)} (killed by signal 9)")
     last = {"node": 0, "rank": 1, "kind": "exit", "code": 3}
     lines = ending(finish(state, {"state": "failed", "code": 1, "attempt": 3, "cause": last}), 65, Path("logs"), {})
     assert "ended with exit code 3" in lines[0]

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import time
 from typing import Any
 
 from . import spawn
@@ -74,14 +73,15 @@ def conclude(folder: str, why: str, root: int | None) -> None:
         root: Whoever has adopted its children, None: nobody of ours.
     """
     from .. import journal
+    from ..gang.roll import of_host
     from ..journal import event
     from . import stop
 
     spec = journal.read_json(os.path.join(folder, "spec.json")) or {}
     run, node = str(spec.get("run")), int(spec.get("node_rank", 0))
+    last = _last_word(folder)
     left = stop.sweep(lambda: stop.attempt_processes(run, node, root, everything=True))
-    told = {"type": "", "message": why, "code": None, "at": time.time()}
-    blamed = {"node": node, "rank": None, "kind": "supervisor lost", **told}
+    blamed = of_host(node, "supervisor lost", why, last)
     attempts = [name[8:] for name in os.listdir(folder) if name.startswith("attempt-")]
     attempt = max((int(number) for number in attempts if number.isdigit()), default=0)
     end = {"state": "failed", "code": 1, "cause": blamed, "attempt": attempt}
@@ -91,3 +91,14 @@ def conclude(folder: str, why: str, root: int | None) -> None:
         story.add(event("left", processes=left))
     story.add(event("verdict", **end))
     journal.write_exit(folder, {**end, "left": [one["pid"] for one in left]})
+
+
+def _last_word(folder: str) -> float | None:
+    """When the supervisor last wrote something, unix time."""
+    found = []
+    for name in ("events.jsonl", "telemetry.jsonl"):
+        try:
+            found.append(os.stat(os.path.join(folder, name)).st_mtime)
+        except OSError:
+            pass
+    return max(found, default=None)
