@@ -42,34 +42,43 @@ def adopt(
     with reach_hosts({0: host}, connector) as reached:
         reached.refuse_none()
         link = reached.links[0]
-        found = summaries(link.request("list", run_dir=run_dir))
-        wanted = pick(text, list(dict.fromkeys(one["run"] for one in found)), host.name)
-        summary = next(one for one in found if one["run"] == wanted)
-        if "problem" in summary:
-            raise HostError(host.name, clean(str(summary["problem"])), clean(str(summary.get("cure", ""))))
-        refuse_newer(summary, f"{host.name}: {wanted}")
-        names, counts, node = summary.get("hosts"), summary.get("nproc"), int(summary["node_rank"])
-        if not (isinstance(names, list) and isinstance(counts, list) and 0 < len(names) == len(counts)):
-            raise HostError(host.name, f"spec.json of {wanted} makes no sense", "Look at it on the host.")
-        written = _written(link, wanted, node, run_dir)
-    fitting = profile or _by_names(written, node, host)
+        summary = _pick(text, summaries(link.request("list", run_dir=run_dir)), host.name)
+        wanted, names, counts = summary["run"], summary["hosts"], summary["nproc"]
+        written = _written(link, wanted, summary["node_rank"], run_dir)
+    fitting = profile or _by_names(written, summary["node_rank"], host)
     if len(fitting.hosts) != len(names):
         raise InputError(
             f"the profile has {len(fitting.hosts)} hosts, {wanted} runs on {len(names)}: {clean(', '.join(names))}",
             "Give a profile with these hosts, in this order.",
         )
+    started = summary.get("started")
     return keep(
         fitting.model_copy(update={"hosts": _named(fitting, names)}),
-        [int(count) for count in counts],
+        counts,
         wanted,
         environ,
         written=written,
         run_dir=run_dir,
-        started=float(summary.get("started") or 0.0),
+        started=float(started) if isinstance(started, int | float) else 0.0,
         by=clean(str(summary.get("by") or "?")),
         ssh_config=ssh_config,
         adopted=True,
     )
+
+
+def _pick(text: str, found: Sequence[dict[str, Any]], host: str) -> dict[str, Any]:
+    """The one summary that is meant, fit to be taken up. Raises InputError or HostError."""
+    wanted = pick(text, list(dict.fromkeys(one["run"] for one in found)), host)
+    summary = next(one for one in found if one["run"] == wanted)
+    if "problem" in summary:
+        raise HostError(host, clean(str(summary["problem"])), clean(str(summary.get("cure", ""))))
+    refuse_newer(summary, f"{host}: {wanted}")
+    names, counts = summary.get("hosts"), summary.get("nproc")
+    fits = isinstance(names, list) and isinstance(counts, list) and 0 < len(names) == len(counts)
+    numbers = [*(counts if isinstance(counts, list) else ()), summary.get("node_rank")]
+    if not fits or not all(isinstance(number, int) for number in numbers):
+        raise HostError(host, f"spec.json of {wanted} makes no sense", "Look at it on the host.")
+    return {**summary, "hosts": [str(name) for name in names or ()]}
 
 
 def summaries(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -107,7 +116,5 @@ def _by_names(written: Mapping[str, Any], node: int, asked: KnownHost) -> Profil
     return profile.model_copy(update={"hosts": tuple(hosts)})
 
 
-def _named(profile: Profile, names: Sequence[Any]) -> tuple[Host, ...]:
-    return tuple(
-        host.model_copy(update={"name": clean(str(name))}) for host, name in zip(profile.hosts, names, strict=True)
-    )
+def _named(profile: Profile, names: Sequence[str]) -> tuple[Host, ...]:
+    return tuple(host.model_copy(update={"name": clean(name)}) for host, name in zip(profile.hosts, names, strict=True))
