@@ -15,6 +15,9 @@ from runner.text import LINE_LIMIT
 CHUNK = 256 * 1024
 """Bytes read at once: small enough that no step holds the interpreter for long."""
 
+KEPT = 4 * 1024
+"""Bytes of the last chunk that stay in memory: lines that have just come are drawn from there."""
+
 _CONTROLS = bytes({*range(9), *range(11, 32), 127})
 
 
@@ -39,6 +42,7 @@ class LineIndex:
         self.size = 0
         self._special: list[tuple[int, int]] = []
         self._tail = ((0, 0), b"")
+        self._kept = (base, b"")
 
     def __len__(self) -> int:
         """Whole lines."""
@@ -82,6 +86,8 @@ class LineIndex:
             self._special.append((begin, self.scanned + len(data)))
         self.scanned += len(data)
         self._cut(self.scanned)
+        kept = data[-KEPT:]
+        self._kept = (self.scanned - len(kept), kept)
         return True
 
     def plain(self, first: int, last: int) -> bool:
@@ -134,6 +140,9 @@ class LineIndex:
             self.starts.append(self.starts[-1] + LINE_LIMIT)
 
     def _read(self, start: int, length: int) -> bytes:
+        begin, kept = self._kept
+        if begin <= start and start + length <= begin + len(kept):
+            return kept[start - begin : start - begin + length]
         # Opened for every read: a thousand ranks would use up the descriptors that a login may hold.
         try:
             file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)

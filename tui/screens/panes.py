@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable
 from typing import ClassVar
@@ -17,6 +18,7 @@ from tui.events import Moment
 from tui.feed import Snapshot
 from tui.keys import APP, MOVE, VIEW, bind
 from tui.metrics import available
+from tui.quick import settle, unsettle
 from tui.screens.log_screen import LogScreen
 from tui.screens.pick import PickScreen
 from tui.widgets.chart import Chart
@@ -126,8 +128,15 @@ class PanesScreen(LogScreen):
         if first:
             self.set_class(snapshot.state.world_size > MANY, "-many")
             self._arrange()
-        if first or at_once or snapshot.state.result or time.monotonic() - self._drawn_at >= PACE - 0.05:
-            self._show_large()
+            self.call_after_refresh(settle)
+        if first or at_once or snapshot.state.result:
+            self._show_large(snapshot)
+        elif time.monotonic() - self._drawn_at >= PACE - 0.05:
+            self._show_large_in_turn(snapshot)
+
+    def on_unmount(self) -> None:
+        """Let what was shown be forgotten."""
+        unsettle()
 
     def _show_head(self) -> None:
         snapshot = self.snapshot
@@ -135,14 +144,21 @@ class PanesScreen(LogScreen):
             word = run_word(snapshot)
             self.header.show(snapshot.state.run, facts(snapshot), word, duration(snapshot.elapsed))
 
-    def _show_large(self) -> None:
-        if self.snapshot is None:
-            return
+    def _large(self) -> list[HostsPane | RankGrid | Chart]:
+        return [self.query_one(HostsPane), self.query_one(RankGrid), *self.query(Chart)]
+
+    def _show_large(self, snapshot: Snapshot) -> None:
         self._drawn_at = time.monotonic()
-        self.query_one(HostsPane).show(self.snapshot)
-        self.query_one(RankGrid).show(self.snapshot)
-        for chart in self.query(Chart):
-            chart.show(self.snapshot)
+        for pane in self._large():
+            pane.show(snapshot)
+
+    @work(group="large", exclusive=True)
+    async def _show_large_in_turn(self, snapshot: Snapshot) -> None:
+        """A key that comes meanwhile waits for one pane, not for all."""
+        self._drawn_at = time.monotonic()
+        for pane in self._large():
+            pane.show(snapshot)
+            await asyncio.sleep(0)
 
     # Panes
 
