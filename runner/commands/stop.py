@@ -13,6 +13,7 @@ from runner.run.find import folder_of
 from runner.run.history import KnownRun
 from runner.run.remote import Reached, reach
 from runner.show.numbers import when
+from runner.show.story import held_words
 from runner.text import clean
 from runner.transport import Connector
 
@@ -137,6 +138,9 @@ def _wait(run: KnownRun, reached: Reached, nodes: list[int], say: Say) -> int:
     left = [f"{run.hosts[node].name}: pid {pid}" for node, end in sorted(ends.items()) for pid in end.get("left") or []]
     if left:
         say(f"could not be ended: {', '.join(left)}")
+    for node, end in sorted(ends.items()):
+        for words in held_words(end.get("held")):
+            say(f"{run.hosts[node].name}: {words}")
     states = {clean(str(end.get("state"))) for end in ends.values()}
     ended = [run.hosts[node].name for node in sorted(ends)]
     say(f"{run.run} {'/'.join(sorted(states)) or 'stopped'} on {', '.join(ended)}")

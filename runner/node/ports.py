@@ -66,6 +66,15 @@ def is_listening(port: int, pids: Iterable[int]) -> bool:
     return bool(inodes & owned)
 
 
+def listener(port: int) -> int | None:
+    """The pid of a process that listens on the port, 0 where it cannot be seen whose it is; None: nobody does."""
+    inodes = _listeners(port)
+    if not inodes:
+        return None
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return next((pid for pid in pids if inodes & _sockets(pid)), 0)
+
+
 def _listen(server: socket.socket, address: tuple[str, int]) -> socket.socket:
     try:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -11,7 +11,7 @@ from runner.diagnose.hang import rank_words, sentences, standings
 from runner.diagnose.hints import hint
 from runner.diagnose.traceback import fold_traceback
 from runner.run.state import RunState
-from runner.show.numbers import amount, count, duration, number, when
+from runner.show.numbers import amount, count, duration, gibibytes, number, when
 from runner.show.signals import code_words
 from runner.text import clean, clean_lines
 
@@ -166,12 +166,29 @@ def _detail(failure: Failure, launcher_tails: Mapping[str, str]) -> list[str]:
 
 
 def _left(state: RunState) -> list[str]:
-    return [
+    held = [f"! {host.name}: {words}" for host in state.hosts for words in held_words((host.exit or {}).get("held"))]
+    return held + [
         f"! {host.name}: could not be ended: "
         + ", ".join(f"pid {item.get('pid')} ({clean(str(item.get('command', '')))[:60]})" for item in host.story.left)
         for host in state.hosts
         if host.story.left
     ]
+
+
+def held_words(held: Any) -> list[str]:
+    """What a host still holds of a run whose processes have ended there (`held` of exit.json), one line each."""
+    if not isinstance(held, Mapping):
+        return []
+    lines = []
+    port, memory = held.get("port"), held.get("gpu_memory")
+    if isinstance(port, Mapping):
+        who = f"pid {port['pid']} ({str(port.get('command'))[:60]})" if port.get("pid") else "somebody"
+        lines.append(f"{who} listens on the run's port {port.get('port')}")
+    for one in memory if isinstance(memory, list) else []:
+        if isinstance(one, Mapping):
+            size = f"{gibibytes(one['bytes'])} of " if number(one.get("bytes")) else ""
+            lines.append(f"the driver still holds {size}GPU memory for pid {one.get('pid')}, which has ended")
+    return [clean(line) for line in lines]
 
 
 def _who(state: RunState, cause: Mapping[str, Any]) -> str:

@@ -207,17 +207,8 @@ def _listeners(pid: int) -> Set[Tuple[bytes, int]]:
 
 def _gpu_memory() -> Dict[int, int]:
     """Bytes of each process on all GPUs together; empty where no driver tells in time."""
-    from ..telemetry.gpu_nvml import Nvml
+    from ..telemetry.gpu_nvml import memory_by_process
     from ..together import together
 
-    def ask() -> Dict[int, int]:
-        nvml = Nvml()
-        summed: Dict[int, int] = {}
-        for holders in nvml.memory_of().values():
-            for pid, memory in holders.items():
-                summed[pid] = summed.get(pid, 0) + (memory or 0)
-        nvml.close()
-        return summed
-
-    told = together({"gpus": ask}, _DRIVER)["gpus"]
+    told = together({"gpus": memory_by_process}, _DRIVER)["gpus"]
     return told if isinstance(told, dict) else {}

@@ -36,6 +36,8 @@ class Attempt:
         self.ranks = Ranks(host, number, loop, say, fail)
         self._harvest = Harvest(host.attempt_folder(number), host.ranks, host.spec["metrics_pattern"])
         self.gone = False
+        self.port: int | None = None
+        """That this host's launcher serves the gang at; None on all hosts but the first."""
         self._host = host
         self._folder = host.attempt_folder(number)
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
@@ -62,6 +64,7 @@ class Attempt:
     def go(self, master: str, port: int) -> None:
         """Give the launcher the word."""
         self.gone = True
+        self.port = None if self._host.node else port
         args = ["--master-addr", master, "--master-port", str(port)]
         args += ["--rdzv-id", f"{self._host.run}-{self.number}-{port}"]
         # By itself torchrun leaves a folder in /tmp.

@@ -13,6 +13,7 @@ from ..journal import event, write_json
 from ..loop import Loop, Timer
 from ..observe import stacks
 from .attempt import Attempt
+from .leftover import Leftover
 from .stop import Ending
 
 _POLL = 0.1
@@ -21,6 +22,7 @@ _SIGNS = 2.0
 _LISTENS = 0.02
 _HOLD = 1.0
 _REAPED = 0.01
+_LET_GO = 0.02
 
 
 class Member:
@@ -54,6 +56,7 @@ class Member:
         self._stopping = False
         self._listening: Timer | None = None
         self.left: list[dict[str, Any]] = []
+        self.held: dict[str, Any] = {}
         self.shows: Callable[[], list[str]] = list
         """Tells what this host shows that may slow its ranks down."""
         loop.every(_POLL, self._poll)
@@ -245,12 +248,22 @@ class Member:
             self._loop.after(wait, self._step)
             return
         self.left = self._ending.left
-        if self.left:
-            self._say(event("left", processes=self.left))
-        if self._attempt:
-            self._attempt.ranks.poll()
-            self._attempt.poll_metrics()
-            self._attempt.ranks.close()
+        attempt, pids = self._attempt, self._ending.seen
+        if attempt:
+            attempt.ranks.poll()
+            attempt.poll_metrics()
+            pids |= set(attempt.ranks.pids.values())
+            attempt.ranks.close()
+        self._verify(Leftover(pids, attempt.port if attempt else None))
+
+    def _verify(self, leftover: Leftover) -> None:
+        held = leftover.look()
+        if held is None:
+            self._loop.after(_LET_GO, lambda: self._verify(leftover))
+            return
+        self.held = held
+        if self.left or held:
+            self._say(event("left", processes=self.left, **held))
         self._ending = None
         self._ended()
 

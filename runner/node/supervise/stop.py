@@ -50,6 +50,8 @@ class Ending:
         self._empty = 0
         self._killing: float | None = None
         self._orphaned = False
+        self.seen: set[int] = set()
+        """All that it has had to do with."""
         self.left: list[dict[str, Any]] = []
         if ask and launcher is not None:
             _send(launcher, signal.SIGTERM)
@@ -61,6 +63,7 @@ class Ending:
     def step(self, now: float) -> float | None:
         """Do one round; returns the seconds until the next is due, None when it is over."""
         found = self._members()
+        self.seen |= found
         if not found:
             self._empty += 1
             return None if self._empty >= 2 else _ROUND / 2

@@ -168,7 +168,8 @@ class Supervisor:
             return
         self._ended = True
         end = {name: verdict[name] for name in ("state", "code", "cause", "attempt")}
-        self._end = {**end, "left": [one["pid"] for one in self._member.left]}
+        held = {"held": self._member.held} if self._member.held else {}
+        self._end = {**end, "left": [one["pid"] for one in self._member.left], **held}
         self._say(event("verdict", **end))
         self._deadline = time.monotonic() + _FAREWELL
         self._leave()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable, Dict, List, Optional
 
+LIBRARY = "libnvidia-ml.so.1"
 _TEMPERATURE_GPU = 0
 _THERMAL = 0x20 | 0x40
 """nvmlClocksThrottleReasonSwThermalSlowdown, nvmlClocksThrottleReasonHwThermalSlowdown."""
@@ -40,7 +41,7 @@ class Nvml:
         OSError: The library is missing, or it refuses (a driver that does not match, a lost device).
     """
 
-    def __init__(self, library: str = "libnvidia-ml.so.1") -> None:
+    def __init__(self, library: str = LIBRARY) -> None:
         self._library = ctypes.CDLL(library)
         if not self._call("nvmlInit_v2"):
             raise OSError(f"{library} does not start")
@@ -106,3 +107,18 @@ class Nvml:
         """Call a function; False when this driver has none of that name, or it does not answer NVML_SUCCESS."""
         function: Optional[Callable[..., int]] = getattr(self._library, name, None)
         return function is not None and function(*arguments) == 0
+
+
+def memory_by_process(library: str = LIBRARY) -> Dict[int, int]:
+    """Return the bytes of each process (pid) on all GPUs together; 0 where the driver does not tell.
+
+    Raises:
+        OSError: As Nvml.
+    """
+    nvml = Nvml(library)
+    summed: Dict[int, int] = {}
+    for holders in nvml.memory_of().values():
+        for pid, memory in holders.items():
+            summed[pid] = summed.get(pid, 0) + (memory or 0)
+    nvml.close()
+    return summed

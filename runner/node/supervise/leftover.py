@@ -1,0 +1,63 @@
+"""What the processes of an attempt held and might leave behind when they are gone: the master port, memory of GPUs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from .. import ports, procs
+from ..probe.gpu import has_device
+from ..telemetry.gpu_nvml import LIBRARY, memory_by_process
+
+_PATIENCE = 3.0
+"""Seconds that the kernel and the driver have to let go."""
+_AGAIN = 0.1
+_MACHINE = "pid:[4026531836]"
+"""The PID namespace that a machine begins with (PROC_PID_INIT_INO of the kernel): drivers count in it."""
+
+
+class Leftover:
+    """One check, by calling `look` until it answers; what is there at first has 3 s to go away.
+
+    Args:
+        pids: Processes that have ended.
+        port: That one of them listened on, None: another host's did.
+        gpus: Whether to ask the driver, which is done in a thread, since it may hang.
+    """
+
+    def __init__(self, pids: set[int], port: int | None, gpus: bool | None = None, library: str = LIBRARY) -> None:
+        self._pids = pids
+        self._port = port
+        self._library = library
+        self._deadline = time.monotonic() + _PATIENCE
+        self._memory: dict[int, int] | None = None
+        if has_device() and procs.pid_namespace() == _MACHINE if gpus is None else gpus:
+            threading.Thread(target=self._ask, daemon=True).start()
+        else:
+            self._memory = {}
+
+    def look(self) -> dict[str, Any] | None:
+        """Return the `held` of exit.json (docs/formats.md), empty: nothing; None: ask again in a moment."""
+        holder = None if self._port is None else ports.listener(self._port)
+        memory = self._memory
+        if (holder is not None or memory or memory is None) and time.monotonic() < self._deadline:
+            return None
+        held: dict[str, Any] = {}
+        if holder is not None:
+            held["port"] = {"port": self._port, "pid": holder or None, "command": procs.command(holder)[:500]}
+        if memory:
+            held["gpu_memory"] = [{"pid": pid, "bytes": size} for pid, size in sorted(memory.items())]
+        return held
+
+    def _ask(self) -> None:
+        while time.monotonic() < self._deadline:
+            try:
+                found = memory_by_process(self._library)
+            except OSError:
+                found = {}
+            # A pid that lives has been given anew.
+            self._memory = {pid: found[pid] for pid in self._pids & set(found) if procs.read(pid) is None}
+            if not self._memory:
+                return
+            time.sleep(_AGAIN)
