@@ -270,6 +270,26 @@ def test_a_full_disk_costs_the_metrics_not_the_run(job: Job) -> None:
     assert done.stderr == "bytegpt: no metrics: /dev/full: No space left on device\n"
 
 
+def test_the_group_is_ended_when_nothing_else_holds_it(job: Job) -> None:
+    # Else gloo's threads may be awaited by whoever holds the lock they wait for: a run that never ends.
+    command = job.command("--steps", "2")
+    code = f"""
+import gc, sys, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+end = dist.destroy_process_group
+def checked():
+    print("held by", sum(isinstance(one, DistributedDataParallel) for one in gc.get_objects()))
+    end()
+dist.destroy_process_group = checked
+sys.argv = {command!r}
+sys.path.insert(0, sys.argv[0])
+from _disttui_train.main import main
+main()
+"""
+    done = run([sys.executable, "-c", code], job.env(), job.folder)
+    assert "held by 0\n" in done.stdout, done.stdout + done.stderr
+
+
 def test_the_default_profile_learns_python(job: Job) -> None:
     """One process, 300 steps, from ln 256 to under 2.6 nats a byte."""
     job.command()
