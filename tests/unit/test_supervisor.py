@@ -128,10 +128,12 @@ while True: time.sleep(60)
     run.start()
     log = run.path(0, "attempt-1/rank-0.log")
     wait_for(lambda: log.exists() and "armed" in log.read_text(), "the rank")
-    began = time.monotonic()
     run.stop()
     assert run.exit(0)["state"] == "stopped"
-    assert 1.5 < time.monotonic() - began < 20
+    # By the supervisor's own clock: what a busy machine adds before and after is no matter of the grace.
+    [stopping], [death] = run.events(0, "stopping"), run.events(0, "death")
+    assert death["code"] == -9
+    assert 2.0 <= death["at"] - stopping["t"] < 2.0 + 1.5
     assert log.read_text() == "armed\nTERM\n"
 
 
