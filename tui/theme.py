@@ -102,7 +102,7 @@ def _theme(name: str, dark: bool, base: str, variables: dict[str, str]) -> Theme
 _DARK = _theme(
     DARK, True, "#0e131a #151c25 #1d2632 #d7dee7 #62b0f0",
     _variables(
-        muted="#8593a3", rule="#2d3947", selected="#21384f", selected_text="#f2f6fa",
+        muted="#909eae", rule="#2d3947", selected="#1e344b", selected_text="#f2f6fa",
         state_running="#62b0f0", state_waiting="#a3afbd", state_slow="#f0b545", state_failed="#ff7b4a",
         state_unseen="#c59bef", state_done="#7fb8c4", state_stopped="#a3afbd",
         ramp="#3b73b9 #5490cd #7eaedb #a9c5dd #d3c9ae #e8b865 #f09a3e #f4772e",
@@ -112,11 +112,11 @@ _DARK = _theme(
 _LIGHT = _theme(
     LIGHT, False, "#fafbfc #f0f3f6 #e4e9ef #1c2733 #0b63b5",
     _variables(
-        muted="#5b6875", rule="#c9d2dc", selected="#cfe2f7", selected_text="#0d1a28",
-        state_running="#0b63b5", state_waiting="#5b6875", state_slow="#8f5600", state_failed="#8c1515",
-        state_unseen="#7440ad", state_done="#1a6a78", state_stopped="#5b6875",
+        muted="#55626f", rule="#c9d2dc", selected="#cfe2f7", selected_text="#0d1a28",
+        state_running="#0b63b5", state_waiting="#55626f", state_slow="#8f5600", state_failed="#8c1515",
+        state_unseen="#7440ad", state_done="#1a6a78", state_stopped="#55626f",
         ramp="#1d4f91 #3570ad #5d8fbf #8aa7bd #b39b66 #b97f24 #b8621a #b04010",
-        series="#0b63b5 #b56a00 #7440ad #1a7a6e #b93511 #7c6f00 #4353c4 #a13c6e",
+        series="#0b63b5 #a35f00 #7440ad #1a7a6e #b93511 #7c6f00 #4353c4 #a13c6e",
     ),
 )  # fmt: skip
 

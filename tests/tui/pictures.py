@@ -21,15 +21,12 @@ from unittest.mock import patch
 import pytest
 from textual.pilot import Pilot
 
-from runner.errors import HostError
-from runner.facts import HostFacts
 from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
-from tests.tui.wizard_kit import facts, record, walk
+from tests.tui.wizard_kit import HOSTS, record, walk
 from tui.app import DisttuiApp
 from tui.prompts import AppPrompts
 from tui.screens.wizard import WizardScreen
-from tui.screens.wizard.draft import HostState
 from tui.screens.wizard.reach import apart
 from tui.top.feed import TopChanged
 
@@ -76,22 +73,6 @@ def _replay(*keys: str) -> Callable[[Pilot[None]], Awaitable[None]]:
         await pilot.pause(0.5)
 
     return play
-
-
-HOSTS: dict[str, HostFacts | HostState] = {
-    "gpu1": facts("a100x8"),
-    "gpu2": facts("mixed_gpus"),
-    "desk": facts("neglected"),
-    "silent": HostState("silent", "connecting"),
-    "down": HostState("down", "failed", error=HostError(
-        "down", "10.0.0.14:22 refuses the connection", "Is an SSH server running there, and is the port right?")),
-    "changed": HostState("changed", "failed", error=HostError(
-        "changed", "its host key has changed: ssh-ed25519 SHA256:4mA3rvvJq0H7vI3bhoP0wQqJcH6y6m3vLJxO9q2nMeo does not "
-        "match /home/ada/.ssh/known_hosts:17 (ssh-ed25519 SHA256:Zk1oEQ4uQ2mS7b8PzZpX0y9cX4D1kq0Jm1ZrWc1hB0A); "
-        "somebody may be listening in", "If the host was set up anew, remove the old key with "
-        "`ssh-keygen -R '[10.0.0.15]:22' -f '/home/ada/.ssh/known_hosts'`.")),
-}  # fmt: skip
-"""What the hosts of the wizard's pictures answer."""
 
 
 def _wizard(step: int, hosts: Sequence[str] = ("gpu1", "gpu2"), *keys: str) -> Callable[[Pilot[None]], Awaitable[None]]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from runner.errors import HostError
 from runner.facts import HostFacts
 from runner.ship import Parcel
 from tests.tui.shelf_kit import environ
@@ -21,6 +22,27 @@ from tui.screens.wizard import WizardScreen, draft, hosts_screen
 from tui.screens.wizard.draft import HostState
 
 FACTS = Path(__file__).parents[1] / "data" / "facts"
+
+
+def facts(name: str, **changes: Any) -> HostFacts:
+    """A recorded probe, with some of its JSON changed."""
+    return HostFacts.from_json({**json.loads((FACTS / f"{name}.json").read_text()), **changes})
+
+
+HOSTS: dict[str, HostFacts | HostState] = {
+    "gpu1": facts("a100x8"),
+    "gpu2": facts("mixed_gpus"),
+    "desk": facts("neglected"),
+    "silent": HostState("silent", "connecting"),
+    "down": HostState("down", "failed", error=HostError(
+        "down", "10.0.0.14:22 refuses the connection", "Is an SSH server running there, and is the port right?")),
+    "changed": HostState("changed", "failed", error=HostError(
+        "changed", "its host key has changed: ssh-ed25519 SHA256:4mA3rvvJq0H7vI3bhoP0wQqJcH6y6m3vLJxO9q2nMeo does not "
+        "match /home/ada/.ssh/known_hosts:17 (ssh-ed25519 SHA256:Zk1oEQ4uQ2mS7b8PzZpX0y9cX4D1kq0Jm1ZrWc1hB0A); "
+        "somebody may be listening in", "If the host was set up anew, remove the old key with "
+        "`ssh-keygen -R '[10.0.0.15]:22' -f '/home/ada/.ssh/known_hosts'`.")),
+}  # fmt: skip
+"""Hosts of every kind, as they answer."""
 
 
 @asynccontextmanager
@@ -63,11 +85,6 @@ async def type_text(pilot: Pilot[None], text: str) -> None:
 def states(opened: WizardScreen) -> dict[str, str]:
     """Host → how far it is."""
     return {name: state.state for name, state in opened._view.states.items()}
-
-
-def facts(name: str, **changes: Any) -> HostFacts:
-    """A recorded probe, with some of its JSON changed."""
-    return HostFacts.from_json({**json.loads((FACTS / f"{name}.json").read_text()), **changes})
 
 
 def record(monkeypatch: pytest.MonkeyPatch, hosts: Mapping[str, HostFacts | HostState]) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 from textual import work
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
-from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -20,6 +19,7 @@ from runner.errors import InputError
 from runner.text import clean
 from tui.keys import CHANGE, MOVE, VIEW, bind
 from tui.screens.base import DisttuiScreen
+from tui.widgets.points import Point, Points
 
 _MOST = 256 * 1024
 """Bytes of a file that are shown."""
@@ -54,7 +54,9 @@ class ProfileErrorScreen(DisttuiScreen):
         self._error = error
         self._then = then or {}
         self._at = 0
-        self._rows: list[int] = []
+        self._points = Points(())
+        self._wrong: list[int] = []
+        """The points that are errors."""
 
     def body(self) -> Iterable[Widget]:
         """The text."""
@@ -70,11 +72,12 @@ class ProfileErrorScreen(DisttuiScreen):
         problems = getattr(self._error, "problems", ())
         number = len(problems) or 1
         self.header.show(str(self._path.name), [f"{number} error{'s' if number > 1 else ''}"], state="error")
-        self.query_one("#text", Static).update(self._marked(problems))
+        self._points = Points(list(self._marked(problems)))
+        self.query_one("#text", Static).update(self._points)
         self.query_one(VerticalScroll).focus()
         self.call_after_refresh(self._show)
 
-    def _marked(self, problems: Iterable[Any]) -> Content:
+    def _marked(self, problems: Iterable[Any]) -> Iterator[Point]:
         """The file's lines with a number each, the errors under theirs; those without a line first."""
         try:
             lines = self._path.read_bytes()[:_MOST].decode("utf-8", "replace").splitlines()
@@ -83,32 +86,31 @@ class ProfileErrorScreen(DisttuiScreen):
         under: dict[int, list[Any]] = {}
         for problem in problems:
             under.setdefault(problem.line if problem.line <= len(lines) else 0, []).append(problem)
-        self._rows = []
-        parts: list[Any] = []
-        row = 0
+        self._wrong = []
+        at = 0
         if not under:
-            parts, row = [(f"✗ {clean(str(self._error))}\n\n", "$state-failed")], 2
+            yield from (Point(clean(str(self._error)), "$state-failed", "✗ "), Point(""))
         for number, line in enumerate(["", *lines]):
             wrong = under.get(number, ())
             if number:
-                parts += [(f"{number:>4}  ", "$muted"), (clean(line), "bold" if wrong else ""), "\n"]
-                row += 1
+                yield Point(clean(line), "bold" if wrong else "", f"{number:>4}  ", "$muted")
+                at += 1
             for problem in wrong:
-                self._rows.append(row)
+                self._wrong.append(at)
                 words = clean(problem.what + (f", {problem.expected}" if problem.expected else ""))
-                parts.append((" " * (5 + max(1, problem.column)) + f"✗ {words}\n", "$state-failed"))
-                row += 1
-        return Content.assemble(*parts)
+                yield Point(words, "$state-failed", " " * (5 + max(1, problem.column)) + "✗ ")
+                at += 1
 
     def _show(self) -> None:
-        if self._rows:
+        if self._wrong:
             pane = self.query_one(VerticalScroll)
-            pane.scroll_to(y=max(0, self._rows[self._at] - pane.size.height // 2), animate=False)
+            row = self._points.top(self._wrong[self._at], self.query_one("#text").size.width)
+            pane.scroll_to(y=max(0, row - pane.size.height // 2), animate=False)
 
     def action_next(self, by: int) -> None:
         """Go to another error."""
-        if self._rows:
-            self._at = (self._at + by) % len(self._rows)
+        if self._wrong:
+            self._at = (self._at + by) % len(self._wrong)
             self._show()
 
     def action_scroll(self, rows: int) -> None:

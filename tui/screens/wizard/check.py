@@ -18,9 +18,9 @@ from runner.show.plan import shell_command
 from runner.text import clean
 from tui.keys import VIEW, bind
 from tui.screens.wizard.draft import View, Weighed
-from tui.screens.wizard.points import Pages, Point
 from tui.screens.wizard.step import Step, count
 from tui.theme import look
+from tui.widgets.points import Pages, Point
 
 PANES = ("checks", "profile", "commands")
 _LEVELS = {"error": "error", "warning": "warning", "info": "ended"}

@@ -16,9 +16,9 @@ from runner.facts import Gpu, HostFacts
 from runner.show.probe import differences, host_details, host_row
 from tui.keys import OPEN, VIEW, bind
 from tui.screens.wizard.draft import HostState, View
-from tui.screens.wizard.points import Point
 from tui.screens.wizard.step import Notes, Step, count, trouble
 from tui.theme import LOOKS
+from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table
 
 

@@ -19,9 +19,9 @@ from tui.keys import OPEN, bind
 from tui.screens.base import DisttuiModal
 from tui.screens.wizard.draft import Draft, View, Weighed
 from tui.screens.wizard.hardware import gpu_name
-from tui.screens.wizard.points import Point
 from tui.screens.wizard.step import Notes
 from tui.screens.wizard.values import LABELS, Typing, ValueTable, totals
+from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table
 
 _GPU = "gpu-"
@@ -34,7 +34,6 @@ class FormTable(ValueTable):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("form.tick", "space", "change(1)", "tick", "take this GPU, or leave it; the next choice", group=OPEN),
-        bind("table.open", "enter", "screen.close", "done", group=OPEN),
     ]
 
 
@@ -175,6 +174,7 @@ class HostForm(DisttuiModal[None]):
         names = dict.fromkeys([*found, self._draft.said(self._rank).get(key) or found[0]] if found else [])
         return [None, *(one for one in names if not self._draft.with_host(self._rank, key, one).problems)]
 
+    @on(Table.Opened)
     def action_close(self) -> None:
         """Back to the step."""
         self.dismiss()

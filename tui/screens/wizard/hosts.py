@@ -18,8 +18,8 @@ from runner.show.numbers import gibibytes
 from tui.keys import OPEN, VIEW, bind
 from tui.screens.wizard.draft import SANDBOX, HostState, View
 from tui.screens.wizard.hardware import gpu_kinds
-from tui.screens.wizard.points import Point
 from tui.screens.wizard.step import Notes, Step, count, trouble
+from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table, state_cell
 
 PLAYED = "sandbox"

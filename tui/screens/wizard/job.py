@@ -18,10 +18,10 @@ from runner.errors import DisttuiError
 from runner.text import clean
 from tui.keys import MOVE, OPEN, bind
 from tui.screens.wizard.draft import JOB_KINDS, Draft, View
-from tui.screens.wizard.points import Point
 from tui.screens.wizard.reach import aside
 from tui.screens.wizard.step import Notes, Step
 from tui.widgets.cycle import Cycle
+from tui.widgets.points import Point
 
 _KINDS = {"built-in": "builtin", "script": "script", "module": "module", "command": "command"}
 _FIRST: Mapping[str, Any] = {"builtin": "bytegpt", "script": "", "module": "", "command": []}

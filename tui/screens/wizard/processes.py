@@ -15,9 +15,9 @@ from runner.advice import Advice
 from runner.choose import HostChoice
 from tui.keys import OPEN, bind
 from tui.screens.wizard.draft import Draft, View, Weighed
-from tui.screens.wizard.points import Point
 from tui.screens.wizard.step import Notes, Step
 from tui.screens.wizard.values import LABELS, Typing, ValueTable, totals
+from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table
 
 _SHOWN = ("num_processes", "gpus", "omp_num_threads", "python", "interface", "addresses")

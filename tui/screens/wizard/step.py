@@ -12,7 +12,7 @@ from textual.message import Message
 from runner.errors import DisttuiError
 from runner.text import clean
 from tui.screens.wizard.draft import Draft, View
-from tui.screens.wizard.points import Pages, Point
+from tui.widgets.points import Pages, Point
 
 
 class Step(Vertical):

@@ -75,6 +75,10 @@ class Points(Visual):
         """The lines they take."""
         return self._at(width).get_height(rules, width) if self._points else 0
 
+    def top(self, index: int, width: int) -> int:
+        """The row in which a point begins."""
+        return sum(len(point.lines(width)) for point in self._points[:index])
+
     def _at(self, width: int) -> Content:
         if self._laid_out[0] != width:
             self._laid_out = width, Content("\n").join(line for point in self._points for line in point.lines(width))

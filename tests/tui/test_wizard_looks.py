@@ -1,0 +1,139 @@
+"""How the wizard looks where something is in the way: questions, hosts that fail, files with errors; its contrast."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rich.segment import Segment
+from textual.color import Color
+from textual.pilot import Pilot
+
+from tests.tui.shelf_kit import shows
+from tests.tui.snap import SIZES, assert_snapshot
+from tests.tui.test_theme import _contrast
+from tests.tui.wizard_kit import HOSTS, record, until, walk, wizard
+from tui.app import DisttuiApp
+from tui.prompts import AppPrompts
+from tui.screens.profile_error import ProfileErrorScreen
+from tui.screens.wizard import WizardScreen
+from tui.screens.wizard.reach import apart
+
+KEY = ("ssh-ed25519", "SHA256:4mA3rvvJq0H7vI3bhoP0wQqJcH6y6m3vLJxO9q2nMeo")
+ALL = ("gpu1", "silent", "down", "changed")
+Act = Callable[[Pilot[None], WizardScreen], Awaitable[None]]
+
+
+def keys(hosts: tuple[str, ...], step: int, *pressed: str) -> Act:
+    """Go to a step, and press keys there."""
+
+    async def act(pilot: Pilot[None], opened: WizardScreen) -> None:
+        await walk(pilot, opened, hosts, step)
+        for key in pressed:
+            await pilot.press(key)
+            await pilot.pause()
+
+    return act
+
+
+def asked(ask: Callable[[AppPrompts], object]) -> Act:
+    """Have a host ask something while it is reached."""
+
+    async def act(pilot: Pilot[None], opened: WizardScreen) -> None:
+        await walk(pilot, opened, ("silent",), 1)
+        app = pilot.app
+        assert isinstance(app, DisttuiApp)
+        apart(lambda: ask(AppPrompts(app)))
+        await until(pilot, lambda: app.screen is not opened and app.screen.focused)
+
+    return act
+
+
+SCENES: dict[str, Act] = {
+    "none": keys((), 1),
+    "down": keys(ALL, 1, "down", "j", "j"),
+    "changed": keys(ALL, 1, "down", "j", "j", "j"),
+    "silent": keys(ALL, 1, "down", "j"),
+    "key": asked(lambda prompts: prompts.accept_host_key("gpu1", *KEY)),
+    "password": asked(lambda prompts: prompts.secret("gpu1", "Password for ada: ")),
+    "leave": keys(("gpu1",), 1, "escape"),
+    "hardware-down": keys(("gpu1", "gpu2", "desk", "down", "silent"), 2, "j", "j", "j"),
+    "check-errors": keys(("gpu1", "desk"), 5),
+    "check-profile": keys(("gpu1", "gpu2"), 5, "2"),
+    "check-commands": keys(("gpu1", "gpu2"), 5, "3"),
+    "save": keys(("gpu1", "gpu2"), 5, "s"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts that are recorded, and a home whose path is the same everywhere."""
+    record(monkeypatch, HOSTS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/home/ada/.config")
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_it_looks_so(tmp_path: Path, scene: str) -> None:
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await SCENES[scene](pilot, opened)
+            await _at_all_sizes(pilot, f"wizard-{scene}")
+
+    asyncio.run(play())
+
+
+async def _at_all_sizes(pilot: Pilot[None], name: str) -> None:
+    for width, height in SIZES:
+        await pilot.resize_terminal(width, height)
+        await pilot.pause(0.1)
+        assert_snapshot(pilot.app, f"{name}-{width}x{height}")
+
+
+def test_a_file_with_errors_looks_so(tmp_path: Path) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text("disttui: 1\nhosts: [ada, ada]\nnum_procesess: 2\njob: {script: train.py, module: train}\n")
+
+    async def play() -> None:
+        app = DisttuiApp({"HOME": str(tmp_path), "TERM": "xterm-256color"})
+        async with app.run_test() as pilot:
+            app.open_wizard(path)
+            await until(pilot, lambda: isinstance(app.screen, ProfileErrorScreen) and shows(app, "✗"))
+            await _at_all_sizes(pilot, "profile-error")
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("more", [{}, {"COLORFGBG": "0;15"}], ids=["dark", "light"])
+def test_every_word_can_be_read(tmp_path: Path, more: dict[str, str]) -> None:
+    """WCAG's contrast of text, measured on what is drawn: every step, the row under the cursor too."""
+
+    async def play() -> None:
+        async with wizard(tmp_path, size=(100, 30), more=more) as (pilot, opened):
+            await walk(pilot, opened, ("gpu1", "gpu2", "desk"), 1)
+            seen = 0
+            for step in range(5):
+                for _ in range(3):
+                    await pilot.press("down")
+                    await pilot.pause()
+                    for segment, ground in _words(pilot):
+                        assert segment.style and segment.style.color
+                        colour = Color.from_rich_color(segment.style.color).hex6
+                        assert _contrast(colour, ground) >= 4.5, (segment, ground)
+                        seen += 1
+                if step < 4:
+                    opened._try(step + 1)
+                    await until(pilot, lambda step=step: opened._at == step + 1)  # type: ignore[misc]
+            assert seen > 500
+
+    asyncio.run(play())
+
+
+def _words(pilot: Pilot[None]) -> Iterator[tuple[Segment, str]]:
+    """What is written on the screen, with its ground."""
+    for strip in pilot.app.screen._compositor.render_strips(pilot.app.size):
+        for segment in strip:
+            if segment.style and segment.style.bgcolor and any(letter.isalnum() for letter in segment.text):
+                yield segment, Color.from_rich_color(segment.style.bgcolor).hex6
