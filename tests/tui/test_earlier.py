@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.app import App
 from textual.pilot import Pilot
 
 from tests.tui.demo_log import DemoLog, Writer
-from tests.tui.live_kit import live, watched
+from tests.tui.live_kit import Live, live, watched
 from tests.tui.snap import screen_text
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_dashboard import opened
 from tests.tui.test_dashboard import until as seen
 from tests.tui.test_log_view import play, until
 from tests.tui.widget_kit import asynchronous
+from tui.feed import LiveFeed
 from tui.logs import LogView
 
 EARLY = 60_000
@@ -25,25 +28,37 @@ EARLY = 60_000
 
 
 @pytest.mark.torch
-@asynchronous
-async def test_earlier_lines_come_when_the_first_is_reached(tmp_path: Path) -> None:
-    with live(tmp_path / "home", early=EARLY) as run:
+def test_earlier_lines_come_when_the_first_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, fetched = threading.Event(), LiveFeed.earlier
+
+    def earlier(*arguments: Any) -> None:
+        assert slow.wait(60)
+        fetched(*arguments)
+
+    monkeypatch.setattr(LiveFeed, "earlier", earlier)
+
+    @asynchronous
+    async def look(run: Live) -> None:
         async with watched(run, run.elsewhere("late")) as (pilot, app):
             await until(pilot, lambda: app.screen.query(LogView) and "older lines on the host" in screen_text(app))
             view = app.screen.query_one(LogView)
-            await pilot.press("slash", *"counts", "enter", "0")
-            await until(pilot, lambda: view.lines.view.choice.ranks == frozenset([0]))
-            held = len(view.lines.lines)
-            assert held < EARLY / 2
-            await pilot.press("g")
-            first = re.findall("▌.*early line ([0-9]+)", screen_text(app))
-            await until(pilot, lambda: len(view.lines.lines) > EARLY)
-            await until(pilot, lambda: "older lines" not in screen_text(app) and "loading" not in screen_text(app))
-            assert re.findall("▌rank 0 early line ([0-9]+)", screen_text(app)) == first, "the cursor is where it was"
+            await pilot.press("slash", *"counts", "enter", "0", "g")
+            await until(pilot, lambda: "rank 0" in screen_text(app) and "line 1 of" in screen_text(app))
+            await until(pilot, lambda: "loading earlier lines …" in screen_text(app))
+            below = re.findall("▌.*\n rank 0 early line ([0-9]+)", screen_text(app))
+            assert below and len(view.lines.lines) < EARLY / 2
+            slow.set()
+            await until(pilot, lambda: len(view.lines.lines) > EARLY and "earlier lines" not in screen_text(app))
+            assert "older lines" not in screen_text(app)
+            shown = screen_text(app)
+            assert re.findall("▌.*\n rank 0 early line ([0-9]+)", shown) == below, shown
             await pilot.press("g")
             await until(pilot, lambda: "▌rank 0 early line 0 " in screen_text(app))
             await pilot.press("k", "G")
             await until(pilot, lambda: "● FOLLOW" in screen_text(app))
+
+    with live(tmp_path / "home", early=EARLY) as run:
+        look(run)
         mirrored = tmp_path / "home" / "late" / "disttui" / "runs" / run.run / "0" / "attempt-1" / "rank-0.log"
         copy = mirrored.read_bytes()
         assert len(copy) > EARLY * 20 and copy == run.log(0).read_bytes()[: len(copy)]

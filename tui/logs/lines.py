@@ -71,6 +71,11 @@ class LogLines(LogCanvas, can_focus=True):
         self.show(go(self.view, self.lines, self.size.height, self.view.cursor, middle=True))
 
     @property
+    def at_first(self) -> bool:
+        """Whether the first line is on the screen."""
+        return page(self.view, self.lines, self.size.height)[:1] == [(0, 0)]
+
+    @property
     def cursor_y(self) -> int | None:
         """The screen row at which the cursor's line begins; None where that is not shown."""
         cursor = self.lines.row(self.view.cursor)

@@ -230,7 +230,7 @@ class LogPane(Vertical):
     def on_log_lines_moved(self, event: LogLines.Moved) -> None:
         """Say where the view is now, and ask for what is before its first line."""
         event.stop()
-        if not self.lines.view.following and 0 in self.lines.shown_places():
+        if not self.lines.view.following and self.lines.at_first:
             self.want_older()
         else:
             self._refused = False
