@@ -129,12 +129,17 @@ class Tail:
 
     def records(self) -> list[dict[str, Any]]:
         """The lines that are JSON objects."""
-        found = []
-        for line in self.lines():
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(record, dict):
-                found.append(record)
-        return found
+        return records(self.lines())
+
+
+def records(lines: list[bytes]) -> list[dict[str, Any]]:
+    """The lines that are JSON objects; broken ones are left out."""
+    found = []
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            found.append(record)
+    return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from runner.run.attempt import Attempt
 from runner.run.state import HostState, RunState
@@ -92,12 +93,16 @@ def metric_words(state: RunState) -> list[str]:
         value = number(metrics.get(name))
         if value is not None:
             words.append(f"{name.replace('_', ' ')} {value:.4g}")
+    return words + throughput(metrics)
+
+
+def throughput(metrics: Mapping[str, Any]) -> list[str]:
+    """How fast it trains, in the first unit that is known; empty where none is."""
     for name, unit in (("tokens_per_s", "tok/s"), ("samples_per_s", "samples/s"), ("steps_per_s", "steps/s")):
         value = number(metrics.get(name))
         if value is not None:
-            words.append(f"{count(value)} {unit}")
-            break
-    return words
+            return [f"{count(value)} {unit}"]
+    return []
 
 
 def status_line(state: RunState, elapsed: float, width: int) -> str:

@@ -11,8 +11,9 @@ from runner.diagnose.hang import rank_words, sentences, standings
 from runner.diagnose.hints import hint
 from runner.diagnose.traceback import fold_traceback
 from runner.run.state import RunState
-from runner.show.numbers import amount, count, duration, gibibytes, number, when
+from runner.show.numbers import amount, duration, gibibytes, number, when
 from runner.show.signals import code_words
+from runner.show.status import throughput
 from runner.text import clean, clean_lines
 
 _SHOWN = 5
@@ -63,12 +64,7 @@ def _trained(state: RunState, elapsed: float) -> list[str]:
     validated = number(metrics.get("val_loss"))
     if validated is not None:
         words.append(f"validation loss {validated:.4g}")
-    for name, unit in (("tokens_per_s", "tokens/s"), ("samples_per_s", "samples/s"), ("steps_per_s", "steps/s")):
-        value = number(metrics.get(name))
-        if value is not None:
-            words.append(f"{count(value)} {unit}")
-            break
-    return ["  ".join(words)]
+    return ["  ".join([*words, *throughput(metrics)])]
 
 
 def _failed(state: RunState, cause: Cause, elapsed: float) -> list[str]:
@@ -202,5 +198,5 @@ def _host_name(state: RunState, node: Any) -> str:
 
 
 def _at_step(state: RunState) -> str:
-    step = state.metrics.get("step")
-    return f" at step {step}" if step is not None else ""
+    step = number(state.metrics.get("step"))
+    return f" at step {step:.0f}" if step is not None else ""

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,22 +15,13 @@ from typing import Any
 import pytest
 
 from runner import ship
+from tests.unit.waiting import wait_for
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
 DATA = Path(__file__).parents[1] / "data" / "shim"
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-
-
-def wait_for(what: Callable[[], Any], seconds: float = 120) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not happen in time")
 
 
 def free_port() -> int:

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -101,16 +100,6 @@ def node_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def shim(tmp_path: Path, node_zip: Path) -> Shim:
     return Shim(tmp_path, node_zip)
-
-
-def wait_for(what: Any, seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not happen in time")
 
 
 def lay_out(folder: Path) -> None:

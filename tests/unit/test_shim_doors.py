@@ -17,6 +17,7 @@ import pytest
 from runner import ship
 from runner.node.observe import stacks
 from runner.node.rank import doors
+from tests.unit.waiting import wait_for
 
 STUCK = """
 import os, sys, time, threading
@@ -31,16 +32,6 @@ load_batch()
 """
 # The regular expression engine keeps the interpreter's lock.
 HOLDING = "import re\nprint('up', flush=True)\nre.match('(a+)+$', 'a' * 60 + 'b')\n"
-
-
-def wait_for(what: Callable[[], Any], seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not happen in time")
 
 
 @pytest.fixture

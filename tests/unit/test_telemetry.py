@@ -18,6 +18,7 @@ from runner.node.telemetry import sampler as telemetry
 from runner.node.telemetry.gpu_nvml import Nvml
 from runner.node.telemetry.gpu_watch import GpuWatch, parse
 from runner.node.telemetry.sampler import Sampler
+from tests.unit.waiting import wait_for
 
 _NVML = r"""
 #include <string.h>
@@ -93,16 +94,6 @@ done
     return program
 
 
-def _until(what: Callable[[], object], seconds: float = 30) -> object:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        value = what()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError("nothing came")
-
-
 def _gone(pid: str) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
@@ -133,7 +124,7 @@ def test_cpu_of_a_rank_is_percent_of_one_core(tmp_path: Path):
     sampler = Sampler(str(tmp_path), gpus=False)
     try:
         ranks = {0: busy.pid, 1: idle.pid}
-        _until(lambda: sampler.sample(ranks)["ranks"][0].get("cpu", 0) > 10)
+        wait_for(lambda: sampler.sample(ranks)["ranks"][0].get("cpu", 0) > 10)
         time.sleep(1)
         record = sampler.sample(ranks)
         assert 10 < record["ranks"][0]["cpu"] <= 115
@@ -203,7 +194,7 @@ def test_nvml_that_refuses_raises(library: Callable[..., str]):
 
 def test_watch_prefers_nvml(library: Callable[..., str], smi: Path, tmp_path: Path):
     watch = GpuWatch(library(), interval=0.05)
-    assert [gpu["index"] for gpu in _until(watch.latest)] == [0, 2]
+    assert [gpu["index"] for gpu in wait_for(watch.latest)] == [0, 2]
     watch.close()
     assert not (tmp_path / "pids").exists()
 
@@ -214,7 +205,7 @@ def test_samples_for_top_say_what_the_gpus_are_and_who_is_on_them(
     monkeypatch.setattr(telemetry, "has_device", lambda: True)
     monkeypatch.setattr(telemetry, "GpuWatch", lambda **more: GpuWatch(library(), interval=0.05, **more))
     sampler = Sampler(str(tmp_path), processes=10)
-    record = _until(lambda: record if len((record := sampler.sample({})).get("gpus", [])) == 2 else None)
+    record = wait_for(lambda: record if len((record := sampler.sample({})).get("gpus", [])) == 2 else None)
     assert [(gpu["name"], gpu.get("power_limit")) for gpu in record["gpus"]] == [
         ("Made Up 80GB", 700.0), ("Made Up 80GB", None),
     ]  # fmt: skip
@@ -226,7 +217,7 @@ def test_samples_for_top_say_what_the_gpus_are_and_who_is_on_them(
 
 def test_watch_falls_back_to_one_long_lived_child(library: Callable[..., str], smi: Path, tmp_path: Path):
     watch = GpuWatch(library(18))
-    gpus = _until(lambda: (watch.latest() or []) if len(watch.latest() or []) == 2 else None)
+    gpus = wait_for(lambda: (watch.latest() or []) if len(watch.latest() or []) == 2 else None)
     assert gpus == [
         {"index": 0, "use": 97, "mem_used": 1 << 30, "mem_total": 80 << 30, "power": 312.5, "temp": 61},
         {"index": 1, "mem_used": 0, "mem_total": 80 << 30, "temp": 40},
@@ -235,7 +226,7 @@ def test_watch_falls_back_to_one_long_lived_child(library: Callable[..., str], s
     watch.close()
     pids = (tmp_path / "pids").read_text().split()
     assert len(pids) == 1
-    _until(lambda: _gone(pids[0]))
+    wait_for(lambda: _gone(pids[0]))
 
 
 def test_death_of_the_child_is_survived(smi: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -243,9 +234,9 @@ def test_death_of_the_child_is_survived(smi: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(telemetry, "has_device", lambda: True)
     monkeypatch.setattr(telemetry, "GpuWatch", lambda **_: GpuWatch("no-such-library.so.1"))
     sampler = Sampler(str(tmp_path))
-    _until(lambda: sampler.sample({}).get("gpus"))
+    wait_for(lambda: sampler.sample({}).get("gpus"))
     os.kill(int((tmp_path / "pids").read_text()), 9)
-    _until(lambda: "gpus" not in sampler.sample({}))
+    wait_for(lambda: "gpus" not in sampler.sample({}))
     assert sampler.sample({})["mem_total"] > 0
     sampler.close()
 

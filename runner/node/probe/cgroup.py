@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Callable, Iterator, List, Optional, Tuple
 
+from .files import read_text
+
 _NO_LIMIT = 1 << 60  # version 1 says "no limit" with a number close to 2**63
 
 
@@ -29,7 +31,9 @@ def oom_kills(proc: str = "/proc") -> Optional[int]:
     Version 2 counts the groups below it as well (memory.events), version 1 does not (memory.oom_control).
     """
     for is_unified, folder in _folders(proc, "memory"):
-        for line in _lines(os.path.join(folder, "memory.events" if is_unified else "memory.oom_control")):
+        for line in read_text(
+            os.path.join(folder, "memory.events" if is_unified else "memory.oom_control")
+        ).splitlines():
             name, _, count = line.partition(" ")
             if name == "oom_kill" and count.isdigit():
                 return int(count)
@@ -47,7 +51,7 @@ def _smallest(proc: str, controller: str, unified: _Read, legacy: _Read) -> Opti
 def _folders(proc: str, controller: str) -> Iterator[Tuple[bool, str]]:
     """Give (is version 2, folder) of every group that binds this process, from its own up to the mounted root."""
     mounts = _mounts(proc, controller)
-    for line in _lines(os.path.join(proc, "self", "cgroup")):
+    for line in read_text(os.path.join(proc, "self", "cgroup")).splitlines():
         number, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
         is_unified = number == "0" and not names
@@ -66,7 +70,7 @@ def _folders(proc: str, controller: str) -> Iterator[Tuple[bool, str]]:
 
 def _mounts(proc: str, controller: str) -> List[Tuple[bool, str, str]]:
     found = []
-    for line in _lines(os.path.join(proc, "self", "mountinfo")):
+    for line in read_text(os.path.join(proc, "self", "mountinfo")).splitlines():
         fields = line.split(" ")
         if " - " not in line or len(fields) < 10:
             continue
@@ -107,12 +111,4 @@ def _memory(name: str) -> _Read:
 
 
 def _text(folder: str, name: str) -> str:
-    return "".join(_lines(os.path.join(folder, name))).strip()
-
-
-def _lines(path: str) -> List[str]:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read().splitlines()
-    except OSError:
-        return []
+    return read_text(os.path.join(folder, name)).strip()

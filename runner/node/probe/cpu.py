@@ -9,11 +9,12 @@ from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Set
 
 from .cgroup import cpu_quota
 from .child import ask
+from .files import read_text
 
 
 def facts(proc: str = "/proc", sys: str = "/sys") -> Dict[str, Any]:
     """Return the probe's `cpu`: model, cores, affinity, quota, load."""
-    text = _read(os.path.join(proc, "cpuinfo"))
+    text = read_text(os.path.join(proc, "cpuinfo"))
     cores = core_of_cpu(text, sys)
     logical = len(cores) or os.cpu_count() or 1
     affinity = _affinity() or set(cores) or set(range(logical))
@@ -48,9 +49,11 @@ def core_of_cpu(cpuinfo: str, sys: str = "/sys") -> Dict[int, FrozenSet[int]]:
     """
     base = os.path.join(sys, "devices/system/cpu")
     found: Dict[int, FrozenSet[int]] = {}
-    for cpu in sorted(cpu_list(_read(os.path.join(base, "online")))):
+    for cpu in sorted(cpu_list(read_text(os.path.join(base, "online")))):
         topology = os.path.join(base, f"cpu{cpu}/topology")
-        text = _read(os.path.join(topology, "core_cpus_list")) or _read(os.path.join(topology, "thread_siblings_list"))
+        text = read_text(os.path.join(topology, "core_cpus_list")) or read_text(
+            os.path.join(topology, "thread_siblings_list")
+        )
         found[cpu] = frozenset(cpu_list(text)) or frozenset([cpu])
     return found or _from_cpuinfo(cpuinfo)
 
@@ -110,11 +113,3 @@ def _load() -> float:
         return os.getloadavg()[0]
     except OSError:
         return 0.0
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""

@@ -11,6 +11,7 @@ import tempfile
 from typing import Any, Dict, List, Optional, Sequence
 
 from ..together import together
+from .files import read_text
 
 _CONFIG_FOLDERS = ("etc", "run", "usr/local/lib", "usr/lib")
 
@@ -87,11 +88,11 @@ def kills_user_processes(user: str, root: str = "/") -> Optional[bool]:
     if not os.path.exists(os.path.join(root, "run/systemd/system")):
         return None
     folders = [os.path.join(root, folder, "systemd") for folder in _CONFIG_FOLDERS]
-    main = next(filter(None, (_read(os.path.join(folder, "logind.conf")) for folder in folders)), "")
+    main = next(filter(None, (read_text(os.path.join(folder, "logind.conf")) for folder in folders)), "")
     drop_ins: Dict[str, str] = {}
     for folder in reversed(folders):
         for path in glob.glob(os.path.join(glob.escape(folder), "logind.conf.d", "*.conf")):
-            drop_ins[os.path.basename(path)] = _read(path)
+            drop_ins[os.path.basename(path)] = read_text(path)
     settings = dict(re.findall(r"^#\s?(Kill\w+)[ \t]*=[ \t]*(.*?)\s*$", main, re.MULTILINE))
     for text in (main, *(drop_ins[name] for name in sorted(drop_ins))):
         settings.update(re.findall(r"^[ \t]*(Kill\w+)[ \t]*=[ \t]*(.*?)\s*$", text, re.MULTILINE))
@@ -107,11 +108,3 @@ def lingers(user: str, root: str = "/") -> Optional[bool]:
     if not os.path.exists(os.path.join(root, "run/systemd/system")):
         return None
     return os.path.exists(os.path.join(root, "var/lib/systemd/linger", user))
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""

@@ -11,6 +11,8 @@ import re
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
+from .files import read_text
+
 _FULL_VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
@@ -47,7 +49,7 @@ def layout(path: str) -> Optional[Layout]:
 def torch_in(folders: Sequence[str]) -> Optional[Dict[str, Any]]:
     """Return folder, version, CUDA and NCCL version of the first torch in `folders`, None where there is none."""
     for folder in folders:
-        text = _read(os.path.join(folder, "torch", "version.py"))
+        text = read_text(os.path.join(folder, "torch", "version.py"))
         version = _assigned(text, "__version__")
         if version:
             return {
@@ -60,7 +62,7 @@ def torch_in(folders: Sequence[str]) -> Optional[Dict[str, Any]]:
 
 
 def _pyvenv(prefix: str) -> Optional[Dict[str, str]]:
-    text = _read(os.path.join(prefix, "pyvenv.cfg"))
+    text = read_text(os.path.join(prefix, "pyvenv.cfg"))
     pairs = (line.partition("=") for line in text.splitlines())
     return {name.strip().lower(): value.strip() for name, _, value in pairs} if text else None
 
@@ -79,7 +81,7 @@ def _full_version(prefix: str, short: str) -> str:
     """Return `3.11.7` from the C header, which conda, pyenv and uv install, or if this very Python is meant."""
     if not short:
         return ""
-    header = _read(os.path.join(prefix, "include", "python" + short, "patchlevel.h"))
+    header = read_text(os.path.join(prefix, "include", "python" + short, "patchlevel.h"))
     match = re.search(r'^#define PY_VERSION\s+"([^"]+)"', header, re.MULTILINE)
     if match:
         return match.group(1)
@@ -111,7 +113,7 @@ def _pth(folder: str) -> List[str]:
     """Return the folders that .pth files add; lines that are code are not run."""
     found = []
     for name in sorted(glob.glob(os.path.join(glob.escape(folder), "*.pth"))):
-        for line in _read(name).splitlines():
+        for line in read_text(name).splitlines():
             path = os.path.join(folder, line.strip())
             if line.strip() and not line.startswith(("#", "import ", "import\t")) and os.path.isdir(path):
                 found.append(path)
@@ -131,11 +133,3 @@ def _nccl(folders: Sequence[str]) -> Optional[str]:
         for name in wheels + glob.glob(os.path.join(glob.escape(conda), "nccl-[0-9]*.json")):
             return os.path.basename(name).split("-")[1].replace(".dist", "")
     return None
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(1 << 20)
-    except OSError:
-        return ""

@@ -13,6 +13,7 @@ import time
 from typing import Any, Callable
 
 from .. import procs
+from ..journal import records
 from ..problem import Problem
 
 RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -144,15 +145,7 @@ def _ends(path: str) -> list[dict[str, Any]]:
                 data += b"\n" + file.read(_END)
     except OSError:
         return []
-    found = []
-    for line in data.split(b"\n"):
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            found.append(record)
-    return found
+    return records(data.split(b"\n"))
 
 
 def _load(path: str) -> Any:
