@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.diagnose.straggler import straggler_sentence
+from runner.run.state import RunState
 from runner.show.signals import code_words
+from runner.show.story import attempt_words
 from runner.text import clean
 
 Record = Mapping[str, Any]
@@ -33,17 +35,17 @@ class Moment:
     """A rank that only ends because the attempt does."""
 
 
-def moment(event: Record, node: int, time: float, names: Sequence[str]) -> Moment | None:
-    """What an event of node `node` means, None for what a timeline can do without."""
+def moment(event: Record, node: int, time: float, state: RunState) -> Moment | None:
+    """What an event of node `node` means that `state` holds already, None for what a timeline can do without."""
     tell = _TELL.get(str(event.get("e")))
     if tell is None or (node != 0 and event.get("e") in _LEADERS):
         return None
-    told = tell(event, names)
+    told = tell(event, state)
     if told is None:
         return None
-    rank = event.get("rank")
+    rank = event["cause"].get("rank") if isinstance(event.get("cause"), Mapping) else event.get("rank")
     return Moment(
-        time, told[0], clean(names[node]), clean(told[1])[:400],
+        time, told[0], clean(state.hosts[node].name), clean(told[1])[:400],
         rank=rank if isinstance(rank, int) else None, ending=event.get("e") == "death" and told[0] == "stopped",
     )  # fmt: skip
 
@@ -62,8 +64,8 @@ def _together(one: Moment, other: Moment) -> bool:
     return one.ending and one.host == other.host and other.time - one.time < 30
 
 
-def _name(names: Sequence[str], node: Any) -> str:
-    return names[node] if isinstance(node, int) and 0 <= node < len(names) else "a host"
+def _name(state: RunState, node: Any) -> str:
+    return state.hosts[node].name if isinstance(node, int) and 0 <= node < len(state.hosts) else "a host"
 
 
 _BEGINS = re.compile(r"attempt \d+ begins")
@@ -71,35 +73,41 @@ _BEGINS = re.compile(r"attempt \d+ begins")
 Told = tuple[str, str] | None
 
 
-def _attempt(event: Record, names: Sequence[str]) -> Told:
+def _attempt(event: Record, state: RunState) -> Told:
     where = f"{event.get('master')}:{event.get('port')}"
     return "waiting", f"attempt {event.get('attempt')} begins: {event.get('world_size')} ranks, master {where}"
 
 
-def _host(event: Record, names: Sequence[str]) -> Told:
-    state = str(event.get("state"))
-    words = {"seen": "is seen again", "lost": "is lost"}.get(state, "is not seen")
-    return ("running" if state == "seen" else state), f"{_name(names, event.get('node'))} {words}"
+def _host(event: Record, state: RunState) -> Told:
+    seen = str(event.get("state"))
+    words = {"seen": "is seen again", "lost": "is lost"}.get(seen, "is not seen")
+    return ("running" if seen == "seen" else seen), f"{_name(state, event.get('node'))} {words}"
 
 
-def _death(event: Record, names: Sequence[str]) -> Told:
+def _death(event: Record, state: RunState) -> Told:
     if event.get("code") == -15:
         return "stopped", "ranks ended with the attempt"
     return "failed", f"rank {event.get('rank')} ended with {code_words(event.get('code'))}"
 
 
-def _error(event: Record, names: Sequence[str]) -> Told:
+def _error(event: Record, state: RunState) -> Told:
     first = str(event.get("message") or "").strip().split("\n")[0]
     return "failed", f"rank {event.get('rank')} raised {event.get('type')}: {first}"
 
 
-def _stopping(event: Record, names: Sequence[str]) -> Told:
+def _failed(event: Record, state: RunState) -> Told:
+    attempt = event.get("attempt")
+    why = attempt_words(state, attempt) if isinstance(attempt, int) else "it is not known why"
+    return "failed", f"attempt {attempt} failed: {why}"
+
+
+def _stopping(event: Record, state: RunState) -> Told:
     reasons = {"failure": "another rank failed", "user": "asked to stop", "restart": "a new attempt follows"}
     reason = str(event.get("reason"))
     return "stopping", f"stopping: {reasons.get(reason, reason)}"
 
 
-def _stall(event: Record, names: Sequence[str]) -> Told:
+def _stall(event: Record, state: RunState) -> Told:
     if event.get("over"):
         return "running", "the ranks go on"
     silent = event.get("silent")
@@ -107,23 +115,23 @@ def _stall(event: Record, names: Sequence[str]) -> Told:
     return "warning", f"no progress: {count} rank{'' if count == 1 else 's'} silent"
 
 
-def _straggler(event: Record, names: Sequence[str]) -> Told:
+def _straggler(event: Record, state: RunState) -> Told:
     told = straggler_sentence(event, "").replace(" on  ", " ")
     return ("running" if event.get("over") else "slow"), told
 
 
-def _alarm(event: Record, names: Sequence[str]) -> Told:
+def _alarm(event: Record, state: RunState) -> Told:
     over = event.get("over") is True
     return ("ok" if over else "warning"), f"{'over: ' if over else ''}{event.get('text') or event.get('kind')}"
 
 
-def _note(event: Record, names: Sequence[str]) -> Told:
+def _note(event: Record, state: RunState) -> Told:
     if _BEGINS.fullmatch(str(event.get("text"))):
         return None
     return {"warning": "warning", "error": "failed"}.get(str(event.get("level")), "stopped"), str(event.get("text"))
 
 
-def _verdict(event: Record, names: Sequence[str]) -> Told:
+def _verdict(event: Record, state: RunState) -> Told:
     return str(event.get("state")), f"the run has {'been ' if event.get('state') == 'stopped' else ''}{_end(event)}"
 
 
@@ -132,11 +140,12 @@ def _end(event: Record) -> str:
     return "been lost" if state == "lost" else state
 
 
-_LEADERS = frozenset({"attempt", "step", "join", "verdict", "stopping"})
-_TELL: Mapping[str, Callable[[Record, Sequence[str]], Told]] = {
-    "join": lambda event, names: ("ok", f"{_name(names, event.get('node'))} has joined"),
+_LEADERS = frozenset({"attempt", "failed", "step", "join", "verdict", "stopping"})
+_TELL: Mapping[str, Callable[[Record, RunState], Told]] = {
+    "join": lambda event, state: ("ok", f"{_name(state, event.get('node'))} has joined"),
     "attempt": _attempt,
-    "step": lambda event, names: ("running", f"attempt {event.get('attempt')} makes steps"),
+    "failed": _failed,
+    "step": lambda event, state: ("running", f"attempt {event.get('attempt')} makes steps"),
     "host": _host,
     "death": _death,
     "error": _error,

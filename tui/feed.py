@@ -102,7 +102,6 @@ class Taker:
     """
 
     def __init__(self, empty: RunState, mirror: Path) -> None:
-        self.names = [clean(host.name) for host in empty.hosts]
         self.snapshot = Snapshot(empty, History(empty.world_size), mirror)
         self._seen: dict[int, float] = {}
 
@@ -122,16 +121,16 @@ class Taker:
         elif file == "telemetry.jsonl" and now is not None:
             history.telemetry(now, node, record)
         elif file == "events.jsonl" and now is not None:
-            changes = self._event(record, node, now)
+            changes = self._event(state, record, node, now)
         elif file == "spec.json" and node == 0:
             changes["setup"] = setup(record)
         self.snapshot = replace(self.snapshot, state=state, **changes)
 
-    def _event(self, record: Mapping[str, Any], node: int, now: float) -> dict[str, Any]:
+    def _event(self, state: RunState, record: Mapping[str, Any], node: int, now: float) -> dict[str, Any]:
         changes: dict[str, Any] = {}
         if not self.snapshot.began or now < self.snapshot.began:
             changes["began"] = now
-        told = moment(record, node, now, self.names)
+        told = moment(record, node, now, state)
         if told is not None:
             changes["moments"] = add(self.snapshot.moments, told)
         return changes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import time
 from collections.abc import AsyncIterator
@@ -14,10 +15,12 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from runner.run.state import begin, fold
 from tests.tui.snap import SIZES, assert_snapshot, screen_text
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.widget_kit import asynchronous
 from tui.app import DisttuiApp
+from tui.feed import Taker
 from tui.screens.panes import PanesScreen
 from tui.widgets.chart import Chart
 from tui.widgets.rank_grid import RankGrid
@@ -261,3 +264,17 @@ async def test_the_log_is_at_the_cursor(tmp_path: Path) -> None:
         await pilot.press("comma", "comma")
         await until(pilot, lambda: "step 2" in shown(pilot) and "■ PAUSED" in shown(pilot))
         assert "step 400/400" not in shown(pilot)
+
+
+def test_why_an_attempt_has_failed_is_a_moment_of_its_own(tmp_path: Path) -> None:
+    """Told by the leader alone, with the rank to blame, so that enter leads to its log."""
+    state = begin("run-1", ["ada", "grace"], [1, 1])
+    cause = {"node": 1, "rank": 1, "kind": "exception", "type": "ValueError", "message": f"bad {HOSTILE}", "at": BEGIN}
+    event = {"t": BEGIN, "e": "failed", "attempt": 1, "cause": cause}
+    taker = Taker(state, tmp_path)
+    for node in (0, 1):
+        taker.take(fold(state, node, "events.jsonl", event), node, "events.jsonl", event)
+    (told,) = taker.snapshot.moments
+    assert told.text.startswith("attempt 1 failed: rank 1 on grace raised ValueError: bad ")
+    assert (told.look, told.rank) == ("failed", 1)
+    assert not re.search("[\x00-\x1f\x7f-\x9f\u202e]", told.text)
