@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.cluster.typed import typed, wait_gone
+from tests.cluster.typed import User, typed, wait_gone
 from tests.faults.kit import COUNT, NASTY, Fault
 from tests.groups import small_group
 
@@ -56,6 +57,20 @@ def test_a_launcher_or_a_rank_is_killed(begin: Begin, who: str, words: str) -> N
     assert words in fault.verdict() and "node2" in fault.verdict(), fault.story()
     fault.exits("failed")
     fault.whole(fetch=False)
+
+
+@pytest.mark.parametrize("by", ["script", "command"])
+def test_an_exception_that_no_rank_reports_is_told_once_and_last(user: Callable[..., User], by: str) -> None:
+    """Ranks without instruments, and commands: what their logs end with is held back while they run."""
+    me = user(2)
+    boom = "        if rank == '1' and step > 9:\n            raise ValueError('boom')\n"
+    text = COUNT.replace("step += 1\n", "step += 1\n" + boom)
+    script = str(me.script(text))
+    job = {"script": script, "args": ["never"]} if by == "script" else {"command": [sys.executable, script, "never"]}
+    running = me.run(me.profile(job, launch={"instrument": False}), code=1)
+    assert running.stderr.rstrip().endswith("\nValueError: boom"), running.stderr
+    assert "rank 1 on node2 raised ValueError" in running.stderr
+    assert (running.stdout + running.stderr).count("ValueError: boom") == 1, running.stdout[-3000:] + running.stderr
 
 
 def test_a_rank_is_killed_for_memory(begin: Begin) -> None:

@@ -198,6 +198,19 @@ def test_exception_is_the_cause(cluster: Make) -> None:
     assert run.events(0, "error")[0]["traceback"]
 
 
+@pytest.mark.parametrize("kind", ["script", "command"])
+def test_an_exception_that_nobody_reports_is_read_from_the_log(cluster: Make, kind: str) -> None:
+    run = cluster("step(1)\nraise KeyError('boom')", launch={"instrument": False})
+    command = {"kind": "command", "value": "sh", "args": ["-c", f"{sys.executable} {run.job}"]}
+    run.changes["target"] = command if kind == "command" else run.spec(0)["target"]
+    run.start()
+    cause = run.exit(0)["cause"]
+    assert (cause["kind"], cause["rank"], cause["type"], cause["message"]) == ("exception", 0, "KeyError", "'boom'")
+    [told] = run.events(0, "error")
+    log = run.path(0, "attempt-1/rank-0.log").read_text()
+    assert told["traceback"].startswith("Traceback (most recent call last):") and told["traceback"] in log
+
+
 def test_killed_rank_is_told_with_its_signal(cluster: Make) -> None:
     run = cluster("if rank == 1: os.kill(os.getpid(), 9)\n" + SLEEP, nproc=2)
     run.start()

@@ -11,6 +11,7 @@ from .. import procs
 from ..host import Host
 from ..journal import Tail, event
 from ..loop import Loop
+from . import last_words
 from .growth import Growth
 from .log_limit import LogLimit
 from .oom import OomWatch
@@ -38,7 +39,7 @@ class Ranks:
         say: Callable[[dict[str, Any]], None],
         fail: Callable[[dict[str, Any]], None],
     ) -> None:
-        folder = host.attempt_folder(attempt)
+        self._folder = folder = host.attempt_folder(attempt)
         self._host = host
         self._attempt = attempt
         self._loop = loop
@@ -154,6 +155,8 @@ class Ranks:
             return
         self._over.add(rank)
         at = at or time.time()
+        if code == 1 and rank not in self.failed:
+            self._read_last_words(rank, at)
         evidence = self._oom.evidence(pid) if code == -signal.SIGKILL else None
         more = {"oom": evidence} if evidence else {}
         self._say(event("death", attempt=self._attempt, rank=rank, pid=pid, code=code, at=at, **more))
@@ -161,6 +164,13 @@ class Ranks:
             self._fail_once(rank, "signal", signal_name(-code), f"killed by {signal_name(-code)}", code, at)
         else:
             self._fail_once(rank, "exit", "", f"ended with exit code {code}", code, at)
+
+    def _read_last_words(self, rank: int, at: float) -> None:
+        """Tell of the exception for a rank that ended as Python does after one, and has not told of it itself."""
+        words = last_words.read(os.path.join(self._folder, f"rank-{rank}.log"))
+        if words:
+            self._say(event("error", attempt=self._attempt, rank=rank, **words, at=at))
+            self._fail_once(rank, "exception", words["type"], words["message"], None, at)
 
     def _check_world_size(self, rank: int, world_size: Any, at: float) -> None:
         planned = self._host.world_size

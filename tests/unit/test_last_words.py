@@ -1,0 +1,83 @@
+"""Tracebacks that logs end with: found where they are the end, and not where the rank lived on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.node.observe import last_words
+
+_TORCH = "[W1120 12:00:00.1 ProcessGroup.cpp:1] Warning: destroy_process_group() was not called"
+
+
+def log(code: str) -> str:
+    """What a Python that runs this prints on both streams."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout + done.stderr
+
+
+def test_an_uncaught_exception() -> None:
+    text = log("print('step 1')\ndef f():\n    raise ValueError('boom: x')\nf()")
+    found = last_words.at_end(text)
+    assert found and (found["type"], found["message"]) == ("ValueError", "boom: x")
+    assert found["traceback"] == text[text.index("Traceback") :].rstrip()
+
+
+def test_one_without_a_message_and_one_of_several_lines() -> None:
+    found = last_words.at_end(log("assert False"))
+    assert found and (found["type"], found["message"]) == ("AssertionError", "")
+    found = last_words.at_end(log("raise RuntimeError('one\\n\\n  two')"))
+    assert found and found["message"] == "one\n\n  two" and found["traceback"].endswith("two")
+
+
+def test_a_chain_is_one_traceback_and_an_older_one_is_none_of_it() -> None:
+    code = """
+import traceback
+try:
+    1 / 0
+except ZeroDivisionError:
+    traceback.print_exc()
+try:
+    open("/no/such/file")
+except OSError as error:
+    raise KeyError("config") from error
+"""
+    found = last_words.at_end(log(code))
+    assert found and found["type"] == "KeyError"
+    assert "FileNotFoundError" in found["traceback"] and "direct cause" in found["traceback"]
+    assert "ZeroDivisionError" not in found["traceback"]
+
+
+def test_torchs_prefix_is_taken_off_and_its_last_warnings_are_no_part_of_it() -> None:
+    trace = log("raise ValueError('a\\nb')").rstrip().split("\n")
+    marked = "\n".join(["step 1", *(f"[rank3]: {line}" for line in trace), _TORCH, ""])
+    assert last_words.at_end(marked) == {"type": "ValueError", "message": "a\nb", "traceback": "\n".join(trace)}
+    assert last_words.at_end("\n".join([*trace, "", _TORCH, ""])) == last_words.at_end("\n".join(trace))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Traceback (most recent call last):",
+        "Traceback (most recent call last):\n  File",
+        "Traceback (most recent call last):\n  File\n*** no exception\n",
+        "Traceback (most recent call last):\n  File\nValueError: x\n" + "going on\n" * 20,
+        "Traceback (most recent call last):\n  File\nValueError: x\n[rank0] going on\nstep 7\n",
+        "[rank0]: Traceback (most recent call last):\n[rank0]:   File\n[rank0]: ValueError: x\nstep 7\n",
+    ],
+)
+def test_what_is_no_end(text: str) -> None:
+    assert last_words.at_end(text) is None
+
+
+def test_only_the_end_of_a_log_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.log"
+    assert last_words.read(str(path)) is None
+    trace = log("raise ValueError('boom')")
+    path.write_bytes(b"x" * (1 << 20) + b"\xff\n" + trace.encode())
+    found = last_words.read(str(path))
+    assert found and found["traceback"] == trace.rstrip()
