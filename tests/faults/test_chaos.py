@@ -22,6 +22,8 @@ from tests.faults.kit import Fault, wait_until
 _SECONDS = float(os.environ.get("DISTTUI_CHAOS_SECONDS", "300"))
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(_SECONDS + 300)]
 
+_HEARD = 3.0
+"""Seconds until the hosts have heard of each other after a cut: what is cut again before has been away all the time."""
 _ENDS = {0: "finished", 1: "failed", 130: "stopped"}
 
 
@@ -54,14 +56,21 @@ class _Round:
             host.cut_from(other)
             time.sleep(self.dice.uniform(1, 5))
             host.mend_to(other)
+            time.sleep(_HEARD)
         elif kind == "cut off":
             host.cut()
             time.sleep(self.dice.uniform(1, 5))
             host.mend()
+            time.sleep(_HEARD)
         else:
             self.fault.running.send(signal.SIGSTOP)
             time.sleep(self.dice.uniform(1, 4))
             self.fault.running.send(signal.SIGCONT)
+        nodes = range(len(self.hosts))
+        assert not [told for node in nodes for told in self.fault.events(node, "host") if told["state"] == "lost"], (
+            self.fault.story()
+        )
+        assert max(told["attempt"] for told in self.fault.events(0, "attempt")) == self.attempt, self.fault.story()
 
     def restarted(self) -> None:
         """Something that costs the run an attempt."""
