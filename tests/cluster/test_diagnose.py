@@ -9,11 +9,12 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
 from tests.cluster.typed import Running, User
-from tests.groups import small_group
+from tests.groups import memory_killer
 
 pytestmark = pytest.mark.torch
 
@@ -80,14 +81,8 @@ dist.all_reduce(torch.ones(1))
 
 def test_a_rank_that_the_kernel_kills_for_memory(user: Callable[..., User]) -> None:
     """The rank is in a control group of 100 MiB and asks for more; the story says who killed it, and what to do."""
-    with small_group() as group:
-        body = f"""
-if rank == 1:
-    pathlib.Path("{group}/cgroup.procs").write_text(str(os.getpid()))
-    hoard = b"x" * (300 << 20)
-dist.all_reduce(torch.ones(1))
-"""
-        shown = _failed(user, body)
+    with memory_killer() as hoard:
+        shown = _failed(user, f"\nif rank == 1:\n{indent(hoard, '    ')}\ndist.all_reduce(torch.ones(1))\n")
     assert "rank 1 on node2 ended with SIGKILL" in shown, shown
     assert re.search(r"→ (The|Perhaps the) kernel's out-of-memory killer ended it", shown), shown
 

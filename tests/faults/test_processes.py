@@ -6,13 +6,14 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from textwrap import indent
 from typing import Any
 
 import pytest
 
 from tests.cluster.typed import User, typed, wait_gone
 from tests.faults.kit import COUNT, NASTY, Fault
-from tests.groups import small_group
+from tests.groups import memory_killer
 
 pytestmark = pytest.mark.torch
 
@@ -73,16 +74,12 @@ def test_an_exception_that_no_rank_reports_is_told_once_and_last(user: Callable[
     assert (running.stdout + running.stderr).count("ValueError: boom") == 1, running.stdout[-3000:] + running.stderr
 
 
-def test_a_rank_is_killed_for_memory(begin: Begin) -> None:
+@pytest.mark.parametrize("played", [False, True], ids=["by the kernel", "as far as counters tell"])
+def test_a_rank_is_killed_for_memory(begin: Begin, played: bool) -> None:
     """The kernel's killer takes the rank, not its supervisor, and the story says so."""
-    with small_group() as group:
-        hoard = f"""
-if rank == "1":
-    pathlib.Path("{group}/cgroup.procs").write_text(str(os.getpid()))
-    print("takes all", flush=True)
-    hoard = b"x" * (300 << 20)
-"""
-        fault = begin(2, COUNT.replace("step = 0\n", f"step = 0\n{hoard}"), wait=False)
+    with memory_killer(played) as hoard:
+        greedy = 'if rank == "1":\n' + indent(hoard, "    ")
+        fault = begin(2, COUNT.replace("step = 0\n", f"step = 0\n{greedy}\n"), wait=False)
         fault.end(1)
     assert "rank 1 on node2 ended with SIGKILL" in fault.verdict(), fault.story()
     assert "out-of-memory killer" in fault.running.stderr, fault.story()
