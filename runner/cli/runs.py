@@ -90,7 +90,8 @@ def replay(run: str) -> None:
 
     RUN is an id or its beginning, a folder that mirrors a run, or `example`: a recorded one to try the app with.
     """
-    open_app(f"Without one: disttui show {run}", ("open_replay", (run,)))
+    instead = "" if run == "example" else f"Without one: disttui show {run}"
+    open_app(instead, ("open_replay", (run,)))
 
 
 @click.command(
