@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.typed import User, typed, wait_gone
-from tests.faults.kit import COUNT, NASTY, Fault
+from tests.faults.kit import COUNT, NASTY, Fault, wait_until
 from tests.groups import memory_killer
 
 pytestmark = pytest.mark.torch
@@ -123,3 +125,25 @@ def test_a_pid_that_belongs_to_somebody_else_by_now(begin: Begin) -> None:
     host.run(f"kill {stranger}", check=True)
     wait_gone(me.cluster, 10)
     fault.whole()
+
+
+def test_ranks_without_supervisor_warden_and_run_folder(begin: Begin) -> None:
+    """Nobody is left to end them and no folder tells of them: `disttui orphans` finds them by tag, and ends them."""
+    fault = begin(2, NASTY, launch={"grace": 1})
+    me, second = fault.me, fault.hosts[1]
+    # No viewer may settle it in passing.
+    fault.running.process.kill()
+    fault.running.process.wait()
+    wait_until(lambda: not any("sys.path[:1]" in command for _, command in second.processes()))
+    folder = fault.folder(1)
+    fault.kill(1, "warden", "supervisor")
+    shutil.rmtree(folder)
+    wait_until(lambda: not fault.hosts[0].processes(), 60, fault.story)
+    assert "nothing is left of any ended run on node1" in typed(me, "orphans", "node1")
+    assert second.processes()
+    told = typed(me, "orphans", "node2")
+    assert re.search(rf"{fault.run} +node2 .* its run folder is gone ", told), told
+    assert "left behind. End them: disttui orphans --end node2" in told
+    assert "ended, nothing is left" in typed(me, "orphans", "--end", "node2")
+    wait_gone(me.cluster, 10)
+    assert "nothing is left" in typed(me, "orphans", "node2")
