@@ -1,7 +1,6 @@
 """`python -m tests.bench.app_keys [KEYS]`: from key to screen, while 64 ranks print 50 lines a second each, all shown.
 
-A character is typed into the log's find prompt, and the time until it stands on the terminal is taken: each starts a
-search of all lines anew, which is the most that a key does here.
+A character is typed into the log's find prompt, and the time until it stands on the terminal is taken.
 """
 
 from __future__ import annotations

@@ -125,6 +125,7 @@ async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path) -> None
 @asynchronous
 async def test_a_pane_fills_the_screen_and_gives_it_back(tmp_path: Path) -> None:
     async with opened("open_replay", "example", tmp_path) as (pilot, _screen):
+        await until(pilot, lambda: "│ done:" in shown(pilot))
         before = shown(pilot)
         await pilot.press("tab", "z")
         assert "Hosts" not in shown(pilot) and "loss" in shown(pilot)

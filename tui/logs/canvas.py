@@ -69,6 +69,7 @@ class LogCanvas(Widget):
         self._page: list[tuple[int, int]] = []
         self._drawn: object = None
         self._base = Style()
+        self._styles_of: dict[str, Style] = {}
         self._inks: dict[str, Style] = {}
         self._cursor = 0
         self._chosen = range(0)
@@ -114,8 +115,9 @@ class LogCanvas(Widget):
         self._page = page(self.view, self.lines, self.size.height)
         self._thumbs = self._thumb(self._page)
         self._drawn = self._looks()
-        self._base = self.rich_style
-        self._inks.clear()
+        if self._base != (base := self.rich_style):
+            self._forget_styles()
+            self._base = base
         self._marking = MARKING
         here = self.paused()
         self._cursor = self.lines.row(here.cursor)
@@ -137,6 +139,16 @@ class LogCanvas(Widget):
         head = [Segment(gutter, self._ink("gutter")), *self._prefix(row, part)]
         whole = Segment.apply_style([*head, *self._body(row, part)], base)
         return Strip([*whole, self._bar(y)], self.size.width)
+
+    def notify_style_update(self) -> None:
+        """Draw in the new colours."""
+        super().notify_style_update()
+        self._forget_styles()
+
+    def _forget_styles(self) -> None:
+        # Kept from one drawing to the next: Textual makes them anew after every refresh, which takes longer than lines.
+        self._styles_of.clear()
+        self._inks.clear()
 
     def _empty_line(self, y: int) -> Strip:
         style = self._base + self._ink("empty")
@@ -207,7 +219,9 @@ class LogCanvas(Widget):
 
     def _style(self, part: str) -> Style:
         """A part's colours, blended with what is behind it."""
-        return self.get_component_rich_style(f"log-lines--{part}")
+        if part not in self._styles_of:
+            self._styles_of[part] = self.get_component_rich_style(f"log-lines--{part}")
+        return self._styles_of[part]
 
     def _ink(self, part: str) -> Style:
         if part not in self._inks:

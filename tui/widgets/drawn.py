@@ -35,6 +35,7 @@ class Drawn(Widget):
     _strips: list[Strip] | None = None
     _title = ""
     _only_title = False
+    _colours: dict[str, Style] | None = None
 
     def draw(self, width: int, height: int) -> list[Strip]:
         """Make the lines; fewer than `height` is fine."""
@@ -50,7 +51,12 @@ class Drawn(Widget):
 
     def component(self, name: str) -> Style:
         """The colours of a component class."""
-        return self.get_component_rich_style(name, partial=True)
+        # Kept from one drawing to the next: Textual makes them anew after every refresh.
+        if self._colours is None:
+            self._colours = {}
+        if name not in self._colours:
+            self._colours[name] = self.get_component_rich_style(name, partial=True)
+        return self._colours[name]
 
     def set_title(self, *words: str) -> None:
         """Set the words in the border; they must be clean, and are never taken as markup."""
@@ -92,7 +98,7 @@ class Drawn(Widget):
     def notify_style_update(self) -> None:
         """Draw in the new colours."""
         super().notify_style_update()
-        self._strips = None
+        self._strips = self._colours = None
 
     def on_resize(self, event: events.Resize) -> None:
         """Draw for the new size."""
