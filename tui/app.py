@@ -42,6 +42,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -55,9 +56,10 @@ from textual.dom import DOMNode
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
+from runner.errors import InputError
 from runner.text import clean_lines
 from tui import clipboard, crash, theme
-from tui.config import Settings
+from tui.config import Settings, remember_theme
 from tui.keys import APP, bind
 from tui.opening import Opening, screen_class
 from tui.palette import Everything
@@ -257,6 +259,19 @@ class DisttuiApp(KeysInTurn, Opening):
             self.exit()
         self._interrupted = now
         self.notify("ctrl+c again or ctrl+q leaves disttui, q this screen; runs go on")
+
+    def watch_theme(self, theme: str) -> None:
+        """Remember the theme that was chosen in the palette."""
+        if self.is_running and theme != self._theme_wanted() and not self.read_only:
+            self.settings = replace(self.settings, theme=theme)
+            self._remember(theme)
+
+    @work(thread=True, group="theme")
+    def _remember(self, theme: str) -> None:
+        try:
+            self.notify(f"{theme} is remembered in {remember_theme(self.environ, theme)}")
+        except InputError as error:
+            self.notify(f"{theme} is not remembered: {error}", severity="warning")
 
     def _theme_wanted(self) -> str:
         wanted = self.settings.theme

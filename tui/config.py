@@ -58,6 +58,31 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     return _checked(_parsed(path, text), path)
 
 
+def remember_theme(environ: Mapping[str, str], theme: str) -> Path:
+    """Write a theme into the config, whose comments and order stay; return where that is.
+
+    Raises:
+        InputError: It cannot be read, or not be written.
+    """
+    from runner.profile.save import edit, save  # seldom, and slow to load
+
+    path = config_file(environ)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        text = ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
+    data = _parsed(path, text)
+    line = f"theme: {theme}\n"
+    if not data:
+        new = text + "\n" * (text[-1:] not in ("", "\n")) + line
+    else:
+        new = edit(text, {**data, "theme": theme})
+    save(new, path, replace=True)
+    return path
+
+
 def _parsed(path: Path, text: str) -> Mapping[str, Any]:
     import yaml  # most people have no config
 

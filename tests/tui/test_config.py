@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,43 @@ def test_a_theme_that_is_not_there_is_told(tmp_path: Path) -> None:
 )
 def test_nothing_moves_over_ssh(tmp_path: Path, more: dict[str, str], settings: Settings, level: str) -> None:
     assert Doors(kit.environ(tmp_path, **more), settings).animation_level == level
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "theme: disttui-light\n"),
+        ("# mine", "# mine\ntheme: disttui-light\n"),
+        ("# mine\nanimations: false  # calm\n", "# mine\nanimations: false # calm\ntheme: disttui-light\n"),
+        (
+            "theme: nord   # at night\nkeys:\n  # left hand\n  home.new: ctrl+n\n",
+            "theme: disttui-light # at night\nkeys:\n  # left hand\n  home.new: ctrl+n\n",
+        ),
+    ],
+)
+def test_a_theme_that_is_chosen_is_remembered(tmp_path: Path, before: str, after: str) -> None:
+    environ = _write(tmp_path, before) if before else kit.environ(tmp_path)
+
+    async def choose(app: Doors, pilot: Pilot[None]) -> None:
+        app.theme = "disttui-light"
+        await kit.until(pilot, lambda: "disttui-light is remembered in" in screen_text(app))
+
+    kit.play(tmp_path, choose, app=Doors(environ, load_settings(environ)))
+    assert load_settings(environ).theme == "disttui-light"
+    assert re.sub(" +#", " #", config_file(environ).read_text()) == after
+
+
+def test_a_theme_that_cannot_be_remembered_is_said_and_under_read_only_none_is(tmp_path: Path) -> None:
+    environ = _write(tmp_path, "theme: nord\n")
+
+    async def choose(app: Doors, pilot: Pilot[None]) -> None:
+        config_file(environ).unlink()
+        config_file(environ).mkdir()
+        app.theme = "disttui-light"
+        if not app.read_only:
+            await kit.until(pilot, lambda: "is not remembered" in screen_text(app))
+
+    for read_only in (False, True):
+        kit.play(tmp_path, choose, app=Doors(environ, Settings(theme="nord"), read_only=read_only))
+        config_file(environ).rmdir()
+        config_file(environ).write_text("theme: nord\n")

@@ -39,6 +39,8 @@ class HomeScreen(DisttuiScreen):
         bind("home.run", "r", "run", "run", "run this profile, or this run's again", group=CHANGE),
         bind("home.stop", "x", "stop", "stop", "stop this run on all its hosts", group=CHANGE),
         bind("home.top", "t", "top", "top", "what all hosts are doing now", group=OPEN),
+        bind("home.example", "e", "example", "example", "watch a recorded run: disttui replay example", group=OPEN,
+             show=False),
         bind("home.details", "d", "details", "details", "more about what the cursor is on", group=VIEW),
         bind("home.filter", "slash", "filter", "filter", "show only rows with these words", group=VIEW),
         bind("home.refresh", "R", "refresh", "refresh", "read everything again", group=VIEW, show=False),
@@ -49,7 +51,7 @@ class HomeScreen(DisttuiScreen):
         bind("home.hosts", "3", "show_pane('hosts')", "hosts", "to the hosts", group=MOVE, show=False),
         bind("home.quit", "q", "app.quit", "quit", "leave disttui; runs go on", group=APP),
         bind("home.clear", "escape", "clear", "clear", "show all rows again", group=VIEW, show=False),
-    ]
+    ]  # fmt: skip
     DEFAULT_CSS = """
     HomeScreen {
         #panes { height: 1fr; layout: grid; grid-size: 1; grid-rows: 1fr auto auto; }
@@ -216,6 +218,10 @@ class HomeScreen(DisttuiScreen):
     def action_top(self) -> None:
         """Open the view of all hosts."""
         self.disttui.open_top()
+
+    def action_example(self) -> None:
+        """Open the replay of the recorded run."""
+        self.disttui.open_replay("example")
 
     @work(group="ask")
     async def action_run(self) -> None:

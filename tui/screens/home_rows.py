@@ -32,7 +32,8 @@ _KEY = "bold $accent"
 WELCOME = Content.assemble(
     ("PyTorch on several machines, over SSH\n\n", "bold"),
     ("n", _KEY), "      describe your hosts and job\n",
-    ("enter", _KEY), "  look at an example below\n",
+    ("enter", _KEY), "  begin with a profile below\n",
+    ("e", _KEY), "      watch a recorded run\n",
     ("t", _KEY), "      see what this machine is doing\n",
     ("?", _KEY), "      every key, in words",
 )  # fmt: skip
