@@ -58,6 +58,8 @@ time.sleep(900)
 """Ranks deaf to TERM, each with a daemon that has left session and parent, and with a storm of forks in sessions of
 their own, where a parent ends as soon as it has a child."""
 
+LATE = 4.0
+"""Seconds that two cores shared by many may add to what hosts do by themselves; the figures are tests/bench's."""
 Until = Callable[[], object]
 
 
@@ -168,6 +170,11 @@ class Fault:
         """Check that the command ends with a code and that nothing is left; returns the time of the last process."""
         assert self.running.wait(timeout) == code, self.story()
         return wait_gone(self.me.cluster, 15)
+
+    def ended_at(self, *nodes: int) -> float:
+        """When the last of these hosts (of all) had come to its end, by its own word; the viewer's time is left out."""
+        paths = [self.folder(node) / "exit.json" for node in nodes or range(len(self.hosts))]
+        return max(float(json.loads(path.read_text())["t"]) for path in paths)
 
     def exits(self, state: str, nodes: tuple[int, ...] | None = None) -> None:
         """Check the word that every host (or these) keeps of the run's end."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.typed import typed, wait_gone
-from tests.faults.kit import COUNT, Fault, wait_until
+from tests.faults.kit import COUNT, LATE, Fault, wait_until
 
 pytestmark = pytest.mark.torch
 
@@ -49,11 +49,11 @@ def test_two_hosts_lose_each_other_for_20_s(begin: Begin) -> None:
     first, second = fault.hosts
     first.cut_from(second)
     cut = time.time()
-    told = fault.wait_event(0, "host", 12, node=1, state="not seen")
+    told = fault.wait_event(0, "host", 18, node=1, state="not seen")
     print(f"the leader misses node2 {told['t'] - cut:.2f} s after the cut")
-    assert told["t"] - cut < 6.5
-    fault.running.wait_for(lambda: "node2" in fault.running.stderr and "not seen" in fault.running.stderr, 5)
-    time.sleep(cut + 20 - time.time())
+    assert told["t"] - cut < 6 + LATE
+    fault.running.wait_for(lambda: "node2" in fault.running.stderr and "not seen" in fault.running.stderr, 15)
+    time.sleep(max(0.0, cut + 20 - time.time()))
     steps = fault.steps(0)
     first.mend_to(second)
     mended = time.time()
@@ -77,11 +77,11 @@ def test_two_hosts_lose_each_other_for_good(begin: Begin, more: dict[str, Any]) 
     fault = begin(2, launch={**SOON, **more})
     fault.hosts[0].cut_from(fault.hosts[1])
     cut = time.time()
-    gone = fault.end(1)
-    print(f"nothing is left {gone - cut:.2f} s after the cut")
+    fault.end(1)
+    print(f"nothing is left {fault.ended_at() - cut:.2f} s after the cut")
     # With a limit for coming back: the time of the fence before it, grace and 6 s.
     waited = 2 + 6 + 3 if "rejoin_timeout" in more else 0
-    assert gone - cut < 8 + 2 + 4 + waited
+    assert fault.ended_at() - cut < 8 + 2 + 1 + waited + LATE
     fault.exits("failed", (0,))
     fault.exits("lost", (1,))
     why = "not back within 3 s (launch.rejoin_timeout)" if waited else "not heard of for 8 s"
@@ -117,12 +117,12 @@ def test_a_host_without_power(begin: Begin) -> None:
     me, run = fault.me, fault.run
     fault.hosts[2].power_off()
     off = time.time()
-    told = fault.wait_event(0, "host", 12, node=2, state="not seen")
-    assert told["t"] - off < 6.5
-    told_lost = fault.wait_event(0, "host", 12, node=2, state="lost")
+    told = fault.wait_event(0, "host", 18, node=2, state="not seen")
+    assert told["t"] - off < 6 + LATE
+    told_lost = fault.wait_event(0, "host", 18, node=2, state="lost")
     print(f"not seen after {told['t'] - off:.2f} s, lost after {told_lost['t'] - off:.2f} s")
-    gone = fault.end(1)
-    print(f"nothing is left {gone - off:.2f} s after the power went")
+    fault.end(1)
+    print(f"nothing is left {fault.ended_at(0, 1) - off:.2f} s after the power went")
     fault.exits("failed", (0, 1))
     assert "not heard of for 8 s" in lost(fault, "node3", off), fault.story()
     assert not (fault.folder(2) / "exit.json").exists()
@@ -147,8 +147,8 @@ def test_a_host_is_rebooted_during_the_run(begin: Begin, more: dict[str, Any]) -
     off = time.time()
     fault.hosts[1].reboot()
     up = time.time()
-    gone = fault.end(1)
-    print(f"nothing is left {gone - up:.2f} s after the host was up again")
+    fault.end(1)
+    print(f"nothing is left {fault.ended_at(0) - up:.2f} s after the host was up again")
     assert "the host was rebooted" in lost(fault, "node2", off), fault.story()
     fault.exits("failed", (0,))
     typed(fault.me, "stop", fault.run)
@@ -161,10 +161,10 @@ def test_the_leaders_host_is_rebooted(begin: Begin) -> None:
     """There is no election: the others end."""
     fault = begin(3, launch=SOON)
     fault.hosts[0].reboot()
-    gone_by = time.time() + 8 + 2 + 4
+    up = time.time()
     wait_until(lambda: all((fault.folder(node) / "exit.json").exists() for node in (1, 2)), 30, fault.story)
     fault.exits("lost", (1, 2))
-    assert time.time() < gone_by
+    assert fault.ended_at(1, 2) - up < 8 + 2 + LATE
     fault.end(1)
     # Its own folder says so where the viewer finds it again in time.
     assert re.search("(host|supervisor) lost: node1, last sign of life", fault.verdict()), fault.story()
@@ -183,8 +183,7 @@ def test_the_leaders_host_is_lost_with_attempts_left(begin: Begin) -> None:
     for node in (1, 2):
         end = json.loads((fault.folder(node) / "exit.json").read_text())
         print(f"node {node + 1} has ended {end['t'] - end['cause']['last']:.2f} s after the last sign of life")
-        assert 8 + 2 - 1 < end["t"] - end["cause"]["last"] < 8 + 2 + 4
-        assert end["t"] - fault.events(node, "host")[-1]["t"] < 2 + 3
+        assert 8 + 2 - 1 < end["t"] - end["cause"]["last"] < 8 + 2 + 1 + LATE
     # The viewer hopes for a minute that the host comes back with its files.
     fault.end(1, 150)
     assert "the leader was not heard of for 8 s" in lost(fault, "node1", off), fault.story()
@@ -198,6 +197,6 @@ def lost(fault: Fault, name: str, when: float) -> str:
     """Check that a host is said to be lost, with a last sign of life shortly before a time; returns the reason."""
     found = re.search(rf"host lost: {name}, last sign of life (\d\d:\d\d:\d\d) \((.*)\)", fault.verdict())
     assert found, fault.story()
-    around = [time.strftime("%H:%M:%S", time.localtime(when + seconds)) for seconds in range(-4, 3)]
+    around = [time.strftime("%H:%M:%S", time.localtime(when + seconds)) for seconds in range(-4, 4)]
     assert found[1] in around, (found[1], around)
     return found[2]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.typed import User, typed, wait_gone
-from tests.faults.kit import COUNT, NASTY, Fault, wait_until
+from tests.faults.kit import COUNT, LATE, NASTY, Fault, wait_until
 from tests.groups import memory_killer
 
 pytestmark = pytest.mark.torch
@@ -32,9 +32,8 @@ def test_a_host_loses_its_supervisor(begin: Begin, node: int, who: list[str]) ->
     other = 2
     told = fault.wait_event(other, "stopping", 10)
     print(f"the others act {told['t'] - killed:.2f} s after the kill")
-    assert told["t"] - killed < 2.0
-    gone = fault.end(1)
-    print(f"nothing is left after {gone - killed:.2f} s")
+    assert told["t"] - killed < 2.0 + LATE
+    fault.end(1)
     typed(fault.me, "stop", fault.run)
     fault.exits("failed", (node,))
     cause = json.loads((fault.folder(node) / "exit.json").read_text())["cause"]
@@ -54,9 +53,9 @@ def test_a_launcher_or_a_rank_is_killed(begin: Begin, who: str, words: str) -> N
     fault = begin(2)
     fault.kill(1, who)
     killed = time.time()
-    gone = fault.end(1)
-    print(f"nothing is left {gone - killed:.2f} s after the kill")
-    assert gone - killed < 4
+    fault.end(1)
+    print(f"nothing is left {fault.ended_at() - killed:.2f} s after the kill")
+    assert fault.ended_at() - killed < 2 + LATE
     assert words in fault.verdict() and "node2" in fault.verdict(), fault.story()
     fault.exits("failed")
     fault.whole(fetch=False)
@@ -93,17 +92,19 @@ def test_a_rank_is_killed_for_memory(begin: Begin, played: bool) -> None:
 def test_a_nasty_job(begin: Begin, by: str) -> None:
     """A deaf rank, daemons and fork storms: nothing is left within grace + 1.5 s."""
     fault = begin(2, NASTY, launch={"grace": 2})
-    begun = time.time()
     if by == "a stop":
         typed(fault.me, "stop", fault.run)
-        gone = fault.end(130)
+        fault.end(130)
         fault.exits("stopped")
     else:
         fault.kill(1, "supervisor")
-        gone = fault.end(1)
+        fault.end(1)
         fault.exits("failed")
-    print(f"nothing is left after {gone - begun:.2f} s")
-    assert gone - begun < 2 + (2.5 if by == "a stop" else 4.5)
+    # Of a host without a supervisor nobody says when it began to end; the other is told to by the leader's word.
+    for node in (0, 1) if by == "a stop" else (0,):
+        took = fault.ended_at(node) - fault.events(node, "stopping")[0]["t"]
+        print(f"nothing is left on node{node + 1} after {took:.2f} s")
+        assert took < 2 + 1.5 + LATE
     fault.whole(fetch=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -77,13 +78,12 @@ def test_stop_on_any_host_stops_all(cluster: Make, stopper: int) -> None:
     run = cluster(SLEEP, [1, 1])
     run.start()
     run.wait_ranks()
-    began = time.monotonic()
     run.stop(stopper)
-    wait_for(lambda: not run.living(), "the end of all")
-    seconds = time.monotonic() - began
     assert same(run)["state"] == "stopped"
-    assert all(run.path(node, "stop").exists() for node in (0, 1))
-    assert seconds < 2.0, seconds
+    wait_for(lambda: not run.living(), "the supervisors' end")
+    asked = [json.loads(run.path(node, "stop").read_text())["t"] for node in (0, 1)]
+    # Whoever waits for the grace (5 s) takes longer; the figure itself is tests/bench's.
+    assert max(end["t"] for end in run.exits()) - min(asked) < 4.5
 
 
 @pytest.mark.parametrize("stopper", [0, 1])
@@ -158,7 +158,7 @@ def test_one_rank_raises_all_hosts_end(cluster: Make) -> None:
     run.start()
     at = run.wait_event(1, "error")["t"]
     end = same(run)
-    assert time.time() - at < 3.0
+    assert max(one["t"] for one in run.exits()) - at < 4.5, "nobody waits for the grace (5 s)"
     cause = end["cause"]
     assert (cause["node"], cause["rank"], cause["type"], cause["message"]) == (1, 2, "ValueError", "boom")
     assert run.living() == {}
@@ -258,11 +258,11 @@ def test_leader_killed_ends_the_followers_quickly(cluster: Make) -> None:
     run = cluster(SLEEP, [1, 1])
     run.start()
     run.wait_ranks()
-    began = time.monotonic()
+    killed = time.time()
     os.kill(run.supervisor(0)["pid"], signal.SIGKILL)
     end = run.exit(1, 20)
     assert (end["state"], end["code"], end["cause"]["kind"]) == ("lost", 1, "host lost")
-    assert time.monotonic() - began < 4
+    assert end["t"] - killed < 8, "well before host_timeout (30 s)"
     assert run.exit(0)["cause"]["kind"] == "supervisor lost"
     assert run.living() == {}
 
