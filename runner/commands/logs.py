@@ -21,6 +21,7 @@ from runner.run.session import Session, Signals
 from runner.run.state import RunState
 from runner.run.store import HostStore, held
 from runner.run.survey import open_link
+from runner.show.numbers import number
 from runner.text import LineMaker, clean, clean_lines
 from runner.transport import Connector
 
@@ -212,8 +213,9 @@ def _offset_at(store: HostStore, name: str, since: float) -> int | None:
         return 0
     before = 0
     for record in _growth(store, growth):
-        size = record.get("sizes", {}).get(str(rank))
-        if isinstance(size, int) and record.get("t", 0.0) < since:
+        sizes, moment = record.get("sizes"), number(record.get("t"))
+        size = sizes.get(str(rank)) if isinstance(sizes, Mapping) else None
+        if isinstance(size, int) and moment is not None and moment < since:
             before = size
     return before if before < store.files()[name][1] else None
 

@@ -12,6 +12,7 @@ from runner.run.adopt import summaries
 from runner.run.find import known_runs
 from runner.run.history import KnownHost, KnownRun
 from runner.run.remote import reach_hosts
+from runner.show.numbers import number
 from runner.show.runs import render_runs
 from runner.text import clean
 from runner.transport import Connector
@@ -47,7 +48,7 @@ def ps(
             _refresh([run for run in open_runs if run.ssh_config == config], connect(config), rows)
     silent = _others(hosts, connect(None), run_dir, rows) if hosts else []
     problems += silent
-    newest = sorted(rows.values(), key=lambda row: -float(row.get("started") or 0.0))
+    newest = sorted(rows.values(), key=lambda row: -(number(row.get("started")) or 0.0))
     return json.dumps(newest, indent=2) if as_json else render_runs(newest), problems, 3 if silent else 0
 
 

@@ -101,7 +101,8 @@ def _blamed(state: RunState, number: int) -> Mapping[str, Any] | None:
     result = state.result or {}
     blamed = result.get("cause")
     # A run that ended before its first attempt names an attempt of which no host has told anything.
-    last = number >= state.attempt and int(result.get("attempt", number)) >= number
+    ended_in = result.get("attempt")
+    last = number >= state.attempt and (not isinstance(ended_in, int) or ended_in >= number)
     return blamed if last and isinstance(blamed, Mapping) else None
 
 
@@ -113,7 +114,8 @@ def _of_host(host: HostState, attempt: Attempt, offset: float) -> Iterable[Failu
             ranks.setdefault(event["rank"], {}).setdefault(str(event.get("e")), event)
     for rank, events in ranks.items():
         error, death = events.get("error"), events.get("death")
-        at = float((error or death or {}).get("at") or 0.0)
+        told_at = (error or death or {}).get("at")
+        at = float(told_at) if isinstance(told_at, int | float) else 0.0
         code = (death or {}).get("code")
         known = Failure(
             node=host.node,

@@ -21,7 +21,8 @@ def straggler_sentence(event: Mapping[str, Any], host: str) -> str:
     if event.get("over"):
         return f"{who} has caught up"
     times = f": {_time(own)} a step, the others {_time(others)}" if own and others else ""
-    shows = "; ".join(clean(str(text)) for text in event.get("shows") or [])
+    told = event.get("shows")
+    shows = "; ".join(clean(str(text)) for text in told) if isinstance(told, list) else ""
     return f"{who} is slow{times}" + (f" ({shows})" if shows else "")
 
 

@@ -10,6 +10,13 @@ Record = Mapping[str, Any]
 """One line of a JSON-lines file, or the content of a JSON file."""
 
 
+def seconds(value: Any) -> float:
+    """A moment or a span of time as a host tells it. Raises TypeError for what is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("no number")
+    return float(value)
+
+
 @dataclass(frozen=True)
 class Attempt:
     """One attempt as one host tells it."""
@@ -49,11 +56,11 @@ def _launched(attempt: Attempt, event: Record) -> Attempt:
 
 
 def _rank(attempt: Attempt, event: Record) -> Attempt:
-    return replace(attempt, ranks={**attempt.ranks, int(event["rank"]): event})
+    return replace(attempt, ranks={**attempt.ranks, event["rank"]: event})
 
 
 def _group(attempt: Attempt, event: Record) -> Attempt:
-    return replace(attempt, groups={**attempt.groups, int(event["rank"]): event})
+    return replace(attempt, groups={**attempt.groups, event["rank"]: event})
 
 
 def _failed(attempt: Attempt, event: Record) -> Attempt:

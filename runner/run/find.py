@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from runner.node.serve.listing import FORMAT, RUN
 from runner.run.history import KnownHost, KnownRun, read_object
 from runner.run.ids import pick
 from runner.run.store import mirrors_folder
+from runner.text import clean
 
 _KINDS: dict[str, Any] = {
     "run": str,
@@ -62,6 +64,7 @@ def load_run(folder: Path) -> KnownRun:
             raise TypeError
         if not all(isinstance(host.nproc, int) and isinstance(host.name, str) for host in hosts):
             raise TypeError
+        hosts = tuple(replace(host, name=clean(host.name)) for host in hosts)
         names = [name for name in KnownRun.__match_args__ if name in data and name not in ("folder", "hosts")]
         run = KnownRun(folder=folder, hosts=hosts, **{name: data[name] for name in names})
     except (KeyError, TypeError, AttributeError, ValueError):

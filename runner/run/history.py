@@ -20,6 +20,7 @@ from typing import Any
 from runner.errors import InputError
 from runner.node.serve.listing import FORMAT, summarize
 from runner.profile import Host, Profile, parse
+from runner.run.records import json_object
 from runner.run.state import RunState, begin
 from runner.run.store import NO_ROOM, mirrors_folder
 from runner.text import clean
@@ -106,9 +107,9 @@ class KnownRun:
         seen = read_object(self.folder / _SEEN) or {}
         try:
             mirrored = summarize(str(self.folder / "0"), lambda: None) or {}
-        except OSError:
+        except (OSError, ValueError, TypeError, AttributeError):
             mirrored = {}
-        newest = max(mirrored, seen, key=lambda one: (bool(one.get("ended")), one.get("step") or -1, one is seen))
+        newest = max(mirrored, seen, key=lambda one: (bool(one.get("ended")), _step(one), one is seen))
         found = {**known, **{key: value for key, value in newest.items() if value is not None}}
         if self.sandbox and not found.get("ended") and not self._fresh():
             found["state"] = "lost"
@@ -123,6 +124,11 @@ class KnownRun:
         with suppress(OSError):
             return time.time() - max(path.stat().st_mtime for path in self.folder.rglob("*")) < _FRESH
         return False
+
+
+def _step(summary: Mapping[str, Any]) -> float:
+    step = summary.get("step")
+    return step if isinstance(step, int | float) else -1
 
 
 def whoami() -> str:
@@ -214,7 +220,6 @@ def _write(path: Path, data: Mapping[str, Any]) -> None:
 def read_object(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file, None where there is none."""
     try:
-        data = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
+        return json_object(path.read_bytes())
+    except OSError:
         return None
-    return data if isinstance(data, dict) else None

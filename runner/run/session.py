@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from runner.run.follow import PIECES, Follower, LinkNews, LogRead, News, RecordRead, Skipped
 from runner.run.link import Link
-from runner.run.state import RunState, fold, link
+from runner.run.state import RunState, exit_code, fold, link
 from runner.run.store import HostStore
 
 LINGER = 10.0
@@ -163,7 +163,7 @@ class Session:
                 follower.close()
         result = self.state.result
         if result is not None:
-            return int(result.get("code", 1))
+            return exit_code(result)
         return 1 if self._failed or len(self._ended) == len(self.state.hosts) else 0
 
     def store(self, node: int) -> HostStore:

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from runner.run.attempt import FOLDS, Attempt, Record, reported
+from runner.run.attempt import FOLDS, Attempt, Record, reported, seconds
+from runner.run.shapes import check
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class RunState:
         if self.hosts and self.hosts[0].exit is not None:
             return self.hosts[0].exit
         if self.exits and all(host.exit is not None or host.link == "gone" for host in self.hosts):
-            return max(self.exits, key=lambda end: int(end.get("code", 1)))
+            return max(self.exits, key=exit_code)
         return None
 
     def ranks(self) -> Iterator[tuple[HostState, int, Series]]:
@@ -142,6 +143,12 @@ class RunState:
         return float(found[0][2]) if found else None
 
 
+def exit_code(end: Record) -> int:
+    """The code in a host's exit.json; 1 where it tells none."""
+    code = end.get("code")
+    return code if isinstance(code, int) else 1
+
+
 def begin(run: str, names: tuple[str, ...], nproc: tuple[int, ...]) -> RunState:
     """The state of a run of which nothing is known yet."""
     hosts = zip(names, nproc, strict=True)
@@ -157,13 +164,14 @@ def fold(state: RunState, node: int, file: str, record: Record) -> RunState:
     """Take one record of one host's file. Unknown files and kinds change nothing."""
     host = state.hosts[node]
     if file == "events.jsonl":
+        check(record, len(state.hosts))
         return _with_host(state, node, story=_fold_event(host.story, record))
     if file == "telemetry.jsonl":
         return _with_host(state, node, telemetry=record)
     if file == "exit.json":
         return _with_host(state, node, exit=record)
     if file.startswith("stacks-"):
-        newer = host.stacks is None or float(record["t"]) >= float(host.stacks["t"])
+        newer = host.stacks is None or seconds(record["t"]) >= seconds(host.stacks["t"])
         return _with_host(state, node, stacks={**record, "file": file}) if newer else state
     if file.endswith("/ranks.jsonl"):
         return _with_host(state, node, story=_fold_report(host.story, file, record))
@@ -197,12 +205,12 @@ def _fold_metrics(series: Series, record: Record) -> Series:
 
 
 def _fold_event(story: Story, event: Record) -> Story:
-    story = replace(story, last=max(story.last, float(event.get("t", 0.0))))
+    story = replace(story, last=max(story.last, seconds(event.get("t", 0.0))))
     kind = event.get("e")
     if kind == "join":
         return replace(
             story,
-            joined=story.joined | {int(event["node"])},
+            joined=story.joined | {event["node"]},
             missing=tuple(n for n in story.missing if n != event["node"]),
         )
     if kind == "waiting":
@@ -210,26 +218,26 @@ def _fold_event(story: Story, event: Record) -> Story:
     if kind == "dial":
         return replace(story, dials={**story.dials, f"{event['address']}:{event['port']}": str(event["problem"])})
     if kind == "clock":
-        return replace(story, offsets={**story.offsets, int(event["node"]): float(event["offset"])})
+        return replace(story, offsets={**story.offsets, event["node"]: float(event["offset"])})
     if kind == "host":
         unseen = {node: word for node, word in story.unseen.items() if node != event["node"]}
         if event["state"] != "seen":
-            unseen[int(event["node"])] = str(event["state"])
+            unseen[event["node"]] = event["state"]
         return replace(story, unseen=unseen)
     if kind == "note":
         return replace(story, notes=(*story.notes, event))
     if kind == "left":
-        return replace(story, left=tuple(event["processes"]))
+        return replace(story, left=tuple(one for one in event["processes"] if isinstance(one, Mapping)))
     if kind == "verdict":
         return replace(story, verdict=event)
     if kind == "stall":
         return replace(story, stall=None if event.get("over") else event)
     if kind == "straggler":
-        return replace(story, slow=_while_it_lasts(story.slow, int(event["rank"]), event))
+        return replace(story, slow=_while_it_lasts(story.slow, event["rank"], event))
     if kind == "alarm":
         return replace(story, alarms=_while_it_lasts(story.alarms, str(event["text"]), event))
-    if isinstance(kind, str) and kind in FOLDS and "attempt" in event:
-        number = int(event["attempt"])
+    if isinstance(kind, str) and kind in FOLDS:
+        number = event["attempt"]
         attempt = FOLDS[kind](story.attempts.get(number, Attempt(number)), event)
         if kind == "attempt":
             story = replace(story, stall=None, slow={})

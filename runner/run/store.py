@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from runner.errors import DisttuiError
 from runner.node.serve.mirror import CHECKED
+from runner.run.records import json_object
 
 KEPT = ".mirror.json"
 """Which generation of which file the mirror holds, and from which offset on: name → [generation, start]."""
@@ -169,7 +170,7 @@ def held(folder: Path) -> dict[str, list[int]]:
     """What a host's mirror holds: name → [generation, start, length]. What makes no sense counts as not held."""
     found: dict[str, list[int]] = {}
     try:
-        noted = json.loads((folder / KEPT).read_text())
+        noted = json_object((folder / KEPT).read_bytes()) or {}
         for name, (generation, start) in noted.items():
             path = folder / _safe_name(name)
             # A file that is announced and still empty has no copy yet.

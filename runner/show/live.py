@@ -196,7 +196,8 @@ class TextPrinter:
             return
         pace = number(record.get("pace"))
         usual = f" (usual: every {pace:.0f} s)" if pace else ""
-        silent = min((number(value) or 0.0 for value in (record.get("silent") or {}).values()), default=0.0)
+        told = record.get("silent")
+        silent = min((number(one) or 0.0 for one in told.values()) if isinstance(told, Mapping) else (), default=0.0)
         self.say(f"no rank has logged or stepped for {silent:.0f} s{usual}; asking every rank where it is")
         self._stall = str(record.get("stacks"))
 

@@ -26,10 +26,25 @@ def duration(seconds: float) -> str:
 
 
 def when(moment: float) -> str:
-    """`14:03:11` today, `2026-03-01 14:03` before."""
-    there = time.localtime(moment)
+    """`14:03:11` today, `2026-03-01 14:03` before, `?` for what no clock has shown."""
+    there = _local(moment)
+    if there is None:
+        return "?"
     today = time.localtime()[:3] == there[:3]
     return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", there)
+
+
+def clock(moment: float) -> str:
+    """`14:03:11`, whatever the day; `?` for what no clock has shown."""
+    there = _local(moment)
+    return time.strftime("%H:%M:%S", there) if there else "?"
+
+
+def _local(moment: float) -> time.struct_time | None:
+    try:
+        return time.localtime(moment)
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def count(value: float) -> str:

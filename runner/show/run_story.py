@@ -15,7 +15,7 @@ from runner.run.history import KnownRun
 from runner.run.replay import Replay
 from runner.run.state import RunState
 from runner.show.late import headline
-from runner.show.numbers import duration, number
+from runner.show.numbers import clock, duration, number
 from runner.show.signals import code_words
 from runner.show.story import attempt_words, cause_words, ending
 from runner.text import clean, clean_lines
@@ -88,8 +88,8 @@ def _timeline(found: Replay) -> list[str]:
             continue
         moment -= offsets.get(node, 0.0)
         begun = moment if begun is None else begun
-        stamp = time.strftime("%H:%M:%S", time.localtime(moment))
-        lines.append(f"  {stamp}  +{duration(moment - begun):>7}  {found.state.hosts[node].name}: {told}")
+        name = found.state.hosts[node].name
+        lines.append(f"  {clock(moment)}  +{duration(moment - begun):>7}  {name}: {clean(told)}")
     return lines
 
 
@@ -107,7 +107,7 @@ def _told(state: RunState, node: int, event: Mapping[str, Any]) -> str | None:
         message = clean(str(event.get("message") or ""))[:120]
         return f"rank {event.get('rank')} raised {clean(str(event.get('type')))}: {message}"
     if kind == "failed":
-        return f"attempt {event.get('attempt')} failed: {attempt_words(state, int(event['attempt']))}"
+        return f"attempt {event['attempt']} failed: {attempt_words(state, event['attempt'])}"
     if kind == "death":
         # Mostly asked by torchrun or disttui, after the failure of another.
         words = (

@@ -68,7 +68,7 @@ def progress(state: RunState) -> tuple[float, float] | None:
     """(step, steps) of the run, None while nothing tells them."""
     metrics = state.metrics
     step, steps = number(metrics.get("step")), number(metrics.get("steps"))
-    return (step, steps) if step is not None and steps else None
+    return (step, steps) if step is not None and step >= 0 and steps and steps > 0 else None
 
 
 def eta(state: RunState) -> float | None:

@@ -165,7 +165,7 @@ def _left(state: RunState) -> list[str]:
     held = [f"! {host.name}: {words}" for host in state.hosts for words in held_words((host.exit or {}).get("held"))]
     return held + [
         f"! {host.name}: could not be ended: "
-        + ", ".join(f"pid {item.get('pid')} ({clean(str(item.get('command', '')))[:60]})" for item in host.story.left)
+        + clean(", ".join(f"pid {item.get('pid')} ({str(item.get('command', ''))[:60]})" for item in host.story.left))
         for host in state.hosts
         if host.story.left
     ]
@@ -190,7 +190,7 @@ def held_words(held: Any) -> list[str]:
 def _who(state: RunState, cause: Mapping[str, Any]) -> str:
     host = _host_name(state, cause.get("node"))
     rank = cause.get("rank")
-    return f"rank {rank} on {host}" if rank is not None else host
+    return f"rank {clean(str(rank))} on {host}" if rank is not None else host
 
 
 def _host_name(state: RunState, node: Any) -> str:

@@ -1,0 +1,231 @@
+"""Whatever a host has written into a run's files: every command has an answer, no traceback, and no escape sequence."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.cli.group import cli
+from runner.errors import DisttuiError
+from runner.run.records import records
+from runner.run.state import begin, fold
+from runner.show.live import TextPrinter
+from runner.show.story import ending
+
+RUN = "one-1a2b"
+T = 1.7e9
+CAUSE = {"node": 0, "rank": 0, "kind": "exception", "type": "E", "message": "m", "code": 1, "at": T}
+EVENTS: list[dict[str, Any]] = [
+    {"e": "supervisor", "hostname": "h", "boot_id": "b", "pid": 1, "python": "3.11"},
+    {"e": "join", "node": 1},
+    {"e": "waiting", "missing": [1]},
+    {"e": "dial", "address": "a", "port": 1, "problem": "p"},
+    {"e": "clock", "node": 1, "offset": 0.5},
+    {"e": "attempt", "attempt": 1, "master": "10.0.0.1", "port": 29500, "world_size": 2},
+    {"e": "launch", "attempt": 1, "pid": 1, "command": ["c"], "interface": "eth0"},
+    {"e": "rank", "attempt": 1, "rank": 0, "local_rank": 0, "pid": 7, "world_size": 2},
+    {"e": "group", "attempt": 1, "rank": 0, "world_size": 2, "backend": "gloo"},
+    {"e": "step", "attempt": 1},
+    {"e": "note", "level": "warning", "text": "x"},
+    {"e": "alarm", "kind": "disk", "text": "x", "value": 1},
+    {"e": "straggler", "attempt": 1, "rank": 1, "median": 2.0, "others": 1.0, "shows": ["a"]},
+    {"e": "stall", "attempt": 1, "since": T, "pace": 1.0, "silent": {"0": 20}, "stacks": "stacks-1.json"},
+    {"e": "host", "node": 1, "state": "lost", "last": T},
+    {"e": "error", "attempt": 1, "rank": 0, "type": "V", "message": "boom", "at": T, "traceback": "V: boom\n"},
+    {"e": "death", "attempt": 1, "rank": 0, "pid": 7, "code": -9, "at": T, "oom": {"group": 1, "limit": 9}},
+    {"e": "launcher", "attempt": 1, "code": 1, "error": "e"},
+    {"e": "failed", "attempt": 1, "cause": CAUSE},
+    {"e": "stopping", "reason": "failure", "now": False, "attempt": 1},
+    {"e": "left", "processes": [{"pid": 9, "command": "c"}]},
+    {"e": "attempt", "attempt": 2, "master": "10.0.0.1", "port": 29501, "world_size": 2},
+    {"e": "verdict", "state": "failed", "code": 1, "attempt": 2, "cause": CAUSE},
+]
+FILES: dict[str, list[dict[str, Any]]] = {
+    "events.jsonl": [{"t": T + second, **event} for second, event in enumerate(EVENTS)],
+    "telemetry.jsonl": [{"t": T, "cpu": 5.0, "ranks": {"0": {"cpu": 5, "rss": 1}}, "gpus": [{"index": 0, "use": 3}]}],
+    "spec.json": [{"disttui": 1, "run": RUN, "started": T, "version": "0.1", "profile": {"name": "one"}}],
+    "stacks-1.json": [{"t": T, "attempt": 1, "ranks": {"0": {"note": "n", "t": T, "pid": 7, "silent": 5.0}}}],
+    "attempt-2/rank-0.metrics.jsonl": [{"t": T, "step": 3, "steps": 10, "loss": 0.5, "tokens_per_s": 100}] * 2,
+    "attempt-2/ranks.jsonl": [{"t": T, "rank": 0, "pid": 3, "e": "exit", "code": 0}],
+    "attempt-2/growth.jsonl": [{"t": T, "sizes": {"0": 4}}],
+    "exit.json": [{"t": T + 60, "state": "failed", "code": 1, "cause": CAUSE, "attempt": 2, "left": [4]}],
+}
+KNOWN: dict[str, Any] = {
+    "disttui": 1, "run": RUN, "profile": {"name": "one", "hosts": ["n1", "n2"]}, "run_dir": "~/.disttui/runs",
+    "hosts": [{"name": name, "host": "127.0.0.1", "port": 9, "nproc": 1} for name in ("n1", "n2")],
+    "started": T, "by": "me@h", "ssh_config": None, "sandbox": False,
+}  # fmt: skip
+ESCAPE = "\x1b[2J"
+ODD: list[Any] = [
+    None, [], {}, "x", ESCAPE, -1, 0, 10**30, 10**12, -(10**18), 1.5, True, float("nan"), float("-inf"), "1e999", [[]],
+    {"a": 1}, [None],
+]  # fmt: skip
+DAMAGE: dict[str, bytes] = {
+    "empty": b"", "zeros": b"\0" * 5000, "bytes": b"\xff\xfe\x80\n" * 9, "list": b"[]\n", "null": b"null\n",
+    "deep": b"[" * 100_000, "deep objects": b'{"a":' * 50_000, "endless integer": b'{"t":' + b"9" * 9000 + b"}\n",
+    "overflow": b'{"t":1e999,"e":"attempt","attempt":1e999}\n', "no fields": b"{}\n", "not a number": b'{"t":NaN}\n',
+    "torn": b'{"e":"jo\n{"e":"join","node":1}\n{"e":', "half a character": b'{"t":1,"e":"note","text":"\\ud800"}\n',
+}  # fmt: skip
+COMMANDS = (
+    ["ps", "--local"],
+    ["show", RUN],
+    ["show", "--json", RUN],
+    ["logs", "--since", "2020-01-01", RUN],
+    ["metrics", "--csv", RUN],
+    ["diagnose", RUN],
+    ["diagnose", "--json", RUN],
+    ["attach", "--plain", RUN],
+    ["attach", "--json", RUN],
+)
+
+
+class Terminal(io.TextIOWrapper):
+    """A terminal: nothing is taken out of what is printed there."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), "utf-8", errors="replace", write_through=True)
+
+    def isatty(self) -> bool:
+        return True
+
+    def text(self) -> str:
+        held = self.buffer
+        assert isinstance(held, io.BytesIO)
+        return held.getvalue().decode()
+
+
+def places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a record."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inner:
+        yield (*way, key)
+        yield from places(one, (*way, key))
+
+
+def changed(value: Any, way: tuple[Any, ...], odd: Any) -> Any:
+    """The same with something odd in one place."""
+    value = copy.deepcopy(value)
+    inner = value
+    for key in way[:-1]:
+        inner = inner[key]
+    inner[way[-1]] = odd
+    return value
+
+
+def lines(entries: Any) -> bytes:
+    return "".join(json.dumps(entry) + "\n" for entry in entries).encode()
+
+
+def write(base: Path, spoilt: Mapping[str, bytes]) -> None:
+    """Write a mirror whose first host has these bytes in some files."""
+    place = base / "disttui/runs" / RUN
+    for node in (0, 1):
+        folder = place / str(node)
+        (folder / "attempt-2").mkdir(parents=True, exist_ok=True)
+        contents = {**{name: lines(entries) for name, entries in FILES.items()}, "attempt-2/rank-0.log": b"hello\n"}
+        for name, data in contents.items():
+            (folder / name).write_bytes(spoilt.get(name, data) if node == 0 else data)
+        held = json.dumps({name: [0, 0] for name in contents}).encode()
+        (folder / ".mirror.json").write_bytes(spoilt.get(".mirror.json", held) if node == 0 else held)
+    (place / "run.json").write_bytes(spoilt.get("run.json", json.dumps(KNOWN).encode()))
+    (place / "seen.json").write_bytes(spoilt.get("seen.json", b'{"state": "running", "step": 1}'))
+
+
+def typed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """Type a command at a terminal; all that it says."""
+    out, err = Terminal(), Terminal()
+    with monkeypatch.context() as here:
+        here.setattr(sys, "stdout", out)
+        here.setattr(sys, "stderr", err)
+        try:
+            cli.main(words, prog_name="disttui", standalone_mode=False)
+        except (DisttuiError, SystemExit, click.ClickException) as error:
+            err.write(str(error))
+    return out.text() + err.text()
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_what_is_not_damaged_is_told(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the others would show nothing."""
+    write(base, {})
+    said = {" ".join(words): typed(words, monkeypatch) for words in COMMANDS}
+    assert "rank 0 raised V: boom" in said[f"show {RUN}"]
+    assert f"✗ {RUN} failed" in said[f"attach --plain {RUN}"] and "hello" in said[f"attach --plain {RUN}"]
+    assert "hello" in said[f"logs --since 2020-01-01 {RUN}"] and "n1,2,0" in said[f"metrics --csv {RUN}"]
+    assert "no record" not in "".join(said.values()) and "makes no sense" not in "".join(said.values())
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_files(damage: str, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*FILES, "attempt-2/rank-0.log", "run.json", "seen.json", ".mirror.json"):
+        write(base, {name: DAMAGE[damage]})
+        for words in COMMANDS:
+            said = typed(words, monkeypatch)
+            assert said and "Traceback (most" not in said, (name, words, said)
+
+
+def test_a_damaged_line_is_named_with_its_place(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(base, {"events.jsonl": b'{"t": 1, "e": "note", "text": "x"}\n\0\0\0\n{"e": "join", "node": 7}\n{"e":'})
+    said = typed(["show", RUN], monkeypatch)
+    assert re.findall(r"events.jsonl at byte (\d+): this is no record, skipped", said) == ["35", "39"]
+
+
+def test_odd_values_on_the_command_line(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every field of every record in turn holds an escape sequence, or a number beyond everything."""
+    for name, entries in FILES.items():
+        for way in places(entries):
+            if len(way) > 1:
+                write(base, {name: lines(changed(entries, way, ESCAPE))})
+                said = typed(["show", RUN], monkeypatch) + typed(["attach", "--plain", RUN], monkeypatch)
+                assert ESCAPE not in said, (name, way, said)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_odd_values_while_a_run_goes_on(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(list(FILES)))
+    way = data.draw(st.sampled_from([way for way in places(FILES[name]) if len(way) > 1]))
+    spoilt = {**FILES, name: changed(FILES[name], way, data.draw(st.sampled_from(ODD)))}
+    out, err = Terminal(), Terminal()
+    printer = TextPrinter(out, err, ("n1", "n2"), 2, colour=True)
+    state = begin(RUN, ("n1", "n2"), (1, 1))
+    for file, entries in spoilt.items():
+        for _, record in records(lines(entries), 0):
+            try:
+                state = fold(state, 0, file, record or {})
+            except (KeyError, TypeError, ValueError, AttributeError):
+                continue  # Session skips it with a warning
+            printer.record(state, 0, file, record or {})
+    printer.refresh(state)
+    printer.end(ending(state, 5.0, Path("logs"), {}))
+    assert ESCAPE not in out.text() + err.text()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b'{"a": NaN, "b": -Infinity, "c": 1e999}', {"a": "nan", "b": "-inf", "c": "inf"}),
+        (b'{"a": 1750000000000000000, "b": 1e300}', {"a": 1750000000000000000, "b": 1e300}),
+        (b'{"a": 9223372036854775808}', None),
+        (b'{"a": "99999999999999999999 e999"}', {"a": "99999999999999999999 e999"}),
+    ],
+)
+def test_numbers_are_finite(text: bytes, value: Any) -> None:
+    assert list(records(text, 3)) == [(3, value)]
