@@ -48,6 +48,7 @@ for step in range(args.steps):
     if not args.quiet or step == 0:
         print("step", step, flush=True)
 print("rate", (args.steps - 1) / (time.perf_counter() - begun), flush=True)
+del model, optimizer  # DDP holds the group, whose end may wait for ever for what waits for us
 dist.destroy_process_group()
 """
 
