@@ -13,7 +13,7 @@ _SHAPES: Mapping[str, Mapping[str, Any]] = {
     "attempt": {"attempt": int, "master": str, "world_size": int},
     "launch": {"attempt": int, "t": int | float},
     "rank": {"attempt": int, "rank": int},
-    "group": {"attempt": int, "rank": int, "world_size": int},
+    "group": {"attempt": int, "rank": int},
     "error": {"attempt": int},
     "death": {"attempt": int},
     "failed": {"attempt": int, "cause": Mapping | None},
