@@ -100,17 +100,17 @@ def _theme(name: str, dark: bool, base: str, variables: dict[str, str]) -> Theme
 
 
 _DARK = _theme(
-    DARK, True, "#0e131a #151c25 #1d2632 #d7dee7 #62b0f0",
+    DARK, True, "#0e131a #171a1e #20252b #d7dee7 #62b0f0",
     _variables(
-        muted="#909eae", rule="#2d3947", selected="#1e344b", selected_text="#f2f6fa",
-        state_running="#62b0f0", state_waiting="#a3afbd", state_slow="#f0b545", state_failed="#ff7b4a",
-        state_unseen="#c59bef", state_done="#7fb8c4", state_stopped="#a3afbd",
+        muted="#98a0aa", rule="#30363d", selected="#1d2e4e", selected_text="#f2f6fa",
+        state_running="#62b0f0", state_waiting="#a6afba", state_slow="#f0b545", state_failed="#ff7b4a",
+        state_unseen="#c59bef", state_done="#7fb8c4", state_stopped="#a6afba",
         ramp="#3b73b9 #5490cd #7eaedb #a9c5dd #d3c9ae #e8b865 #f09a3e #f4772e",
         series="#62b0f0 #f0a345 #b48ae0 #8fd0c8 #ff7b4a #e3d36b #8ea2ff #d99bb8",
     ),
 )  # fmt: skip
 _LIGHT = _theme(
-    LIGHT, False, "#fafbfc #f0f3f6 #e4e9ef #1c2733 #0b63b5",
+    LIGHT, False, "#fafbfc #f1f2f4 #e6e9ec #23272d #0b63b5",
     _variables(
         muted="#55626f", rule="#c9d2dc", selected="#cfe2f7", selected_text="#0d1a28",
         state_running="#0b63b5", state_waiting="#55626f", state_slow="#8f5600", state_failed="#8c1515",

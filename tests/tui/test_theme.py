@@ -66,6 +66,18 @@ def test_words_are_legible(ours: Theme) -> None:
             assert _contrast(colour, ground) >= least, (name, ground)
 
 
+@pytest.mark.parametrize("ours", theme.THEMES, ids=lambda each: each.name)
+def test_grounds_stay_grey_in_256_colours(ours: Theme) -> None:
+    """As in most tmux sessions. What is selected may have a colour, and is none of the grounds."""
+    seen = [_in_256(colour) for colour in (ours.background, ours.surface, ours.panel, ours.variables["rule"])]
+    assert all(len(set(colour)) == 1 for colour in seen), seen
+    assert _in_256(ours.variables["selected"]) not in seen
+
+
+def _in_256(colour: str | None) -> tuple[int, ...]:
+    return tuple(Color.parse(colour or "").downgrade(ColorSystem.EIGHT_BIT).get_truecolor())
+
+
 def test_every_state_has_its_own_glyph_of_one_cell() -> None:
     glyphs = [look.glyph for look in theme.LOOKS.values()]
     assert len(set(glyphs)) == len(glyphs)

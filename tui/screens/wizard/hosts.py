@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
@@ -170,7 +170,7 @@ class HostsStep(Step):
             yield self._meaning(typed)
             return
         key = self.query_one(HostTable).key
-        if key == PLAYED:
+        if key == PLAYED and self.query_one(HostTable).has_focus:
             yield "Two hosts played on this machine, over real SSH on its loopback: nothing else is needed."
             yield "A run on them ends when disttui ends; runs on real hosts go on."
         state = self.view.states.get(key)
@@ -238,8 +238,10 @@ class HostsStep(Step):
             self._take([event.key])
 
     @on(Table.Highlighted)
+    @on(events.DescendantFocus)
     def _moved(self) -> None:
-        self._tell()
+        if self.view:
+            self._tell()
 
     def _take(self, names: Iterable[str]) -> None:
         if PLAYED in names:
