@@ -239,14 +239,12 @@ class HomeScreen(DisttuiScreen):
 
     @work(thread=True, group="stop", exit_on_error=False)
     def _stop(self, run: str) -> None:
-        from runner.commands.stop import stop
-        from runner.run.find import find_run
+        from tui.ending import end
 
         app = self.disttui
         began = monotonic()
         try:
-            known = find_run(run, app.environ)
-            stop(known, app.connector(known.ssh_config), app.notify)
+            end(app, run)
         except DisttuiError as error:
             app.notify(str(error), title=f"{run} was not stopped", severity="error", timeout=15)
         else:

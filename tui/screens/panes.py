@@ -162,10 +162,15 @@ class PanesScreen(LogScreen):
 
     # Panes
 
-    def on_resize(self, event: Resize) -> None:
+    def on_mount(self) -> None:
         """Decide which panes have room."""
-        super().on_resize(event)
         self._arrange()
+
+    def on_resize(self, event: Resize) -> None:
+        """Decide it anew; while the screen is being opened or closed, its panes are not all there."""
+        super().on_resize(event)
+        if self.is_mounted and self.is_attached:
+            self._arrange()
 
     def _arrange(self) -> None:
         width, height = self.size

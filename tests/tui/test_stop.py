@@ -1,0 +1,96 @@
+"""A real run is stopped from its dashboard and from the home screen; under --read-only from neither."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tui.live_kit import Live, live, watched
+from tests.tui.shelf_kit import at_home, shows, until
+from tests.tui.snap import screen_text
+from tests.tui.widget_kit import asynchronous
+from tui.screens.confirm import ConfirmScreen
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Live]:
+    with live(tmp_path / "home") as made:
+        yield made
+
+
+@asynchronous
+async def test_from_the_dashboard(run: Live) -> None:
+    async with watched(run) as (pilot, app):
+        await until(pilot, lambda: shows(app, "● running"))
+        alive = set(run.pids())
+        assert len(alive) == 5, "two ranks, launcher, supervisor, warden"
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        asked = " ".join(screen_text(app).split())
+        assert f"Stop {run.run}?" in asked
+        assert "2 ranks on 1 host get SIGTERM and time to save a checkpoint" in asked
+        await pilot.press("escape")
+        await until(pilot, lambda: not app.screen.is_modal)
+        assert set(run.pids()) == alive, "the safe answer changes nothing"
+        await pilot.press("s", "tab", "enter")
+        await until(pilot, lambda: not run.pids())
+        await until(pilot, lambda: shows(app, "■ stopped"))
+        await pilot.press("s")
+        await until(pilot, lambda: shows(app, "the run has ended already"))
+
+
+@asynchronous
+async def test_from_the_home_screen(run: Live) -> None:
+    async with watched(run, first=None) as (pilot, app):
+        await at_home(pilot)
+        await until(pilot, lambda: shows(app, f"not seen  {run.run}"))  # nobody looks at it
+        await pilot.press("x")
+        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        asked = " ".join(screen_text(app).split())
+        assert f"Stop {run.run}?" in asked
+        assert "Ends all 2 processes on local" in asked and "TERM first, so that they can save" in asked
+        await pilot.press("y")
+        await until(pilot, lambda: not run.pids())
+        await until(pilot, lambda: shows(app, "■ stopped"))
+
+
+@asynchronous
+async def test_a_second_stop_kills_what_is_deaf_to_the_first(tmp_path: Path) -> None:
+    job = {"script": str(tmp_path / "home" / "deaf.py")}
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "deaf.py").write_text(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('x counts 1', flush=True)\n"
+        "time.sleep(900)\n"
+    )
+    with live(tmp_path / "home", job=job, launch={"grace": 300}) as run:
+        async with watched(run) as (pilot, app):
+            await until(pilot, lambda: shows(app, "2 ranks"))
+            await pilot.press("s", "y")
+            await until(pilot, lambda: shows(app, "s again kills at once"))
+            assert run.pids()
+            await pilot.press("s")
+            await until(pilot, lambda: shows(app, f"Kill {run.run} now?"))
+            assert "nothing more is saved" in " ".join(screen_text(app).split())
+            await pilot.press("y")
+            await until(pilot, lambda: not run.pids())
+            await until(pilot, lambda: shows(app, "■ stopped"))
+
+
+@asynchronous
+async def test_read_only_refuses_both(run: Live) -> None:
+    async with watched(run, read_only=True) as (pilot, app):
+        await until(pilot, lambda: shows(app, "● running"))
+        await pilot.press("s", "s")
+        await pilot.pause()
+        assert not app.screen.is_modal and "s stop" not in screen_text(app)
+    async with watched(run, first=None, read_only=True) as (pilot, app):
+        await at_home(pilot)
+        await until(pilot, lambda: shows(app, run.run) and shows(app, "read-only"))
+        await pilot.press("x")
+        await pilot.pause()
+        assert not app.screen.is_modal
+    assert len(run.pids()) == 5, "two ranks, launcher, supervisor, warden"
