@@ -110,7 +110,8 @@ class KnownRun:
         except (OSError, ValueError, TypeError, AttributeError):
             mirrored = {}
         newest = max(mirrored, seen, key=lambda one: (bool(one.get("ended")), _step(one), one is seen))
-        found = {**known, **{key: value for key, value in newest.items() if value is not None}}
+        # A host may say what it likes, but not which run this is.
+        found = {**known, **{key: value for key, value in newest.items() if value is not None}, "run": self.run}
         if self.sandbox and not found.get("ended") and not self._fresh():
             found["state"] = "lost"
         return found

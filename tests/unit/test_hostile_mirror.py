@@ -187,6 +187,12 @@ def test_a_damaged_line_is_named_with_its_place(base: Path, monkeypatch: pytest.
     assert re.findall(r"events.jsonl at byte (\d+): this is no record, skipped", said) == ["35", "39"]
 
 
+def test_a_host_cannot_say_that_its_run_is_another(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(base, {"spec.json": lines([{**FILES["spec.json"][0], "run": "other-1"}]), "seen.json": b'{"run": "other-2"}'})
+    said = typed(["ps", "--local"], monkeypatch)
+    assert RUN in said and "other" not in said
+
+
 def test_odd_values_on_the_command_line(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every field of every record in turn holds an escape sequence, or a number beyond everything."""
     for name, entries in FILES.items():
