@@ -85,6 +85,7 @@ def test_what_is_not_written_has_a_default() -> None:
     assert profile.name == "my-job"
     assert (profile.precision, profile.parallel.strategy, profile.launch.backend) == ("auto", "auto", "auto")
     assert (profile.launch.join_timeout, profile.launch.host_timeout, profile.launch.grace) == (60, 60, 10)
+    assert profile.launch.rejoin_timeout == 0
     assert profile.hosts[0].num_processes is None
     assert profile.job.workdir == "~"
 
