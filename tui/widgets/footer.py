@@ -80,7 +80,9 @@ class FooterBar(Widget):
 
     def _hints(self) -> list[Hint]:
         found: dict[str, Hint] = {}
-        for _, binding, enabled, _ in self.screen.active_bindings.values():
+        # A key that comes before what the focused widget makes of it is what the screen is for.
+        active = sorted(self.screen.active_bindings.values(), key=lambda one: not one.binding.priority)
+        for _, binding, enabled, _ in active:
             if binding.show and enabled and binding.action not in found:
                 shown = self.app.get_key_display(binding)
                 found[binding.action] = Hint(binding.key, shown, binding.description, binding.group is APP)

@@ -84,7 +84,7 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
         for host in unseen[:4]:
             last = snapshot.seen.get(host.node)
             since = f" since {time.strftime('%H:%M:%S', time.localtime(last))}" if last else ""
-            note = f": {clean(host.link_note)}" if host.link_note else ""
+            note = f": {clean(host.link_note).removeprefix(f'{clean(host.name)}: ')}" if host.link_note else ""
             lines.append(f"◇ {clean(host.name)} not seen{since}{note}")
         more = f" and {len(unseen) - 4} more hosts." if len(unseen) > 4 else ""
         lines.append(f"{more}  The run goes on there; what is known stays here, the link is made anew.".strip())
