@@ -209,7 +209,10 @@ def test_the_kept_program_is_compiled_for_this_python_and_readable_by_others(hom
         names = set(archive.namelist())
         assert "_disttui/supervise/supervisor.pyc" in names
         assert {name[:-1] for name in names if name.endswith(".pyc")} <= names
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import _disttui.serve.runs as m; print(m.__cached__ or m.__file__)"
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); "
+        "import _disttui.serve.runs as m; print(m.__cached__ or m.__file__)"
+    )
     here = subprocess.run([sys.executable, "-c", code, str(kept)], capture_output=True, text=True, check=True)
     assert here.stdout.strip().endswith(".pyc")
     others = [path for path in map(shutil.which, ("python3.12", "python3.13", "python3.9", "python3.8")) if path]
