@@ -53,11 +53,11 @@ def mirror(runs: Path, run: str, *, over: bool = True) -> Path:
         folder.mkdir(parents=True)
         (folder.parent / "spec.json").write_text(json.dumps({**spec, "node_rank": node}))
         _lines(folder.parent / "events.jsonl", _events(node))
-        _lines(folder.parent / "telemetry.jsonl", (_telemetry(BEGIN + second, node) for second in range(60)))
+        _lines(folder.parent / "telemetry.jsonl", (telemetry(BEGIN + second, node) for second in range(60)))
         _lines(folder / f"rank-{node}.metrics.jsonl", _metrics())
         text = f"{ATTACK}Wlog {node}\n".encode() + BYTES + b"\n"
         (folder / f"rank-{node}.log").write_bytes(text * 40 + f"{ATTACK}Wlog".encode())
-        (folder.parent / "stacks-1.json").write_text(json.dumps(_stacks(node)))
+        (folder.parent / "stacks-1.json").write_text(json.dumps(stacks(node)))
         held = {
             path.relative_to(folder.parent).as_posix(): [0, 0] for path in folder.parent.rglob("*") if path.is_file()
         }
@@ -107,7 +107,8 @@ def _exit() -> Mapping[str, Any]:
     return {"t": BEGIN + 55, "state": "failed", "code": 1, "cause": _CAUSE, "attempt": 1, "left": [bad("Wleft")]}
 
 
-def _telemetry(t: float, node: int) -> Mapping[str, Any]:
+def telemetry(t: float, node: int) -> Mapping[str, Any]:
+    """What a host tells every second."""
     told = record(node, 2, t)
     for gpu in told["gpus"]:
         gpu["name"] = bad("Wgpu")
@@ -123,7 +124,8 @@ def _metrics() -> Iterator[Mapping[str, Any]]:
                "sample": bad("Wsample"), "lr": bad("nan")}  # fmt: skip
 
 
-def _stacks(node: int) -> Mapping[str, Any]:
+def stacks(node: int) -> Mapping[str, Any]:
+    """What a host tells of what its rank does."""
     frame = {"file": bad("/Wframe.py"), "line": 3, "function": bad("Wfunction"), "text": bad("Wline")}
     threads = [{"name": bad("Wthread"), "main": True, "frames": [frame]}]
     rank = {"threads": threads, "t": BEGIN + 33, "pid": 7, "silent": 20, "moved": False, "note": bad("Wnote")}
@@ -148,7 +150,7 @@ class HostileTop(MadeUpTop):
         """Show them."""
         super().on_mount()
         now = BEGIN + 60
-        seen = [HostNow(bad(f"Whost{node}"), "seen", load_of(_telemetry(now, node)), now) for node in (0, 1)]
+        seen = [HostNow(bad(f"Whost{node}"), "seen", load_of(telemetry(now, node)), now) for node in (0, 1)]
         lost = HostNow(bad("Wlost"), "failed", since=now, problem=bad("Wproblem"), cure=bad("Wcure"))
         self.post_message(TopChanged((*seen, lost), now))
 

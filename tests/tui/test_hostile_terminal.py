@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.typed import COMMAND
-from tests.tui import hostile
+from tests.tui import evil_host, hostile
 from tests.tui.shelf_kit import environ
 from tests.tui.tmux import Tmux, tmux
 
@@ -95,6 +95,45 @@ def test_a_replay(tmp_path: Path, size: tuple[int, int]) -> None:
         screen.type("Wlog")
         screen.press("Enter", "w", "n", "g", "x", "l", "l")
         screen.until("Wlog")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=["80x24", "200x50"])
+def test_a_run_that_goes_on(tmp_path: Path, size: tuple[int, int]) -> None:
+    """Everything comes over links, from hosts that mean harm: the stall's story, the diagnosis, errors in toasts."""
+    evil_host.live_run(tmp_path, "evil-0001")
+    with _attacked(tmp_path, COMMAND, size=size) as screen:
+        _see(screen, "evil-0001")
+        screen.press("/")
+        screen.type("evil")
+        screen.press("Enter", "Enter")
+        _see(screen, "Whost0", "What happened", "Wfunction|Wline|Wframe", "Wlog")
+        screen.press("d")
+        screen.until("y copy")
+        _see(screen, "Wfunction|Wframe|Wrefused")
+        screen.press("Escape")
+        for _ in range(7):
+            screen.press("z")
+            screen.press("z", "Tab")
+        screen.press("C-p")
+        screen.type("rank")
+        screen.press("Escape", "q")
+        _see(screen, "goes on; disttui attach")
+        screen.press("x")
+        screen.until("Stop evil-0001")
+        screen.press("y")
+        _see(screen, "Wrefused")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=["80x24", "200x50"])
+def test_top_of_a_host_that_answers(tmp_path: Path, size: tuple[int, int]) -> None:
+    python = evil_host.evil_python(tmp_path, tmp_path / "nothing")
+    profile = tmp_path / "evil.yaml"
+    profile.write_text(f"disttui: 1\nhosts: [{{host: local, python: '{python}'}}]\njob: {{builtin: bytegpt}}\n")
+    with _attacked(tmp_path, COMMAND, "top", str(profile), size=size) as screen:
+        _see(screen, "Wprocess", "Wgpu")
+        for key in ("Down", "Down", "Enter", "Tab", "s", "Tab", "Enter", "Escape", "?", "Escape"):
+            screen.press(key)
+        screen.until("Wprocess|Wgpu")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=["80x24", "200x50"])

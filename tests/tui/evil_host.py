@@ -1,0 +1,99 @@
+"""A host that attacks whoever looks at it: what answers there speaks the node program's language, and means harm.
+
+`python -m tests.tui.evil_host FOLDER` takes the node program's place; FOLDER is what it tells of its run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from runner.node.serve.frames import Unpacker, pack_data, pack_json
+from tests.tui.hostile import bad, mirror, stacks, telemetry
+
+ROOT = Path(__file__).parents[2]
+Answer = Mapping[str, Any] | bytes
+
+
+def live_run(home: Path, run: str) -> None:
+    """Let a user with this home know a run on two evil hosts that goes on, and have an evil run of `python3`s."""
+    kept = mirror(home / "evil", run, over=False)
+    known = json.loads((kept / "run.json").read_text())
+    for node, host in enumerate(known["hosts"]):
+        host.update({"host": "local", "port": None, "python": str(evil_python(home, kept / str(node)))})
+    place = home / "data" / "disttui" / "runs" / run
+    place.mkdir(parents=True)
+    (place / "run.json").write_text(json.dumps(known))
+
+
+def evil_python(home: Path, folder: Path) -> Path:
+    """The interpreter of an evil host."""
+    program = home / f"evil-python-{folder.name}"
+    program.write_text(f"#!/bin/sh\ncd '{ROOT}' && exec '{sys.executable}' -m tests.tui.evil_host '{folder}'\n")
+    program.chmod(0o755)
+    return program
+
+
+def _answers(request: Mapping[str, Any], folder: Path) -> Iterator[Answer]:
+    """What is said to a request: frames without their `id`, and pieces of files."""
+    op = request["op"]
+    if op == "telemetry":
+        while True:
+            yield {"event": telemetry(time.time(), 0)}
+            time.sleep(0.5)
+    elif op == "mirror":
+        for number, path in enumerate(sorted(path for path in folder.rglob("*") if path.is_file())):
+            name, data = path.relative_to(folder).as_posix(), path.read_bytes()
+            yield {"event": {"file": number, "name": name, "generation": 0, "size": len(data), "start": 0}}
+            yield pack_data(number, 0, 0, data)
+        yield {"event": {"caught_up": True}}
+    elif op == "stacks":
+        yield {"ok": stacks(0)}
+    elif op == "status":
+        yield {"ok": {"alive": True, "pid": 1, "exit": None}}
+    else:
+        yield {"error": {"what": bad("Wrefused"), "cure": bad("Wcure")}}
+
+
+def main() -> None:
+    """Answer until nobody asks any more."""
+    folder, lock = Path(sys.argv[1]), threading.Lock()
+    out, read = sys.stdout.buffer, sys.stdin.buffer
+    read.readline()
+    marker = json.loads(read.readline())["marker"]
+
+    def say(data: bytes) -> None:
+        with lock:
+            out.write(data)
+            out.flush()
+
+    def answer(request: Mapping[str, Any]) -> None:
+        for said in _answers(request, folder):
+            say(said if isinstance(said, bytes) else pack_json({"id": request["id"], **said}))
+
+    def beat() -> None:
+        while True:
+            say(pack_json({"beat": time.time()}))
+            time.sleep(1.0)
+
+    say(
+        bad("Wlogin").encode()
+        + f"\n{marker} ".encode()
+        + json.dumps({"python": bad("3.11"), "missing": []}).encode()
+        + b"\n"
+    )
+    threading.Thread(target=beat, daemon=True).start()
+    frames = Unpacker()
+    while data := read.raw.read(65536):
+        for request in frames.feed(data):
+            if isinstance(request, dict) and "op" in request:
+                threading.Thread(target=answer, args=(request,), daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()
