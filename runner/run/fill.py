@@ -17,6 +17,8 @@ from runner.run.store import HostStore
 
 AHEAD = 2
 """Reads on their way at once: the host sends one while the word that the one before is whole comes here."""
+PIECE = 1 << 20
+"""Bytes that are written at once: every call of the system lets another thread in, and waits for it."""
 
 
 def fill(link: Link, run: KnownRun, node: int, store: HostStore, name: str, upto: int = 0) -> None:
@@ -24,18 +26,7 @@ def fill(link: Link, run: KnownRun, node: int, store: HostStore, name: str, upto
 
     Raises DisttuiError.
     """
-    came: dict[int, int] = {}
-    failed: list[DisttuiError] = []
-
-    def take(item: Mapping[str, Any] | tuple[int, int, int, bytes]) -> None:
-        try:
-            if isinstance(item, tuple) and not failed:
-                _, _, offset, data = item
-                store.put(name, offset, data)
-                came[offset + len(data)] = offset
-        except DisttuiError as error:
-            failed.append(error)
-
+    written = _Writing(store, name)
     request = {**run.request(), "node_rank": node, "name": name}
     start = below = store.files()[name][0]
     asked: deque[tuple[int, Future[Any]]] = deque()
@@ -43,20 +34,53 @@ def fill(link: Link, run: KnownRun, node: int, store: HostStore, name: str, upto
         while start > upto:
             while below > upto and len(asked) < AHEAD:
                 below, end = max(upto, below - READ_LIMIT), below
-                asked.append((below, link.stream("read", take, **request, offset=below, length=end - below)))
+                written.ends.add(end)
+                asked.append((below, link.stream("read", written.take, **request, offset=below, length=end - below)))
             begin, answer = asked.popleft()
-            _await(link, name, answer, came)
+            _await(link, name, answer, written.came)
             before = start
-            while start in came:
-                start = came.pop(start)
+            while start in written.came:
+                start = written.came.pop(start)
             store.fill(name, before, start)
-            if failed:
-                raise failed[0]
+            if written.failed:
+                raise written.failed
             if start > begin:
                 raise HostError(link.host, f"the first {start:,} bytes of {name} are not kept (launch.log_limit)")
     finally:
         # Pieces say not which request they belong to: the link's next stream must not get these.
         wait([answer for _, answer in asked], REACH)
+
+
+class _Writing:
+    """Writes what reads bring where it belongs, in large pieces; called by the link's reader."""
+
+    def __init__(self, store: HostStore, name: str) -> None:
+        self.ends: set[int] = set()
+        """Of the reads."""
+        self.came: dict[int, int] = {}
+        """What is written: end → begin."""
+        self.failed: DisttuiError | None = None
+        self._store = store
+        self._name = name
+        self._loose: dict[int, tuple[int, list[bytes]]] = {}
+        """What is not written yet: end → begin, and the bytes between."""
+
+    def take(self, item: Mapping[str, Any] | tuple[int, int, int, bytes]) -> None:
+        """Take a piece of the file."""
+        if not isinstance(item, tuple) or self.failed:
+            return
+        _, _, offset, data = item
+        begin, pieces = self._loose.pop(offset, (offset, []))
+        pieces.append(data)
+        end = offset + len(data)
+        if end - begin < PIECE and end not in self.ends:
+            self._loose[end] = begin, pieces
+            return
+        try:
+            self._store.put(self._name, begin, b"".join(pieces))
+            self.came[end] = begin
+        except DisttuiError as error:
+            self.failed = error
 
 
 def _await(link: Link, name: str, answer: Future[Any], came: Mapping[int, int]) -> None:

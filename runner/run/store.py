@@ -183,8 +183,7 @@ def held(folder: Path) -> dict[str, list[int]]:
 
 
 def _write_at(handle: BinaryIO, offset: int, data: bytes) -> None:
-    handle.seek(offset)
-    if handle.write(data) != len(data):
+    if os.pwrite(handle.fileno(), data, offset) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
