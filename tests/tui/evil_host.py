@@ -63,7 +63,7 @@ def _answers(request: Mapping[str, Any], folder: Path) -> Iterator[Answer]:
 def main() -> None:
     """Answer until nobody asks any more."""
     folder, lock = Path(sys.argv[1]), threading.Lock()
-    out, read = sys.stdout.buffer, sys.stdin.buffer
+    out, read = sys.stdout.buffer, open(0, "rb", buffering=0)  # noqa: SIM115
     read.readline()
     marker = json.loads(read.readline())["marker"]
 
@@ -81,15 +81,11 @@ def main() -> None:
             say(pack_json({"beat": time.time()}))
             time.sleep(1.0)
 
-    say(
-        bad("Wlogin").encode()
-        + f"\n{marker} ".encode()
-        + json.dumps({"python": bad("3.11"), "missing": []}).encode()
-        + b"\n"
-    )
+    hello = json.dumps({"python": bad("3.11"), "missing": []})
+    say(f"{bad('Wlogin')}\n{marker} {hello}\n".encode())
     threading.Thread(target=beat, daemon=True).start()
     frames = Unpacker()
-    while data := read.raw.read(65536):
+    while data := read.read(65536):
         for request in frames.feed(data):
             if isinstance(request, dict) and "op" in request:
                 threading.Thread(target=answer, args=(request,), daemon=True).start()

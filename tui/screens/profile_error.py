@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from textual import work
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -62,7 +63,7 @@ class ProfileErrorScreen(DisttuiScreen):
         """The text."""
         with VerticalScroll(classes="pane") as pane:
             yield Static(id="text")
-        pane.border_title = f" {clean(self._path.name)} "
+        pane.border_title = Content(f" {clean(self._path.name)} ")
 
     def on_mount(self) -> None:
         """Go to the first error."""

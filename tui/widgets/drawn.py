@@ -10,8 +10,8 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.content import Content
 from textual.geometry import Region, Size
-from textual.markup import escape
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -64,7 +64,7 @@ class Drawn(Widget):
         if title != self._title:
             self._title = title
             self._only_title = True
-            self.border_title = escape(title)
+            self.border_title = Content(title)
             self._only_title = False
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
