@@ -6,10 +6,9 @@ import sys
 import time
 from collections.abc import Mapping
 
-from runner.errors import DisttuiError
 from runner.headless import finish
-from runner.run.after import tell_end
-from runner.run.history import KnownRun, mirror_of, profile_of
+from runner.run.after import tell_later
+from runner.run.history import KnownRun, mirror_of
 from runner.run.link import Link
 from runner.run.remote import TAIL, missing, reach
 from runner.run.session import Session, Signals
@@ -51,11 +50,8 @@ def attach(
             )
             code = session.follow([reached.links.get(node) for node in range(len(run.hosts))])
         finish(printer, session.state, _elapsed(run, session.state), run.folder)
-    if not (run.adopted or read_only):
-        try:
-            tell_end(profile_of(run), run, session.state, printer.say)
-        except DisttuiError as error:
-            printer.say(f"on_end: {error.what}")
+    if not read_only:
+        tell_later(run, session.state, printer.say)
     return code
 
 

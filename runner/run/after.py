@@ -12,8 +12,9 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from runner.errors import DisttuiError
 from runner.profile import Profile
-from runner.run.history import KnownRun
+from runner.run.history import KnownRun, profile_of
 from runner.run.state import RunState
 from runner.text import clean, clean_lines
 
@@ -45,6 +46,16 @@ def tell_end(profile: Profile, run: KnownRun, state: RunState, say: Callable[[st
         _command(on_end.command, summary, say)
     if on_end.webhook:
         _webhook(on_end.webhook, summary, say)
+
+
+def tell_later(run: KnownRun, state: RunState, say: Callable[[str], None]) -> None:
+    """Do as `tell_end` for a viewer that has come later, by the profile that was kept; nothing for others' runs."""
+    if run.adopted:
+        return
+    try:
+        tell_end(profile_of(run), run, state, say)
+    except DisttuiError as error:
+        say(f"on_end: {error.what}")
 
 
 def end_summary(run: KnownRun, state: RunState) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from runner.errors import DisttuiError
+from runner.run.after import tell_later
 from runner.run.history import KnownRun
+from runner.run.state import RunState
 from tui.attach import attached
 from tui.feed import FeedFailed, LiveFeed, RunChanged
 from tui.keys import CHANGE, VIEW, bind
@@ -70,6 +72,12 @@ class DashboardScreen(PanesScreen):
         """Leave the run to itself."""
         self._left.set()
 
+    @work(thread=True, group="end", exit_on_error=False)
+    def _tell_end(self, state: RunState) -> None:
+        """Run what the profile wants done at the end; the screen may be left meanwhile."""
+        if self._known:
+            tell_later(self._known, state, self.app.notify)
+
     @work(thread=True, group="feed", exit_on_error=False)
     def _follow(self) -> None:
         try:
@@ -91,6 +99,8 @@ class DashboardScreen(PanesScreen):
     def on_run_changed(self, event: RunChanged) -> None:
         """Show it."""
         self.show(event.snapshot)
+        if event.snapshot.ended and event.snapshot.state.result is not None and not self.disttui.read_only:
+            self._tell_end(event.snapshot.state)
 
     def on_feed_failed(self, event: FeedFailed) -> None:
         """Say what is wrong; what is on the screen stays."""
