@@ -19,7 +19,8 @@ dist.init_process_group("gloo")
 total = torch.tensor([float(dist.get_rank() + 1)])
 dist.all_reduce(total)
 rank, size = dist.get_rank(), dist.get_world_size()
-print("rank", rank, "of", size, "on", socket.gethostname(), "sum", total.item(), sys.argv[1])
+# One write: both ranks of a host write into the same pipe.
+os.write(1, f"rank {rank} of {size} on {socket.gethostname()} sum {total.item()} {sys.argv[1]}\\n".encode())
 dist.destroy_process_group()
 """
 _FAIL = """
