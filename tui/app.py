@@ -279,6 +279,6 @@ class DisttuiApp(KeysInTurn, Opening):
 
     def _fatal_error(self) -> None:
         # Textual would print the traceback with all local variables; secrets may be among them.
-        run = next((run for screen in self.screen_stack if (run := getattr(screen, "run_id", None))), None)
-        self._exit_renderables[:] = [crash.note(self.environ, run)]
+        again = next((again for screen in self.screen_stack if (again := getattr(screen, "again", None))), None)
+        self._exit_renderables[:] = [crash.note(self.environ, again)]
         self._close_messages_no_wait()

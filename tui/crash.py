@@ -9,8 +9,12 @@ from pathlib import Path
 from runner import __version__
 
 
-def note(environ: Mapping[str, str], run: str | None) -> str:
-    """Keep the traceback of the exception that is being handled in a file, and say what the user should know."""
+def note(environ: Mapping[str, str], again: str | None) -> str:
+    """Keep the traceback of the exception that is being handled in a file, and say what the user should know.
+
+    Args:
+        again: The command that opens what was open.
+    """
     state = environ.get("XDG_STATE_HOME")
     path = (Path(state) if state else Path.home() / ".local" / "state") / "disttui" / "crash.txt"
     try:
@@ -19,5 +23,5 @@ def note(environ: Mapping[str, str], run: str | None) -> str:
         where = f"what happened is in {path}"
     except OSError as error:
         where = f"{path} could not be written ({error.strerror}):\n{traceback.format_exc()}"
-    again = f"disttui attach {run}" if run else "disttui attach RUN"
-    return f"disttui: the app has failed; this is a bug, {where}\n  → Runs go on as before. To look again: {again}"
+    look = again or "disttui attach RUN"
+    return f"disttui: the app has failed; this is a bug, {where}\n  → Runs go on as before. To look again: {look}"

@@ -149,6 +149,20 @@ def test_a_crash_restores_the_terminal_and_tells_how_to_go_on(tmp_path: Path) ->
     assert "RuntimeError: boom" in kept
 
 
+def test_a_crash_on_a_run_names_the_command_that_opens_it_again(tmp_path: Path) -> None:
+    code = (
+        "from tui.screens.panes import PanesScreen\nfrom runner.cli.app import open_app\n"
+        "def broken(self):\n    raise RuntimeError('boom')\nPanesScreen.action_zoom = broken\n"
+        "open_app('', ('open_replay', ('example',)))\n"
+    )
+    with terminal([sys.executable, "-c", code], tmp_path) as shown:
+        shown.until(b"lines")
+        shown.type(b"z")
+        assert shown.end() == 1
+        _restored(shown)
+        assert b"disttui replay example" in re.sub(rb"\s+", b" ", shown.seen[shown.seen.rfind(LEFT) :])
+
+
 def test_a_signal_restores_the_terminal(tmp_path: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         with terminal(CLI, tmp_path) as shown:

@@ -62,6 +62,11 @@ class DashboardScreen(PanesScreen):
         self._stops = 0
         self._left = threading.Event()
 
+    @property
+    def again(self) -> str:
+        """The command that opens this screen."""
+        return f"disttui attach {self.run_id}"
+
     def on_mount(self) -> None:
         """Follow the run."""
         self.header.show(self.run_id, state="connecting")

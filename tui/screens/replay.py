@@ -60,6 +60,11 @@ class ReplayScreen(PanesScreen):
         self._feed: ReplayFeed | None = None
         self._known: KnownRun | None = None
 
+    @property
+    def again(self) -> str:
+        """The command that opens this screen."""
+        return f"disttui replay {self.run_id}"
+
     def body(self) -> Iterable[Widget]:
         """The panes, and the cursor under them."""
         yield from super().body()
