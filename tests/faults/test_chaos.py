@@ -35,6 +35,7 @@ class _Round:
         self.fault = Fault.begin(me, launch={"host_timeout": 8, "grace": 2, "restarts": 3, "join_timeout": 20})
         self.hosts = self.fault.hosts
         self.attempt = 1
+        self.died_at = 0
         self.off: set[int] = set()
 
     def harmless(self) -> None:
@@ -76,9 +77,12 @@ class _Round:
         """Something that costs the run an attempt."""
         node, who = self.dice.randrange(len(self.hosts)), self.dice.choice(["rank", "launcher"])
         print(f"    SIGKILL of the {who} on {self.hosts[node].name}", flush=True)
+        # Two attempts in a row that die at the same step would end the run, as they should.
+        self.fault.wait_steps(self.died_at + 5, self.attempt)
         self.fault.kill(node, who)
         self.attempt += 1
         self.fault.wait_steps(5, self.attempt)
+        self.died_at = max(self.fault.steps(node, self.attempt - 1) for node in range(len(self.hosts)))
 
     def end(self) -> None:
         """Let it finish, or do something that ends it; check what must be true in any case."""
