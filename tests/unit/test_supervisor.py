@@ -304,6 +304,7 @@ def test_no_restart_before_the_first_step(cluster: Make) -> None:
     run = cluster("raise ValueError('never')", launch={"restarts": 3})
     run.start()
     assert run.exit(0)["attempt"] == 1
+    assert "no further attempt: this one has never made a step" in [note["text"] for note in run.events(0, "note")]
 
 
 def test_no_third_attempt_at_the_same_step(cluster: Make) -> None:
@@ -311,6 +312,7 @@ def test_no_third_attempt_at_the_same_step(cluster: Make) -> None:
     run.start()
     end = run.exit(0)
     assert (end["state"], end["attempt"], end["cause"]["message"]) == ("failed", 2, "again")
+    assert "no further attempt: two in a row have ended at step 7" in [note["text"] for note in run.events(0, "note")]
 
 
 def test_stop_during_the_switch_of_attempts(cluster: Make) -> None:

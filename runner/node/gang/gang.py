@@ -267,13 +267,19 @@ class Gang:
 
     def _may_retry(self) -> bool:
         steps = [end["step"] for end in self._ended.values() if end.get("step") is not None]
-        step = max(steps, default=None)
-        made = any(end.get("made_step") for end in self._ended.values())
-        unwatched = self._lasted > _UNWATCHED_STEP
-        again = step is not None and step == self._last_step
+        step, before = max(steps, default=None), self._last_step
         self._last_step = step
-        left = self._attempt <= int(self._host.launch["restarts"]) and not (self._roll.lost and not self._return)
-        return left and (made or unwatched) and not again and not self._hopeless
+        lost = self._roll.lost and not self._return
+        if self._attempt > int(self._host.launch["restarts"]) or self._hopeless or lost:
+            return False
+        if step is not None and step == before:
+            why = f"two in a row have ended at step {step}"
+        elif self._lasted <= _UNWATCHED_STEP and not any(end.get("made_step") for end in self._ended.values()):
+            why = "this one has never made a step"
+        else:
+            return True
+        self._say(event("note", level="warning", text=f"no further attempt: {why}"))
+        return False
 
     def _next_attempt(self) -> None:
         self._attempt += 1
