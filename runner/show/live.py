@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from runner.diagnose.hang import sentences, standings
 from runner.diagnose.straggler import straggler_sentence
+from runner.run.link import SILENCE
 from runner.run.state import RunState
 from runner.show.hold import Hold
 from runner.show.numbers import number
@@ -128,7 +129,9 @@ class TextPrinter:
         if kind == "seen":
             self._missed.pop(node, None)
         elif kind == "not seen" and host.exit is None:
-            since, told = self._missed.get(node) or (time.strftime("%H:%M:%S"), None)
+            # Without a reason it is its silence that is news, which has lasted a while.
+            last = time.localtime(time.time() - (0.0 if note else SILENCE))
+            since, told = self._missed.get(node) or (time.strftime("%H:%M:%S", last), None)
             self._missed[node] = (since, note)
             if note != told:
                 why = f" ({note.removeprefix(f'{host.name}: ')})" if note else ""

@@ -115,8 +115,8 @@ def test_a_host_without_power(begin: Begin) -> None:
     """The others stop; the host comes back days later with a stale run folder, which is settled, read and removed."""
     fault = begin(3, launch=SOON)
     me, run = fault.me, fault.run
-    fault.hosts[2].power_off()
     off = time.time()
+    fault.hosts[2].power_off()
     told = fault.wait_event(0, "host", 18, node=2, state="not seen")
     assert told["t"] - off < 6 + LATE
     told_lost = fault.wait_event(0, "host", 18, node=2, state="lost")
@@ -176,8 +176,8 @@ def test_the_leaders_host_is_lost_with_attempts_left(begin: Begin) -> None:
     deaf = COUNT + "time.sleep(900)\n"
     deaf = deaf.replace("step = 0\n", "step = 0\nimport signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n")
     fault = begin(3, deaf, launch={**SOON, "restarts": 3})
-    fault.hosts[0].power_off()
     off = time.time()
+    fault.hosts[0].power_off()
     wait_until(lambda: all((fault.folder(node) / "exit.json").exists() for node in (1, 2)), 60, fault.story)
     fault.exits("lost", (1, 2))
     for node in (1, 2):
