@@ -18,6 +18,7 @@ from runner.run.history import KnownRun
 from runner.run.link import Link
 from runner.run.session import Session, Signals
 from runner.run.state import RunState, begin, metrics_place
+from runner.show.numbers import number
 from runner.text import clean
 from tui.earlier import fetch
 from tui.events import Moment, add, moment
@@ -253,7 +254,10 @@ class LiveFeed(Feed):
     def _post(self, *, ended: bool = False) -> None:
         self._dirty = False
         self._posted = time.monotonic()
-        self._target.post_message(RunChanged(self._taker.at(time.time(), ended=ended)))
+        # A run that has ended stays at its end: its charts do not grow while they are looked at.
+        end = number((self._taker.snapshot.state.result or {}).get("t"))
+        now = time.time() if end is None else min(time.time(), end)
+        self._target.post_message(RunChanged(self._taker.at(now, ended=ended)))
 
 
 def setup(spec: Mapping[str, Any]) -> Setup:

@@ -269,7 +269,7 @@ async def test_the_log_is_at_the_cursor(tmp_path: Path) -> None:
 
 def test_why_an_attempt_has_failed_is_a_moment_of_its_own(tmp_path: Path) -> None:
     """Told by the leader alone, with the rank to blame, so that enter leads to its log."""
-    state = begin("run-1", ["ada", "grace"], [1, 1])
+    state = begin("run-1", ("ada", "grace"), (1, 1))
     cause = {"node": 1, "rank": 1, "kind": "exception", "type": "ValueError", "message": f"bad {HOSTILE}", "at": BEGIN}
     event = {"t": BEGIN, "e": "failed", "attempt": 1, "cause": cause}
     taker = Taker(state, tmp_path)
@@ -279,3 +279,13 @@ def test_why_an_attempt_has_failed_is_a_moment_of_its_own(tmp_path: Path) -> Non
     assert told.text.startswith("attempt 1 failed: rank 1 on grace raised ValueError: bad ")
     assert (told.look, told.rank) == ("failed", 1)
     assert not re.search("[\x00-\x1f\x7f-\x9f\u202e]", told.text)
+
+
+@asynchronous
+async def test_a_run_that_has_ended_stays_at_its_end(tmp_path: Path) -> None:
+    """However late it is looked at, its charts end with it."""
+    write(tmp_path / "disttui" / "runs" / "run-1", hosts=2, per_host=1, steps=40)
+    async with opened("open_run", "run-1", tmp_path) as (pilot, screen):
+        await until(pilot, lambda: "✓ finished" in shown(pilot) and "40 lines" in shown(pilot))
+        assert screen.snapshot and screen.snapshot.now == BEGIN + 52
+        assert not re.search("[0-9] d ", shown(pilot)), "no axis of days"
