@@ -23,7 +23,7 @@ from tui.feed import FeedFailed, LiveFeed, RunChanged
 from tui.keys import CHANGE, VIEW, bind
 from tui.logs import Older
 from tui.screens.base import Command
-from tui.screens.panes import PanesScreen
+from tui.screens.panes import PANE_KEYS, PanesScreen
 from tui.widgets.progress import run_word
 
 
@@ -52,6 +52,7 @@ class DashboardScreen(PanesScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("dash.stop", "s", "stop", "stop", "stop the run on all hosts; once more: kill it", group=CHANGE),
         bind("dash.diagnose", "d", "diagnose", "diagnose", "ask every rank what it is doing", group=VIEW),
+        *PANE_KEYS,
     ]
 
     def __init__(self, run_id: str) -> None:

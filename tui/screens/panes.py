@@ -37,6 +37,14 @@ TYPING = 0.8
 """Seconds within which digits make one rank's number."""
 
 
+PANE_KEYS = (
+    bind("dash.next", "tab", "pane(1)", "pane", "to the next pane", group=MOVE),
+    bind("dash.zoom", "z", "zoom", "zoom", "this pane alone, or all of them", group=VIEW),
+    bind("dash.find", "slash", "log('find')", "find", "find in the log", group=VIEW),
+)
+"""What a screen of panes binds after its own keys: the footer shows the first that fit."""
+
+
 class PanesScreen(LogScreen):
     """What live dashboard and replay share."""
 
@@ -69,10 +77,7 @@ class PanesScreen(LogScreen):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("dash.back", "q", "back", "back", "back to the screen before; the run goes on", group=APP),
-        bind("dash.next", "tab", "pane(1)", "pane", "to the next pane", group=MOVE),
         bind("dash.before", "shift+tab", "pane(-1)", "pane before", "to the pane before", group=MOVE, show=False),
-        bind("dash.zoom", "z", "zoom", "zoom", "this pane alone, or all of them", group=VIEW),
-        bind("dash.find", "slash", "log('find')", "find", "find in the log", group=VIEW),
         bind("dash.filter", "ampersand", "log('filter')", "filter", "filter the log", group=VIEW, show=False),
         *(
             bind(f"dash.rank_{digit}", str(digit), f"rank({digit})", f"rank {digit}",

@@ -23,7 +23,7 @@ from tui.keys import MOVE, VIEW, bind
 from tui.logs import Older
 from tui.logs.moments import place_at
 from tui.replay import ReplayFeed, ReplayLoading
-from tui.screens.panes import PanesScreen
+from tui.screens.panes import PANE_KEYS, PanesScreen
 from tui.widgets.replay_bar import ReplayBar
 
 
@@ -52,6 +52,7 @@ class ReplayScreen(PanesScreen):
         bind("replay.last", "end", "end(True)", "end", "to the end", group=MOVE, show=False),
         bind("replay.slower", "underscore", "speed(-1)", "slower", "play slower", group=VIEW, show=False),
         bind("replay.faster", "x", "speed(1)", "faster", "play faster; _ plays slower", group=VIEW),
+        *PANE_KEYS,
     ]
 
     def __init__(self, run: str) -> None:
