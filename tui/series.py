@@ -69,7 +69,7 @@ class Track:
     def put(self, time: float, value: float, key: Hashable = None) -> None:
         """Add a value; values of the same `key` that come close together are one sample of their aggregate."""
         data = self._data
-        at = self._open.get(key) if key is not None else None
+        at = self._sample(time, key)
         if at is not None:
             data.low[at] = min(data.low[at], value)
             data.high[at] = max(data.high[at], value)
@@ -88,6 +88,19 @@ class Track:
         data.high.append(value)
         data.mean.append(value)
         data.weight.append(1)
+
+    def _sample(self, time: float, key: Hashable) -> int | None:
+        """The sample that a value of an aggregate belongs to; None: a new one.
+
+        Of a rank that is far behind (a late viewer is told one rank's whole story after another's) it is the nearest.
+        """
+        if key is None or key in self._open:
+            return self._open.get(key)
+        times = self._data.times
+        if len(times) <= OPEN or time >= times[-OPEN]:
+            return None
+        after = bisect_left(times, time)
+        return after - (after > 0 and time - times[after - 1] < times[after] - time)
 
     def at(self, time: float) -> float | None:
         """The value at a time: the newest one that is not later."""

@@ -51,6 +51,21 @@ def test_ranks_of_one_step_are_one_sample_of_the_aggregate() -> None:
     assert column == Column(100.0, 103.0, 101.5)
 
 
+def test_a_late_viewer_gets_one_rank_after_another_and_draws_them_as_one() -> None:
+    """In the order of the mirror's files: whole stories, longer than the samples that stay open."""
+    history = History(3)
+    for rank in range(3):
+        for step in range(1, 501):
+            history.metrics(step + rank / 10, 1, rank, {"step": step, "loss": 1000 / step + rank})
+    drawn = history.all["loss"].columns(0, 510, 51, 510)
+    for at, column in enumerate(drawn[1:], 1):
+        assert column is not None
+        assert column.low >= 1000 / (at * 10 + 10), "every step is where it was made"
+        assert column.high <= 1000 / max(1, at * 10 - 1) + 3
+        assert abs(column.mean - 1 - 1000 / (at * 10 + 5)) < 0.2 + 400 / at**3
+    assert len(history.all["loss"]) == 500
+
+
 def test_nothing_after_the_cursor_is_drawn() -> None:
     columns = filled().all["loss"].columns(0, 100, 10, until=49)
     assert columns[4] is not None
