@@ -50,3 +50,10 @@ MOVES = (
     bind("move.last", "G,end", "last", "last", "to the last row", group=MOVE, show=False),
 )
 """Moving in anything that has rows: a widget that takes these has the six actions."""
+
+PANE_KEYS = (
+    bind("dash.next", "tab", "pane(1)", "pane", "to the next pane", group=MOVE),
+    bind("dash.zoom", "z", "zoom", "zoom", "this pane alone, or all of them", group=VIEW),
+    bind("dash.find", "slash", "log('find')", "find", "find in the log", group=VIEW),
+)
+"""What a screen of panes binds after its own keys: the footer shows the first that fit."""

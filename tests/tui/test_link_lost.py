@@ -50,9 +50,10 @@ def test_a_link_that_is_cut_is_told_and_made_anew(fault: Fault) -> None:
             second.cut_viewer(here, True)
             await until(pilot, lambda: shows(app, "◇ node2 not seen since"))
             told = " ".join(screen_text(app).split())
-            assert "The run goes on there" in told and "◇ 1 not seen" in told, screen_text(app)
+            assert "The run goes on there" in told, screen_text(app)
             assert "node2: node2:" not in told
             assert "rank 0 of attempt 1 counts" in told, "what it shows stays, and the other host goes on"
+            await until(pilot, lambda: shows(app, "◇ 1 not seen"))
             second.cut_viewer(here, False)
             await until(pilot, lambda: not shows(app, "not seen"))
             lines = app.screen.query_one(LogView).lines
@@ -80,9 +81,8 @@ def test_a_host_that_never_answers_holds_up_nothing_but_its_own_part(fault: Faul
     async def look() -> None:
         app = _app(fault)
         async with app.run_test(size=(80, 24), notifications=True) as pilot:
-            await until(pilot, lambda: shows(app, "node1:0 │ rank 0 of attempt 1 counts"))
-            assert shows(app, "node2 ◌") or shows(app, "node2 ◇"), screen_text(app)
-            await pilot.press("tab", "tab", "z", "z", "slash", *"counts", "enter")
+            await until(pilot, lambda: shows(app, "rank 0 of attempt 1 counts"))
+            await pilot.press("slash", *"counts", "enter")
             await until(pilot, lambda: shows(app, "/ “counts”"))
             await until(pilot, lambda: shows(app, "node2 not seen"))
             await pilot.press("q", "q")

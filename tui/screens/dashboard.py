@@ -20,10 +20,10 @@ from runner.run.history import KnownRun
 from runner.run.state import RunState
 from tui.attach import attached
 from tui.feed import FeedFailed, LiveFeed, RunChanged
-from tui.keys import CHANGE, VIEW, bind
+from tui.keys import CHANGE, PANE_KEYS, VIEW, bind
 from tui.logs import Older
 from tui.screens.base import Command
-from tui.screens.panes import PANE_KEYS, PanesScreen
+from tui.screens.panes import PanesScreen
 from tui.widgets.progress import run_word
 
 

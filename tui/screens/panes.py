@@ -37,14 +37,6 @@ TYPING = 0.8
 """Seconds within which digits make one rank's number."""
 
 
-PANE_KEYS = (
-    bind("dash.next", "tab", "pane(1)", "pane", "to the next pane", group=MOVE),
-    bind("dash.zoom", "z", "zoom", "zoom", "this pane alone, or all of them", group=VIEW),
-    bind("dash.find", "slash", "log('find')", "find", "find in the log", group=VIEW),
-)
-"""What a screen of panes binds after its own keys: the footer shows the first that fit."""
-
-
 class PanesScreen(LogScreen):
     """What live dashboard and replay share."""
 
@@ -168,11 +160,11 @@ class PanesScreen(LogScreen):
     # Panes
 
     def on_mount(self) -> None:
-        """Decide which panes have room."""
+        """Lay the panes out."""
         self._arrange()
 
     def on_resize(self, event: Resize) -> None:
-        """Decide it anew; while the screen is being opened or closed, its panes are not all there."""
+        """Lay them out anew; while the screen is being opened or closed, they are not all there."""
         super().on_resize(event)
         if self.is_mounted and self.is_attached:
             self._arrange()

@@ -19,11 +19,11 @@ from runner.run.survey import open_link
 from tui.earlier import fetch
 from tui.events import Moment
 from tui.feed import FeedFailed, RunChanged, Snapshot
-from tui.keys import MOVE, VIEW, bind
+from tui.keys import MOVE, PANE_KEYS, VIEW, bind
 from tui.logs import Older
 from tui.logs.moments import place_at
 from tui.replay import ReplayFeed, ReplayLoading
-from tui.screens.panes import PANE_KEYS, PanesScreen
+from tui.screens.panes import PanesScreen
 from tui.widgets.replay_bar import ReplayBar
 
 
