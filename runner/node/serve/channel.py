@@ -58,8 +58,14 @@ class Server:
 
     def beat(self) -> None:
         """Say that this host lives, every second, and end the process when the viewer has not for too long."""
-        while time.monotonic() - self.heard < SILENCE:
+        # In a thread of its own: what is said to a viewer that is cut off waits in a full pipe, maybe for ever.
+        threading.Thread(target=self._end_alone, daemon=True).start()
+        while True:
             self.sender.json({"beat": time.time()})
+            time.sleep(1.0)
+
+    def _end_alone(self) -> None:
+        while time.monotonic() - self.heard < SILENCE:
             time.sleep(1.0)
         os._exit(0)
 
