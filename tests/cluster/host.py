@@ -6,8 +6,10 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -113,6 +115,15 @@ class ClusterHost:
         self._hub.plug({self.name: self.wait_pid()})
         self.plugged_in()
         self.wait_up()
+        # The viewer's kernel may hold for a moment longer that nobody has this address.
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            try:
+                socket.create_connection((self.address, 22), 2).close()
+            except OSError:
+                time.sleep(0.1)
+            else:
+                return
 
     def reboot(self) -> None:
         """Cut the power and switch on again."""
