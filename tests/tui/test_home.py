@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from textual.pilot import Pilot
@@ -228,13 +229,13 @@ def test_a_profile_with_errors_is_opened_at_the_first(tmp_path: Path, monkeypatc
     kit.play(tmp_path, mend, app=app)
 
 
-def test_a_run_that_falls_silent_is_called_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_falls_silent_is_called_not_seen(tmp_path: Path) -> None:
     """Nothing changes on the disk: time alone makes the difference."""
     kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100, step=1, steps=9, loss=1.0)
 
     async def wait(app: Doors, pilot: Pilot[None]) -> None:
         assert "● running" in screen_text(app)
-        monkeypatch.setattr("tui.screens.home.now", lambda: kit.NOW + 60)
-        await kit.until(pilot, lambda: kit.shows(app, "◇ not seen"))
+        with patch("tui.screens.home.now", lambda: kit.NOW + 60):
+            await kit.until(pilot, lambda: kit.shows(app, "◇ not seen"))
 
     kit.play(tmp_path, wait)
