@@ -176,7 +176,9 @@ class Follower:
             except DisttuiError as error:
                 self._news.put(LinkNews(self.node, "not seen", error.what))
             else:
-                return self.link
+                if not self._closed.is_set():
+                    return self.link
+                self.link.close()  # whoever closed us meanwhile has found none to close
         return None
 
     def _take(self, item: Mapping[str, Any] | tuple[int, int, int, bytes]) -> None:
