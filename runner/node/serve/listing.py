@@ -56,7 +56,8 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, Any] |
     end = end if isinstance(end, dict) else None
     lives = False if end else alive()
     metrics = _metrics(os.path.join(folder, "attempt-%d" % attempt)) if attempt else {}
-    profile = spec.get("profile")
+    profile, started = spec.get("profile"), spec.get("started")
+    sane = isinstance(started, (int, float)) and abs(started) < 1e12
     return {
         "run": spec.get("run"),
         "node_rank": spec.get("node_rank"),
@@ -65,7 +66,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, Any] |
         "nproc": spec.get("nproc"),
         "state": _state(folder, end, lives, attempt),
         "alive": bool(lives),
-        "started": spec.get("started") or os.stat(spec_path).st_mtime,
+        "started": started if sane else os.stat(spec_path).st_mtime,
         "ended": end.get("t") if end else None,
         "attempt": attempt,
         "by": spec.get("by"),
