@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from runner.errors import DisttuiError
 from runner.run.fill import fill
@@ -31,12 +32,12 @@ def fetch(
         except DisttuiError as error:
             first = first or error
             continue
-        for one in wanted:
-            if one.node == node:
-                try:
-                    fill(link, run, node, store(node), one.name, one.upto)
-                except DisttuiError as error:
-                    first = first or error
-        link.close()
+        with closing(link):
+            for one in wanted:
+                if one.node == node:
+                    try:
+                        fill(link, run, node, store(node), one.name, one.upto)
+                    except DisttuiError as error:
+                        first = first or error
     if first:
         raise first

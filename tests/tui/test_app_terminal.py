@@ -104,6 +104,7 @@ def test_disttui_alone_opens_the_app_and_q_leaves_it(tmp_path: Path) -> None:
 def test_a_profile_with_errors_opens_at_the_error(tmp_path: Path) -> None:
     path = kit.add_profile(tmp_path, "broken", "disttui: 1\nhosts: [ada]\nnum_procesess: 2\n")
     with terminal([*CLI, str(path)], tmp_path) as shown:
+        shown.until("✗".encode())  # drawn in a colour of its own
         shown.until(b"unknown key")
         shown.type(b"\x11")
         assert shown.end() == 0

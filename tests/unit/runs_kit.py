@@ -6,18 +6,16 @@ import json
 import os
 import random
 import sys
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from runner.node import procs
 from runner.node.serve import runs
 from runner.ship import node_parcel
+from tests.unit.waiting import PATIENCE, wait_for
 
 STUB = Path(__file__).with_name("stub_torchrun.py")
-PATIENCE = 60.0
 
 JOB = """
 import json, os, sys, time
@@ -27,16 +25,6 @@ def step(n, **more):
     with open(os.environ["DISTTUI_METRICS"], "a") as f:
         f.write(json.dumps({"t": time.time(), "step": n, "loss": 1.0, **more}) + "\\n")
 """
-
-
-def wait_for(condition: Callable[[], Any], what: str, timeout: float = PATIENCE) -> Any:
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"{what}: not within {timeout} s")
 
 
 class Cluster:

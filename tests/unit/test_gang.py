@@ -21,7 +21,8 @@ from runner.node import ports, procs
 from runner.node.gang.follower import Follower
 from runner.node.host import Host
 from runner.node.loop import Loop
-from tests.unit.runs_kit import Cluster, wait_for
+from tests.unit.runs_kit import Cluster
+from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
 Make = Callable[..., Cluster]

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.runs_kit import Cluster, wait_for
+from tests.unit.runs_kit import Cluster
+from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
 Make = Callable[..., "tuple[Cluster, Wire]"]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from runner.launchers.torchrun import options
-from tests.unit.runs_kit import Cluster, wait_for
+from tests.unit.runs_kit import Cluster
+from tests.unit.waiting import wait_for
 
 pytestmark = [
     pytest.mark.torch,

@@ -27,7 +27,7 @@ from runner.show.top import render_top
 from runner.transport import Address, Connection, Connector
 from runner.transport.base import RefusePrompts
 from runner.transport.connector import HostConnector
-from tests.unit.runs_kit import wait_for
+from tests.unit.waiting import wait_for
 
 ENVIRON = {"XDG_DATA_HOME": "/nonexistent"}
 

@@ -174,7 +174,7 @@ def test_the_ranks_die_with_a_killed_launcher(launch: Callable[..., Launch], tmp
     one.go()
     started = wait_for(lambda: len(found := one.reports("start")) == 2 and found)
     one.process.send_signal(signal.SIGKILL)
-    wait_for(lambda: not any(alive(start["pid"]) for start in started.values()), 10)
+    wait_for(lambda: not any(alive(start["pid"]) for start in started.values()), timeout=10)
 
 
 def test_term_reaches_each_rank_once(launch: Callable[..., Launch], tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_the_launcher_dies_with_who_started_it(tmp_path: Path) -> None:
         pid = int(parent.stdout.readline())
         wait_for((tmp_path / "launcher.ready").exists)
         parent.kill()
-        wait_for(lambda: not alive(pid), 10)
+        wait_for(lambda: not alive(pid), timeout=10)
 
 
 def test_an_interpreter_without_torch_is_said(launch: Callable[..., Launch], tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from runner.profile import parse
 from runner.run import after
 from runner.run.history import keep
 from runner.run.state import RunState, begin, fold
-from tests.unit.runs_kit import wait_for
+from tests.unit.waiting import wait_for
 
 _PROFILE = "disttui: 1\nname: one\nhosts: [a]\njob: {builtin: bytegpt}\nenv: {TOKEN: '${env:TOKEN}', B: hush}\n"
 

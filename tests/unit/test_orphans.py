@@ -17,7 +17,8 @@ import pytest
 from runner.node import procs
 from runner.node.serve.orphans import orphans
 from runner.show.orphans import render_orphans
-from tests.unit.runs_kit import Cluster, wait_for
+from tests.unit.runs_kit import Cluster
+from tests.unit.waiting import wait_for
 
 STRAY = """
 import socket, subprocess, sys

@@ -17,7 +17,7 @@ import pytest
 from runner.node import procs
 from runner.node.telemetry.processes import MOST, Processes, most_of
 from runner.node.telemetry.sampler import Sampler
-from tests.unit.runs_kit import wait_for
+from tests.unit.waiting import wait_for
 
 SPIN = "while True: pass"
 SLEEP = "import time; time.sleep(300)"

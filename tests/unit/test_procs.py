@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runner.node import procs
-from tests.unit.runs_kit import wait_for
+from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
 

@@ -20,7 +20,7 @@ from runner.run.session import Session, Signals
 from runner.run.state import begin, fold
 from runner.show.live import TextPrinter
 from runner.transport.local import LocalConnection
-from tests.unit.runs_kit import wait_for
+from tests.unit.waiting import wait_for
 
 
 def _link(node: int = 0) -> Link:

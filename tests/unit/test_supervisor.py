@@ -17,7 +17,8 @@ import pytest
 from runner.node import procs
 from runner.node.problem import Problem
 from runner.node.serve import runs
-from tests.unit.runs_kit import Cluster, wait_for
+from tests.unit.runs_kit import Cluster
+from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
 Make = Callable[..., Cluster]

@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+PATIENCE = 60.0
 
-def wait_for(what: Callable[[], Any], seconds: float = 60) -> Any:
-    """The first true answer of `what`."""
-    deadline = time.monotonic() + seconds
+
+def wait_for(condition: Callable[[], Any], what: str = "it", timeout: float = PATIENCE) -> Any:
+    """The first true answer of `condition`."""
+    deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        found = what()
+        found = condition()
         if found:
             return found
-        time.sleep(0.02)
-    raise AssertionError("it did not happen in time")
+        time.sleep(0.01)
+    raise AssertionError(f"{what}: not within {timeout} s")
