@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import threading
+import traceback
 from collections.abc import Callable, Generator, Iterator
 
 import pytest
@@ -43,3 +46,20 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI may not do: {report.longrepr}"
     return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Fail rather than wait for ever for a thread that a test has left: Python joins them all at its end."""
+    others = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
+    for thread in others:
+        thread.join(10)
+    left = [one for one in others if one.is_alive()]
+    if left:
+        writer = config.get_terminal_writer()
+        for thread in left:
+            frame = sys._current_frames().get(thread.ident or 0)
+            stack = "".join(traceback.format_stack(frame)) if frame else ""
+            writer.line(f"\nFAILED: a test has left the thread {thread.name}, which does not end:\n{stack}")
+        writer.flush()
+        os._exit(1)

@@ -52,6 +52,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from textual import work
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
 from textual.dom import DOMNode
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
@@ -276,6 +277,11 @@ class DisttuiApp(KeysInTurn, Opening):
     def _theme_wanted(self) -> str:
         wanted = self.settings.theme
         return wanted if wanted in self.available_themes else theme.suggested(self.environ)
+
+    def _handle_exception(self, error: Exception) -> None:
+        # Whatever is being opened while the app is left gets no widgets, and finds none: no news to anybody.
+        if self.is_running or not isinstance(error, NoMatches):
+            super()._handle_exception(error)
 
     def _fatal_error(self) -> None:
         # Textual would print the traceback with all local variables; secrets may be among them.

@@ -58,7 +58,7 @@ time.sleep(900)
 """Ranks deaf to TERM, each with a daemon that has left session and parent, and with a storm of forks in sessions of
 their own, where a parent ends as soon as it has a child."""
 
-LATE = 4.0
+LATE = 1.0
 """Seconds that two cores shared by many may add to what hosts do by themselves; the figures are tests/bench's."""
 Until = Callable[[], object]
 

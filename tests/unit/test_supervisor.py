@@ -103,7 +103,7 @@ def test_stop_is_quick_where_ranks_obey(cluster: Make) -> None:
     stop = json.loads(run.path(0, "stop").read_text())
     end = run.exit(0)
     assert (end["state"], end["code"]) == ("stopped", 130)
-    assert end["t"] - stop["t"] < 4.5, "nobody waits for the grace (5 s)"
+    assert end["t"] - stop["t"] < 2.0, "nobody waits for the grace (5 s)"
     wait_for(lambda: not run.living(), "the supervisor's end")
 
 

@@ -72,7 +72,8 @@ class DashboardScreen(PanesScreen):
         """Follow the run."""
         self.header.show(self.run_id, state="connecting")
         self.set_interval(1.0, self._tick)
-        self._follow()
+        # Not before it can be left: a screen whose app ends while it is being opened never hears of that.
+        self.call_later(self._follow)
 
     def on_unmount(self) -> None:
         """Leave the run to itself."""
