@@ -15,8 +15,13 @@ _LOADER = _HERE / "node" / "loader.py"
 
 _MAKING = Lock()
 
-COMMAND = 'exec {python} -c "import sys;sys.path[:1]=[];exec(sys.stdin.buffer.readline())"'
-"""The one remote command. No `!`, backslash, `$` or newline: every login shell reads it alike."""
+COMMAND = (
+    'exec {python} -c "import sys;sys.path[:1]=[];import signal;signal.alarm(60);exec(sys.stdin.buffer.readline())"'
+)
+"""The one remote command. No `!`, backslash, `$` or newline: every login shell reads it alike.
+
+It ends by itself where the viewer was cut off before its first word: an sshd may notice that hours later, or never.
+"""
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,9 @@ def _wait(run: KnownRun, reached: Reached, nodes: list[int], say: Say) -> int:
                 waiting.discard(node)
         if waiting and time.monotonic() > deadline:
             names = ", ".join(run.hosts[node].name for node in sorted(waiting))
-            raise HostError(names, f"{run.run} has not stopped in {patience:.0f} s", "Kill it: disttui stop --now")
+            raise HostError(
+                names, f"{run.run} has not stopped in {patience:.0f} s", f"Kill it: disttui stop {run.run} --now"
+            )
         time.sleep(_POLL if waiting else 0.0)
     left = [f"{run.hosts[node].name}: pid {pid}" for node, end in sorted(ends.items()) for pid in end.get("left") or []]
     if left:

@@ -6,6 +6,7 @@ See docs/formats.md, "The remote command and the loader".
 import hashlib
 import json
 import os
+import signal
 import sys
 from typing import BinaryIO
 
@@ -73,6 +74,10 @@ def receive(path: str, digest: str, stdin: BinaryIO) -> None:
     os.rename(part, path)
 
 
+_PARCELS = 600
+"""Seconds that the zips may take on a slow link; a viewer that was cut off meanwhile may never be seen to be."""
+
+
 def load() -> None:
     """Say hello after the marker, take what is missing, and hand over to the node program."""
     stdin = sys.stdin.buffer
@@ -95,8 +100,10 @@ def load() -> None:
     stdout.write(("\n%s %s\n" % (hello["marker"], json.dumps(answer))).encode())
     if "error" in answer:
         return
+    signal.alarm(_PARCELS)
     for kind in missing:
         receive(paths[kind], hello[kind], stdin)
+    signal.alarm(0)  # from here on it is missed by its beats
     sys.path.insert(0, paths["node"])
     from _disttui.serve.channel import main  # type: ignore[import-not-found]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Any, Iterable, NamedTuple
+from typing import Any, Callable, Iterable, NamedTuple
 
 from . import locks
 from .problem import Problem
@@ -53,15 +53,18 @@ def listen(port: int, only: str | None = None) -> socket.socket:
     return _listen(server, ("::", port))
 
 
-def is_listening(port: int, pids: Iterable[int]) -> bool:
-    """Whether one of these processes listens on the port; where the system hides that, whether anybody does."""
+def is_listening(port: int, pids: Callable[[], Iterable[int]]) -> bool:
+    """Whether one of these processes listens on the port; where the system hides that, whether anybody does.
+
+    They are asked for only when somebody listens: finding them may mean reading the whole process table.
+    """
     inodes = _listeners(port)
     if inodes is None:
         return _answers(port)
     if not inodes:
         return False
     owned: set[str] = set()
-    for pid in pids:
+    for pid in pids():
         owned |= _sockets(pid)
     return bool(inodes & owned)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -134,6 +136,36 @@ def test_a_python_that_ends_at_once_has_a_cure(home: Path) -> None:
     with pytest.raises(HostError) as caught:
         Link(Shelled("sh"), "node7", "true")
     assert "`true -V`" in caught.value.cure
+
+
+def _waiting(first: bytes, command: str = COMMAND) -> int:
+    """How a loader ends that hears `first` and then nothing more, on a link that stays."""
+    short = command.replace("alarm(60)", "alarm(1)").format(python=sys.executable)
+    with subprocess.Popen(short, shell=True, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as loader:  # noqa: S602
+        assert loader.stdin
+        loader.stdin.write(first)
+        loader.stdin.flush()
+        return loader.wait(60)
+
+
+def test_a_loader_whose_viewer_falls_silent_ends_by_itself(home: Path) -> None:
+    hello = json.dumps({"marker": "m" * 32, "node": node_parcel().sha256, "train": None}).encode() + b"\n"
+    impatient = ship.loader_line().replace(b"_PARCELS = 600", b"_PARCELS = 1")
+    assert impatient != ship.loader_line()
+    for first in (b"", ship.loader_line(), impatient + hello, impatient + hello + b"%d\n" % len(node_parcel().data)):
+        assert _waiting(first) == -signal.SIGALRM
+
+
+def test_a_loaded_program_is_not_timed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    impatient = ship.loader_line().replace(b"_PARCELS = 600", b"_PARCELS = 2")
+    monkeypatch.setattr("runner.run.link.loader_line", lambda: impatient)
+    link = Link(LocalConnection("local"), "local", sys.executable)
+    try:
+        assert link.request("probe")["python"]
+        time.sleep(3.0)
+        assert link.request("probe")["python"]
+    finally:
+        link.close()
 
 
 def test_a_damaged_parcel_is_not_kept(home: Path) -> None:

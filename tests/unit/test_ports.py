@@ -55,10 +55,10 @@ def test_a_taken_port_is_not_free(address: str) -> None:
 def test_listening_is_asked_of_the_right_process() -> None:
     server = socket.create_server(("127.0.0.1", 0))
     port = server.getsockname()[1]
-    assert ports.is_listening(port, [os.getpid()])
-    assert not ports.is_listening(port, [1 if os.getpid() != 1 else 2])
+    assert ports.is_listening(port, lambda: [os.getpid()])
+    assert not ports.is_listening(port, lambda: [1 if os.getpid() != 1 else 2])
     server.close()
-    assert not ports.is_listening(port, [os.getpid()])
+    assert not ports.is_listening(port, lambda: [os.getpid()])
 
 
 def test_listen_takes_both_families() -> None:

@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Any, Callable
 
-from .. import procs
+from .. import journal, procs
 from ..host import Host
 from ..journal import Tail, event
 from ..loop import Loop
@@ -19,6 +19,8 @@ from .signs import Signs
 
 MESSAGE_LIMIT = 4000
 """Characters of an error's message that a cause keeps."""
+_NEWEST = 8
+"""New metrics of a rank that are looked at each time: enough for its usual step time, and no burden at any pace."""
 _SOLITUDE = 20.0
 """Seconds after which a rank of a distributed job must have joined its process group."""
 
@@ -76,7 +78,7 @@ class Ranks:
             self.signs.alive(rank, now)
             self._log_limit.look(rank, self._growth.sizes[rank])
         for rank, tail in self._metrics.items():
-            records = tail.records()
+            records = journal.records(tail.lines()[-_NEWEST:])
             if records:
                 self.signs.steps(rank, records, now)
             if records and not self.started:

@@ -111,8 +111,9 @@ class Attempt:
         text = {"type": "", "message": words[:MESSAGE_LIMIT], "code": code, "at": time.time()}
         return {"rank": None, "kind": "launch", **text}
 
-    def poll_metrics(self) -> None:
-        """Take what the ranks have printed or written as metrics since the last call."""
+    def look(self) -> None:
+        """Take what the ranks have reported, printed or written as metrics since the last call."""
+        self.ranks.poll()
         self._harvest.poll()
         for text in self._harvest.notes:
             self._say(event("note", level="warning", text=text))
@@ -125,7 +126,7 @@ class Attempt:
 
     def listens(self, port: int) -> bool:
         """Whether this attempt's launcher takes connections at a port."""
-        return ports.is_listening(port, {self._pid, *procs.descendants(procs.table(), self._pid)})
+        return ports.is_listening(port, lambda: {self._pid, *procs.descendants(procs.table(), self._pid)})
 
     def _last_words(self) -> str:
         try:

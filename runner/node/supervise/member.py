@@ -16,8 +16,7 @@ from .attempt import Attempt
 from .leftover import Leftover
 from .stop import Ending
 
-_POLL = 0.1
-_METRICS = 0.25
+_LOOK = 0.25
 _SIGNS = 2.0
 _LISTENS = 0.02
 _HOLD = 1.0
@@ -59,8 +58,7 @@ class Member:
         self.held: dict[str, Any] = {}
         self.shows: Callable[[], list[str]] = list
         """Tells what this host shows that may slow its ranks down."""
-        loop.every(_POLL, self._poll)
-        loop.every(_METRICS, self._poll_metrics)
+        loop.every(_LOOK, self._look)
         loop.every(_SIGNS, self._tell_signs)
 
     @property
@@ -193,13 +191,9 @@ class Member:
         else:
             self._listening = self._loop.after(_LISTENS, lambda: self._await_listening(attempt, port))
 
-    def _poll(self) -> None:
+    def _look(self) -> None:
         if self._attempt:
-            self._attempt.ranks.poll()
-
-    def _poll_metrics(self) -> None:
-        if self._attempt:
-            self._attempt.poll_metrics()
+            self._attempt.look()
 
     def _tell_signs(self) -> None:
         attempt = self._attempt
@@ -250,8 +244,7 @@ class Member:
         self.left = self._ending.left
         attempt, pids = self._attempt, self._ending.seen
         if attempt:
-            attempt.ranks.poll()
-            attempt.poll_metrics()
+            attempt.look()
             pids |= set(attempt.ranks.pids.values())
             attempt.ranks.close()
         self._verify(Leftover(pids, attempt.port if attempt else None))
