@@ -53,6 +53,7 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan) -> tuple[Fin
         found += _places(profile, host, one)
         found += _host(host, one)
     found += _arguments(profile)
+    found += _launch(profile)
     found += _network(profile, plan, facts)
     found += _between(profile, plan, facts)
     return tuple(sorted(found, key=lambda finding: ("error", "warning", "info").index(finding.level)))
@@ -143,6 +144,12 @@ def _host(host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
 def _arguments(profile: Profile) -> Iterator[Finding]:
     if profile.job.target.kind == "builtin" and (problem := bytegpt.problem(profile.job.target.args)):
         yield Finding("error", None, f"bytegpt: {problem}", "Mend `job.args`")
+
+
+def _launch(profile: Profile) -> Iterator[Finding]:
+    if profile.launch.rejoin_timeout and not profile.launch.restarts:
+        what = "launch.rejoin_timeout waits for a lost host before the next attempt, and there is none"
+        yield Finding("warning", None, what, "Set `launch.restarts` to the further attempts that there may be")
 
 
 def _network(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:

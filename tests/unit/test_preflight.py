@@ -120,6 +120,12 @@ def test_a_busy_gpu_of_the_profile_is_a_warning() -> None:
     ]
 
 
+def test_waiting_for_a_lost_host_needs_a_further_attempt() -> None:
+    alone = planned(facts("cpu_desk"), launch={"rejoin_timeout": 300})
+    assert ["launch.rejoin_timeout" in line and "launch.restarts" in line for line in alone.found("warning")] == [True]
+    assert planned(facts("cpu_desk"), launch={"rejoin_timeout": 300, "restarts": 1}).findings == ()
+
+
 def test_warnings_about_a_neglected_host() -> None:
     told = "\n".join(planned(facts("cpu_desk"), facts("neglected")).found("warning"))
     for part in (
