@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.pilot import Pilot
 
+from runner.text import LINE_LIMIT
 from tests.tui.demo_log import DemoLog, Writer
 from tests.tui.snap import screen_text
 from tests.tui.test_log_view import cursor_line, play, type_in, until
@@ -146,4 +147,28 @@ def test_many_hits_in_one_chunk(tmp_path: Path) -> None:
     expected = [number for number in range(5000) if number % 7]
     assert list(Stretch(index, [Pattern("loss")], 1).lines(0, 5000)) == expected
     assert list(Stretch(index, [Pattern("l.ss", regex=True)], 1).lines(0, 5000)) == expected
+    TRIALS.close()
+
+
+def test_lines_of_a_file_are_tried_where_they_are_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\ntwo\nthree")
+    expression = re.compile(b"t.")
+    assert TRIALS.matching_in(expression, path, 0, 13, 3) == [1, 2]
+    assert TRIALS.matching_in(expression, path, 4, 4, 1) == [0]
+    for offset, length, lines in ((0, 13, 2), (0, 8, 3), (0, 99, 3), (4, 9, 1)):
+        assert TRIALS.matching_in(expression, path, offset, length, lines) is None, "it has changed meanwhile"
+    assert TRIALS.matching_in(expression, tmp_path / "gone", 0, 13, 3) is None
+    assert TRIALS.matching_in(expression, tmp_path, 0, 13, 3) is None
+    TRIALS.close()
+
+
+def test_an_expression_finds_lines_that_are_longer_than_one_may_be(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("short\n" + "x" * (LINE_LIMIT + 5) + "end\nshort\n")
+    index = LineIndex(path)
+    index.look()
+    while index.grow():
+        pass
+    assert list(Stretch(index, [Pattern("e[n]d", regex=True)], 1).lines(0, len(index))) == [2]
     TRIALS.close()

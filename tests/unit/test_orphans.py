@@ -82,7 +82,8 @@ def test_a_live_run_has_none_and_a_dead_supervisor_leaves_some(tmp_path: Path) -
         up = cluster.supervisor(0)
         for who in (up["warden"], up):
             os.kill(who["pid"], 9)
-        rows = wait_for(lambda: [row for row in found(cluster.run) if row["ports"]], "the orphan")
+        # The launcher, which holds the gang's port, may need a moment to die with its parent.
+        rows = wait_for(lambda: [row for row in found(cluster.run) if port in row["ports"]], "the orphan")
         assert [(row["node_rank"], row["attempt"], row["ports"], row["ended"]) for row in rows] == [
             (0, 1, [port], False)
         ]

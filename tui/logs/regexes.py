@@ -6,6 +6,7 @@ process that has only so much CPU time for them; in the main thread, where a sig
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import AnyStr
 
-from tui.logs.trial import COUNT, HEAD
+from tui.logs.trial import BYTES, COUNT, FILE, HEAD, OTHER, TEXT
 
 _PROGRAM = Path(__file__).with_name("trial.py")
 
@@ -35,21 +36,34 @@ class Trials:
 
     def matching(self, expression: re.Pattern[AnyStr], text: AnyStr) -> list[int]:
         """Which lines of a text an expression fits, from 0. Raises SearchFailed."""
+        pattern = expression.pattern
+        if isinstance(pattern, bytes) and isinstance(text, bytes):
+            found = self._answer(BYTES, expression.flags, pattern, text)
+        else:
+            found = self._answer(TEXT, expression.flags, str(pattern).encode(), str(text).encode())
+        assert found is not None
+        return found
+
+    def matching_in(
+        self, expression: re.Pattern[bytes], path: Path, offset: int, length: int, lines: int
+    ) -> list[int] | None:
+        """The same of lines of a file, which are not sent; None where it has not that many there."""
+        return self._answer(FILE, expression.flags, expression.pattern, os.fsencode(path), offset, length, lines)
+
+    def _answer(self, kind: bytes, flags: int, pattern: bytes, given: bytes, *place: int) -> list[int] | None:
+        head = HEAD.pack(kind, flags & re.IGNORECASE, len(pattern), len(given), *(place or (0, 0, 0)))
         with self._lock:
             try:
-                found = self._ask(expression, text if isinstance(text, bytes) else text.encode())
+                return self._ask(head + pattern, given)
             except OSError as error:
                 raise SearchFailed(f"cannot be tried: {error.strerror}") from None
-            if found is None:
-                raise SearchFailed("takes too long" if self._end() == -signal.SIGPROF else "could not be tried")
-        return list(found)
 
     def close(self) -> None:
         """End the child, until it is needed again."""
         with self._lock:
             self._end()
 
-    def _ask(self, expression: re.Pattern[AnyStr], text: bytes) -> array[int] | None:
+    def _ask(self, question: bytes, given: bytes) -> list[int] | None:
         if self._child is None:
             command = [sys.executable, "-I", "-S", str(_PROGRAM)]
             self._child = subprocess.Popen(
@@ -61,20 +75,20 @@ class Trials:
             )
         to, back = self._child.stdin, self._child.stdout
         assert to and back
-        of_bytes = isinstance(expression.pattern, bytes)
-        pattern = expression.pattern if isinstance(expression.pattern, bytes) else expression.pattern.encode()
-        try:
-            to.write(HEAD.pack(of_bytes, expression.flags & re.IGNORECASE, len(pattern), len(text)) + pattern)
-            to.write(text)
+        head = b""
+        with suppress(BrokenPipeError):  # it has ended, as is seen at once
+            to.write(question)
+            to.write(given)
             to.flush()
-        except BrokenPipeError:
+            head = back.read(COUNT.size)
+        if len(head) < COUNT.size:
+            raise SearchFailed("takes too long" if self._end() == -signal.SIGPROF else "could not be tried")
+        (count,) = COUNT.unpack(head)
+        if count == OTHER:
             return None
-        head = back.read(COUNT.size)
         found = array("I")
-        if len(head) == COUNT.size:
-            found.frombytes(back.read(COUNT.unpack(head)[0] * found.itemsize))
-            return found
-        return None
+        found.frombytes(back.read(count * found.itemsize))
+        return list(found)
 
     def _end(self) -> int:
         child, self._child = self._child, None

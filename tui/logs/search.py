@@ -60,7 +60,7 @@ class Pattern:
         return [Literal(hint, case=True) for hint in self.hints]
 
     @property
-    def _unknown(self) -> bool:
+    def unknown(self) -> bool:
         """Whether trying it on a line may take for ever."""
         return self.regex and not self.hints
 
@@ -72,27 +72,34 @@ class Pattern:
         """Where in a line of text it stands, for marking it. Raises TimeoutError, in the main thread only."""
         if self.inverse:
             return []
-        with limited(seconds if self._unknown else None):
+        with limited(seconds if self.unknown else None):
             return [match.span() for match in self.expression.finditer(text) if match.end() > match.start()]
 
-    def lines(self, index: LineIndex, first: int, last: int, data: bytes) -> list[int]:
-        """The numbers of those lines from `first` to `last` that are looked for; `data` is their chunk.
-
-        Raises SearchFailed.
-        """
-        if self._absent(data):
-            found = []
-        else:
-            plain = self._bytes is not None and index.plain(first, last)
-            if plain and self._literal:
-                found = self._literal.lines(index, first, last, data)
-            elif plain and self._bytes and self._unknown and data.count(b"\n") == last - first:
-                found = [first + at for at in TRIALS.matching(self._bytes, data[:-1])]
-            else:
-                found = [first + at for at in self._trying(index.split(data, first, last), plain=plain)]
+    def lines(self, index: LineIndex, first: int, last: int) -> list[int]:
+        """The numbers of those lines from `first` to `last` that are looked for. Raises SearchFailed."""
+        plain = self._bytes is not None and index.plain(first, last)
+        found = self._found_apart(index, first, last) if plain else None
+        if found is None:
+            found = self._found_here(index, first, last, plain=plain)
         if not self.inverse:
             return found
         return sorted(set(range(first, last)).difference(found))
+
+    def _found_apart(self, index: LineIndex, first: int, last: int) -> list[int] | None:
+        """The same by the process that tries what may take for ever; None where that is not to be had."""
+        if self._bytes is None or not self.unknown:
+            return None
+        begin, end = index.starts[first], index.starts[last]
+        found = TRIALS.matching_in(self._bytes, index.path, begin, end - begin, last - first)
+        return None if found is None else [first + at for at in found]
+
+    def _found_here(self, index: LineIndex, first: int, last: int, *, plain: bool) -> list[int]:
+        data = index.chunk(first, last)
+        if self._absent(data):
+            return []
+        if plain and self._literal:
+            return self._literal.lines(index, first, last, data)
+        return [first + at for at in self._trying(index.split(data, first, last), plain=plain)]
 
     def _absent(self, data: bytes) -> bool:
         if self._hints:
@@ -106,7 +113,7 @@ class Pattern:
         return self._matching(self.expression, [safe_text(line) for line in lines], "\n")
 
     def _matching(self, expression: re.Pattern[AnyStr], lines: list[AnyStr], end: AnyStr) -> list[int]:
-        if self._unknown:
+        if self.unknown:
             return TRIALS.matching(expression, end.join(lines)) if lines else []
         return list(compress(count(), map(expression.search, lines)))
 

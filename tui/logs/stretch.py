@@ -14,6 +14,8 @@ from tui.logs.search import Pattern
 
 LEAST, MOST = 16 * 1024, 128 * 1024
 """Bytes of the second stretch, and of the longest: what a processor's cache holds is searched up to twice as fast."""
+ASKED = 256 * 1024
+"""The same where another process is asked for each stretch: being woken for it takes as long as searching little."""
 TOGETHER = 4 * 1024 * 1024
 """Bytes of the stretches of all files: they may all be read in the same step."""
 
@@ -29,7 +31,8 @@ class Stretch:
     def __init__(self, index: LineIndex, patterns: Sequence[Pattern], files: int) -> None:
         self._index = index
         self._patterns = patterns
-        self._most = min(MOST, max(LEAST, TOGETHER // files))
+        most = ASKED if any(pattern.unknown for pattern in patterns) else MOST
+        self._most = min(most, max(LEAST, TOGETHER // files))
         self._size = 0
         self._begin = self._end = 0
         self._found: Sequence[int] = ()
@@ -44,9 +47,8 @@ class Stretch:
         index = self._index
         last = max(last, index.line_at(index.starts[first] + self._size))
         self._size = min(self._most, max(LEAST, self._size * 4))
-        data = index.chunk(first, last)
-        found: Sequence[int] = self._patterns[0].lines(index, first, last, data)
+        found: Sequence[int] = self._patterns[0].lines(index, first, last)
         for pattern in self._patterns[1:]:
             if found:
-                found = sorted(set(found).intersection(pattern.lines(index, first, last, data)))
+                found = sorted(set(found).intersection(pattern.lines(index, first, last)))
         self._begin, self._end, self._found = first, last, found

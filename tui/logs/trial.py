@@ -5,6 +5,7 @@ It ends by a signal when it needs more CPU time for one answer than it may have,
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import struct
@@ -13,10 +14,14 @@ from array import array
 from itertools import compress, count
 from typing import AnyStr
 
-HEAD = struct.Struct("<?III")
-"""Whether bytes are tried or text, flags of the expression, the bytes it has, those of the lines; both follow."""
+HEAD = struct.Struct("<cIIIQII")
+"""What is tried, flags of the expression, the bytes it has, those that follow it; of a file: offset, bytes, lines."""
+TEXT, BYTES, FILE = b"t", b"b", b"f"
+"""The lines follow, as text or as bytes; or the path of a file that has them."""
 COUNT = struct.Struct("<I")
 """How many numbers of lines follow, each an unsigned int."""
+OTHER = 0xFFFFFFFF
+"""Instead of that: the file has other lines there, or cannot be read."""
 LIMIT = 1.0
 """Seconds of CPU time for one answer."""
 
@@ -25,16 +30,36 @@ def main() -> None:
     """Answer until the input ends."""
     questions, answers = sys.stdin.buffer, sys.stdout.buffer
     while len(head := questions.read(HEAD.size)) == HEAD.size:
-        of_bytes, flags, size, length = HEAD.unpack(head)
-        pattern, lines = questions.read(size), questions.read(length)
+        kind, flags, size, length, *place = HEAD.unpack(head)
+        pattern, given = questions.read(size), questions.read(length)
         signal.setitimer(signal.ITIMER_PROF, LIMIT)
-        if of_bytes:
-            found = fits(re.compile(pattern, flags), lines.split(b"\n"))
+        found: array[int] | None
+        if kind == TEXT:
+            found = fits(re.compile(pattern.decode(), flags), given.decode().split("\n"))
         else:
-            found = fits(re.compile(pattern.decode(), flags), lines.decode().split("\n"))
+            lines = given.split(b"\n") if kind == BYTES else lines_of(given, *place)
+            found = None if lines is None else fits(re.compile(pattern, flags), lines)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        answers.write(COUNT.pack(len(found)) + found.tobytes())
+        answers.write(COUNT.pack(OTHER) if found is None else COUNT.pack(len(found)) + found.tobytes())
         answers.flush()
+
+
+def lines_of(path: bytes, offset: int, length: int, count: int) -> list[bytes] | None:
+    """The lines of a part of a file; None where they are not that many."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        data = os.pread(file, length, offset)
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    lines = data.split(b"\n")
+    if data.endswith(b"\n"):
+        lines.pop()
+    return lines if len(data) == length and len(lines) == count else None
 
 
 def fits(expression: re.Pattern[AnyStr], lines: list[AnyStr]) -> array[int]:
