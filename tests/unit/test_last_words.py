@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -76,8 +77,45 @@ def test_what_is_no_end(text: str) -> None:
 
 def test_only_the_end_of_a_log_is_read(tmp_path: Path) -> None:
     path = tmp_path / "rank-0.log"
-    assert last_words.read(str(path)) is None
+    assert last_words.read(str(path), 1) is None
     trace = log("raise ValueError('boom')")
     path.write_bytes(b"x" * (1 << 20) + b"\xff\n" + trace.encode())
-    found = last_words.read(str(path))
+    assert last_words.read(str(path), 3) is None
+    found = last_words.read(str(path), 1)
     assert found and found["traceback"] == trace.rstrip()
+
+
+_WATCHDOG = """step 7
+[rank1]:[E ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout
+terminate called after throwing an instance of 'c10::DistBackendError'
+  what():  [PG ID 0 PG GUID 0(default_pg) Rank 1] Process group watchdog thread terminated with exception: timed out
+second line
+Exception raised from checkTimeout at ProcessGroupNCCL.cpp:632 (most recent call first):
+frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96 (0x7f)
+
+Fatal Python error: Aborted
+
+Thread 0x00007f (most recent call first):
+"""
+
+
+def test_a_cpp_exception_that_nobody_caught() -> None:
+    found = last_words.terminated(_WATCHDOG)
+    assert found and (found["type"], found["traceback"]) == ("c10::DistBackendError", "")
+    assert found["message"].startswith("[PG ID 0") and found["message"].endswith("timed out\nsecond line")
+    later = last_words.terminated(
+        f"{_WATCHDOG}terminate called without an active exception\nFatal Python error: Aborted"
+    )
+    assert later == {"type": "std::terminate", "message": "without an active exception", "traceback": ""}
+    bare = last_words.terminated("terminate called after throwing an instance of 'int'\nFatal Python error: Aborted\n")
+    assert bare == {"type": "int", "message": "", "traceback": ""}
+    assert last_words.terminated("step 1\n> terminate called without an active exception?") is None
+
+
+def test_the_exit_code_says_what_to_look_for(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.log"
+    path.write_text(_WATCHDOG)
+    for code in (-signal.SIGABRT, -signal.SIGSEGV):
+        assert last_words.read(str(path), code) == last_words.terminated(_WATCHDOG)
+    for code in (1, 134, -signal.SIGKILL, -signal.SIGTERM):
+        assert last_words.read(str(path), code) is None

@@ -209,6 +209,17 @@ def test_an_exception_that_nobody_reports_is_read_from_the_log(cluster: Make, ki
     assert told["traceback"].startswith("Traceback (most recent call last):") and told["traceback"] in log
 
 
+def test_a_cpp_exception_is_read_from_the_log(cluster: Make) -> None:
+    words = (
+        "terminate called after throwing an instance of 'c10::Error'\\n  what():  no more\\nException raised from here"
+    )
+    run = cluster(f"step(1)\nprint({words!r}, flush=True)\nos.abort()".replace("\\\\n", "\\n"))
+    run.start()
+    cause = run.exit(0)["cause"]
+    assert (cause["kind"], cause["rank"], cause["type"], cause["message"]) == ("exception", 0, "c10::Error", "no more")
+    assert [told["code"] for told in run.events(0, "death")] == [-6]
+
+
 def test_killed_rank_is_told_with_its_signal(cluster: Make) -> None:
     run = cluster("if rank == 1: os.kill(os.getpid(), 9)\n" + SLEEP, nproc=2)
     run.start()

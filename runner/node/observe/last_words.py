@@ -1,9 +1,10 @@
-"""The traceback that a rank's log ends with: of ranks that report none themselves, not instrumented or commands."""
+"""What a rank's log ends with: the traceback of one that reports none itself, or why native code gave up."""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 
 _TAIL = 64 * 1024
 _LONGEST_MESSAGE = 8
@@ -13,20 +14,42 @@ _CHAINED = ("During handling of the above exception", "The above exception was t
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?$", re.DOTALL)
 # torch puts this in front of every line of an uncaught exception once a process group is up.
 _PREFIX = re.compile(r"^\[rank\d+\]: ?")
+# libstdc++'s words before it aborts. Behind them come torch's C++ stack, or the Python stacks that faulthandler prints.
+_TERMINATED = re.compile(
+    r"^terminate called (?:(without an active exception)|after throwing an instance of '([^'\n]+)')"
+    r"(?:\n  what\(\):  (.*?)(?=\n(?:Exception raised from|Fatal Python error|frame #)|\Z))?",
+    re.DOTALL | re.MULTILINE,
+)
 
 
-def read(path: str) -> dict[str, str] | None:
-    """Return `type`, `message` and `traceback` where the log at `path` ends with an uncaught exception."""
+def read(path: str, code: int) -> dict[str, str] | None:
+    """Return `type`, `message` and `traceback` where the log at `path` ends with what explains this exit code."""
+    find = {1: at_end, -signal.SIGABRT: terminated, -signal.SIGSEGV: terminated}.get(code)
+    if find is None:
+        return None
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-            return at_end(file.read().decode("utf-8", "replace"))
+            return find(file.read().decode("utf-8", "replace"))
     except OSError:
         return None
 
 
+def terminated(text: str) -> dict[str, str] | None:
+    """The C++ exception that nobody caught, such as that of NCCL's watchdog; it has no Python traceback.
+
+    A fault while Python prints its stacks after that makes a SIGSEGV of the SIGABRT.
+    """
+    found = None
+    for found in _TERMINATED.finditer(text):  # noqa: B007
+        pass
+    if found is None:
+        return None
+    return {"type": found[2] or "std::terminate", "message": (found[3] or found[1] or "").strip(), "traceback": ""}
+
+
 def at_end(text: str) -> dict[str, str] | None:
-    """The same of a text. What libraries print behind it while the interpreter ends has a [mark] in front."""
+    """The uncaught Python exception. What libraries print behind it while the interpreter ends begins with a [mark]."""
     lines = [line.rstrip() for line in text.split("\n")]
     plain = [_PREFIX.sub("", line) for line in lines]
     starts = [index for index, line in enumerate(plain) if line == _FIRST]

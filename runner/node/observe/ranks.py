@@ -157,8 +157,8 @@ class Ranks:
             return
         self._over.add(rank)
         at = at or time.time()
-        if code == 1 and rank not in self.failed:
-            self._read_last_words(rank, at)
+        if code is not None and rank not in self.failed:
+            self._read_last_words(rank, code, at)
         evidence = self._oom.evidence(pid) if code == -signal.SIGKILL else None
         more = {"oom": evidence} if evidence else {}
         self._say(event("death", attempt=self._attempt, rank=rank, pid=pid, code=code, at=at, **more))
@@ -167,9 +167,9 @@ class Ranks:
         else:
             self._fail_once(rank, "exit", "", f"ended with exit code {code}", code, at)
 
-    def _read_last_words(self, rank: int, at: float) -> None:
-        """Tell of the exception for a rank that ended as Python does after one, and has not told of it itself."""
-        words = last_words.read(os.path.join(self._folder, f"rank-{rank}.log"))
+    def _read_last_words(self, rank: int, code: int, at: float) -> None:
+        """Tell of the exception for a rank that ended as one does after one, and has not told of it itself."""
+        words = last_words.read(os.path.join(self._folder, f"rank-{rank}.log"), code)
         if words:
             self._say(event("error", attempt=self._attempt, rank=rank, **words, at=at))
             self._fail_once(rank, "exception", words["type"], words["message"], None, at)
