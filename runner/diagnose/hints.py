@@ -51,6 +51,12 @@ _KNOWN = _table(
             "{host} lacks {1}: torch and its CUDA libraries do not fit together. Reinstall torch there, or load the "
             "module that brings CUDA (`activate:`).",
         ),
+        "torch's end": (
+            r"std::terminate: without an active exception",
+            "A thread of torch was still at work when Python ended, mostly since a DDP model outlived its process "
+            "group; it happens under bare torchrun as well. Where the script had come to its end, let it end with "
+            "`del model, optimizer; gc.collect(); torch.distributed.destroy_process_group()`.",
+        ),
         "NCCL versions": (
             r"(?:Mismatched NCCL version|NCCL version mismatch|version mismatch.*NCCL)|ncclInvalidUsage.*version",
             "The hosts have different NCCL versions: `disttui probe` shows torch and NCCL of each. Use the same torch "

@@ -25,7 +25,7 @@ Way = Callable[[Cluster, Path, Sequence[str], Sequence[int]], AbstractContextMan
 _PREFIX = re.compile(r"^\S+:\d+ +│ ")
 
 TRAIN = """\
-import argparse, sys, time
+import argparse, gc, sys, time
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 parser = argparse.ArgumentParser()
@@ -48,7 +48,8 @@ for step in range(args.steps):
     if not args.quiet or step == 0:
         print("step", step, flush=True)
 print("rate", (args.steps - 1) / (time.perf_counter() - begun), flush=True)
-del model, optimizer  # DDP holds the group, whose end may wait for ever for what waits for us
+del model, optimizer
+gc.collect()  # DDP holds the group: one run in twenty ended with SIGABRT, whatever had started it
 dist.destroy_process_group()
 """
 

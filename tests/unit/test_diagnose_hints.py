@@ -55,6 +55,7 @@ def hinted(state: RunState) -> tuple[str, str]:
         ("driver_too_old", "driver too old", "driver of node2"),
         ("nccl_system_error", "NCCL system error", "NCCL_DEBUG=INFO"),
         ("nccl_mismatched", "mismatched collectives", "different collectives"),
+        ("torch_end", "torch's end", "destroy_process_group"),
         ("nccl_timeout", "collective timed out", "disttui diagnose"),
         ("gloo_loopback", "gloo interface", "an address of node2 that the others cannot reach"),
         ("gloo_mismatched", "mismatched collectives", "different collectives"),
