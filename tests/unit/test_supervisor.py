@@ -210,10 +210,8 @@ def test_an_exception_that_nobody_reports_is_read_from_the_log(cluster: Make, ki
 
 
 def test_a_cpp_exception_is_read_from_the_log(cluster: Make) -> None:
-    words = (
-        "terminate called after throwing an instance of 'c10::Error'\\n  what():  no more\\nException raised from here"
-    )
-    run = cluster(f"step(1)\nprint({words!r}, flush=True)\nos.abort()".replace("\\\\n", "\\n"))
+    words = "terminate called after throwing an instance of 'c10::Error'\n  what():  no more\nException raised from x"
+    run = cluster(f"step(1)\nprint({words!r}, flush=True)\nos.abort()")
     run.start()
     cause = run.exit(0)["cause"]
     assert (cause["kind"], cause["rank"], cause["type"], cause["message"]) == ("exception", 0, "c10::Error", "no more")
