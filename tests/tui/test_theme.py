@@ -56,13 +56,14 @@ def test_running_slow_and_failed_differ_for_colour_blind_eyes(ours: Theme, kind:
 @pytest.mark.parametrize("ours", theme.THEMES, ids=lambda each: each.name)
 def test_words_are_legible(ours: Theme) -> None:
     """The contrast that WCAG wants of text, for every colour that words have, on every ground they stand on."""
-    words = {name: colour for name, colour in ours.variables.items() if name.startswith(("state-", "muted", "series-"))}
+    kinds = ("state-", "muted", "series-", "ramp-")
+    words = {name: colour for name, colour in ours.variables.items() if name.startswith(kinds)}
     words |= {"foreground": ours.foreground or "", "accent": ours.accent or ""}
     for ground in (ours.background, ours.surface, ours.panel, ours.variables["selected"]):
         assert ground
         for name, colour in words.items():
-            # The lines of a chart, and the words beside them, stand on the background.
-            least = 3.0 if name.startswith("series-") and ground != ours.background else 4.5
+            # The lines of a chart, the words beside them, and loads in their colours stand on the background.
+            least = 3.0 if name.startswith(("series-", "ramp-")) and ground != ours.background else 4.5
             assert _contrast(colour, ground) >= least, (name, ground)
 
 
