@@ -41,7 +41,7 @@ _GLYPHS = {
 LOOKS: Mapping[str, Look] = {kind: Look(kind, glyph) for kind, glyph in _GLYPHS.items()}
 _KINDS = {
     "running": ("running",),
-    "slow": ("slow", "straggler", "warning", "stopping"),
+    "slow": ("slow", "straggler", "warning", "stopping", "stalled"),
     "failed": ("failed", "lost", "error", "gone"),
     "unseen": ("not seen", "unknown"),
     "done": ("finished", "ok", "done"),

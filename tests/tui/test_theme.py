@@ -85,6 +85,15 @@ def test_every_state_has_its_own_glyph_of_one_cell() -> None:
     assert all(len(glyph) == 1 for glyph in glyphs)
 
 
+def test_a_run_that_stands_still_does_not_look_as_if_it_were_on_its_way() -> None:
+    assert {word: theme.look(word).kind for word in ("stalled", "stopping", "not seen", "starting")} == {
+        "stalled": "slow",
+        "stopping": "slow",
+        "not seen": "unseen",
+        "starting": "waiting",
+    }
+
+
 def test_the_glyphs_are_those_of_the_command_line() -> None:
     assert {word: theme.look(word).glyph for word in GLYPHS} == GLYPHS
 

@@ -79,7 +79,9 @@ class ProgressLine(Drawn):
         step = number(state.metrics.get("step"))
         if step is not None:
             return f"step {step:,.0f}"
-        return "starting the ranks" if state.attempt else "waiting for the hosts to join"
+        if not state.attempt:
+            return "waiting for the hosts to join"
+        return "no step yet" if any(True for _ in state.ranks()) else "starting the ranks"
 
 
 def facts(snapshot: Snapshot) -> list[str]:
