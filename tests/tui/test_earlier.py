@@ -14,11 +14,11 @@ from textual.pilot import Pilot
 
 from tests.tui.demo_log import DemoLog, Writer
 from tests.tui.live_kit import Live, live, watched
+from tests.tui.log_kit import play, until
 from tests.tui.snap import screen_text
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_dashboard import opened
 from tests.tui.test_dashboard import until as seen
-from tests.tui.test_log_view import play, until
 from tests.tui.widget_kit import asynchronous
 from tui.feed import LiveFeed
 from tui.logs import LogView

@@ -17,8 +17,8 @@ from textual.pilot import Pilot
 
 from runner.text import LINE_LIMIT
 from tests.tui.demo_log import DemoLog, Writer
+from tests.tui.log_kit import cursor_line, play, type_in, until
 from tests.tui.snap import screen_text
-from tests.tui.test_log_view import cursor_line, play, type_in, until
 from tui.logs import Pattern
 from tui.logs.ansi import safe_text
 from tui.logs.index import LineIndex

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from textual.app import App, ComposeResult
 
+from tests.tui.log_kit import until
 from tests.tui.snap import screen_text
-from tests.tui.test_log_view import until
 from tui.logs import LogSources, LogView, Pattern
 
 HOSTILE = [

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,10 +11,9 @@ from textual import events
 from textual.pilot import Pilot
 
 from tests.tui.demo_log import TRACEBACK, DemoLog, Writer
-from tests.tui.snap import SIZES, assert_snapshot, screen_text
+from tests.tui.log_kit import cursor_line, play, top_line, type_in, until
+from tests.tui.snap import screen_text
 from tui.logs import Pattern
-
-Scenario = Callable[[DemoLog, Pilot[None]], object]
 
 
 @pytest.fixture
@@ -24,41 +21,6 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Writer:
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     return Writer(tmp_path)
-
-
-def play(writer: Writer, scenario: Scenario, *, size: tuple[int, int] = (100, 30)) -> None:
-    """Open the app on the writer's mirror and play a scenario in it."""
-
-    async def main() -> None:
-        app = DemoLog(writer.mirror)
-        async with app.run_test(size=size) as pilot:
-            lines = sum(len(path.read_bytes().splitlines()) for path in writer.mirror.glob("*/attempt-*/rank-*.log"))
-            if lines:
-                await until(pilot, lambda: app.log_view.lines.lines.count > 0)
-            await scenario(app, pilot)  # type: ignore[misc]
-
-    asyncio.run(main())
-
-
-async def until(pilot: Pilot[None], met: Callable[[], object], seconds: float = 20) -> None:
-    """Let the app go on until something is so."""
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline, "it never came to it\n" + screen_text(pilot.app)
-        await pilot.pause(0.02)
-
-
-async def type_in(pilot: Pilot[None], key: str, text: str) -> None:
-    """Open a prompt by its key and answer it."""
-    await pilot.press(key, *text, "enter")
-
-
-def top_line(app: DemoLog) -> str:
-    return screen_text(app).splitlines()[0]
-
-
-def cursor_line(app: DemoLog) -> str:
-    return next(line for line in screen_text(app).splitlines() if line.startswith("▌"))
 
 
 def test_follow_shows_what_comes_and_pause_stays(writer: Writer) -> None:
@@ -309,37 +271,3 @@ def test_a_mirror_that_is_deleted_and_comes_back(writer: Writer) -> None:
         await until(pilot, lambda: "back again" in screen_text(app))
 
     play(writer, scenario)
-
-
-def test_nothing_yet(writer: Writer) -> None:
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
-        for key in (*"kjGgvyYoexnNtwa5[", "escape", "pagedown", "end", "left", "right"):
-            await pilot.press(key)
-            await pilot.press("escape")
-        assert "No lines yet" in screen_text(app)
-
-    play(writer, scenario)
-
-
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_how_it_looks(writer: Writer, size: tuple[int, int]) -> None:
-    writer.steps(0, 100)
-
-    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
-        view = app.log_view
-        name = f"log_{size[0]}x{size[1]}"
-        await until(pilot, lambda: view.lines.lines.count == 403 and "f follow" in screen_text(app))
-        await pilot.pause(0.2)
-        assert_snapshot(app, f"{name}_follow")
-        await pilot.press("e")
-        await until(pilot, lambda: view.lines.progress.searched and not view.following)
-        await pilot.press("v", "j", "x")
-        await until(pilot, lambda: "×" in screen_text(app))
-        await pilot.pause(0.2)
-        assert_snapshot(app, f"{name}_error_folded")
-        await pilot.press("ampersand", *"loss 3.5")
-        await until(pilot, lambda: "close" in screen_text(app) and "loss 3.5" in screen_text(app).splitlines()[-2])
-        await pilot.pause(0.2)
-        assert_snapshot(app, f"{name}_prompt")
-
-    play(writer, scenario, size=size)

@@ -7,6 +7,7 @@ import os
 import random
 import sys
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +142,17 @@ class Cluster:
                     os.kill(who["pid"], 9)
             wait_for(lambda up=up: not procs.alive(up), "the supervisor's death")
             runs.status(self.folder(node))
+
+
+def making(base: Path) -> Iterator[Callable[..., Cluster]]:
+    """For fixtures: makes clusters by job and processes per host, and sees to it that none leaves a process."""
+    made: list[Cluster] = []
+
+    def make(job: str, nproc: int | list[int] = 1, **changes: Any) -> Cluster:
+        made.append(Cluster(base, [nproc] if isinstance(nproc, int) else nproc, job, **changes))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.clean_up()
+        assert one.living() == {}

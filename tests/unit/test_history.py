@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runner.commands import gc, logs, stop
+from runner.commands import stop
 from runner.errors import InputError
 from runner.node.serve import listing
 from runner.profile import Profile, parse
@@ -236,84 +235,3 @@ def test_a_second_viewer_of_one_machine_has_a_mirror_of_its_own(tmp_path: Path) 
         assert not second.exists()
     with mirror_of(made) as third:
         assert third == made.folder
-
-
-def test_since_is_told_by_the_growth_of_the_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = kept(tmp_path)
-    ended = lines({"t": 12, "state": "finished", "code": 0})
-    growth = lines({"t": 100.0, "sizes": {"0": 4}}, {"t": 200.0, "sizes": {"0": 8}}, {"t": 300.0, "sizes": {"0": 12}})
-    mirrored(made, 0, {"attempt-1/rank-0.log": "one\ntwo\nsix\n", "attempt-1/growth.jsonl": growth, "exit.json": ended})
-    mirrored(made, 1, {"attempt-1/rank-1.log": b"\x1b[31mred\x1b[0m\nrest", "exit.json": ended})
-    nobody: Any = None
-    logs.logs(made, nobody, logs.Wanted(rank=0, since=150.0))
-    assert capsys.readouterr().out == "a:0 │ two\na:0 │ six\n"
-    logs.logs(made, nobody, logs.Wanted(rank=0, since=301.0))
-    assert capsys.readouterr().out == ""
-    logs.logs(made, nobody, logs.Wanted(host="b"))
-    assert capsys.readouterr().out == "b:1 │ red\nb:1 │ rest\n"
-    logs.logs(made, nobody, logs.Wanted(grep=re.compile("^t|t$")))
-    assert capsys.readouterr().out == "a:0 │ two\nb:1 │ rest\n"
-    with pytest.raises(InputError, match="ranks are 0 to 2"):
-        logs.logs(made, nobody, logs.Wanted(rank=3))
-    with pytest.raises(InputError, match="It has a, b"):
-        logs.logs(made, nobody, logs.Wanted(host="c"))
-
-
-@pytest.mark.parametrize("text", ["", "10", "m", "1.5h", "yesterday", "99999999999d", "2026-13-01"])
-def test_bad_spans_of_time(text: str) -> None:
-    with pytest.raises(InputError, match="--since"):
-        logs.parse_since(text)
-    with pytest.raises(InputError, match="--older"):
-        gc.parse_age(text)
-
-
-def test_spans_and_sizes() -> None:
-    assert abs(time.time() - 600 - logs.parse_since("10m")) < 5
-    assert gc.parse_age("30d") == 30 * 86400 and gc.parse_size("1.5GiB") == 3 << 29
-    with pytest.raises(InputError, match="--over"):
-        gc.parse_size("10GB")
-    with pytest.raises(InputError, match="--grep"):
-        logs.parse_grep("(")
-
-
-def test_gc_shows_before_it_removes(tmp_path: Path) -> None:
-    old, new = kept(tmp_path, "two-0001", sandbox=True), kept(tmp_path, "two-0002", sandbox=True)
-    for run, ended in ((old, time.time() - 40 * 86400), (new, time.time() - 60)):
-        mirrored(run, 0, {"spec.json": json.dumps({"disttui": 1}), "attempt-1/rank-0.log": b"x" * 300_000,
-                          "exit.json": lines({"t": ended, "state": "finished", "code": 0})})  # fmt: skip
-    done = command(tmp_path, "gc")
-    assert done.returncode == 0 and "two-0001" in done.stdout and "two-0002" not in done.stdout
-    assert "nothing is removed" in done.stdout and old.folder.exists()
-    assert command(tmp_path, "gc", "--over", "100MiB").stdout == "nothing to remove\n"
-    done = command(tmp_path, "gc", "--over", "400KiB", "--yes")
-    assert done.returncode == 0 and not old.folder.exists() and new.folder.exists()
-
-
-def test_run_ids_complete(tmp_path: Path) -> None:
-    kept(tmp_path, "two-7f3a")
-    kept(tmp_path, "other-1")
-    env = {"_DISTTUI_COMPLETE": "bash_complete", "COMP_WORDS": "disttui attach t", "COMP_CWORD": "2"}
-    done = subprocess.run(
-        [DISTTUI], capture_output=True, text=True, env={**os.environ, **environ(tmp_path), **env}, check=False
-    )
-    assert done.stdout == "plain,two-7f3a\n"
-
-
-def test_metrics_as_a_table_is_no_trap_for_spreadsheets(tmp_path: Path) -> None:
-    made = kept(tmp_path)
-    ended = lines({"t": 12, "state": "finished", "code": 0})
-    record = {"t": 1.0, "step": 1, "sample": "=HYPERLINK(1)\n\x1b[2J", "loss": "nan", "delta": -3}
-    mirrored(made, 0, {"attempt-1/rank-0.metrics.jsonl": lines(record), "exit.json": ended})
-    mirrored(made, 1, {"exit.json": ended})
-    done = command(tmp_path, "metrics", "two", "--csv")
-    assert done.stdout == "host,attempt,rank,t,step,sample,loss,delta\na,1,0,1.0,1,'=HYPERLINK(1) ,nan,-3\n"
-    assert json.loads(command(tmp_path, "metrics", "two").stdout)["delta"] == -3
-
-
-def test_ps_fails_for_a_host_that_cannot_be_asked(tmp_path: Path) -> None:
-    kept(tmp_path, problem="it could not be started")
-    done = command(tmp_path, "ps", "--host", "root@127.0.0.1:1")
-    assert done.returncode == 3 and "127.0.0.1" in done.stderr and "two-7f3a" in done.stdout
-    assert command(tmp_path, "ps", "--host", "local").returncode == 0
-    done = command(tmp_path, "ps", "--local", "--host", "local")
-    assert done.returncode == 2 and "--local asks no host" in done.stderr

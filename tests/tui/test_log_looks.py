@@ -1,0 +1,54 @@
+"""What the log view looks like, at every size and with nothing in it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from tests.tui.demo_log import DemoLog, Writer
+from tests.tui.log_kit import play, until
+from tests.tui.snap import SIZES, assert_snapshot, screen_text
+
+
+@pytest.fixture
+def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Writer:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    return Writer(tmp_path)
+
+
+def test_nothing_yet(writer: Writer) -> None:
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        for key in (*"kjGgvyYoexnNtwa5[", "escape", "pagedown", "end", "left", "right"):
+            await pilot.press(key)
+            await pilot.press("escape")
+        assert "No lines yet" in screen_text(app)
+
+    play(writer, scenario)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_how_it_looks(writer: Writer, size: tuple[int, int]) -> None:
+    writer.steps(0, 100)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        view = app.log_view
+        name = f"log_{size[0]}x{size[1]}"
+        await until(pilot, lambda: view.lines.lines.count == 403 and "f follow" in screen_text(app))
+        await pilot.pause(0.2)
+        assert_snapshot(app, f"{name}_follow")
+        await pilot.press("e")
+        await until(pilot, lambda: view.lines.progress.searched and not view.following)
+        await pilot.press("v", "j", "x")
+        await until(pilot, lambda: "×" in screen_text(app))
+        await pilot.pause(0.2)
+        assert_snapshot(app, f"{name}_error_folded")
+        await pilot.press("ampersand", *"loss 3.5")
+        await until(pilot, lambda: "close" in screen_text(app) and "loss 3.5" in screen_text(app).splitlines()[-2])
+        await pilot.pause(0.2)
+        assert_snapshot(app, f"{name}_prompt")
+
+    play(writer, scenario, size=size)

@@ -1,0 +1,186 @@
+"""One host: what is told of ranks, launchers and supervisors that die, and the attempts after that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.node import procs
+from runner.node.serve import runs
+from tests.unit.runs_kit import Cluster, making
+from tests.unit.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
+Make = Callable[..., Cluster]
+SLEEP = "time.sleep(600)\n"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Make]:
+    yield from making(tmp_path)
+
+
+def test_exception_is_the_cause(cluster: Make) -> None:
+    run = cluster("step(1)\nif rank == 1: raise ValueError('boom')\n" + SLEEP, nproc=2)
+    run.start()
+    end = run.exit(0)
+    assert (end["state"], end["code"]) == ("failed", 1)
+    cause = end["cause"]
+    assert (cause["kind"], cause["rank"], cause["type"], cause["message"]) == (
+        "exception", 1, "ValueError", "boom",
+    )  # fmt: skip
+    assert run.events(0, "error")[0]["traceback"]
+
+
+@pytest.mark.parametrize("kind", ["script", "command"])
+def test_an_exception_that_nobody_reports_is_read_from_the_log(cluster: Make, kind: str) -> None:
+    run = cluster("step(1)\nraise KeyError('boom')", launch={"instrument": False})
+    command = {"kind": "command", "value": "sh", "args": ["-c", f"{sys.executable} {run.job}"]}
+    run.changes["target"] = command if kind == "command" else run.spec(0)["target"]
+    run.start()
+    cause = run.exit(0)["cause"]
+    assert (cause["kind"], cause["rank"], cause["type"], cause["message"]) == ("exception", 0, "KeyError", "'boom'")
+    [told] = run.events(0, "error")
+    log = run.path(0, "attempt-1/rank-0.log").read_text()
+    assert told["traceback"].startswith("Traceback (most recent call last):") and told["traceback"] in log
+
+
+def test_a_cpp_exception_is_read_from_the_log(cluster: Make) -> None:
+    words = "terminate called after throwing an instance of 'c10::Error'\n  what():  no more\nException raised from x"
+    run = cluster(f"step(1)\nprint({words!r}, flush=True)\nos.abort()")
+    run.start()
+    cause = run.exit(0)["cause"]
+    assert (cause["kind"], cause["rank"], cause["type"], cause["message"]) == ("exception", 0, "c10::Error", "no more")
+    assert [told["code"] for told in run.events(0, "death")] == [-6]
+
+
+def test_killed_rank_is_told_with_its_signal(cluster: Make) -> None:
+    run = cluster("if rank == 1: os.kill(os.getpid(), 9)\n" + SLEEP, nproc=2)
+    run.start()
+    cause = run.exit(0)["cause"]
+    assert (cause["kind"], cause["rank"], cause["code"], cause["type"]) == ("signal", 1, -9, "SIGKILL")
+
+
+def test_exit_code_of_a_silent_end(cluster: Make) -> None:
+    run = cluster("os._exit(3)")
+    run.start()
+    assert run.exit(0)["cause"]["code"] == 3
+
+
+def test_launcher_without_torch(cluster: Make) -> None:
+    run = cluster(SLEEP, env={"STUB_NO_TORCH": "1"})
+    run.start()
+    cause = run.exit(0)["cause"]
+    assert cause["kind"] == "launch"
+    assert "no torch in" in cause["message"]
+
+
+@pytest.mark.parametrize("change", [{"python": "/no/such/python"}, {"workdir": "/no/such/folder"}])
+def test_what_is_not_there_is_named(cluster: Make, change: dict[str, str]) -> None:
+    run = cluster(SLEEP, **change)
+    run.start()
+    cause = run.exit(0)["cause"]
+    assert cause["kind"] == "launch"
+    assert next(iter(change.values())) in cause["message"]
+
+
+def test_wrong_world_size_ends_the_run(cluster: Make) -> None:
+    run = cluster(SLEEP, nproc=2, env={"STUB_WORLD": "1"})
+    run.start()
+    cause = run.exit(0)["cause"]
+    assert (cause["kind"], cause["type"]) == ("launch", "WorldSize")
+
+
+def test_supervisor_killed_the_warden_tidies_up(cluster: Make) -> None:
+    run = cluster(SLEEP, nproc=2)
+    pid = run.start()["pid"]
+    run.wait_ranks()
+    os.kill(pid, signal.SIGKILL)
+    end = run.exit(0)
+    assert (end["state"], end["cause"]["kind"]) == ("failed", "supervisor lost")
+    assert run.living() == {}
+
+
+def test_both_killed_the_next_viewer_tidies_up(cluster: Make) -> None:
+    run = cluster("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP)
+    run.start()
+    run.wait_ranks()
+    up = run.supervisor(0)
+    os.kill(up["warden"]["pid"], signal.SIGKILL)
+    os.kill(up["pid"], signal.SIGKILL)
+    wait_for(lambda: not (procs.alive(up) or procs.alive(up["warden"])), "the death of both")
+    found = runs.status(run.folder(0))
+    assert found["alive"] is False
+    assert found["exit"]["cause"]["kind"] == "supervisor lost"
+    assert run.living() == {}
+    assert run.events(0)[-1]["e"] == "verdict"
+
+
+@pytest.mark.parametrize("who", ["supervisor", "warden"])
+def test_term_of_the_machine_is_a_stop(cluster: Make, who: str) -> None:
+    run = cluster(SLEEP)
+    run.start()
+    run.wait_ranks()
+    up = run.supervisor(0)
+    os.kill((up if who == "supervisor" else up["warden"])["pid"], signal.SIGTERM)
+    assert run.exit(0)["state"] == "stopped"
+    assert run.events(0, "stopping")[0]["reason"] == "signal"
+
+
+def test_restart_recovers(cluster: Make) -> None:
+    job = """
+step(attempt)
+if attempt == 1:
+    time.sleep(0.5)
+    raise ValueError("once")
+assert os.environ["DISTTUI_RESUME"] == "1"
+"""
+    run = cluster(job, launch={"restarts": 1})
+    run.start()
+    end = run.exit(0)
+    assert (end["state"], end["attempt"]) == ("finished", 2)
+    assert [e["attempt"] for e in run.events(0, "attempt")] == [1, 2]
+    [failed] = run.events(0, "failed")
+    assert (failed["attempt"], failed["cause"]["message"], failed["cause"]["rank"]) == (1, "once", 0)
+    first, second = run.events(0, "attempt")
+    assert first["port"] != second["port"]
+
+
+def test_no_restart_before_the_first_step(cluster: Make) -> None:
+    run = cluster("raise ValueError('never')", launch={"restarts": 3})
+    run.start()
+    assert run.exit(0)["attempt"] == 1
+    assert "no further attempt: this one has never made a step" in [note["text"] for note in run.events(0, "note")]
+
+
+def test_no_third_attempt_at_the_same_step(cluster: Make) -> None:
+    run = cluster("step(7); time.sleep(0.5); raise ValueError('again')", launch={"restarts": 5})
+    run.start()
+    end = run.exit(0)
+    assert (end["state"], end["attempt"], end["cause"]["message"]) == ("failed", 2, "again")
+    assert "no further attempt: two in a row have ended at step 7" in [note["text"] for note in run.events(0, "note")]
+
+
+def test_stop_during_the_switch_of_attempts(cluster: Make) -> None:
+    run = cluster("step(attempt); time.sleep(0.3); raise ValueError('again')", launch={"restarts": 1000})
+    run.start()
+    run.wait_event(0, "attempt", attempt=3)
+    run.stop()
+    assert run.exit(0)["state"] == "stopped"
+    wait_for(lambda: not run.living(), "the end of all")
+
+
+def test_port_taken_meanwhile_is_the_next_port_of_the_same_attempt(cluster: Make) -> None:
+    run = cluster("step(1)")
+    first = run.launch["ports"][0]
+    run.changes["env"] = {"STUB_TAKEN": f"{first},{first + 1}"}
+    run.start()
+    assert run.exit(0)["state"] == "finished"
+    told = run.events(0, "attempt")
+    assert [one["attempt"] for one in told] == [1, 1, 1]
+    assert len({one["port"] for one in told}) == 3
