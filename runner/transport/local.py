@@ -44,7 +44,8 @@ class LocalConnection:
                 start_new_session=True,
             )
         except OSError as error:
-            raise HostError(self._name, f"/bin/sh cannot be started in {Path.home()}: {error.strerror}") from None
+            what = f"/bin/sh cannot be started in {Path.home()}: {error.strerror}"
+            raise HostError(self._name, what, "Set HOME to a folder that is there and may be entered.") from None
         stream = LocalStream(process)
         self._streams.append(stream)
         return stream

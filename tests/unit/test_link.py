@@ -252,3 +252,10 @@ def test_the_kept_program_is_compiled_for_this_python_and_readable_by_others(hom
         found = subprocess.run([other, "-c", code, str(kept)], capture_output=True, text=True, check=False)
         if found.returncode == 0:
             assert found.stdout.strip().endswith((".py", ".pyc"))
+
+
+def test_a_home_that_is_not_there_is_named_with_its_cure(home: Path) -> None:
+    home.rmdir()
+    with pytest.raises(HostError, match=f"cannot be started in {home}") as told:
+        Link(LocalConnection("local"), "local", sys.executable)
+    assert "Set HOME" in told.value.cure
