@@ -40,10 +40,13 @@ def _to_the_last_step(screen: Tmux) -> None:
     screen.until("enter starts [0-9]+ processes on 2 hosts")
 
 
-def test_from_the_first_screen_to_a_training_and_its_end(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_from_the_first_screen_to_a_training_and_its_end(
+    cluster: Callable[..., Cluster], tmp_path: Path, size: tuple[int, int]
+) -> None:
     hosts = _two_hosts(cluster)
     command = [COMMAND, "--ssh-config", str(hosts.ssh_config)]
-    with tmux(tmp_path, command, environ(tmp_path, LANG="C.UTF-8")) as screen:
+    with tmux(tmp_path, command, environ(tmp_path, LANG="C.UTF-8"), size) as screen:
         _to_the_last_step(screen)
         screen.press("s")
         screen.until("Save the profile")
