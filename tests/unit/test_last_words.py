@@ -112,6 +112,16 @@ def test_a_cpp_exception_that_nobody_caught() -> None:
     assert last_words.terminated("step 1\n> terminate called without an active exception?") is None
 
 
+def test_a_cpp_exception_that_the_rank_has_outlived_is_none_of_its_own() -> None:
+    worker = "terminate called after throwing an instance of 'std::runtime_error'\n  what():  bad jpeg\n"
+    on = "step 1\n" * 50
+    assert last_words.terminated(worker + on) is None
+    assert last_words.terminated(f"terminate called without an active exception\n{on}") is None
+    both = last_words.terminated(worker + on + _WATCHDOG)
+    assert both == last_words.terminated(_WATCHDOG)
+    assert both is not None
+
+
 def test_the_exit_code_says_what_to_look_for(tmp_path: Path) -> None:
     path = tmp_path / "rank-0.log"
     path.write_text(_WATCHDOG)

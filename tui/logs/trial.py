@@ -47,7 +47,7 @@ def main() -> None:
 def lines_of(path: bytes, offset: int, length: int, count: int) -> list[bytes] | None:
     """The lines of a part of a file; None where they are not that many."""
     try:
-        file = os.open(path, os.O_RDONLY)
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:

@@ -17,9 +17,10 @@ _PREFIX = re.compile(r"^\[rank\d+\]: ?")
 # libstdc++'s words before it aborts. Behind them come torch's C++ stack, or the Python stacks that faulthandler prints.
 _TERMINATED = re.compile(
     r"^terminate called (?:(without an active exception)|after throwing an instance of '([^'\n]+)')"
-    r"(?:\n  what\(\):  (.*?)(?=\n(?:Exception raised from|Fatal Python error|frame #)|\Z))?",
+    r"(?:\n  what\(\):  (.*?)(?=\n(?:Exception raised from|Fatal Python error|frame #|terminate called )|\Z))?",
     re.DOTALL | re.MULTILINE,
 )
+_STACKS = re.compile(r"Exception raised from|Fatal Python error|frame #")
 
 
 def read(path: str, code: int) -> dict[str, str] | None:
@@ -45,7 +46,11 @@ def terminated(text: str) -> dict[str, str] | None:
         pass
     if found is None:
         return None
-    return {"type": found[2] or "std::terminate", "message": (found[3] or found[1] or "").strip(), "traceback": ""}
+    message, rest = (found[3] or found[1] or "").strip(), text[found.end() :].lstrip()
+    # Those of another process, whose end this rank has outlived for long.
+    if message.count("\n") > _LONGEST_MESSAGE or (rest.count("\n") > _LONGEST_MESSAGE and not _STACKS.match(rest)):
+        return None
+    return {"type": found[2] or "std::terminate", "message": message, "traceback": ""}
 
 
 def at_end(text: str) -> dict[str, str] | None:

@@ -19,7 +19,7 @@ from .signs import Signs
 
 MESSAGE_LIMIT = 4000
 """Characters of an error's message that a cause keeps."""
-_NEWEST = 8
+_NEWEST = 64
 """New metrics of a rank that are looked at each time: enough for its usual step time, and no burden at any pace."""
 _SOLITUDE = 20.0
 """Seconds after which a rank of a distributed job must have joined its process group."""
