@@ -144,7 +144,18 @@ class Cluster:
             runs.status(self.folder(node))
 
 
-def making(base: Path) -> Iterator[Callable[..., Cluster]]:
+Make = Callable[..., Cluster]
+SLEEP = "time.sleep(600)\n"
+
+
+def same(run: Cluster) -> dict[str, Any]:
+    """The end of every host, which must be the same."""
+    ends = [{name: end[name] for name in ("state", "code", "cause", "attempt")} for end in run.exits()]
+    assert all(end == ends[0] for end in ends), ends
+    return ends[0]
+
+
+def making(base: Path) -> Iterator[Make]:
     """For fixtures: makes clusters by job and processes per host, and sees to it that none leaves a process."""
     made: list[Cluster] = []
 

@@ -9,31 +9,21 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from runner.node import ports, procs
-from tests.unit.runs_kit import Cluster, making
+from tests.unit.runs_kit import SLEEP, Make, making, same
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
-Make = Callable[..., Cluster]
-SLEEP = "time.sleep(600)\n"
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Make]:
     yield from making(tmp_path)
-
-
-def same(run: Cluster) -> dict[str, Any]:
-    """The end of every host, which must be the same."""
-    ends = [{name: end[name] for name in ("state", "code", "cause", "attempt")} for end in run.exits()]
-    assert all(end == ends[0] for end in ends), ends
-    return ends[0]
 
 
 def test_three_unequal_hosts_train(cluster: Make) -> None:

@@ -6,9 +6,8 @@ import random
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,23 +15,14 @@ from runner.node import procs
 from runner.node.gang.follower import Follower
 from runner.node.host import Host
 from runner.node.loop import Loop
-from tests.unit.runs_kit import Cluster, making
+from tests.unit.runs_kit import SLEEP, Make, making, same
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
-Make = Callable[..., Cluster]
-SLEEP = "time.sleep(600)\n"
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Make]:
     yield from making(tmp_path)
-
-
-def same(run: Cluster) -> dict[str, Any]:
-    """The end of every host, which must be the same."""
-    ends = [{name: end[name] for name in ("state", "code", "cause", "attempt")} for end in run.exits()]
-    assert all(end == ends[0] for end in ends), ends
-    return ends[0]
 
 
 def test_strangers_at_the_door_cost_nothing(cluster: Make) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,51 +15,16 @@ import pytest
 from runner.commands import stop
 from runner.errors import InputError
 from runner.node.serve import listing
-from runner.profile import Profile, parse
 from runner.run.find import find_run, known_runs, load_run
-from runner.run.history import KnownHost, KnownRun, keep, mirror_of, profile_of
+from runner.run.history import KnownHost, KnownRun, mirror_of, profile_of
 from runner.run.ids import pick
 from runner.run.replay import replay
 from runner.show.run_story import render_run
 from runner.show.runs import render_runs
 from runner.transport.connector import HostConnector
 from runner.transport.prompts import TerminalPrompts
+from tests.unit.history_kit import command, environ, kept, lines, mirrored, profile
 from tests.unit.runs_kit import Cluster
-
-DISTTUI = str(Path(sys.executable).with_name("disttui"))
-PROFILE = (
-    'disttui: 1\nname: two\nhosts: [a, "bob@b:2222"]\njob: {builtin: bytegpt, args: ["007"]}\nenv: {K: "${env:K}"}'
-)
-
-
-def profile(text: str = PROFILE) -> Profile:
-    return parse(text, "two.yaml")
-
-
-def environ(folder: Path) -> dict[str, str]:
-    return {"XDG_DATA_HOME": str(folder), "K": "secret"}
-
-
-def kept(folder: Path, run: str = "two-7f3a", **known: Any) -> KnownRun:
-    return keep(profile(), [1, 2], run, environ(folder), **known)
-
-
-def mirrored(run: KnownRun, node: int, files: dict[str, str | bytes]) -> None:
-    """Lay files into a mirror as a viewer would have written them."""
-    folder = run.folder / str(node)
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    (folder / ".mirror.json").write_text(json.dumps({name: [0, 0] for name in files}))
-
-
-def lines(*records: dict[str, Any]) -> str:
-    return "".join(json.dumps(record) + "\n" for record in records)
-
-
-def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, **environ(folder), "HOME": str(folder)}
-    return subprocess.run([DISTTUI, *words], capture_output=True, text=True, env=env, timeout=100, check=False)
 
 
 def test_a_run_is_read_back_as_it_was_kept(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,43 +14,7 @@ import pytest
 
 from runner.commands import gc, logs
 from runner.errors import InputError
-from runner.profile import Profile, parse
-from runner.run.history import KnownRun, keep
-
-DISTTUI = str(Path(sys.executable).with_name("disttui"))
-PROFILE = (
-    'disttui: 1\nname: two\nhosts: [a, "bob@b:2222"]\njob: {builtin: bytegpt, args: ["007"]}\nenv: {K: "${env:K}"}'
-)
-
-
-def profile(text: str = PROFILE) -> Profile:
-    return parse(text, "two.yaml")
-
-
-def environ(folder: Path) -> dict[str, str]:
-    return {"XDG_DATA_HOME": str(folder), "K": "secret"}
-
-
-def kept(folder: Path, run: str = "two-7f3a", **known: Any) -> KnownRun:
-    return keep(profile(), [1, 2], run, environ(folder), **known)
-
-
-def mirrored(run: KnownRun, node: int, files: dict[str, str | bytes]) -> None:
-    """Lay files into a mirror as a viewer would have written them."""
-    folder = run.folder / str(node)
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    (folder / ".mirror.json").write_text(json.dumps({name: [0, 0] for name in files}))
-
-
-def lines(*records: dict[str, Any]) -> str:
-    return "".join(json.dumps(record) + "\n" for record in records)
-
-
-def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, **environ(folder), "HOME": str(folder)}
-    return subprocess.run([DISTTUI, *words], capture_output=True, text=True, env=env, timeout=100, check=False)
+from tests.unit.history_kit import DISTTUI, command, environ, kept, lines, mirrored
 
 
 def test_since_is_told_by_the_growth_of_the_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,9 +138,9 @@ def test_a_python_that_ends_at_once_has_a_cure(home: Path) -> None:
     assert "`true -V`" in caught.value.cure
 
 
-def _waiting(first: bytes, command: str = COMMAND) -> int:
+def _waiting(first: bytes) -> int:
     """How a loader ends that hears `first` and then nothing more, on a link that stays."""
-    short = command.replace("alarm(60)", "alarm(1)").format(python=sys.executable)
+    short = COMMAND.replace("alarm(60)", "alarm(1)").format(python=sys.executable)
     with subprocess.Popen(short, shell=True, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as loader:
         assert loader.stdin
         loader.stdin.write(first)

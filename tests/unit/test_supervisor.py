@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,10 @@ import pytest
 from runner.node import procs
 from runner.node.problem import Problem
 from runner.node.serve import runs
-from tests.unit.runs_kit import Cluster, making
+from tests.unit.runs_kit import SLEEP, Make, making
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
-Make = Callable[..., Cluster]
-SLEEP = "time.sleep(600)\n"
 
 
 @pytest.fixture

@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from runner.node import procs
 from runner.node.serve import runs
-from tests.unit.runs_kit import Cluster, making
+from tests.unit.runs_kit import SLEEP, Make, making
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
-Make = Callable[..., Cluster]
-SLEEP = "time.sleep(600)\n"
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, count
@@ -75,12 +76,15 @@ class Pattern:
         with limited(seconds if self.unknown else None):
             return [match.span() for match in self.expression.finditer(text) if match.end() > match.start()]
 
-    def lines(self, index: LineIndex, first: int, last: int) -> list[int]:
-        """The numbers of those lines from `first` to `last` that are looked for. Raises SearchFailed."""
+    def lines(self, index: LineIndex, first: int, last: int, chunk: Callable[[], bytes]) -> list[int]:
+        """The numbers of those lines from `first` to `last` that are looked for; `chunk` reads them.
+
+        Raises SearchFailed.
+        """
         plain = self._bytes is not None and index.plain(first, last)
         found = self._found_apart(index, first, last) if plain else None
         if found is None:
-            found = self._found_here(index, first, last, plain=plain)
+            found = self._found_here(index, first, last, chunk(), plain=plain)
         if not self.inverse:
             return found
         return sorted(set(range(first, last)).difference(found))
@@ -93,8 +97,7 @@ class Pattern:
         found = TRIALS.matching_in(self._bytes, index.path, begin, end - begin, last - first)
         return None if found is None else [first + at for at in found]
 
-    def _found_here(self, index: LineIndex, first: int, last: int, *, plain: bool) -> list[int]:
-        data = index.chunk(first, last)
+    def _found_here(self, index: LineIndex, first: int, last: int, data: bytes, *, plain: bool) -> list[int]:
         if self._absent(data):
             return []
         if plain and self._literal:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import cache
 
 from tui.logs.index import LineIndex
 from tui.logs.search import Pattern
@@ -47,8 +48,9 @@ class Stretch:
         index = self._index
         last = max(last, index.line_at(index.starts[first] + self._size))
         self._size = min(self._most, max(LEAST, self._size * 4))
-        found: Sequence[int] = self._patterns[0].lines(index, first, last)
+        chunk = cache(lambda: index.chunk(first, last))
+        found: Sequence[int] = self._patterns[0].lines(index, first, last, chunk)
         for pattern in self._patterns[1:]:
             if found:
-                found = sorted(set(found).intersection(pattern.lines(index, first, last)))
+                found = sorted(set(found).intersection(pattern.lines(index, first, last, chunk)))
         self._begin, self._end, self._found = first, last, found
