@@ -21,6 +21,7 @@ from .model import Architecture, build
 from .options import Options
 from .paths import user_path
 from .place import Place
+from .problem import Problem
 from .sample import sample_text
 from .say import say
 from .schedule import scale_lr
@@ -32,11 +33,18 @@ def run(options: Options, plan: BatchPlan, place: Place) -> None:
     """Train as the options say. Raises Problem, the same one on every rank."""
     device = choose_device(place, options.backend)
     join(place, device)
-    _train(options, plan, place, device)
+    problem = None
+    try:
+        _train(options, plan, place, device)
+    except Problem as error:
+        problem = error.with_traceback(None)  # the frames hold tensors and the group
     # DDP holds the group, too. Were it the last to let go, gloo's threads would be awaited by whoever holds the
-    # interpreter's lock, which a thread with a late tensor in hand waits for: about one run in ten never ended.
+    # interpreter's lock, which a thread with a late tensor in hand waits for: about one run in ten never ended. And
+    # were the group left to the interpreter's end, such a thread would abort the process.
     gc.collect()
     dist.destroy_process_group()
+    if problem is not None:
+        raise problem
 
 
 def _train(options: Options, plan: BatchPlan, place: Place, device: Any) -> None:

@@ -270,10 +270,13 @@ def test_a_full_disk_costs_the_metrics_not_the_run(job: Job) -> None:
     assert done.stderr == "bytegpt: no metrics: /dev/full: No space left on device\n"
 
 
-def test_the_group_is_ended_when_nothing_else_holds_it(job: Job) -> None:
-    # Else gloo's threads may be awaited by whoever holds the lock they wait for: a run that never ends.
-    command = job.command("--steps", "2")
-    code = f"""
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["--steps", "2"], 0), (["--lr", "1e30"], 1), (["--context", "16384"], 2)]
+)
+def test_the_group_is_ended_when_nothing_else_holds_it(job: Job, arguments: list[str], code: int) -> None:
+    # Else gloo's threads may be awaited by whoever holds the lock they wait for, or abort the process at its end.
+    command = job.command(*arguments)
+    program = f"""
 import gc, sys, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 end = dist.destroy_process_group
@@ -286,8 +289,9 @@ sys.path.insert(0, sys.argv[0])
 from _disttui_train.main import main
 main()
 """
-    done = run([sys.executable, "-c", code], job.env(), job.folder)
-    assert "held by 0\n" in done.stdout, done.stdout + done.stderr
+    done = run([sys.executable, "-c", program], job.env(), job.folder)
+    assert done.stdout.count("held by 0\n") == 1, done.stdout + done.stderr
+    assert done.returncode == code
 
 
 def test_the_default_profile_learns_python(job: Job) -> None:
