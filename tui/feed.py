@@ -103,42 +103,49 @@ class Taker:
     """
 
     def __init__(self, empty: RunState, mirror: Path) -> None:
-        self.snapshot = Snapshot(empty, History(empty.world_size), mirror)
+        self.state = empty
+        self._told = Snapshot(empty, History(empty.world_size), mirror)
         self._seen: dict[int, float] = {}
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What has been taken so far."""
+        return replace(self._told, state=self.state)
 
     def take(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
         """Take a record that is folded into `state` already."""
+        self.state = state
         now = record.get("t")
         if not isinstance(now, int | float):
             now = None
         else:
             now = now - state.hosts[0].story.offsets.get(node, 0.0)
             self._seen[node] = max(now, self._seen.get(node, 0.0))
-        changes: dict[str, Any] = {}
-        history = self.snapshot.history
+        history = self._told.history
         place = metrics_place(file)
         if place and now is not None:
             history.metrics(now, *place, record)
         elif file == "telemetry.jsonl" and now is not None:
             history.telemetry(now, node, record)
         elif file == "events.jsonl" and now is not None:
-            changes = self._event(state, record, node, now)
+            self._event(state, record, node, now)
         elif file == "spec.json" and node == 0:
-            changes["setup"] = setup(record)
-        self.snapshot = replace(self.snapshot, state=state, **changes)
+            self._told = replace(self._told, setup=setup(record))
 
-    def _event(self, state: RunState, record: Mapping[str, Any], node: int, now: float) -> dict[str, Any]:
-        changes: dict[str, Any] = {}
-        if not self.snapshot.began or now < self.snapshot.began:
-            changes["began"] = now
+    def add(self, told: Moment) -> None:
+        """Take a moment of the story that no host has told."""
+        self._told = replace(self._told, moments=add(self._told.moments, told))
+
+    def _event(self, state: RunState, record: Mapping[str, Any], node: int, now: float) -> None:
+        if not self._told.began or now < self._told.began:
+            self._told = replace(self._told, began=now)
         told = moment(record, node, now, state)
         if told is not None:
-            changes["moments"] = add(self.snapshot.moments, told)
-        return changes
+            self.add(told)
 
     def at(self, now: float, **changes: Any) -> Snapshot:
         """The snapshot of a time."""
-        return replace(self.snapshot, now=now, seen=dict(self._seen), **changes)
+        return replace(self._told, state=self.state, now=now, seen=dict(self._seen), **changes)
 
 
 class Feed(ABC):
@@ -216,7 +223,7 @@ class LiveFeed(Feed):
         """Follow the run to its end."""
         way = self._way
         session = self._session = Session(
-            self._taker.snapshot.state, self, self._signals,
+            self._taker.state, self, self._signals,
             folder=way.folder, request=way.request, reopen=way.reopen, only_look=way.only_look,
         )  # fmt: skip
         session.follow(way.links or [None] * len(way.names))
@@ -234,7 +241,7 @@ class LiveFeed(Feed):
 
     def link(self, state: RunState, node: int, kind: str, note: str) -> None:
         """Take news of a link."""
-        self._taker.snapshot = replace(self._taker.snapshot, state=state)
+        self._taker.state = state
         self._dirty = True
 
     def refresh(self, state: RunState) -> None:
@@ -247,15 +254,14 @@ class LiveFeed(Feed):
         if self._signals.stops:
             # Session's own words about a stop speak of Ctrl-C.
             return
-        told = Moment(time.time(), "warning", "", clean(text))
-        self._taker.snapshot = replace(self._taker.snapshot, moments=add(self._taker.snapshot.moments, told))
+        self._taker.add(Moment(time.time(), "warning", "", clean(text)))
         self._dirty = True
 
     def _post(self, *, ended: bool = False) -> None:
         self._dirty = False
         self._posted = time.monotonic()
         # A run that has ended stays at its end: its charts do not grow while they are looked at.
-        end = number((self._taker.snapshot.state.result or {}).get("t"))
+        end = number((self._taker.state.result or {}).get("t"))
         now = time.time() if end is None else min(time.time(), end)
         self._target.post_message(RunChanged(self._taker.at(now, ended=ended)))
 

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import json
+import re
 import threading
 import time
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from textual.message import Message
 from textual.message_pump import MessagePump
 
 from runner.errors import InputError
-from runner.run.records import records
+from runner.run.records import json_object, records
 from runner.run.state import RunState, begin, fold, link
 from runner.show.numbers import number
 from tui.feed import PACE, Feed, Playback, RunChanged, Snapshot, Taker
 
 KEEP = 2048
-"""Records between two states that are kept, so that going back is as quick as going on."""
+"""Records at least between two states that are kept, so that going back is as quick as going on."""
+KEPT = 128
+"""States that are kept of a long run: each holds the newest record of every rank."""
+SCANNED = 0.2
+"""Share of the time to load that it takes to find the records."""
+_TIME = re.compile(rb'\{"t": ?(\d{1,12}(?:\.\d{1,18})?)[,}]')
+"""How nearly all records begin: their time is known without parsing the rest."""
 FILES = ("spec.json", "events.jsonl", "telemetry.jsonl", "exit.json")
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 END = 0.001
@@ -44,7 +49,7 @@ class ReplayLoading(Message):
 class Tape:
     """All records of a mirror in the order of their times. Raises InputError where there is nothing to play.
 
-    The records stay on disk-sized bytes and are parsed when they are folded; only places and times are held.
+    Of a record only its time and its place are held beside the bytes of its file; it is parsed when it is folded.
     """
 
     def __init__(self, mirror: Path) -> None:
@@ -52,8 +57,12 @@ class Tape:
         self.empty = _empty_state(mirror)
         self.taker = Taker(self.empty, mirror)
         self._files: list[tuple[int, str, bytes]] = []
-        self._order: list[tuple[float, int, int, int]] = []
+        self._file = array("L")
+        self._start = array("Q")
         self._states: list[RunState] = []
+        self._pace = KEEP
+        self._last = (0, self.empty)
+        """How many records were folded when it was looked at last, and the state then."""
         self.times = array("d")
 
     def load(self) -> Iterator[float]:
@@ -62,25 +71,34 @@ class Tape:
         paths = [(node, path) for node in range(len(self.empty.hosts)) for path in self._paths(node)]
         for done, (node, path) in enumerate(paths):
             self._scan(node, path, offsets.get(node, 0.0))
-            yield 0.4 * (done + 1) / len(paths)
-        self._order.sort()
-        self.times = array("d", (entry[0] for entry in self._order))
-        if not self.times:
+            yield SCANNED * (done + 1) / len(paths)
+        count = len(self.times)
+        if not count:
             raise InputError(f"{self.mirror}: nothing was recorded", "Give the folder of a run's mirror, or its id.")
+        order = sorted(range(count), key=self.times.__getitem__)
+        self.times = array("d", map(self.times.__getitem__, order))
+        self._file = array("L", map(self._file.__getitem__, order))
+        self._start = array("Q", map(self._start.__getitem__, order))
+        self._pace = max(KEEP, count // KEPT)
         state = self.empty
-        for at in range(len(self._order)):
-            if at % KEEP == 0:
+        for at in range(count):
+            if at % self._pace == 0:
                 self._states.append(state)
-                yield 0.4 + 0.6 * at / len(self._order)
+            if at % KEEP == 0:
+                yield SCANNED + (1 - SCANNED) * at / count
             state = self._fold(state, at, take=True)
+        self._last = (count, state)
 
     def at(self, now: float) -> Snapshot:
         """The run as it was at a time."""
         upto = bisect_right(self.times, now)
-        kept = min(upto // KEEP, len(self._states) - 1)
-        state = self._states[kept]
-        for place in range(kept * KEEP, upto):
+        kept = min(upto // self._pace, len(self._states) - 1)
+        folded, state = self._last
+        if not kept * self._pace <= folded <= upto:
+            folded, state = kept * self._pace, self._states[kept]
+        for place in range(folded, upto):
             state = self._fold(state, place)
+        self._last = (upto, state)
         snapshot = self.taker.snapshot
         moments = snapshot.moments[: bisect_right([told.time for told in snapshot.moments], now)]
         seen = {node: now for node, host in enumerate(state.hosts) if host.story.last}
@@ -91,10 +109,12 @@ class Tape:
         return replace(snapshot, state=state, moments=moments, now=now, seen=seen)
 
     def _fold(self, state: RunState, at: int, *, take: bool = False) -> RunState:
-        _, file, start, end = self._order[at]
-        node, name, data = self._files[file]
+        node, name, data = self._files[self._file[at]]
+        start = self._start[at]
+        record = json_object(data[start : _end(name, data, start)])
+        if record is None:
+            return state
         try:
-            record = json.loads(data[start:end])
             state = fold(state, node, name, record)
         except (KeyError, TypeError, ValueError, AttributeError):
             return state
@@ -103,21 +123,22 @@ class Tape:
         return state
 
     def _scan(self, node: int, path: Path, offset: float) -> None:
+        """Note the time and the place of every record of a file."""
         name = path.relative_to(self.mirror / str(node)).as_posix()
         try:
             data = path.read_bytes()
         except OSError:
             return
         self._files.append((node, name, data))
-        whole = name.endswith(".json")
-        for start, record in [(0, _object(data))] if whole else records(data, 0):
-            if record is None:
-                continue
-            end = len(data) if whole else data.find(b"\n", start)
-            now = number(record.get("t"))
+        start = 0
+        while start < len(data):
+            end = _end(name, data, start)
+            now = _time_of(data, start, end)
             if now is not None or name == "spec.json":
-                time_of = 0.0 if now is None else now - offset
-                self._order.append((time_of, len(self._files) - 1, start, end if end >= 0 else len(data)))
+                self.times.append(0.0 if now is None else now - offset)
+                self._file.append(len(self._files) - 1)
+                self._start.append(start)
+            start = end + 1
 
     def _offsets(self) -> dict[int, float]:
         found: dict[int, float] = {}
@@ -234,8 +255,8 @@ class ReplayFeed(Feed):
 
 
 def _empty_state(mirror: Path) -> RunState:
-    spec = _object(_bytes(mirror / "0" / "spec.json"))
-    run = _object(_bytes(mirror / "run.json"))
+    spec = json_object(_bytes(mirror / "0" / "spec.json"))
+    run = json_object(_bytes(mirror / "run.json"))
     try:
         if run is not None:
             hosts = run["hosts"]
@@ -248,12 +269,19 @@ def _empty_state(mirror: Path) -> RunState:
     raise InputError(f"{mirror}: this is no mirror of a run", "Give a run's id, its mirror's folder, or `example`.")
 
 
+def _end(name: str, data: bytes, start: int) -> int:
+    """Where the record that begins at `start` ends."""
+    end = -1 if name.endswith(".json") else data.find(b"\n", start)
+    return len(data) if end < 0 else end
+
+
+def _time_of(data: bytes, start: int, end: int) -> float | None:
+    found = _TIME.match(data, start, end)
+    return float(found[1]) if found else number((json_object(data[start:end]) or {}).get("t"))
+
+
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError:
         return b""
-
-
-def _object(data: bytes) -> Mapping[str, Any] | None:
-    return next((record for _, record in records(data.replace(b"\n", b" "), 0)), None)

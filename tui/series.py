@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from operator import add
 from typing import Any, NamedTuple
 
 from runner.show.numbers import number
 
 BUDGET = 1 << 21
-"""Samples kept of a run over all ranks and metrics, 24 bytes each."""
+"""Samples kept of a run over all ranks and metrics, 12 to 24 bytes each."""
 NAMES = 48
 """Metrics kept at most; what a job invents beyond that is not drawn."""
 OPEN = 64
@@ -22,7 +23,7 @@ OPEN = 64
 
 _NO_METRICS = frozenset({"t", "step", "steps", "epoch"})
 _HOST = ("cpu", "mem_used", "net_rx", "net_tx")
-_GPU = ("use", "mem_used", "power", "temp")
+_GPU = {name: f"gpu.{name}" for name in ("use", "mem_used", "power", "temp")}
 
 
 class Column(NamedTuple):
@@ -35,72 +36,50 @@ class Column(NamedTuple):
 
 @dataclass
 class _Data:
+    """Samples; of values that nobody has merged yet `low`, `high` and `mean` are the same array."""
+
     times: array[float]
     low: array[float]
     high: array[float]
     mean: array[float]
+    """The last that grows: readers count these."""
     weight: array[float]
-
-
-def _empty() -> _Data:
-    return _Data(array("d"), array("f"), array("f"), array("f"), array("f"))
+    """Values in a sample; of an aggregate only."""
 
 
 class Track:
-    """One number over time: of a rank, a host, a GPU, or of all of them as an aggregate.
+    """One number of a rank, a host or a GPU over time.
 
     Args:
         limit: Samples kept; beyond that neighbours are merged, which keeps lows and highs.
     """
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._data = _empty()
-        self._open: dict[Hashable, int] = {}
+        self._limit = limit & ~1  # they are merged in pairs
+        values = array("f")
+        self._data = _Data(array("d"), values, values, values, array("f"))
 
     def __len__(self) -> int:
-        return len(self._data.weight)
+        return len(self._data.mean)
 
     @property
     def last(self) -> float | None:
         """The newest value."""
-        return self._data.mean[-1] if self._data.weight else None
+        return self._data.mean[-1] if self._data.mean else None
 
-    def put(self, time: float, value: float, key: Hashable = None) -> None:
-        """Add a value; values of the same `key` that come close together are one sample of their aggregate."""
+    def put(self, time: float, value: float) -> None:
+        """Add a value."""
         data = self._data
-        at = self._sample(time, key)
-        if at is not None:
-            data.low[at] = min(data.low[at], value)
-            data.high[at] = max(data.high[at], value)
-            data.weight[at] += 1
-            data.mean[at] += (value - data.mean[at]) / data.weight[at]
-            return
-        if len(data.times) >= self._limit:
+        times = data.times
+        if len(times) >= self._limit:
             self._halve()
             data = self._data
-        if key is not None:
-            self._open[key] = len(data.times)
-            if len(self._open) > OPEN:
-                del self._open[next(iter(self._open))]
-        data.times.append(max(time, data.times[-1]) if data.times else time)
-        data.low.append(value)
-        data.high.append(value)
+            times = data.times
+        times.append(time if not times or time > times[-1] else times[-1])
+        if data.low is not data.mean:
+            data.low.append(value)
+            data.high.append(value)
         data.mean.append(value)
-        data.weight.append(1)
-
-    def _sample(self, time: float, key: Hashable) -> int | None:
-        """The sample that a value of an aggregate belongs to; None: a new one.
-
-        Of a rank that is far behind (a late viewer is told one rank's whole story after another's) it is the nearest.
-        """
-        if key is None or key in self._open:
-            return self._open.get(key)
-        times = self._data.times
-        if len(times) <= OPEN or time >= times[-OPEN]:
-            return None
-        after = bisect_left(times, time)
-        return after - (after > 0 and time - times[after - 1] < times[after] - time)
 
     def at(self, time: float) -> float | None:
         """The value at a time: the newest one that is not later."""
@@ -110,14 +89,14 @@ class Track:
     def recent(self, count: int, time: float) -> float | None:
         """The median of the last `count` values up to a time."""
         data = self._data
-        end = bisect_right(data.times, time, 0, len(data.weight))
+        end = bisect_right(data.times, time, 0, len(data.mean))
         values = sorted(data.mean[max(0, end - count) : end])
         return values[len(values) // 2] if values else None
 
     def columns(self, begin: float, end: float, count: int, until: float) -> list[Column | None]:
         """Lows, highs and means of `count` equal spans of the time from `begin` to `end`, nothing after `until`."""
         data = self._data
-        size = len(data.weight)
+        size = len(data.mean)
         first, last = bisect_left(data.times, begin, 0, size), 0
         stop = bisect_right(data.times, until, 0, size)
         found: list[Column | None] = []
@@ -128,16 +107,65 @@ class Track:
         return found
 
     def _halve(self) -> None:
-        old, new = self._data, _empty()
-        for column in range(0, len(old.times), 2):
-            new.times.append(old.times[column])
-            low, high, mean = _column(old, column, min(column + 2, len(old.times)))
-            new.low.append(low)
-            new.high.append(high)
-            new.mean.append(mean)
-            new.weight.append(sum(old.weight[column : column + 2]))
-        self._open.clear()
-        self._data = new
+        old = self._data
+
+        def pairs(values: array[float], merge: Callable[[float, float], float]) -> array[float]:
+            return array("f", map(merge, values[::2], values[1::2]))
+
+        self._data = _Data(
+            old.times[::2],
+            pairs(old.low, min),
+            pairs(old.high, max),
+            pairs(old.mean, lambda one, other: (one + other) / 2),
+            pairs(old.weight, add),
+        )
+
+
+class Aggregate(Track):
+    """One number of all ranks, hosts or GPUs over time."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self._data = _Data(array("d"), array("f"), array("f"), array("f"), array("f"))
+        self._open: dict[Hashable, int] = {}
+
+    def put(self, time: float, value: float, key: Hashable = None) -> None:
+        """Add a value; values of the same `key` that come close together are one sample."""
+        at = self._open.get(key)
+        if at is None:
+            at = self._nearest(time) if key is not None else None
+        if at is None:
+            self._append(time, value, key)
+            return
+        data = self._data
+        if value < data.low[at]:
+            data.low[at] = value
+        elif value > data.high[at]:
+            data.high[at] = value
+        weight = data.weight[at] = data.weight[at] + 1
+        data.mean[at] += (value - data.mean[at]) / weight
+
+    def _append(self, time: float, value: float, key: Hashable) -> None:
+        if len(self._data.times) >= self._limit:
+            self._halve()
+            self._open.clear()
+        if key is not None:
+            self._open[key] = len(self._data.times)
+            if len(self._open) > OPEN:
+                del self._open[next(iter(self._open))]
+        self._data.weight.append(1)
+        super().put(time, value)
+
+    def _nearest(self, time: float) -> int | None:
+        """The sample that a value belongs to whose own is not open; None: a new one.
+
+        Of a rank that is far behind (a late viewer is told one rank's whole story after another's) it is the nearest.
+        """
+        times = self._data.times
+        if len(times) <= OPEN or time >= times[-OPEN]:
+            return None
+        after = bisect_left(times, time)
+        return after - (after > 0 and time - times[after - 1] < times[after] - time)
 
 
 def _column(data: _Data, first: int, last: int) -> Column:
@@ -158,37 +186,49 @@ class History:
     """
 
     def __init__(self, world_size: int) -> None:
-        self.all: dict[str, Track] = {}
+        self.all: dict[str, Aggregate] = {}
         self.each: dict[str, dict[Place, Track]] = {}
+        self._tracks: dict[Place, dict[str, tuple[Track, Aggregate]]] = {}
         self._limit = max(256, min(1 << 15, BUDGET // (8 * max(1, world_size))))
 
     def metrics(self, time: float, attempt: int, rank: int, record: Mapping[str, Any]) -> None:
         """Take a record of a rank's metrics file."""
         step = record.get("step")
         key = (attempt, step) if isinstance(step, int) else None
-        self._put(time, key, rank, ((name, record[name]) for name in record if name not in _NO_METRICS))
+        self._put(time, key, rank, record)
 
     def telemetry(self, time: float, node: int, record: Mapping[str, Any]) -> None:
         """Take a record of a host's telemetry."""
         key = int(time)
-        self._put(time, key, node, ((name, record.get(name)) for name in _HOST))
+        self._put(time, key, node, {name: record[name] for name in _HOST if name in record})
         gpus = record.get("gpus")
         for gpu in gpus if isinstance(gpus, list) else ():
             if isinstance(gpu, dict) and isinstance(index := gpu.get("index"), int):
-                self._put(time, key, (node, index), ((f"gpu.{name}", gpu.get(name)) for name in _GPU))
+                self._put(time, key, (node, index), {_GPU[name]: gpu[name] for name in _GPU if name in gpu})
 
-    def _put(self, time: float, key: Hashable, place: Place, values: Iterable[tuple[str, Any]]) -> None:
-        for name, value in values:
-            known = number(value)
-            if known is None or abs(known) > 1e38:
+    def _put(self, time: float, key: Hashable, place: Place, values: Mapping[str, Any]) -> None:
+        known = self._tracks.get(place)
+        if known is None:
+            known = self._tracks[place] = {}
+        for name, value in values.items():
+            if name in _NO_METRICS:
                 continue
-            if name not in self.all:
-                if len(self.all) >= NAMES:
-                    continue
-                self.each[name] = {}
-                self.all[name] = Track(self._limit)
-            tracks = self.each[name]
-            if place not in tracks:
-                tracks[place] = Track(self._limit)
-            tracks[place].put(time, known)
-            self.all[name].put(time, known, key)
+            real = value if type(value) is float else number(value)
+            # A float32's range; what is not finite is not in it either.
+            if real is None or not -1e38 < real < 1e38:
+                continue
+            pair = known.get(name) or self._begin(known, name, place)
+            if pair:
+                pair[0].put(time, real)
+                pair[1].put(time, real, key)
+
+    def _begin(
+        self, known: dict[str, tuple[Track, Aggregate]], name: str, place: Place
+    ) -> tuple[Track, Aggregate] | None:
+        if name not in self.all:
+            if len(self.all) >= NAMES:
+                return None
+            self.each[name] = {}
+            self.all[name] = Aggregate(self._limit)
+        pair = known[name] = (self.each[name].setdefault(place, Track(self._limit)), self.all[name])
+        return pair

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_UNUSUAL = re.compile(rb"\d{19}|[eE]\+?\d{3}")
-"""What numbers beyond 64 bits or beyond a float's range look like."""
+_ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
 _MOST = 1 << 63
 
 
@@ -32,11 +30,18 @@ def json_object(data: bytes) -> dict[str, Any] | None:
     """
     try:
         # Not json.loads: it makes a new decoder for every line.
-        record = (_CAREFUL if _UNUSUAL.search(data) else _QUICK).decode(data.decode())
+        record = (_CAREFUL if _unusual(data) else _QUICK).decode(data.decode())
     except (ValueError, RecursionError):
         # A line torn by a full disk: the next one is whole again.
         return None
     return record if isinstance(record, dict) else None
+
+
+def _unusual(data: bytes) -> bool:
+    """Whether numbers may be beyond 64 bits or beyond a float's range."""
+    # A regular expression takes longer for a line than its JSON does.
+    shape = data.translate(_ALIKE, b"+")
+    return b"0" * 19 in shape or b"e000" in shape
 
 
 def _float(text: str) -> float | str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from runner.run.attempt import FOLDS, Attempt, Record, reported, seconds
@@ -183,6 +184,7 @@ def fold(state: RunState, node: int, file: str, record: Record) -> RunState:
     )
 
 
+@lru_cache(4096)
 def metrics_place(file: str) -> tuple[int, int] | None:
     """(attempt, rank) of a metrics file's name, None for other files."""
     attempt, _, base = file.partition("/")
@@ -197,11 +199,13 @@ def metrics_place(file: str) -> tuple[int, int] | None:
 def _with_host(state: RunState, node: int, **changes: Any) -> RunState:
     hosts = list(state.hosts)
     hosts[node] = replace(hosts[node], **changes)
-    return replace(state, hosts=tuple(hosts))
+    return RunState(state.run, tuple(hosts))
 
 
 def _fold_metrics(series: Series, record: Record) -> Series:
-    return Series({**record, **series.first}, {**series.latest, **record}, series.count + 1)
+    # Most records tell nothing for the first time: then they all share one `first`.
+    first = series.first if record.keys() <= series.first.keys() else {**record, **series.first}
+    return Series(first, {**series.latest, **record}, series.count + 1)
 
 
 def _fold_event(story: Story, event: Record) -> Story:

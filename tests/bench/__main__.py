@@ -8,6 +8,7 @@ from tests.bench import (
     app_gigabyte,
     app_keys,
     app_start,
+    app_thousand,
     dashboard,
     faults,
     first_step,
@@ -19,7 +20,7 @@ from tests.bench import (
 )
 from tests.bench.harness import HEAD
 
-APP = ("app-start", "app-cost", "app-keys", "app-gigabyte", "app-top")
+APP = ("app-start", "app-cost", "app-keys", "app-gigabyte", "app-thousand", "app-top")
 PARTS = ("first-step", "delay", "flood", "overhead", "probe", "mirror", "faults", *APP)
 
 
@@ -53,9 +54,11 @@ def main(parts: list[str], runs: int = 7) -> None:
         elif part == "app-cost":
             dashboard.main([])
         elif part == "app-keys":
-            print(app_keys.row(app_keys.measure(300)))
+            print(app_keys.row(app_keys.FLOOD, app_keys.measure(300)))
         elif part == "app-gigabyte":
             app_gigabyte.measure(1.0)
+        elif part == "app-thousand":
+            app_thousand.measure()
         elif part == "app-top":
             top.main()
         else:

@@ -12,7 +12,7 @@ from runner.run.state import begin
 from tests.tui.widget_kit import asynchronous, text_of
 from tui.feed import Snapshot
 from tui.metrics import available, plain
-from tui.series import NAMES, Column, History, Track
+from tui.series import NAMES, Aggregate, Column, History, Track
 from tui.widgets.chart import Chart
 from tui.widgets.plot import Canvas, scale, smooth, span
 
@@ -41,6 +41,19 @@ def test_a_full_track_keeps_its_lows_and_highs(values: list[float], limit: int) 
     (column,) = track.columns(0.0, len(values), 1, math.inf)
     assert column is not None
     assert (column.low, column.high) == (min(values), max(values))
+
+
+@given(st.integers(1, 5), st.integers(1, 300), st.integers(8, 64))
+def test_a_full_aggregate_keeps_its_lows_and_highs(ranks: int, steps: int, limit: int) -> None:
+    aggregate = Aggregate(limit)
+    for step in range(steps):
+        for rank in range(ranks):
+            aggregate.put(step + rank / 10, float(rank), step)
+    assert len(aggregate) <= limit
+    (column,) = aggregate.columns(0.0, steps, 1, math.inf)
+    assert column is not None
+    assert (column.low, column.high) == (0.0, ranks - 1)
+    assert abs(column.mean - (ranks - 1) / 2) < 1e-4
 
 
 def test_ranks_of_one_step_are_one_sample_of_the_aggregate() -> None:

@@ -114,7 +114,7 @@ async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path) -> None
     write(tmp_path / "run-1", hosts=4, per_host=8, steps=20)
     async with opened("open_replay", str(tmp_path / "run-1"), tmp_path) as (pilot, screen):
         await pilot.press("1", "7")
-        await until(pilot, lambda: "rank 17 on synthetic002" in shown(pilot))
+        await until(pilot, lambda: re.search(r"rank 17 ✓ finished \d+ ms on synthetic002", shown(pilot)))
         assert "Log · rank 17" in shown(pilot)
         await until(pilot, lambda: "20 lines" in shown(pilot))
         assert {chart.rank for chart in screen.query(Chart)} == {17}

@@ -78,7 +78,7 @@ async def test_the_cursor_walks_finds_the_slowest_and_opens_its_log() -> None:
         await pilot.pause()
         assert "▲ 1 slow" in text()
         await pilot.press("w")
-        assert "rank 517 on node64 ▲ slow 200 ms (2.00× median)" in text()
+        assert "rank 517 ▲ slow 200 ms on node64, 2.00× median step time" in text()
         await pilot.press("l", "j")
         assert grid.cursor == 517 + 1 + 64
         await pilot.press("h", "k", "left")
@@ -119,5 +119,5 @@ async def test_host_names_cannot_steer_the_terminal() -> None:
         grid.show(running(1, 2, name="[red]n\x1b]0;x\x07\x9b2J[/red]"))
         grid.choose(1)
         await pilot.pause()
-        assert "rank 1 on [red]n[/red]" in text()
+        assert "rank 1 ● running 100 ms on [red]n[/red]" in text()
         assert not set("\x1b\x07\x9b") & set(text())

@@ -11,7 +11,7 @@ import pytest
 
 from runner.errors import InputError
 from runner.run.state import RunState
-from tests.tui.synthetic_run import write
+from tests.tui.synthetic_run import BEGIN, write
 from tui.example import PACKED, unpacked
 from tui.feed import Snapshot
 from tui.replay import Tape
@@ -94,6 +94,15 @@ def test_torn_and_foreign_lines_are_passed_over(tmp_path: Path) -> None:
     for path in (mirror / "0" / "events.jsonl", mirror / "0" / "attempt-1" / "rank-0.metrics.jsonl"):
         path.write_bytes(path.read_bytes() + b'{"t": 1e999, "e": "join"}\n\xff\xfe[]\n{"t": 3, "e": "rank"}\n{"t": 4')
     assert tape_of(mirror).at(float("inf")).state.result is not None
+
+
+def test_a_time_is_found_wherever_it_stands_in_a_record(tmp_path: Path) -> None:
+    mirror = write(tmp_path / "run-1", hosts=1, per_host=1, steps=5)
+    with (mirror / "0" / "attempt-1" / "rank-0.metrics.jsonl").open("a") as metrics:
+        metrics.write(json.dumps({"step": 6, "loss": 1.5, "t": BEGIN + 15.5}) + "\n")
+    tape = tape_of(mirror)
+    assert tape.at(BEGIN + 15.4).state.metrics["step"] == 5
+    assert tape.at(BEGIN + 15.6).state.metrics["step"] == 6
 
 
 @pytest.mark.parametrize("broken", ["no spec", "no records", "not json", "wrong hosts"])

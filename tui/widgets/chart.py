@@ -131,7 +131,7 @@ class Chart(Drawn):
         each = history.each[metric.name]
         if self._each and len(each) <= LINES:
             return [(number, each[place]) for number, place in enumerate(sorted(each, key=str))]
-        found = [(BAND, history.all[metric.name])]
+        found: list[tuple[int, Track]] = [(BAND, history.all[metric.name])]
         if metric.beside is not None and metric.beside in history.all:
             found.insert(0, (BESIDE, history.all[metric.beside]))
         if self._each and self.rank is not None and self.rank in each:

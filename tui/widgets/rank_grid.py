@@ -137,16 +137,18 @@ class RankGrid(Drawn):
 
     def _say(self) -> None:
         """The chosen rank, or how many are slow or failed, in the border."""
+        name = pace_name(self._snapshot).replace("_", " ") if self._snapshot else ""
+        if self.cursor is not None and self.cursor < len(self._ranks) and self._snapshot:
+            one = self._ranks[self.cursor]
+            host = clean(self._snapshot.state.hosts[one.node].name)
+            # What matters first: a narrow pane cuts off the end.
+            pace, ratio = (f" {_pace(one).strip()}", f", {one.ratio:.2f}× median {name}") if one.pace else ("", "")
+            self.set_title("Ranks", f"rank {one.rank} {look(one.word).glyph} {clean(one.word)}{pace} on {host}{ratio}")
+            return
         words: dict[str, int] = {}
         for one in self._ranks:
             words[one.word] = words.get(one.word, 0) + 1
         told = "  ".join(f"{look(word).glyph} {count} {clean(word)}" for word, count in sorted(words.items()))
-        if self.cursor is not None and self.cursor < len(self._ranks) and self._snapshot:
-            one = self._ranks[self.cursor]
-            host = clean(self._snapshot.state.hosts[one.node].name)
-            pace = f" {_pace(one).strip()} ({one.ratio:.2f}× median)" if one.pace else ""
-            told = f"rank {one.rank} on {host} {look(one.word).glyph} {clean(one.word)}{pace}"
-        name = pace_name(self._snapshot).replace("_", " ") if self._snapshot else ""
         self.set_title(f"Ranks · {name}", told)
 
     def _keep_in_sight(self) -> None:
