@@ -69,8 +69,8 @@ def open_app(instead: str, first: tuple[str, tuple[Any, ...]] | None = None, **o
     Raises:
         InputError: There is no terminal, or the app's config is wrong.
     """
-    if not has_terminal():
-        raise InputError("the app needs a terminal, and standard input or output is none", instead)
+    if problem := _no_terminal():
+        raise InputError(f"the app needs a terminal, and {problem}", instead)
     from tui.start import start
 
     code = start(os.environ, first=first, **options)
@@ -90,11 +90,17 @@ def refuse_for(ctx: click.Context) -> None:
 
 def has_terminal() -> bool:
     """Whether a full-screen app can be shown."""
+    return not _no_terminal()
+
+
+def _no_terminal() -> str:
+    """Why a full-screen app cannot be shown; empty where it can."""
     # Textual draws on standard error.
-    return (
-        all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-        and os.environ.get("TERM", "dumb") != "dumb"
-    )
+    for name, stream in (("input", sys.stdin), ("output", sys.stdout), ("error", sys.stderr)):
+        if not stream.isatty():
+            return f"standard {name} is none"
+    term = os.environ.get("TERM", "dumb")
+    return "TERM says that this one cannot draw" if term == "dumb" else ""
 
 
 def _is_profile(word: str) -> bool:
