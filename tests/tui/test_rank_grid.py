@@ -16,15 +16,15 @@ from tui.series import History
 from tui.widgets.rank_grid import RankGrid
 
 
-def running(hosts: int, per_host: int, slow: int | None = None, name: str = "node{}") -> Snapshot:
-    """A run that makes steps of 100 ms, one rank of which is slow."""
+def running(hosts: int, per_host: int, slow: int | None = None, name: str = "node{}", pace: float = 0.2) -> Snapshot:
+    """A run that makes steps of 100 ms, one rank of which is slow: its steps take `pace` seconds."""
     state = begin("run-1", tuple(name.format(node) for node in range(hosts)), (per_host,) * hosts)
     history = History(hosts * per_host)
     attempt = {"t": 1.0, "e": "attempt", "attempt": 1, "master": "m", "port": 1, "world_size": hosts * per_host}
     for node in range(hosts):
         state = fold(link(state, node, "seen"), node, "events.jsonl", attempt)
         for rank in range(node * per_host, (node + 1) * per_host):
-            record = {"t": 2.0, "step": 1, "steps": 9, "step_time": 0.2 if rank == slow else 0.1}
+            record = {"t": 2.0, "step": 1, "steps": 9, "step_time": pace if rank == slow else 0.1}
             state = fold(state, node, f"attempt-1/rank-{rank}.metrics.jsonl", record)
             history.metrics(2.0, 1, rank, record)
     return Snapshot(state, history, Path("/nowhere"), now=3.0)
@@ -68,6 +68,20 @@ async def test_every_rank_is_there_whatever_their_number(hosts: int, per_host: i
         await pilot.pause()
         assert text().count("●") == hosts * per_host + 1  # one is in the title
         assert shown in text()
+
+
+@pytest.mark.parametrize(("pace", "shown"), [(0.07, True), (0.095, False), (0.105, False), (0.13, True)])
+@asynchronous
+async def test_only_a_pace_far_from_the_median_has_a_colour_of_its_own(pace: float, shown: bool) -> None:
+    grid = RankGrid()
+    async with text_of(grid, (70, 17)) as (pilot, _):
+        grid.show(running(1, 8, slow=3, pace=pace))
+        await pilot.pause()
+        cells = [piece for strip in grid.draw(70, 15) for piece in strip if "●" in piece.text]
+        colours = [piece.style.color for piece in cells if piece.style]
+        assert len(colours) == 8
+        assert (colours[3] != colours[0]) == shown
+        assert len(set(colours[:3] + colours[4:])) == 1
 
 
 @asynchronous

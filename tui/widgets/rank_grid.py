@@ -16,6 +16,9 @@ from tui.ranks import RankNow, pace_name, ranks_now
 from tui.theme import RAMP, RAMP_CLASSES, STATE_CLASSES, look
 from tui.widgets.drawn import Drawn, Piece, line
 
+CALM = 0.1
+"""How far from the median a rank may be and look like all others: steps are never quite alike."""
+
 
 class Layout(NamedTuple):
     """How the cells are laid out."""
@@ -191,7 +194,7 @@ class RankGrid(Drawn):
 
 
 def _css(one: RankNow) -> str:
-    if one.word != "running" or one.pace is None:
+    if one.word != "running" or one.pace is None or abs(one.ratio - 1) < CALM:
         return look(one.word).css
     # Blue from half the median on, orange at half as much again.
     return f"ramp--{max(0, min(RAMP - 1, int((one.ratio - 0.5) * RAMP)))}"
