@@ -38,7 +38,8 @@ def pace_name(snapshot: Snapshot) -> str:
 def ranks_now(snapshot: Snapshot) -> list[RankNow]:
     """All ranks, by rank."""
     tracks = snapshot.history.each.get(pace_name(snapshot), {})
-    recent = {rank: track.recent(RECENT, snapshot.now) for rank, track in tracks.items()}
+    # A copy: the feed's thread may put the first record of another rank meanwhile.
+    recent = {rank: track.recent(RECENT, snapshot.now) for rank, track in tracks.copy().items()}
     paces = {rank: pace for rank, pace in recent.items() if pace is not None and pace > 0}
     middle = sorted(paces.values())[len(paces) // 2] if paces else None
     told = snapshot.state.hosts[0].story.slow

@@ -83,8 +83,9 @@ class Track:
 
     def at(self, time: float) -> float | None:
         """The value at a time: the newest one that is not later."""
-        place = bisect_right(self._data.times, time, 0, len(self))
-        return self._data.mean[place - 1] if place else None
+        data = self._data
+        place = bisect_right(data.times, time, 0, len(data.mean))
+        return data.mean[place - 1] if place else None
 
     def recent(self, count: int, time: float) -> float | None:
         """The median of the last `count` values up to a time."""

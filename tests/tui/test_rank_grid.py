@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +40,27 @@ def test_a_rank_far_over_the_median_is_slow() -> None:
     ranks = ranks_now(running(2, 2, slow=3))
     assert [one.word for one in ranks] == ["running"] * 3 + ["slow"]
     assert ranks[3].ratio == pytest.approx(2.0)
+
+
+def test_ranks_may_appear_while_they_are_looked_at() -> None:
+    """The feed's thread puts their first records while the event loop draws."""
+    snapshot = running(128, 8)
+    ended = threading.Event()
+
+    def put() -> None:
+        for rank in range(1024, 1 << 16):
+            snapshot.history.metrics(2.0, 1, rank, {"t": 2.0, "step": 1, "step_time": 0.1})
+        ended.set()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threading.Thread(target=put).start()
+        while not ended.is_set():
+            assert len(ranks_now(snapshot)) == 1024
+    finally:
+        sys.setswitchinterval(before)
+        ended.wait(60)
 
 
 def test_each_rank_of_a_host_has_its_own_word() -> None:
