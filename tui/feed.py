@@ -115,11 +115,10 @@ class Taker:
     def take(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
         """Take a record that is folded into `state` already."""
         self.state = state
-        now = record.get("t")
-        if not isinstance(now, int | float):
-            now = None
-        else:
-            now = now - state.hosts[0].story.offsets.get(node, 0.0)
+        now = number(record.get("t"))
+        if now is not None:
+            now = number(now - state.hosts[0].story.offsets.get(node, 0.0))
+        if now is not None:
             self._seen[node] = max(now, self._seen.get(node, 0.0))
         history = self._told.history
         place = metrics_place(file)

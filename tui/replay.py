@@ -21,13 +21,14 @@ from runner.show.numbers import number
 from tui.feed import PACE, Feed, Playback, RunChanged, Snapshot, Taker
 
 KEEP = 2048
-"""Records at least between two states that are kept, so that going back is as quick as going on."""
+"""Records at least between two states that are kept; going back folds these, of a long run the `KEPT`th part of all."""
 KEPT = 128
 """States that are kept of a long run: each holds the newest record of every rank."""
 SCANNED = 0.2
 """Share of the time to load that it takes to find the records."""
 _TIME = re.compile(rb'\{"t": ?(\d{1,12}(?:\.\d{1,18})?)[,}]')
 """How nearly all records begin: their time is known without parsing the rest."""
+_CLOSING = ord("}")
 FILES = ("spec.json", "events.jsonl", "telemetry.jsonl", "exit.json")
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 END = 0.001
@@ -134,7 +135,7 @@ class Tape:
         while start < len(data):
             end = _end(name, data, start)
             now = _time_of(data, start, end)
-            if now is not None or name == "spec.json":
+            if now is not None or (name == "spec.json" and json_object(data) is not None):
                 self.times.append(0.0 if now is None else now - offset)
                 self._file.append(len(self._files) - 1)
                 self._start.append(start)
@@ -147,8 +148,9 @@ class Tape:
         except OSError:
             return found
         for _, record in records(data, 0):
-            if record and record.get("e") == "clock" and isinstance(record.get("offset"), int | float):
-                found[int(record.get("node", 0))] = float(record["offset"])
+            node, offset = (record.get("node", 0), number(record.get("offset"))) if record else (None, None)
+            if record and record.get("e") == "clock" and isinstance(node, int) and offset is not None:
+                found[node] = offset
         return found
 
     def _paths(self, node: int) -> list[Path]:
@@ -277,7 +279,9 @@ def _end(name: str, data: bytes, start: int) -> int:
 
 def _time_of(data: bytes, start: int, end: int) -> float | None:
     found = _TIME.match(data, start, end)
-    return float(found[1]) if found else number((json_object(data[start:end]) or {}).get("t"))
+    if found and data[end - 1] == _CLOSING:
+        return float(found[1])
+    return number((json_object(data[start:end]) or {}).get("t"))
 
 
 def _bytes(path: Path) -> bytes:

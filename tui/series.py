@@ -149,7 +149,7 @@ class Aggregate(Track):
     def _append(self, time: float, value: float, key: Hashable) -> None:
         if len(self._data.times) >= self._limit:
             self._halve()
-            self._open.clear()
+            self._open = {open_key: at // 2 for open_key, at in self._open.items()}
         if key is not None:
             self._open[key] = len(self._data.times)
             if len(self._open) > OPEN:

@@ -6,7 +6,7 @@ import gc
 import os
 import platform
 import time
-from typing import Any
+from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
@@ -33,18 +33,18 @@ def run(options: Options, plan: BatchPlan, place: Place) -> None:
     """Train as the options say. Raises Problem, the same one on every rank."""
     device = choose_device(place, options.backend)
     join(place, device)
-    problem = None
+    ended: Optional[BaseException] = None
     try:
         _train(options, plan, place, device)
-    except Problem as error:
-        problem = error.with_traceback(None)  # the frames hold tensors and the group
+    except (Problem, KeyboardInterrupt) as error:
+        ended = error.with_traceback(None)  # the frames hold tensors and the group
     # DDP holds the group, too. Were it the last to let go, gloo's threads would be awaited by whoever holds the
     # interpreter's lock, which a thread with a late tensor in hand waits for: about one run in ten never ended. And
     # were the group left to the interpreter's end, such a thread would abort the process.
     gc.collect()
     dist.destroy_process_group()
-    if problem is not None:
-        raise problem
+    if ended is not None:
+        raise ended
 
 
 def _train(options: Options, plan: BatchPlan, place: Place, device: Any) -> None:

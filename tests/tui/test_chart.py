@@ -56,6 +56,35 @@ def test_a_full_aggregate_keeps_its_lows_and_highs(ranks: int, steps: int, limit
     assert abs(column.mean - (ranks - 1) / 2) < 1e-4
 
 
+def test_a_rank_that_lags_finds_its_samples_after_neighbours_were_merged() -> None:
+    aggregate = Aggregate(8)
+    for step in range(20):
+        aggregate.put(float(step), float(step), step)
+        if step >= 3:
+            aggregate.put(step + 0.1, step - 3.0, step - 3)
+    (whole,) = aggregate.columns(0.0, 20.0, 1, math.inf)
+    assert whole is not None
+    assert (whole.low, whole.high) == (0.0, 19.0)
+    for at, column in enumerate(aggregate.columns(0.0, 20.0, 5, math.inf)):
+        assert column is None or abs(column.mean - (4 * at + 1.5)) <= 4, "each value is near its own time"
+
+
+def test_a_merged_sample_weighs_as_much_as_all_its_values() -> None:
+    aggregate = Aggregate(2)
+    for step, values in enumerate(([0.0], [0.0], [9.0])):
+        for value in values:
+            aggregate.put(float(step), value, step)
+    aggregate.put(0.1, 6.0, 2)
+    assert len(aggregate) == 2
+    first, second = (column for column in aggregate.columns(0.0, 4.0, 2, math.inf))
+    assert first is not None and first.mean == 0.0
+    assert second is not None and second.mean == 7.5
+    track = Track(2)
+    for step, value in enumerate((1.0, 3.0, 5.0)):
+        track.put(float(step), value)
+    assert track.at(0.5) == 2.0
+
+
 def test_ranks_of_one_step_are_one_sample_of_the_aggregate() -> None:
     history = filled(ranks=4)
     assert len(history.all["loss"]) == 100

@@ -12,6 +12,7 @@ import pytest
 from runner.errors import InputError
 from runner.run.state import RunState
 from tests.tui.synthetic_run import BEGIN, write
+from tui import replay
 from tui.example import PACKED, unpacked
 from tui.feed import Snapshot
 from tui.replay import Tape
@@ -64,7 +65,13 @@ def test_the_past_is_what_it_was(example: Path) -> None:
     assert 100 < then.state.metrics["step"] < 300
 
 
-def test_any_order_of_looking_gives_the_same_states(example: Path) -> None:
+@pytest.mark.parametrize(("keep", "kept"), [(replay.KEEP, replay.KEPT), (7, 3)])
+def test_any_order_of_looking_gives_the_same_states(
+    example: Path, monkeypatch: pytest.MonkeyPatch, keep: int, kept: int
+) -> None:
+    monkeypatch.setattr(replay, "KEEP", keep)
+    monkeypatch.setattr(replay, "KEPT", kept)
+
     def essence(snapshot: Snapshot) -> tuple[RunState, int]:
         return snapshot.state, len(snapshot.moments)
 
@@ -94,6 +101,34 @@ def test_torn_and_foreign_lines_are_passed_over(tmp_path: Path) -> None:
     for path in (mirror / "0" / "events.jsonl", mirror / "0" / "attempt-1" / "rank-0.metrics.jsonl"):
         path.write_bytes(path.read_bytes() + b'{"t": 1e999, "e": "join"}\n\xff\xfe[]\n{"t": 3, "e": "rank"}\n{"t": 4')
     assert tape_of(mirror).at(float("inf")).state.result is not None
+
+
+def test_what_is_no_record_does_not_lengthen_the_run(tmp_path: Path) -> None:
+    mirror = write(tmp_path / "run-1", hosts=1, per_host=1, steps=5)
+    end = tape_of(mirror).times[-1]
+    with (mirror / "0" / "events.jsonl").open("a") as events:
+        events.write('{"t": 99999999999, "e": "note\n{"t": 99999999999}x\n')
+        events.write('{"t": 3, "e": "clock", "node": "x", "offset": 1}\n')
+    assert tape_of(mirror).times[-1] == end
+
+
+def test_a_small_file_may_have_several_lines(tmp_path: Path) -> None:
+    mirror = write(tmp_path / "run-1", hosts=1, per_host=1, steps=5)
+    for name in ("spec.json", "exit.json"):
+        path = mirror / "0" / name
+        path.write_text(json.dumps(json.loads(path.read_text()), indent=2))
+    end = tape_of(mirror).at(float("inf"))
+    assert end.state.result is not None
+    assert end.setup.backend == "nccl"
+
+
+def test_times_beyond_every_clock_end_nothing(tmp_path: Path) -> None:
+    mirror = write(tmp_path / "run-1", hosts=1, per_host=1, steps=5)
+    with (mirror / "0" / "events.jsonl").open("a") as events:
+        events.write('{"t": 4, "e": "clock", "node": 0, "offset": -1.7e308}\n')
+    with (mirror / "0" / "telemetry.jsonl").open("a") as telemetry:
+        telemetry.write('{"t": 1.7e308, "cpu": 5.0}\n')
+    tape_of(mirror)
 
 
 def test_a_time_is_found_wherever_it_stands_in_a_record(tmp_path: Path) -> None:

@@ -88,6 +88,16 @@ def test_what_the_state_says() -> None:
     assert EXPECTED.hosts[1].telemetry == {"t": 2.0, "cpu": 20}
 
 
+def test_the_first_value_of_a_metric_is_kept_whenever_it_comes() -> None:
+    state = begin("r", ("a",), (1,))
+    for record in ({"loss": 5.0}, {"loss": 4.0, "val_loss": 1.0}, {"loss": 3.0, "val_loss": 0.5}):
+        state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", record)
+    series = state.hosts[0].series[1, 0]
+    assert series.first == {"loss": 5.0, "val_loss": 1.0}
+    assert series.latest == {"loss": 3.0, "val_loss": 0.5}
+    assert series.count == 3
+
+
 def test_the_result_waits_for_the_leader_or_for_all() -> None:
     state = begin("r", ("a", "b"), (1, 1))
     state = fold(state, 1, "exit.json", {"state": "stopped", "code": 130})

@@ -271,7 +271,8 @@ def test_a_full_disk_costs_the_metrics_not_the_run(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"), [(["--steps", "2"], 0), (["--lr", "1e30"], 1), (["--context", "16384"], 2)]
+    ("arguments", "code"),
+    [(["--steps", "2"], 0), (["--lr", "1e30"], 1), (["--context", "16384"], 2), (["--val-interval", "1"], 130)],
 )
 def test_the_group_is_ended_when_nothing_else_holds_it(job: Job, arguments: list[str], code: int) -> None:
     # Else gloo's threads may be awaited by whoever holds the lock they wait for, or abort the process at its end.
@@ -286,7 +287,12 @@ def checked():
 dist.destroy_process_group = checked
 sys.argv = {command!r}
 sys.path.insert(0, sys.argv[0])
+from _disttui_train import loop
 from _disttui_train.main import main
+def interrupted(self):
+    raise KeyboardInterrupt
+if {code} == 130:
+    loop.Training.validate = interrupted
 main()
 """
     done = run([sys.executable, "-c", program], job.env(), job.folder)
