@@ -23,7 +23,7 @@ lint: .venv/dev ## Style, types, the walls between the parts, the Python of the 
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy tests/cluster tests/faults tests/bench tests/conftest.py
+	$(BIN)/mypy tests --exclude '^tests/data/'
 	$(BIN)/lint-imports
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.8- runner/node
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- runner/train

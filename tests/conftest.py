@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -12,6 +13,10 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 
 from tests.cluster import Cluster, unavailable
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Begun in the background of a script: all that the tests start would be deaf to Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 

@@ -65,7 +65,6 @@ from tui.keys import APP, bind
 from tui.opening import Opening, screen_class
 from tui.palette import Everything
 from tui.shelf import Shelf
-from tui.turns import KeysInTurn
 
 if TYPE_CHECKING:
     from runner.transport import Connector
@@ -84,7 +83,7 @@ class _Threads(ThreadPoolExecutor):
         super().shutdown(wait=False, cancel_futures=True)
 
 
-class DisttuiApp(KeysInTurn, Opening):
+class DisttuiApp(Opening):
     """The terminal app.
 
     Args:

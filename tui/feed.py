@@ -162,6 +162,10 @@ class Feed(ABC):
     def close(self) -> None:
         """End the thread; the run goes on."""
 
+    def wait(self, limit: float) -> None:
+        """Wait for the end of the thread, at most `limit` seconds: nobody writes the mirror then."""
+        self._thread.join(limit)
+
     @abstractmethod
     def run(self) -> None:
         """What the thread does. Raises DisttuiError."""

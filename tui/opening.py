@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from textual import work
-from textual.app import App
 
 from runner.errors import InputError
+from tui.turns import KeysInTurn
 
 SCREENS: Mapping[str, str] = {
     "home": "tui.screens.home:HomeScreen",
@@ -26,7 +26,7 @@ SCREENS: Mapping[str, str] = {
 """Kind → module:class. Its arguments are those of the `open_…` method."""
 
 
-class Opening(App[None]):
+class Opening(KeysInTurn):
     """The part of the app that opens screens."""
 
     def open_home(self) -> None:
@@ -50,13 +50,14 @@ class Opening(App[None]):
         """
         self._open_profile(profile, launch)
 
-    @work(group="open")
+    @work(group="open profile", exclusive=True)
     async def _open_profile(self, profile: Path | None, launch: bool) -> None:
-        wrong = await asyncio.to_thread(_wrong_with, profile) if profile else None
-        if wrong:
-            self._open("error", profile, wrong, {"launch": launch})
-        else:
-            self._open("wizard", profile, launch=launch)
+        async with self.keys_held():
+            wrong = await asyncio.to_thread(_wrong_with, profile) if profile else None
+            if wrong:
+                self._open("error", profile, wrong, {"launch": launch})
+            else:
+                self._open("wizard", profile, launch=launch)
 
     def open_top(self, hosts: Sequence[str] = (), profile: Path | None = None) -> None:
         """Open the view of what hosts are doing: those named, those of a profile, or all in view."""
@@ -64,9 +65,10 @@ class Opening(App[None]):
 
     @work(group="open")
     async def _open(self, kind: str, *arguments: Any, **named: Any) -> None:
-        # Importing a screen takes longer than a frame.
-        made = await asyncio.to_thread(screen_class, kind)
-        await self.push_screen(made(*arguments, **named))
+        async with self.keys_held():
+            # Importing a screen takes longer than a frame.
+            made = await asyncio.to_thread(screen_class, kind)
+            await self.push_screen(made(*arguments, **named))
 
 
 def screen_class(kind: str) -> Any:

@@ -241,12 +241,13 @@ class ReplayFeed(Feed):
         self._tape = tape
         self._cursor = self._end
         shown = None
-        last = time.monotonic()
+        last, played = time.monotonic(), False
         while not self._closed:
             passed, last = time.monotonic() - last, time.monotonic()
-            if self._playing:
+            if self._playing and played:  # else it was a pause that has passed
                 self._cursor = min(self._end, self._cursor + passed * self._speed)
                 self._playing = self._cursor < self._end
+            played = self._playing
             now = (self._cursor, self._playing, self._speed)
             if now != shown:
                 shown = now

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from textual import events
 from textual.app import App
@@ -18,6 +20,8 @@ ROUNDS = 3
 """Ways from the focused widget up to the app that are gone after a key: it may lead to a message, that to another."""
 PATIENCE = 0.5
 """Seconds after which a key counts as obeyed whose widget has gone, or works on."""
+HOLD = 3.0
+"""Seconds that keys wait for a screen at most: a disk that hangs keeps nobody from leaving."""
 
 
 class KeysInTurn(App[None]):
@@ -38,12 +42,13 @@ class KeysInTurn(App[None]):
     def __init__(self) -> None:
         super().__init__()
         self._ahead: deque[events.Key | events.Paste] = deque()
+        self._holds: set[object] = set()
 
     async def on_event(self, event: events.Event) -> None:
         """Take what is typed in turn, everything else at once."""
         if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:
             await super().on_event(event)
-        elif self._obeying:
+        elif self._obeying or self._holds or self._ahead:
             self._ahead.append(event)
         else:
             await self._obey(event)
@@ -58,8 +63,25 @@ class KeysInTurn(App[None]):
         if self._release is not None:
             self._release.cancel()
         self._obeying = False
-        if self._ahead:
+        if self._ahead and not self._holds:
             await self._obey(self._ahead.popleft())
+
+    @asynccontextmanager
+    async def keys_held(self) -> AsyncIterator[None]:
+        """Let keys wait while the block runs: what is typed ahead is for the screen that is being opened."""
+        hold = object()
+        self._holds.add(hold)
+        timer = asyncio.get_running_loop().call_later(HOLD, self._let_go, hold)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._let_go(hold)
+
+    def _let_go(self, hold: object) -> None:
+        self._holds.discard(hold)
+        if not self._holds and not self._obeying:
+            self.post_message(self.Passed(self._turn, rounds=1))
 
     async def _obey(self, event: events.Key | events.Paste) -> None:
         self._obeying = True

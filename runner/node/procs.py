@@ -8,6 +8,7 @@ import sys
 from typing import Any, NamedTuple
 
 TAG = "DISTTUI_TAG"
+_EXITING = 4  # PF_EXITING of linux/sched.h
 
 
 class Proc(NamedTuple):
@@ -20,12 +21,23 @@ class Proc(NamedTuple):
     start: int
     status: int
     threads: int
+    flags: int
 
     @property
     def dead(self) -> bool:
         """Whether it only waits for its parent to take note of its end."""
         # While other threads still end, memory and ports are held, and the parent is not told.
         return self.state in "ZX" and self.threads < 2
+
+    @property
+    def dying(self) -> bool:
+        """Whether it is dead, or the kernel still takes it apart: what a GPU driver holds takes its time."""
+        return self.state in "ZX" or bool(self.flags & _EXITING)
+
+
+def exit_code(status: int) -> int:
+    """The exit code in a status as waitpid gives it, negative for a signal."""
+    return -(status & 0x7F) if status & 0x7F else status >> 8
 
 
 def read(pid: int) -> Proc | None:
@@ -40,7 +52,7 @@ def read(pid: int) -> Proc | None:
         return None
     if len(fields) < 50:
         return None
-    numbers = [int(fields[index]) for index in (1, 3, 19, 49, 17)]
+    numbers = [int(fields[index]) for index in (1, 3, 19, 49, 17, 6)]
     return Proc(pid, numbers[0], numbers[1], fields[0].decode(), *numbers[2:])
 
 
@@ -167,4 +179,4 @@ def _ps() -> dict[int, Proc]:
         ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="], stdout=subprocess.PIPE, text=True, check=False
     ).stdout
     rows = [line.split() for line in text.splitlines()]
-    return {int(r[0]): Proc(int(r[0]), int(r[1]), int(r[2]), r[3][0], 0, 0, 1) for r in rows if len(r) == 4}
+    return {int(r[0]): Proc(int(r[0]), int(r[1]), int(r[2]), r[3][0], 0, 0, 1, 0) for r in rows if len(r) == 4}

@@ -89,7 +89,7 @@ def summaries(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _written(link: Link, run: str, node: int, run_dir: str) -> Mapping[str, Any]:
     """The profile in a run's spec.json."""
-    pieces: list[bytes] = []
+    pieces: list[memoryview] = []
     place = {"run": run, "node_rank": node, "run_dir": run_dir, "name": "spec.json", "offset": 0, "length": 4 << 20}
     asked = link.stream("read", lambda item: pieces.append(item[3]) if isinstance(item, tuple) else None, **place)
     try:

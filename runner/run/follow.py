@@ -11,7 +11,7 @@ from queue import Queue
 from typing import Any
 
 from runner.errors import DisttuiError
-from runner.run.link import SILENCE, Link
+from runner.run.link import SILENCE, Item, Link
 from runner.run.records import records
 from runner.run.store import HostStore
 
@@ -181,7 +181,7 @@ class Follower:
                 self.link.close()  # whoever closed us meanwhile has found none to close
         return None
 
-    def _take(self, item: Mapping[str, Any] | tuple[int, int, int, bytes]) -> None:
+    def _take(self, item: Item) -> None:
         """Called by the link's reader thread: write the mirror, then tell."""
         if self._closed.is_set():
             return
@@ -190,7 +190,7 @@ class Follower:
                 file, _, offset, data = item
                 name = self.store.write(file, offset, data)
                 if name is not None:
-                    self._tell(name, offset, data)
+                    self._tell(name, offset, bytes(data))
             elif "file" in item:
                 restarted = self.store.announce(item)
                 if restarted:

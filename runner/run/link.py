@@ -28,14 +28,16 @@ SILENCE = 5.0
 GONE = 7.0
 """Seconds without a frame after which the channel is given up and made anew: the kernel repeats what a cut has lost
 ever more slowly, a new connection is back sooner."""
-_MOST = 1 << 20
-"""Bytes that are read at once."""
+_MOST = 4 << 20
+"""Bytes that are read at once: more than SSH's window lets come, for each read of a flood costs a breath."""
 _FLOOD = 32 * 1024
 _BREATH = 0.001
 """Seconds that a flood is let come together: to wake up for every packet of it costs more than to read it."""
 
-Handler = Callable[[Mapping[str, Any] | tuple[int, int, int, bytes]], None]
-"""Takes a stream's events (mappings) and pieces of files (file id, generation, offset, bytes)."""
+Item = Mapping[str, Any] | tuple[int, int, int, memoryview]
+"""Of a stream: an event, or a piece of a file as (file id, generation, offset, bytes)."""
+Handler = Callable[[Item], None]
+"""Takes a stream's items. Whoever keeps a piece for long copies it: it keeps all alive that came with it."""
 
 
 class Link:
@@ -177,12 +179,13 @@ class Link:
                 self._take(data)
                 if len(data) >= _FLOOD:
                     time.sleep(_BREATH)
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, OverflowError) as error:
             reason = str(error)
         self._end(reason)
 
     def _take(self, data: bytes) -> None:
         for frame in self._unpacker.feed(data):
+            self.heard = time.monotonic()
             if isinstance(frame, tuple):
                 if self._files:
                     self._files(frame)

@@ -14,7 +14,7 @@ from typing import Any
 
 from runner.errors import DisttuiError, HostError
 from runner.run.history import KnownHost, KnownRun
-from runner.run.link import Link
+from runner.run.link import Item, Link
 from runner.run.store import HostStore, held
 from runner.run.survey import CONNECTS, HostsError, open_link
 from runner.transport import Connector
@@ -147,7 +147,7 @@ class _Copy:
         self._store.close()
         return self._problem
 
-    def _take(self, item: Mapping[str, Any] | tuple[int, int, int, bytes]) -> None:
+    def _take(self, item: Item) -> None:
         try:
             if isinstance(item, tuple):
                 self._store.write(item[0], item[2], item[3])

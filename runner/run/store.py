@@ -98,7 +98,7 @@ class HostStore:
         self._note()
         return name
 
-    def write(self, file: int, offset: int, data: bytes) -> str | None:
+    def write(self, file: int, offset: int, data: bytes | memoryview) -> str | None:
         """Append a piece to its file; return the file's name, or None for a piece already held."""
         name = self._names[file]
         with self._lock:
@@ -129,7 +129,7 @@ class HostStore:
             for name in list(self._open):
                 self._close(name)
 
-    def _write(self, name: str, offset: int, data: bytes) -> None:
+    def _write(self, name: str, offset: int, data: bytes | memoryview) -> None:
         try:
             _write_at(self._handle(name), offset, data)
         except OSError as error:
@@ -182,7 +182,7 @@ def held(folder: Path) -> dict[str, list[int]]:
     return found
 
 
-def _write_at(handle: BinaryIO, offset: int, data: bytes) -> None:
+def _write_at(handle: BinaryIO, offset: int, data: bytes | memoryview) -> None:
     if os.pwrite(handle.fileno(), data, offset) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.errors import DisttuiError
-from runner.run.link import SILENCE, Link
+from runner.run.link import SILENCE, Item, Link
 from runner.run.load import Load, load_of
 from runner.run.places import Place
 from runner.run.survey import CONNECTS, open_link
@@ -150,7 +150,7 @@ class HostsWatch:
         if host.state == "seen" and link.silence > SILENCE:
             self._set(name, state="not seen", problem=f"silent for {link.silence:.0f} s")
 
-    def _take(self, name: str, event: Mapping[str, Any] | tuple[int, int, int, bytes]) -> None:
+    def _take(self, name: str, event: Item) -> None:
         load = load_of(event) if isinstance(event, Mapping) else None
         if load is not None and not self._over(name):
             before = self._hosts[name].load

@@ -38,7 +38,7 @@ def main(parts: list[str], runs: int = 7) -> None:
         elif part == "probe":
             print(HEAD, *(one.row() for one in probing.measure(runs)), sep="\n")
         elif part == "mirror":
-            print(HEAD, mirror_rate.measure(runs).row(), sep="\n")
+            print(HEAD, *(mirror_rate.measure(runs, link=link).row() for link in ("", mirror_rate.LINK)), sep="\n")
         elif part == "faults":
             print(faults.HEAD, *(one.row() for one in faults.measure(runs)), sep="\n")
         elif part == "overhead":

@@ -8,8 +8,6 @@ from tests.bench.harness import Comparison, compare
 from tests.bench.terminals import TRAIN, Way, disttui, hand
 from tests.cluster import Cluster
 
-GATE = 1.15
-
 
 def measure(runs: int) -> Comparison:
     """Seconds until both ranks have printed their first step."""

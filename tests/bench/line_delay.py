@@ -6,7 +6,6 @@ from tests.bench.harness import Comparison, compare, percentile
 from tests.bench.terminals import LINES, Line, Way, disttui, hand
 from tests.cluster import Cluster
 
-FLOOD_GATE = 2.0
 FLOOD = 100_000
 """Lines of each of two ranks, 100 bytes each."""
 

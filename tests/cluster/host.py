@@ -12,6 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,9 @@ class ClusterHost:
         """Kill every sshd session, and with them the connections of all viewers."""
         for pid, command in self._scan():
             if command.startswith("sshd") and "[listener]" not in command:
-                os.kill(pid, signal.SIGKILL)
+                # One that was about to end may have ended since.
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def cut(self) -> None:
         """Lose every packet from and to this host, silently, until `mend`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -76,7 +77,14 @@ def test_three_hosts_train_as_one_process_does(user: Callable[..., User]) -> Non
 
 
 def _kill_a_rank_after_the_first_checkpoint(me: User, running: Running) -> None:
+    # Found before: of the whole training, less than a second is left after its first checkpoint.
+    ranks: list[int] = []
+
+    def look() -> bool:
+        ranks[:] = [pid for pid, command in me.cluster[1].processes() if " shim " in command and " -u " in command]
+        return len(ranks) == 2
+
+    running.wait_for(look)
     runs = me.cluster[0].home / ".disttui/runs"
     running.wait_for(lambda: any(runs.glob("*/checkpoints/*.pt")))
-    victim = next(pid for pid, command in me.cluster[1].processes() if " shim " in command and " -u " in command)
-    me.cluster[1].kill(victim)
+    os.kill(ranks[0], signal.SIGKILL)

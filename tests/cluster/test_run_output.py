@@ -16,13 +16,16 @@ from tests.cluster.typed import User, wait_gone
 pytestmark = pytest.mark.torch
 
 _TALK = """
-import json, os, time
+import json, os, pathlib, sys, time
 
 rank = int(os.environ["RANK"])
+seen = pathlib.Path(__file__).parent / "seen"
 with open(os.environ["DISTTUI_METRICS"], "a", 1) as metrics:
     for step in range(1, 5):
         print(f"rank {rank} step {step}", flush=True)
         metrics.write(json.dumps({"step": step, "steps": 4, "loss": 1 / step}) + chr(10))
+        while step == 2 and "wait" in sys.argv and not seen.exists():
+            time.sleep(0.01)
         time.sleep(0.4)
 """
 _SAID = sorted(f"node{rank + 1}:{rank} │ rank {rank} step {step}" for rank in (0, 1) for step in (1, 2, 3, 4))
@@ -31,15 +34,17 @@ _SAID = sorted(f"node{rank + 1}:{rank} │ rank {rank} step {step}" for rank in 
 def test_a_terminal(user: Callable[..., User]) -> None:
     """Coloured prefixes, and under them one live line with progress, loss and hosts."""
     me = user(2)
-    command = me.command("run", me.profile({"script": str(me.script(_TALK))}))
+    command = me.command("run", me.profile({"script": str(me.script(_TALK)), "args": ["wait"]}))
     size = {"dimensions": (24, 100)}
     terminal = pexpect.spawn(command[0], command[1:], env=me.environment(), cwd=me.home, encoding="utf-8", **size)
+    terminal.expect(r"\x1b\[2K[^\r\n\x1b]*step 2/4[^\r\n\x1b]*loss 0.5[^\r\n\x1b]*node2 ● running", timeout=120)
+    raw = str(terminal.before) + str(terminal.after)
+    (me.cluster.shared / "seen").touch()
     terminal.expect(pexpect.EOF, timeout=120)
     terminal.close()
     assert terminal.exitstatus == 0
-    raw = terminal.before
+    raw += str(terminal.before)
     drawn = [line for line in re.findall(r"\x1b\[2K([^\r\n\x1b]+)", raw) if "step" in line]
-    assert any("step 2/4" in line and "loss 0.5" in line and "node2 ● running" in line for line in drawn), raw
     assert all(len(line) < 100 for line in drawn)
     shown = [re.sub(r"\x1b\[[0-9;]*[mK]", "", line).rpartition("\r")[2] for line in raw.split("\r\n")]
     assert sorted(line for line in shown if "│" in line) == _SAID

@@ -76,10 +76,13 @@ import json, os, pathlib, sys, time
 
 enough = pathlib.Path(__file__).parent / sys.argv[1]
 log = f"{os.environ['DISTTUI_DIR']}/rank-{os.environ['RANK']}.log"
+seen = enough.with_name("seen")
 for turn in range(9):
     for number in range(200):
         print(f"turn {turn} line {number}", flush=True)
         time.sleep(0.001)
+    while not seen.exists():
+        time.sleep(0.01)
     # With and without time for anybody to see the file while it is short; and longer than before at once.
     os.truncate(log, 0)
     if turn % 2:
@@ -93,6 +96,8 @@ print("the last line", flush=True)
 def test_a_log_is_truncated(begin: Begin) -> None:
     """A script that empties its log again and again, as copytruncate does, and fills it up at once."""
     fault = begin(2, _TRUNCATED, wait=False)
+    fault.running.wait_for(lambda: fault.running.stdout.count("turn 0 line 199") == 2)
+    (fault.me.cluster.shared / "seen").touch()
     fault.end(0, 60)
     fault.exits("finished")
     fault.whole(fetch=False)

@@ -32,7 +32,7 @@ def test_a_host_loses_its_supervisor(begin: Begin, node: int, who: list[str]) ->
     other = 2
     told = fault.wait_event(other, "stopping", 10)
     print(f"the others act {told['t'] - killed:.2f} s after the kill")
-    assert told["t"] - killed < 2.0
+    assert told["t"] - killed < 2 + LATE
     fault.end(1)
     typed(fault.me, "stop", fault.run)
     fault.exits("failed", (node,))
@@ -112,9 +112,11 @@ def test_a_pid_that_belongs_to_somebody_else_by_now(begin: Begin) -> None:
     """A supervisor's pid was given anew: its run is lost all the same, and the stranger is left alone."""
     fault = begin(1)
     host, me = fault.hosts[0], fault.me
-    fault.kill(0, "warden", "supervisor")
+    # No viewer may settle it in passing.
     fault.running.process.kill()
     fault.running.process.wait()
+    wait_until(lambda: not any("sys.path[:1]" in command for _, command in host.processes()))
+    fault.kill(0, "warden", "supervisor")
     stranger = int(host.run("sleep 300 >/dev/null 2>&1 & echo $!", check=True).stdout)
     path = fault.folder(0) / "supervisor.json"
     up: dict[str, Any] = json.loads(path.read_text())
@@ -122,7 +124,8 @@ def test_a_pid_that_belongs_to_somebody_else_by_now(begin: Begin) -> None:
     assert "lost" in typed(me, "ps")
     assert "already" in typed(me, "stop", fault.run)
     fault.exits("failed")
-    assert [command for _, command in host.processes()] == ["sleep 300"]
+    # The session of `stop` ends on the host some time after the command here.
+    wait_until(lambda: [command for _, command in host.processes()] == ["sleep 300"], 10, lambda: str(host.processes()))
     host.run(f"kill {stranger}", check=True)
     wait_gone(me.cluster, 10)
     fault.whole()

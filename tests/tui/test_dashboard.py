@@ -24,6 +24,7 @@ from tui.feed import Taker
 from tui.screens.panes import PanesScreen
 from tui.widgets.chart import Chart
 from tui.widgets.rank_grid import RankGrid
+from tui.widgets.replay_bar import ReplayBar
 
 HOSTILE = "\x1b]0;owned\x07\x9b2J[bold red]evil[/]\u202e\n\r"
 
@@ -95,7 +96,10 @@ async def test_the_cursor_goes_through_the_life_of_the_example(tmp_path: Path) -
 @asynchronous
 async def test_playing_moves_the_cursor_and_stops_at_the_end(tmp_path: Path) -> None:
     async with opened("open_replay", "example", tmp_path) as (pilot, _screen):
-        await pilot.press("home", "x", "x", "x", "x", "x", "x", "space")
+        await pilot.press("home", "x", "x", "x", "x", "x")
+        # At this speed the whole run takes three seconds, none of which have passed in the pause.
+        await pilot.pause(4)
+        await pilot.press("space")
         await until(pilot, lambda: "▶ playing" in shown(pilot))
         await until(pilot, lambda: "‖ paused" in shown(pilot) and "✓ finished" in shown(pilot))
 
@@ -266,6 +270,15 @@ async def test_the_log_is_at_the_cursor(tmp_path: Path) -> None:
         await pilot.press("comma", "comma")
         await until(pilot, lambda: "step 2" in shown(pilot) and "■ PAUSED" in shown(pilot))
         assert "step 400/400" not in shown(pilot)
+
+
+@asynchronous
+async def test_one_leap_into_another_attempt_takes_the_log_with_it(tmp_path: Path) -> None:
+    async with opened("open_replay", "example", tmp_path) as (pilot, screen):
+        await until(pilot, lambda: "validation loss 1.687" in shown(pilot) and "✓ finished" in shown(pilot))
+        assert screen.snapshot
+        screen.post_message(ReplayBar.Sought(screen.snapshot.began + 30))
+        await until(pilot, lambda: "attempt 1 of 2" in shown(pilot) and "■ PAUSED" in shown(pilot))
 
 
 def test_why_an_attempt_has_failed_is_a_moment_of_its_own(tmp_path: Path) -> None:

@@ -16,6 +16,9 @@ from tests.tui.test_dashboard import opened, until
 from tests.tui.widget_kit import asynchronous
 from tui.app import DisttuiApp
 from tui.logs import LogView
+from tui.screens.help import HelpScreen
+from tui.screens.home import HomeScreen
+from tui.screens.replay import ReplayScreen
 
 _CHARACTERS = {"slash": "/", "ampersand": "&", "space": " ", "enter": "\r", "escape": None, "tab": "\t"}
 
@@ -69,6 +72,15 @@ def test_an_answer_behind_a_question(tmp_path: Path) -> None:
         assert [what[0] for what in app.opened] == ["wizard", "run"]
 
     kit.play(tmp_path, press)
+
+
+def test_keys_behind_one_that_opens_a_screen_are_for_that_screen(tmp_path: Path) -> None:
+    async def press(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        burst(app, "e", "e", "question_mark")
+        await kit.until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        assert [type(one) for one in app.screen_stack[-3:]] == [HomeScreen, ReplayScreen, HelpScreen]
+
+    kit.play(tmp_path, press, app=DisttuiApp(kit.environ(tmp_path)))
 
 
 def test_a_key_whose_widget_goes_holds_up_no_other(tmp_path: Path) -> None:

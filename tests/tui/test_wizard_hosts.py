@@ -23,6 +23,7 @@ from tests.tui.shelf_kit import environ
 from tests.tui.snap import screen_text
 from tests.tui.wizard_kit import states, type_text, until, walk, wizard
 from tests.unit.sshd import Place, new_key, public
+from tests.unit.waiting import wait_for
 from tui.screens.confirm import ConfirmScreen
 from tui.screens.secret import SecretScreen
 from tui.screens.wizard import WizardScreen
@@ -120,7 +121,7 @@ def test_a_password_is_asked_for_until_it_is_right(guarded: str, tmp_path: Path)
         async with wizard(tmp_path, guarded) as (pilot, opened):
             await walk(pilot, opened, ["box"], 1)
             for password in ("wrong", "sesame"):
-                await until(pilot, lambda: isinstance(pilot.app.screen, SecretScreen))
+                await until(pilot, lambda: isinstance(pilot.app.screen, SecretScreen) and pilot.app.screen.focused)
                 asked = pilot.app.screen
                 await type_text(pilot, password)
                 assert password not in screen_text(pilot.app)
@@ -264,7 +265,7 @@ def test_the_sandbox_needs_nothing_and_ends_with_the_app(tmp_path: Path, monkeyp
     asyncio.run(play())
     assert all(_alive(tmp_path))
     ground.close()
-    assert not any(_alive(tmp_path))
+    wait_for(lambda: not any(_alive(tmp_path)), "the end of the supervisors")
 
 
 def _alive(folder: Path) -> list[bool]:

@@ -8,6 +8,7 @@ import random
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,8 @@ class Cluster:
 
     def events(self, node: int, kind: str = "") -> list[dict[str, Any]]:
         try:
-            lines = self.path(node, "events.jsonl").read_text().splitlines()
+            # The last line may be half written.
+            lines = self.path(node, "events.jsonl").read_bytes().rpartition(b"\n")[0].splitlines()
         except FileNotFoundError:
             return []
         records = [json.loads(line) for line in lines]
@@ -139,8 +141,10 @@ class Cluster:
             up = self.supervisor(node)
             for who in (up["warden"], up):
                 if procs.alive(who):
-                    os.kill(who["pid"], 9)
-            wait_for(lambda up=up: not procs.alive(up), "the supervisor's death")
+                    with suppress(ProcessLookupError):
+                        os.kill(who["pid"], 9)
+            for who in (up["warden"], up):
+                wait_for(lambda: not procs.alive(who), "the supervisor's death")  # noqa: B023 - called at once
             runs.status(self.folder(node))
 
 

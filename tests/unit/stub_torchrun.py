@@ -12,28 +12,41 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, NoReturn
 
 
-def place(name, record):
+def place(name: str, record: dict[str, Any]) -> None:
     path = Path(os.environ["DISTTUI_DIR"], name + ".part")
     path.write_text(json.dumps(record))
     path.rename(path.with_suffix(""))
 
 
-def end(code, **fields):
-    told = {"t": time.time(), "code": code, "error": None, "signal": None, "port_in_use": False, "failures": []}
+def tell(code: int, **fields: Any) -> None:
+    told: dict[str, Any] = {
+        "t": time.time(),
+        "code": code,
+        "error": None,
+        "signal": None,
+        "port_in_use": False,
+        "failures": [],
+    }
     place("launcher.json", {**told, **fields})
+
+
+def end(code: int, **fields: Any) -> NoReturn:
+    tell(code, **fields)
     sys.exit(code)
 
 
-def main():
+def main() -> None:
     words = sys.argv[1:]
     if words[1] == "envexec":
         os.execv(sys.executable, [sys.executable, *words])
     if os.environ.get("STUB_NO_TORCH"):
         end(1, error="no torch in " + sys.executable)
     time.sleep(float(os.environ.get("STUB_WARM", "0")))
-    place("launcher.ready", {"t": time.time(), "torch": "stub"})
+    if not os.environ.get("STUB_UNREADY"):
+        place("launcher.ready", {"t": time.time(), "torch": "stub"})
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return
@@ -42,6 +55,7 @@ def main():
     os.environ.update(order["env"])
     nproc, first, world = (int(word) for word in words[2:5])
     port = int(given["--master-port"])
+    server = None
     if first == 0:
         server = socket.socket()
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -53,20 +67,42 @@ def main():
             end(1, error="EADDRINUSE", port_in_use=True)
         server.listen()
     else:
-        socket.create_connection((given["--master-addr"], port), 30).close()
+        with socket.create_connection((given["--master-addr"], port), 30) as master:
+            master.sendall(b"%d" % nproc)
+    run(nproc, first, world, port, server)
+
+
+def meet(server: socket.socket, missing: int, stopped: list[int]) -> None:
+    """As in torchrun's rendezvous, nobody is through before the ranks of all others have come."""
+    server.settimeout(0.1)
+    while missing > 0 and not stopped:
+        try:
+            other, _ = server.accept()
+        except TimeoutError:
+            continue
+        with other:
+            missing -= int(other.recv(16) or 0)
+
+
+def run(nproc: int, first: int, world: int, port: int, server: socket.socket | None) -> None:
+    command = [sys.executable, "-u", *sys.argv[6:]]
     ranks = []
     # Until all are started the signal waits, so that none is missed.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     for local in range(nproc):
-        own = {"RANK": first + local, "LOCAL_RANK": local, "WORLD_SIZE": world, "DISTTUI_PARENT": os.getpid()}
+        own: dict[str, Any] = {
+            "RANK": first + local,
+            "LOCAL_RANK": local,
+            "WORLD_SIZE": world,
+            "DISTTUI_PARENT": os.getpid(),
+        }
         own.update({"WORLD_SIZE": os.environ.get("STUB_WORLD", world), "MASTER_PORT": port})
         environment = {**os.environ, **{name: str(value) for name, value in own.items()}}
         unblock = lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # noqa: E731
-        command = [sys.executable, "-u", *words[5:]]
         ranks.append(subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=unblock))  # noqa: PLW1509
-    stopped = []
+    stopped: list[int] = []
 
-    def on_term(*_):
+    def on_term(*_: Any) -> None:
         stopped.append(1)
         for rank in ranks:
             if rank.poll() is None:
@@ -80,10 +116,16 @@ def main():
             on_term()
         time.sleep(0.1)
     failures = [
-        {"rank": first + local, "local_rank": local, "pid": rank.pid, "code": rank.returncode, "t": int(time.time())}
+        {"local_rank": local, "pid": rank.pid, "code": rank.returncode, "t": time.time()}
         for local, rank in enumerate(ranks)
         if rank.returncode
     ]
+    if failures:
+        tell(1, failures=failures)
+    while failures and os.environ.get("STUB_LINGER") and not stopped:
+        time.sleep(0.01)  # as torchrun does for up to 30 s, when others of its ranks are slow to end
+    if server and not failures:
+        meet(server, world - nproc, stopped)
     end(1 if stopped or failures else 0, failures=failures)
 
 

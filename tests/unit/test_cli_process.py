@@ -88,7 +88,7 @@ def test_ctrl_c_before_the_start_says_that_nothing_was_started(tmp_path: Path) -
 
 
 def test_ctrl_c_while_the_first_modules_are_imported_is_no_traceback(tmp_path: Path) -> None:
-    (tmp_path / "click.py").write_text("print('importing', flush=True)\nimport time\ntime.sleep(300)\n")
+    (tmp_path / "click.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(300)\n")
     with subprocess.Popen(
         [sys.executable, "-c", "from runner.cli import main; main()"],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)},

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +15,10 @@ import pytest
 from runner.errors import DisttuiError, HostError
 from runner.run.fill import fill
 from runner.run.history import KnownHost, KnownRun
-from runner.run.link import Link
+from runner.run.link import Item, Link
 from runner.run.remote import TAIL, Reached, sync
 from runner.run.store import HostStore
-from runner.transport.local import LocalConnection
+from runner.transport.local import LocalConnection, LocalStream
 
 MIB = 1 << 20
 SIZE = 50 * MIB + 777
@@ -95,6 +98,70 @@ def test_a_log_that_is_gone_is_one_clear_error(run: KnownRun, link: Link, store:
     with pytest.raises(HostError, match="No such file"):
         fill(link, run, 0, store, LOG)
     assert store.files()[LOG] == (SIZE - TAIL, SIZE)
+
+
+@pytest.fixture
+def twin(log: Path) -> Path:
+    """A second log of the same size."""
+    path = log.with_name("rank-1.log")
+    path.write_bytes(log.read_bytes().translate(bytes.maketrans(b"0123456789", b"abcdefghij")))
+    return path
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """A link that carries 64 KiB in 10 ms while this is set."""
+    slow, read = threading.Event(), LocalStream.read
+
+    def read_slowly(stream: LocalStream, size: int, timeout: float | None = None) -> bytes:
+        time.sleep(0.01 if slow.is_set() else 0)
+        return read(stream, 65536, timeout)
+
+    monkeypatch.setattr(LocalStream, "read", read_slowly)
+    return slow
+
+
+def test_what_was_on_its_way_for_one_log_never_comes_into_another(
+    run: KnownRun, twin: Path, slow: threading.Event, link: Link, store: HostStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (store.folder / LOG).unlink()
+    (store.folder / LOG).mkdir()
+    slow.set()
+    monkeypatch.setattr("runner.run.fill.REACH", 1.0)
+    begun = time.monotonic()
+    with pytest.raises(DisttuiError, match="Is a directory"):
+        fill(link, run, 0, store, LOG)
+    assert time.monotonic() - begun < 3.0, "32 MiB would take 5 s: what is not wanted any more is cancelled"
+    slow.clear()
+    name = f"attempt-1/{twin.name}"
+    fill(link, run, 0, store, name)
+    assert (store.folder / name).read_bytes() == twin.read_bytes()
+
+
+def test_a_link_whose_reads_cannot_be_ended_is_closed(
+    run: KnownRun, slow: threading.Event, link: Link, store: HostStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (store.folder / LOG).unlink()
+    (store.folder / LOG).mkdir()
+    slow.set()
+    monkeypatch.setattr("runner.run.fill.REACH", 0.0)
+    with pytest.raises(DisttuiError, match="Is a directory"):
+        fill(link, run, 0, store, LOG)
+    with pytest.raises(HostError, match="the link broke"):
+        link.request("list", run_dir=run.run_dir)
+
+
+def test_reads_come_one_after_another(run: KnownRun, log: Path, link: Link) -> None:
+    came: list[int] = []
+
+    def take(item: Item) -> None:
+        if isinstance(item, tuple):
+            came.append(item[2] // (8 * MIB))
+
+    request = {**run.request(), "node_rank": 0, "name": LOG, "length": 8 * MIB}
+    reads = [link.stream("read", take, **request, offset=at * 8 * MIB) for at in range(3)]
+    assert [read.result(60.0)["end"] // MIB for read in reads] == [8, 16, 24]
+    assert len(came) >= 3 * 8 and sum(a != b for a, b in itertools.pairwise(came)) == 2
 
 
 def test_a_log_that_begins_anew_meanwhile_is_left_alone(store: HostStore) -> None:

@@ -29,9 +29,26 @@ def test_frames_come_out_as_they_went_in(frames: list[object], size: int) -> Non
     "stream",
     [b"Warning: something was printed", b"J" + (LIMIT + 1).to_bytes(4, "big"), b"D\0\0\0\x01x", b"J\0\0\0\x02[]"],
 )
-def test_what_is_no_frame_is_refused(stream: bytes) -> None:
-    with pytest.raises(ValueError, match=r"\S"):
-        list(Unpacker().feed(stream))
+def test_what_is_no_frame_is_refused_wherever_it_is_cut(stream: bytes) -> None:
+    for cut in range(len(stream)):
+        unpacker = Unpacker()
+        with pytest.raises(ValueError, match=r"\S"):
+            list(unpacker.feed(stream[:cut])) + list(unpacker.feed(stream[cut:]))
+
+
+@pytest.mark.parametrize("size", [4096, 100_000, 1 << 20])
+def test_pieces_that_are_kept_stay_what_they_were(size: int) -> None:
+    pieces = [bytes([at]) * (64 * 1024) for at in range(40)]
+    stream = b"".join(pack_data(0, 0, at, piece) for at, piece in enumerate(pieces))
+    unpacker = Unpacker()
+    kept = [frame for at in range(0, len(stream), size) for frame in unpacker.feed(stream[at : at + size])]
+    assert [bytes(frame[3]) for frame in kept if isinstance(frame, tuple)] == pieces
+
+
+def test_nesting_without_end_is_refused() -> None:
+    payload = b'{"a":' * 100_000
+    with pytest.raises(ValueError, match="nested"):
+        list(Unpacker().feed(b"J" + len(payload).to_bytes(4, "big") + payload))
 
 
 @given(st.binary(max_size=200))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +18,7 @@ from hypothesis import strategies as st
 from runner.node.observe.bars import Bars
 from runner.node.observe.harvest import Harvest
 from runner.node.observe.patterns import LONGEST, recognise
+from tests.unit.waiting import wait_for
 
 FORMS = (Path(__file__).parents[1] / "data" / "logs" / "forms.txt").read_text().splitlines()
 
@@ -140,6 +144,33 @@ def test_a_slow_pattern_is_given_up_in_any_thread(tmp_path: Path) -> None:
     thread.start()
     thread.join(120)
     assert len(harvest.notes) == 1
+
+
+_BUSY = """
+import os, sys
+from runner.node.observe.harvest import Harvest
+
+folder = sys.argv[1]
+harvest = Harvest(folder, [0], r"^(a+)+(?P<loss>[0-9])$")
+while not os.path.exists(folder + "/enough"):
+    with open(folder + "/rank-0.log", "a") as log:
+        log.write("a" * 18 + "!\\n")
+    harvest.poll()
+print(harvest.notes)
+"""
+
+
+def test_a_pattern_is_not_blamed_for_a_host_that_has_no_time(tmp_path: Path) -> None:
+    log = tmp_path / "rank-0.log"
+    with subprocess.Popen([sys.executable, "-c", _BUSY, tmp_path], stdout=subprocess.PIPE, text=True) as child:
+        wait_for(lambda: log.exists() and log.stat().st_size > 100, "the first matches")
+        for _ in range(5):
+            child.send_signal(signal.SIGSTOP)
+            time.sleep(0.3)
+            child.send_signal(signal.SIGCONT)
+            time.sleep(0.05)
+        (tmp_path / "enough").touch()
+        assert child.communicate(timeout=60)[0] == "[]\n"
 
 
 def test_a_pattern_that_is_none_is_said(tmp_path: Path) -> None:

@@ -33,14 +33,16 @@ def free_port() -> int:
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # before it is opened, or before it is read
         return False
 
 
 class Launch:
     """One launcher of a host, with two ranks."""
 
-    def __init__(self, folder: Path, *job: str, python: str = sys.executable, env: dict[str, str] | None = None):
+    def __init__(
+        self, folder: Path, *job: str, python: str = sys.executable, env: dict[str, str] | None = None
+    ) -> None:
         self.attempt = folder / "attempt-1"
         self.attempt.mkdir()
         (folder / "node.zip").write_bytes(ship.node_parcel().data)
@@ -137,23 +139,47 @@ def test_two_ranks_train_and_report(launch: Callable[..., Launch], tmp_path: Pat
         assert (tmp_path / f"attempt-1/rank-{rank}.log").stat().st_mode & 0o777 == 0o600
 
 
+RANK_0_IS_KILLED = """
+if os.environ["RANK"] == "0":
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(600)
+"""
+
+
 def test_failures_are_told_with_codes_and_signals(launch: Callable[..., Launch], tmp_path: Path) -> None:
     text = """
 import os, signal, time
 while open("attempt-1/ranks.jsonl").read().count("start_time") < 2:
     time.sleep(0.02)
-if os.environ["RANK"] == "0":
-    os.kill(os.getpid(), signal.SIGKILL)
-time.sleep(600)
 """
-    one = launch("script", script(tmp_path, text))
+    one = launch("script", script(tmp_path, text + RANK_0_IS_KILLED))
     one.go()
     told = one.end()
     pids = {rank: start["pid"] for rank, start in one.reports("start").items()}
     assert told["code"] == 1
     first = told["failures"][0]
-    assert (first["rank"], first["local_rank"], first["pid"], first["code"]) == (0, 0, pids[0], -9)
+    assert (first["local_rank"], first["pid"], first["code"]) == (0, pids[0], -9)
+    assert first["t"] <= told["t"]
     assert not alive(pids[1])
+
+
+def test_failures_are_told_before_the_other_ranks_are_ended(launch: Callable[..., Launch], tmp_path: Path) -> None:
+    text = """
+import os, signal, time
+if os.environ["RANK"] == "1":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    open("deaf", "x").close()
+while not os.path.exists("deaf"):
+    time.sleep(0.02)
+"""
+    one = launch("script", script(tmp_path, text + RANK_0_IS_KILLED))
+    one.go()
+    told = wait_for(lambda: (path := one.attempt / "launcher.json").exists() and json.loads(path.read_text()))
+    assert [(f["local_rank"], f["code"]) for f in told["failures"]] == [(0, -9)]
+    one.process.send_signal(signal.SIGTERM)
+    os.kill(one.reports("start")[1]["pid"], signal.SIGKILL)
+    told = one.end()
+    assert (told["signal"], told["failures"][0]["local_rank"], told["failures"][0]["code"]) == (signal.SIGTERM, 0, -9)
 
 
 def test_an_exception_is_reported_by_the_rank(launch: Callable[..., Launch], tmp_path: Path) -> None:
@@ -161,7 +187,7 @@ def test_an_exception_is_reported_by_the_rank(launch: Callable[..., Launch], tmp
     one.go()
     told = one.end()
     # The other rank may still be on its way when torchrun ends it.
-    assert {(f["rank"], f["code"]) for f in told["failures"]} - {(0, -15)} == {(1, 1)}
+    assert {(f["local_rank"], f["code"]) for f in told["failures"]} - {(0, -15)} == {(1, 1)}
     error = one.reports("error")[1]
     assert (error["type"], error["message"]) == ("ValueError", "boom")
     assert error["traceback"] == one.log("rank-1")

@@ -22,6 +22,7 @@ from runner.errors import HostError
 from runner.run.link import Link
 from runner.ship import COMMAND, node_parcel, train_parcel
 from runner.transport.local import LocalConnection
+from tests.unit.waiting import wait_for
 
 SHELLS = [shell for shell in ("sh", "dash", "bash", "zsh", "fish", "tcsh") if Path(f"/bin/{shell}").exists()]
 
@@ -157,6 +158,8 @@ def test_a_loader_whose_viewer_falls_silent_ends_by_itself(home: Path) -> None:
 
 
 def test_a_loaded_program_is_not_timed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Only what comes after the parcels is looked at: they are there already.
+    Link(LocalConnection("local"), "local", sys.executable).close()
     impatient = ship.loader_line().replace(b"_PARCELS = 600", b"_PARCELS = 2")
     monkeypatch.setattr("runner.run.link.loader_line", lambda: impatient)
     link = Link(LocalConnection("local"), "local", sys.executable)
@@ -212,9 +215,18 @@ def test_telemetry_streams_until_the_link_ends(link: Link) -> None:
     assert samples[0]["mem_total"] > 0
 
 
+@pytest.mark.parametrize("error", [OSError, ValueError, KeyError, TypeError, OverflowError])
+def test_news_that_cannot_be_taken_end_the_link_and_not_its_reader_alone(link: Link, error: type[Exception]) -> None:
+    def refuse(item: object) -> None:
+        raise error("no such thing")
+
+    with pytest.raises(HostError, match=r"the link broke: .*no such thing"):
+        link.stream("telemetry", refuse, interval=0.1).result(30)
+
+
 def test_heartbeats_keep_a_silent_link_heard(link: Link) -> None:
     time.sleep(2.5)
-    assert link.silence < 2.0
+    wait_for(lambda: link.silence < 1.0, "a beat", 2.0)
 
 
 def test_a_link_that_breaks_fails_what_is_waiting(home: Path) -> None:

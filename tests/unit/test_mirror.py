@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from runner.errors import DisttuiError
+from runner.node.observe import log_limit
 from runner.node.serve.mirror import Mirror
 from runner.run.store import HostStore
 
@@ -40,6 +42,18 @@ def following(run: Path, store: HostStore, tail: int | None = None) -> Iterator[
         cancelled.set()
         thread.join(20)
         assert not thread.is_alive()
+
+
+@contextmanager
+def copied(run: Path, tmp_path: Path, content: bytes) -> Iterator[tuple[Path, Path]]:
+    """A log that is mirrored whole when the block begins, and is followed while it runs; yields it and its copy."""
+    log, copy = run / "attempt-1" / "rank-0.log", tmp_path / "mirror/attempt-1/rank-0.log"
+    log.write_bytes(content)
+    store = HostStore(tmp_path / "mirror")
+    with following(run, store):
+        eventually(lambda: copy.exists() and copy.stat().st_size == len(content))
+        yield log, copy
+    store.close()
 
 
 def eventually(check: Any) -> None:
@@ -82,14 +96,32 @@ def test_everything_arrives_while_it_grows_and_ends_with_exit_json(run: Path, tm
     assert names[-1] == "exit.json"
 
 
-def test_a_new_link_goes_on_where_the_old_one_ended(run: Path, tmp_path: Path) -> None:
-    log = run / "attempt-1" / "rank-0.log"
-    log.write_bytes(b"a" * 100_000)
+def test_an_attempt_that_begins_as_the_run_ends_is_sent_before_its_end(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = os.scandir
+
+    def begins(path: str) -> Any:
+        """Between the look for attempts and the look for files of the run."""
+        found = list(scan(path))
+        if path == str(run) and not (run / "exit.json").exists():
+            (run / "attempt-2").mkdir()
+            (run / "attempt-2" / "rank-0.log").write_bytes(b"second attempt\n")
+            (run / "exit.json").write_text("{}")
+        return found
+
+    monkeypatch.setattr(os, "scandir", begins)
     store = HostStore(tmp_path / "mirror")
-    mirrored = tmp_path / "mirror/attempt-1/rank-0.log"
-    with following(run, store):
-        eventually(lambda: mirrored.exists() and mirrored.stat().st_size == 100_000)
+    with following(run, store) as events:
+        eventually(lambda: {"ended": True} in events)
     store.close()
+    names = [event["name"] for event in events if "name" in event]
+    assert "attempt-2/rank-0.log" in names and names[-1] == "exit.json"
+
+
+def test_a_new_link_goes_on_where_the_old_one_ended(run: Path, tmp_path: Path) -> None:
+    with copied(run, tmp_path, b"a" * 100_000) as (log, mirrored):
+        pass
     with log.open("ab") as file:
         file.write(b"b" * 50_000)
     again = HostStore(tmp_path / "mirror")
@@ -102,13 +134,8 @@ def test_a_new_link_goes_on_where_the_old_one_ended(run: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("regrown", [b"new", b"n" * 200_000])
 def test_a_truncated_log_is_a_new_generation_and_the_old_one_stays(run: Path, tmp_path: Path, regrown: bytes) -> None:
-    log = run / "attempt-1" / "rank-0.log"
-    log.write_bytes(b"old" * 30_000)
-    store = HostStore(tmp_path / "mirror")
-    mirrored = tmp_path / "mirror/attempt-1/rank-0.log"
-    with following(run, store):
-        eventually(lambda: mirrored.exists() and mirrored.stat().st_size == 90_000)
-    store.close()
+    with copied(run, tmp_path, b"old" * 30_000) as (log, mirrored):
+        pass
     log.write_bytes(regrown)
     again = HostStore(tmp_path / "mirror")
     with following(run, again):
@@ -118,15 +145,27 @@ def test_a_truncated_log_is_a_new_generation_and_the_old_one_stays(run: Path, tm
 
 
 def test_truncation_while_following(run: Path, tmp_path: Path) -> None:
-    log = run / "attempt-1" / "rank-0.log"
-    log.write_bytes(b"old" * 1000)
-    store = HostStore(tmp_path / "mirror")
-    mirrored = tmp_path / "mirror/attempt-1/rank-0.log"
-    with following(run, store):
-        eventually(lambda: mirrored.exists() and mirrored.stat().st_size == 3000)
+    with copied(run, tmp_path, b"old" * 1000) as (log, mirrored):
         log.write_bytes(b"new")
-        eventually(lambda: mirrored.read_bytes() == b"new")
-    store.close()
+        # Between two generations there is none of that name.
+        eventually(lambda: [path.read_bytes() for path in mirrored.parent.glob(mirrored.name)] == [b"new"])
+
+
+def test_a_log_that_is_emptied_and_filled_while_it_is_read(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at it and the read of what is new: as much is there as before, but nothing of it is the same."""
+    with copied(run, tmp_path, b"old" * 1000) as (log, mirrored):
+
+        def refill(handle: int, offset: int) -> int:
+            if log.read_bytes().startswith(b"old"):
+                log.write_bytes(b"new" * 2000)
+            return log_limit.data_from(handle, offset)
+
+        monkeypatch.setattr("runner.node.serve.mirror.data_from", refill)
+        with log.open("ab") as file:
+            file.write(b"more")
+        eventually(lambda: [path.read_bytes() for path in mirrored.parent.glob(mirrored.name)] == [b"new" * 2000])
 
 
 def test_a_late_viewer_may_begin_with_the_tail_of_logs_but_has_metrics_whole(run: Path, tmp_path: Path) -> None:

@@ -12,22 +12,23 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runner.facts import HostFacts
-from runner.node.probe import nics, place
+from runner.node.probe import cpu, nics, place
 from runner.node.probe import report as module
 from runner.node.probe.child import ask
 from runner.node.probe.report import probe
 from runner.node.together import together
 
 
-def _over_the_wire(answer: dict) -> HostFacts:
+def _over_the_wire(answer: dict[str, Any]) -> HostFacts:
     return HostFacts.from_json(json.loads(json.dumps(answer)))
 
 
-def test_facts_of_this_machine(tmp_path: Path):
+def test_facts_of_this_machine(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     facts = _over_the_wire(
         probe({"workdir": str(tmp_path), "script": "train.py", "python": sys.executable, "run_dir": f"{tmp_path}/a/b"})
@@ -44,31 +45,31 @@ def test_facts_of_this_machine(tmp_path: Path):
     assert any(nic.loopback and "127.0.0.1" in nic.addresses for nic in facts.nics)
 
 
-def test_without_arguments():
+def test_without_arguments() -> None:
     facts = _over_the_wire(probe({}))
     assert facts.workdir.path == facts.home and facts.workdir.script_exists is None
     assert facts.free_port is None or 29500 <= facts.free_port <= 29599
 
 
-def test_fast_enough(monkeypatch: pytest.MonkeyPatch):
-    """Without a shim of a version manager in PATH, whose start alone takes most of that time."""
+def test_fast_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a shim of a version manager in PATH, whose start alone takes most of that time; once is enough."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
-    times = []
-    for _ in range(5):
+    times: list[float] = []
+    while len(times) < 15 and min(times, default=1.0) >= 0.15:
         before = time.monotonic()
         probe({"gpus": False})
         times.append(time.monotonic() - before)
     assert min(times) < 0.15, times
 
 
-def test_a_part_that_fails_or_hangs_is_a_problem(monkeypatch: pytest.MonkeyPatch):
+def test_a_part_that_fails_or_hangs_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
 
     def broken() -> None:
         raise ValueError("nonsense in /proc")
 
-    monkeypatch.setattr(module.cpu, "facts", broken)
-    monkeypatch.setattr(module.nics, "facts", release.wait)
+    monkeypatch.setattr(cpu, "facts", broken)
+    monkeypatch.setattr(nics, "facts", release.wait)
     monkeypatch.setattr(module, "_LIMIT", 2.0)
     facts = _over_the_wire(probe({"gpus": False}))
     release.set()
@@ -77,18 +78,18 @@ def test_a_part_that_fails_or_hangs_is_a_problem(monkeypatch: pytest.MonkeyPatch
     assert facts.cpu.available == 1 and facts.nics == ()
 
 
-def test_a_machine_with_nothing_to_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_machine_with_nothing_to_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As on macOS: no /proc, no netlink, no affinity, no ifconfig either."""
     monkeypatch.delattr(socket, "AF_NETLINK", raising=False)
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(module.cpu.facts, "__defaults__", (str(tmp_path), str(tmp_path)))
+    monkeypatch.setattr(cpu.facts, "__defaults__", (str(tmp_path), str(tmp_path)))
     monkeypatch.setattr(nics, "ask", lambda *_: (_ for _ in ()).throw(FileNotFoundError("no ifconfig")))
     facts = _over_the_wire(probe({"gpus": False}))
     assert facts.nics == () and facts.cpu.logical >= 1
     assert not any("cannot be read" in problem for problem in facts.problems)
 
 
-def test_a_silent_dns_costs_its_limit_only(monkeypatch: pytest.MonkeyPatch):
+def test_a_silent_dns_costs_its_limit_only(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: release.wait())
     problems: list[str] = []
@@ -99,7 +100,7 @@ def test_a_silent_dns_costs_its_limit_only(monkeypatch: pytest.MonkeyPatch):
     release.set()
 
 
-def test_a_taken_port_is_passed_over():
+def test_a_taken_port_is_passed_over() -> None:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         assert place.free_port([port, port]) is None
@@ -108,7 +109,7 @@ def test_a_taken_port_is_passed_over():
     assert place.free_port([65536, 65537]) is None
 
 
-def test_run_dir_that_cannot_be_written(tmp_path: Path):
+def test_run_dir_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     problems: list[str] = []
     disk = place.disk(f"{tmp_path}/file/runs", problems)
@@ -116,7 +117,7 @@ def test_run_dir_that_cannot_be_written(tmp_path: Path):
     assert problems == [f"run_dir {tmp_path}/file/runs: {tmp_path}/file cannot be written: Not a directory"]
 
 
-def test_working_folder():
+def test_working_folder() -> None:
     home = str(Path.home())
     assert place.working_folder("") == place.working_folder("~") == home
     assert place.working_folder("project/../x") == f"{home}/x"
@@ -148,11 +149,11 @@ def _logind(root: Path, **files: str) -> str:
         ({"main": "KillUserProcesses=yes\nKillOnlyUsers=alice\n"}, True),
     ],
 )
-def test_logout_as_logind_reads_it(tmp_path: Path, files: dict[str, str], expected: bool | None):
+def test_logout_as_logind_reads_it(tmp_path: Path, files: dict[str, str], expected: bool | None) -> None:
     assert place.kills_user_processes("alice", _logind(tmp_path, **files)) is expected
 
 
-def test_root_is_spared_by_default_and_no_systemd_is_unknown(tmp_path: Path):
+def test_root_is_spared_by_default_and_no_systemd_is_unknown(tmp_path: Path) -> None:
     assert place.kills_user_processes("root", str(tmp_path)) is None
     assert place.lingers("root", str(tmp_path)) is None
     root = _logind(tmp_path, main="KillUserProcesses=yes\n")
@@ -164,7 +165,7 @@ def test_root_is_spared_by_default_and_no_systemd_is_unknown(tmp_path: Path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux's ip(8)")
-def test_addresses_are_those_that_ip_shows():
+def test_addresses_are_those_that_ip_shows() -> None:
     try:
         shown = json.loads(subprocess.run(["ip", "-j", "addr"], capture_output=True, check=True, timeout=30).stdout)
     except FileNotFoundError:
@@ -176,7 +177,7 @@ def test_addresses_are_those_that_ip_shows():
     assert {nic["name"]: set(nic["addresses"]) for nic in nics.facts()} == expected
 
 
-def test_speed(tmp_path: Path):
+def test_speed(tmp_path: Path) -> None:
     folder = tmp_path / "class/net/lo"
     folder.mkdir(parents=True)
     for text, speed in (("25000\n", 25000), ("-1\n", None), ("4294967295\n", None), ("", None)):
@@ -184,7 +185,7 @@ def test_speed(tmp_path: Path):
         assert next(nic["speed"] for nic in nics.facts(str(tmp_path)) if nic["name"] == "lo") == speed
 
 
-def test_ifconfig_of_a_mac(monkeypatch: pytest.MonkeyPatch):
+def test_ifconfig_of_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
     text = """lo0: flags=8049<UP,LOOPBACK,RUNNING,MULTICAST> mtu 16384
 \toptions=1203<RXCSUM,TXCSUM>
 \tinet 127.0.0.1 netmask 0xff000000
@@ -202,42 +203,42 @@ en0: flags=8863<UP,BROADCAST,SMART,RUNNING,SIMPLEX,MULTICAST> mtu 1500
     assert (en["name"], en["addresses"], en["up"], en["virtual"]) == ("en0", ["192.0.2.7"], True, False)
 
 
-def test_a_child_that_will_not_end_is_killed_and_its_words_kept():
+def test_a_child_that_will_not_end_is_killed_and_its_words_kept() -> None:
     before = time.monotonic()
-    answer = ask(["sh", "-c", "trap '' TERM; echo out; echo err >&2; sleep 1000 & wait; sleep 1000"], 0.5)
+    answer = ask(["sh", "-c", "trap '' TERM; echo out; echo err >&2; sleep 1000 & wait; sleep 1000"], 2.0)
     assert answer == (None, "out\n", "err\n")
     assert time.monotonic() - before < 8
 
 
-def test_a_child_that_even_kill_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_child_that_even_kill_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As one in uninterruptible sleep: here the KILL is swallowed instead."""
     real = os.killpg
     monkeypatch.setattr(os, "killpg", lambda *_: None)
     before = time.monotonic()
-    assert ask(["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000"], 0.5).code is None
+    assert ask(["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000"], 2.0).code is None
     assert time.monotonic() - before < 8
     real(int((tmp_path / "pid").read_text()), 9)
 
 
-def test_a_child_that_closes_its_output_is_still_waited_for():
+def test_a_child_that_closes_its_output_is_still_waited_for() -> None:
     assert ask(["sh", "-c", "exec >&- 2>&-; sleep 0.2; exit 7"], 30).code == 7
 
 
-def test_a_child_that_never_stops_talking_is_killed():
+def test_a_child_that_never_stops_talking_is_killed() -> None:
     answer = ask(["yes"], 60)
     assert answer.code is None and len(answer.out) < 8 << 20
 
 
-def test_together_keeps_results_errors_and_the_late_apart():
+def test_together_keeps_results_errors_and_the_late_apart() -> None:
     release = threading.Event()
-    found = together({"good": lambda: 1, "bad": lambda: 1 / 0, "late": release.wait}, 0.3)
+    found = together({"good": lambda: 1, "bad": lambda: 1 / 0, "late": release.wait}, 2.0)
     release.set()
     assert found["good"] == 1
     assert isinstance(found["bad"], ZeroDivisionError)
     assert isinstance(found["late"], TimeoutError)
 
 
-def test_a_program_with_a_stuck_part_still_ends():
+def test_a_program_with_a_stuck_part_still_ends() -> None:
     code = (
         "import threading; from runner.node.together import together; "
         "print(together({'stuck': threading.Event().wait}, 0.1))"

@@ -28,7 +28,7 @@ def _write(path: Path, text: str) -> None:
 _V2 = "30 22 0:26 / @ rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate"
 
 
-def test_v2_smallest_quota_on_the_way_up(tmp_path: Path):
+def test_v2_smallest_quota_on_the_way_up(tmp_path: Path) -> None:
     proc = _group(tmp_path, "0::/user.slice/job/step", _V2)
     _write(tmp_path / "cg/user.slice/cpu.max", "250000 100000")
     _write(tmp_path / "cg/user.slice/job/cpu.max", "max 100000")
@@ -39,28 +39,28 @@ def test_v2_smallest_quota_on_the_way_up(tmp_path: Path):
     assert cgroup.memory_limit(proc) == 8 << 30
 
 
-def test_v2_without_limit(tmp_path: Path):
+def test_v2_without_limit(tmp_path: Path) -> None:
     proc = _group(tmp_path, "0::/", _V2)
     _write(tmp_path / "cg/cpu.max", "max 100000")
     assert cgroup.cpu_quota(proc) is None
     assert cgroup.memory_limit(proc) is None
 
 
-def test_v2_in_a_container_whose_mount_shows_its_own_part(tmp_path: Path):
+def test_v2_in_a_container_whose_mount_shows_its_own_part(tmp_path: Path) -> None:
     proc = _group(tmp_path, "0::/docker/abc/inner", _V2.replace(" / @ ", " /docker/abc @ "))
     _write(tmp_path / "cg/cpu.max", "150000 100000")
     _write(tmp_path / "cg/inner/cpu.max", "100000 100000")
     assert cgroup.cpu_quota(proc) == 1.0
 
 
-def test_v2_in_a_namespace_whose_path_leads_out_of_the_mount(tmp_path: Path):
+def test_v2_in_a_namespace_whose_path_leads_out_of_the_mount(tmp_path: Path) -> None:
     proc = _group(tmp_path, "0::/../../other", _V2)
     _write(tmp_path / "cg/cpu.max", "150000 100000")
     _write(tmp_path / "other/cpu.max", "10000 100000")
     assert cgroup.cpu_quota(proc) == 1.5
 
 
-def test_v1(tmp_path: Path):
+def test_v1(tmp_path: Path) -> None:
     mounts = "31 22 0:27 / @/cpu rw - cgroup cgroup rw,cpu,cpuacct\n32 22 0:28 / @/mem rw - cgroup cgroup rw,memory"
     proc = _group(tmp_path, "4:memory:/job\n3:cpuacct,cpu:/job\n0::/", mounts)
     _write(tmp_path / "cg/cpu/job/cpu.cfs_quota_us", "350000")
@@ -73,7 +73,7 @@ def test_v1(tmp_path: Path):
     assert cgroup.memory_limit(proc) == 4 << 30
 
 
-def test_no_groups_at_all(tmp_path: Path):
+def test_no_groups_at_all(tmp_path: Path) -> None:
     assert cgroup.cpu_quota(str(tmp_path)) is None
     assert cgroup.memory_limit(str(tmp_path)) is None
 
@@ -93,11 +93,11 @@ _SMT = {number: frozenset({number % 4, number % 4 + 4}) for number in range(8)} 
         ({0, 99}, None, 2),  # a CPU without topology counts by itself
     ],
 )
-def test_available(affinity: set[int], quota: float | None, expected: int):
+def test_available(affinity: set[int], quota: float | None, expected: int) -> None:
     assert cpu.available(_SMT, affinity, 4, quota) == expected
 
 
-def test_cores_from_sys(tmp_path: Path):
+def test_cores_from_sys(tmp_path: Path) -> None:
     base = tmp_path / "devices/system/cpu"
     _write(base / "online", "0-1,3")  # CPU 2 is off
     _write(base / "cpu0/topology/core_cpus_list", "0,3")
@@ -111,7 +111,7 @@ def _cpuinfo(*cpus: tuple[int, str]) -> str:
     return "\n\n".join(f"processor\t: {number}\nmodel name\t: Some CPU @ 2.60GHz\n{more}" for number, more in cpus)
 
 
-def test_cores_from_cpuinfo_with_and_without_core_ids(tmp_path: Path):
+def test_cores_from_cpuinfo_with_and_without_core_ids(tmp_path: Path) -> None:
     two_sockets = _cpuinfo(
         *((number, f"physical id\t: {number % 2}\ncore id\t\t: 0\n") for number in range(4)),
     )
@@ -120,12 +120,12 @@ def test_cores_from_cpuinfo_with_and_without_core_ids(tmp_path: Path):
     assert len(set(cpu.core_of_cpu(container, str(tmp_path)).values())) == 2
 
 
-def test_facts_without_proc_and_sys(tmp_path: Path):
+def test_facts_without_proc_and_sys(tmp_path: Path) -> None:
     found = cpu.facts(str(tmp_path), str(tmp_path))
     assert found["physical"] >= 1 and found["logical"] >= found["available"] >= 1
     assert found["quota"] is None
 
 
-def test_model(tmp_path: Path):
+def test_model(tmp_path: Path) -> None:
     _write(tmp_path / "cpuinfo", _cpuinfo((0, "")))
     assert cpu.facts(str(tmp_path), str(tmp_path))["model"] == "Some CPU @ 2.60GHz"

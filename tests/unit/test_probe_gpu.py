@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +19,11 @@ def _text(name: str) -> str:
     return (_DATA / name).read_bytes().decode("utf-8", "replace")
 
 
+Smi = Callable[[str], None]
+
+
 @pytest.fixture
-def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Smi:
     """Put a nvidia-smi of the given shell lines first in PATH."""
 
     def make(lines: str) -> None:
@@ -30,12 +35,12 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return make
 
 
-def _parsed(name: str) -> tuple[list[dict], list[str]]:
+def _parsed(name: str) -> tuple[list[dict[str, Any]], list[str]]:
     problems: list[str] = []
     return gpu.parse_gpus(_text(name), problems), problems
 
 
-def test_normal():
+def test_normal() -> None:
     gpus, problems = _parsed("gpus-normal-550.csv")
     assert problems == []
     assert [item["index"] for item in gpus] == [0, 1, 2, 3]
@@ -53,13 +58,13 @@ def test_normal():
 
 
 @pytest.mark.parametrize("name", ["gpus-geforce-na.csv", "gpus-mig.csv", "gpus-err.csv"])
-def test_use_that_is_not_told_is_null(name: str):
+def test_use_that_is_not_told_is_null(name: str) -> None:
     gpus, _ = _parsed(name)
     assert len(gpus) == 2
     assert gpus[0]["use"] is None
 
 
-def test_a_card_that_hides_its_memory_is_named():
+def test_a_card_that_hides_its_memory_is_named() -> None:
     assert _parsed("gpus-unified-memory.csv")[1] == [
         "GPU 0 (NVIDIA GB10) does not tell its memory: nvidia-smi says [N/A]"
     ]
@@ -78,17 +83,17 @@ def test_a_card_that_hides_its_memory_is_named():
         ("gpus-mismatch.txt", "Driver/library version mismatch"),
     ],
 )
-def test_what_is_no_gpu_becomes_a_problem(name: str, said: str):
+def test_what_is_no_gpu_becomes_a_problem(name: str, said: str) -> None:
     gpus, problems = _parsed(name)
     assert gpus == []
     assert said in problems[0]
 
 
-def test_a_driver_without_devices_is_no_problem():
+def test_a_driver_without_devices_is_no_problem() -> None:
     assert _parsed("gpus-none.txt") == ([], [])
 
 
-def test_garbage_and_truncation():
+def test_garbage_and_truncation() -> None:
     gpus, problems = _parsed("gpus-garbage.bin")
     assert gpus == []
     assert len(problems) == 4
@@ -97,13 +102,13 @@ def test_garbage_and_truncation():
     assert len(problems) == 1
 
 
-def test_endless_garbage_gives_few_problems():
+def test_endless_garbage_gives_few_problems() -> None:
     problems: list[str] = []
     gpu.parse_gpus("\n".join(f"line {number}" for number in range(10_000)), problems)
     assert len(problems) == 20
 
 
-def test_processes_go_to_their_gpu():
+def test_processes_go_to_their_gpu() -> None:
     gpus, problems = _parsed("gpus-normal-550.csv")
     gpu.parse_apps(_text("apps-busy.csv"), gpus, problems)
     assert problems == []
@@ -114,19 +119,19 @@ def test_processes_go_to_their_gpu():
     assert gpus[0]["processes"] == gpus[3]["processes"] == []
 
 
-def test_nobody_computes():
+def test_nobody_computes() -> None:
     gpus, problems = _parsed("gpus-normal-550.csv")
     gpu.parse_apps(_text("apps-none.txt"), gpus, problems)
     assert problems == [] and not any(item["processes"] for item in gpus)
 
 
-def test_a_process_on_a_slice_is_not_lost():
+def test_a_process_on_a_slice_is_not_lost() -> None:
     gpus, problems = _parsed("gpus-mig.csv")
     gpu.parse_apps(_text("apps-mig.csv"), gpus, problems)
     assert "process 4194001 computes on MIG-" in problems[0]
 
 
-def test_owner_of_a_process():
+def test_owner_of_a_process() -> None:
     gpus, problems = _parsed("gpus-old-418-retry.csv")
     gpu.parse_apps(f"{gpus[0]['uuid']}, {os.getpid()}, 10, python", gpus, problems)
     import pwd
@@ -134,7 +139,7 @@ def test_owner_of_a_process():
     assert gpus[0]["processes"][0]["user"] == pwd.getpwuid(os.getuid()).pw_name
 
 
-def test_an_old_driver_is_asked_again_without_compute_cap(smi):
+def test_an_old_driver_is_asked_again_without_compute_cap(smi: Smi) -> None:
     smi(f"""case $1 in
 *compute_cap*) cat {_DATA}/gpus-old-418.csv; exit 2 ;;
 *query-gpu*) cat {_DATA}/gpus-old-418-retry.csv ;;
@@ -147,7 +152,7 @@ esac
     assert problems == []
 
 
-def test_a_wedged_nvidia_smi_is_killed(smi, tmp_path: Path):
+def test_a_wedged_nvidia_smi_is_killed(smi: Smi, tmp_path: Path) -> None:
     smi(f"""trap '' TERM INT HUP
 echo $$ >> {tmp_path}/pids
 while :; do sleep 1000; done
@@ -162,7 +167,7 @@ while :; do sleep 1000; done
         assert not status.exists() or "\nState:\tZ" in status.read_text()
 
 
-def test_users_unknown_when_only_the_process_list_is_wedged(smi):
+def test_users_unknown_when_only_the_process_list_is_wedged(smi: Smi) -> None:
     smi(f"""case $1 in
 *query-gpu*) cat {_DATA}/gpus-normal-550.csv ;;
 *) sleep 1000 ;;
@@ -173,7 +178,7 @@ esac
     assert problems == ["nvidia-smi gave no answer in 1 s and was killed: who uses the GPUs is unknown"]
 
 
-def test_a_broken_program_is_named(smi, tmp_path: Path):
+def test_a_broken_program_is_named(smi: Smi, tmp_path: Path) -> None:
     smi("")
     (tmp_path / "nvidia-smi").write_bytes(b"\x7fELF not really")
     problems: list[str] = []
@@ -181,7 +186,7 @@ def test_a_broken_program_is_named(smi, tmp_path: Path):
     assert problems == [f"{tmp_path}/nvidia-smi cannot be started"]
 
 
-def test_no_program_and_no_device_is_silent(monkeypatch: pytest.MonkeyPatch):
+def test_no_program_and_no_device_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "find_smi", lambda: None)
     monkeypatch.setattr(gpu, "has_device", lambda: False)
     problems: list[str] = []

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,12 +61,14 @@ def _venv(folder: Path, *, shares: bool = False, torch: bool = True) -> Path:
     return folder / "bin" / "python"
 
 
-def _facts(python: str = "", activate: str = "", workdir: str = "/", **more: float) -> tuple[list[dict], list[str]]:
+def _facts(
+    python: str = "", activate: str = "", workdir: str = "/", **more: float
+) -> tuple[list[dict[str, Any]], list[str]]:
     problems: list[str] = []
     return interpreters.facts(python, activate, workdir, problems, **more), problems
 
 
-def test_profile_python_in_a_virtual_environment(tmp_path: Path):
+def test_profile_python_in_a_virtual_environment(tmp_path: Path) -> None:
     path = _venv(tmp_path / "mine")
     found, problems = _facts(str(path))
     assert problems == []
@@ -79,13 +82,13 @@ def test_profile_python_in_a_virtual_environment(tmp_path: Path):
     }
 
 
-def test_profile_python_with_tilde_and_relative_to_the_workdir(home: Path):
+def test_profile_python_with_tilde_and_relative_to_the_workdir(home: Path) -> None:
     _venv(home / "mine")
     assert _facts("~/mine/bin/python")[0][0]["path"] == str(home / "mine/bin/python")
     assert _facts("mine/bin/python", workdir=str(home))[0][0]["path"] == str(home / "mine/bin/python")
 
 
-def test_virtual_environments_of_workdir_and_home_are_found_and_named_once(home: Path, tmp_path: Path):
+def test_virtual_environments_of_workdir_and_home_are_found_and_named_once(home: Path, tmp_path: Path) -> None:
     _venv(home / ".venv")
     _venv(home / "env", torch=False)
     work = tmp_path / "work"
@@ -99,7 +102,7 @@ def test_virtual_environments_of_workdir_and_home_are_found_and_named_once(home:
     ]
 
 
-def test_conda_environments(home: Path):
+def test_conda_environments(home: Path) -> None:
     for name in ("with", "without"):
         prefix = home / "miniconda3" / "envs" / name
         library = prefix / "lib" / "python3.10"
@@ -121,7 +124,7 @@ def test_conda_environments(home: Path):
     ]
 
 
-def test_a_shim_is_asked(tmp_path: Path):
+def test_a_shim_is_asked(tmp_path: Path) -> None:
     real = _venv(tmp_path / "real")
     shim = tmp_path / "shims" / "python3"
     shim.parent.mkdir()
@@ -131,21 +134,21 @@ def test_a_shim_is_asked(tmp_path: Path):
     assert (found[0]["path"], found[0]["torch"], problems) == (str(real), "2.13.0+cu126", [])
 
 
-def test_activate_leads_to_an_interpreter(tmp_path: Path):
+def test_activate_leads_to_an_interpreter(tmp_path: Path) -> None:
     path = _venv(tmp_path / "mine")
     found, problems = _facts(activate=f"echo noise; export PATH={path.parent}:$PATH\n# the end")
     assert problems == []
     assert (found[0]["source"], found[0]["path"], found[0]["torch"]) == ("activate", f"{path}3", "2.13.0+cu126")
 
 
-def test_activate_starts_in_the_workdir_and_may_set_pythonpath(tmp_path: Path):
+def test_activate_starts_in_the_workdir_and_may_set_pythonpath(tmp_path: Path) -> None:
     _add_torch(tmp_path / "modules", version="2.9.1")
     found, problems = _facts(activate="export PYTHONPATH=$PWD/modules", workdir=str(tmp_path))
     assert problems == []
     assert [(item["source"], item["torch"]) for item in found] == [("activate", "2.9.1"), ("path", None)]
 
 
-def test_profile_python_by_name_is_looked_for_after_activate(tmp_path: Path):
+def test_profile_python_by_name_is_looked_for_after_activate(tmp_path: Path) -> None:
     path = _venv(tmp_path / "mine")
     (path.parent / "python-of-mine").symlink_to("python")
     found, problems = _facts("python-of-mine", f"PATH={path.parent}:$PATH")
@@ -153,27 +156,27 @@ def test_profile_python_by_name_is_looked_for_after_activate(tmp_path: Path):
     assert (found[0]["source"], found[0]["torch"]) == ("profile", "2.13.0+cu126")
 
 
-def test_a_failing_activate_is_named_with_its_words():
+def test_a_failing_activate_is_named_with_its_words() -> None:
     found, problems = _facts(activate="conda-is-not-here activate x")
     assert problems == ["activate ended with status 127: bash: line 1: conda-is-not-here: command not found"]
     assert found[0]["source"] == "activate"
 
 
 @pytest.mark.parametrize("line", ["exit 3", "if true; then"])
-def test_an_activate_that_never_comes_to_python(line: str):
+def test_an_activate_that_never_comes_to_python(line: str) -> None:
     found, problems = _facts(activate=line)
     assert len(problems) == 1 and problems[0].startswith("activate ended with status")
     assert all(item["source"] == "path" for item in found)
 
 
-def test_an_activate_that_hangs_is_killed():
+def test_an_activate_that_hangs_is_killed() -> None:
     before = time.monotonic()
     _, problems = _facts(activate="trap '' TERM; echo waiting for the licence server >&2; sleep 1000", limit=1.0)
     assert time.monotonic() - before < 8
     assert problems == ["activate did not end in 1 s and was killed: waiting for the licence server"]
 
 
-def test_an_activate_that_leaves_a_daemon_behind_is_not_waited_for(tmp_path: Path):
+def test_an_activate_that_leaves_a_daemon_behind_is_not_waited_for(tmp_path: Path) -> None:
     before = time.monotonic()
     found, problems = _facts(activate=f"sleep 1000 & echo $! > {tmp_path}/pid")
     os.kill(int((tmp_path / "pid").read_text()), 9)
@@ -182,12 +185,12 @@ def test_an_activate_that_leaves_a_daemon_behind_is_not_waited_for(tmp_path: Pat
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", "no-such-python"])
-def test_a_missing_python_is_named(python: str):
+def test_a_missing_python_is_named(python: str) -> None:
     _, problems = _facts(python)
     assert len(problems) == 1 and python in problems[0] and "No such file" in problems[0]
 
 
-def test_something_else_than_a_python_is_named(tmp_path: Path):
+def test_something_else_than_a_python_is_named(tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho 'wrong architecture' >&2; exit 1\n")
     program.chmod(0o755)
@@ -195,7 +198,7 @@ def test_something_else_than_a_python_is_named(tmp_path: Path):
     assert problems == [f"{program} cannot be looked at: it is no Python 3 (wrong architecture)"]
 
 
-def test_user_site_pth_files_and_shared_environments(home: Path, tmp_path: Path):
+def test_user_site_pth_files_and_shared_environments(home: Path, tmp_path: Path) -> None:
     user = home / ".local" / "lib" / f"python{_VERSION}" / "site-packages"
     user.mkdir(parents=True)
     _add_torch(tmp_path / "source tree", version="2.14.0a0+git1234", cuda=None, nccl="")
@@ -209,7 +212,7 @@ def test_user_site_pth_files_and_shared_environments(home: Path, tmp_path: Path)
     assert torch_in(alone.folders) is None
 
 
-def test_the_real_interpreter_agrees_with_its_files():
+def test_the_real_interpreter_agrees_with_its_files() -> None:
     """The folders read from files hold every folder that the interpreter itself would import packages from."""
     known = layout(sys.executable)
     if known is None:
@@ -222,7 +225,7 @@ def test_the_real_interpreter_agrees_with_its_files():
     assert {entry for entry in path if entry.endswith("-packages")} <= set(known.folders)
 
 
-def test_hostile_version_file(tmp_path: Path):
+def test_hostile_version_file(tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "version.py").write_bytes(b"\xff\xfe\0__version__ = " + b"(" * 1000)
     assert torch_in([str(tmp_path)]) is None

@@ -35,7 +35,7 @@ def _gpu(index: int, used: int = 0, *processes: GpuProcess) -> Gpu:
     return Gpu(index, f"GPU-{index}", "NVIDIA L4", 24 * _GIB, used, 50.0, "550", "8.9", processes)
 
 
-def test_a_plain_host():
+def test_a_plain_host() -> None:
     assert render_probe([("node1", _PLAIN)]).splitlines() == [
         "HOST   CORES  MEMORY     GPUS  TORCH       ADDRESS",
         "node1  8/8    60/64 GiB  -     2.13.0+cpu  10.0.0.1",
@@ -43,7 +43,7 @@ def test_a_plain_host():
     ]
 
 
-def test_busy_gpus_name_who_uses_them():
+def test_busy_gpus_name_who_uses_them() -> None:
     busy = _gpu(1, 20 * _GIB, GpuProcess(4242, "alice", 20 * _GIB, "python"))
     text = render_probe([("node1", replace(_PLAIN, gpus=(_gpu(0), busy, _gpu(2, 9 * _GIB))))])
     assert "1/3 free" in text
@@ -52,7 +52,7 @@ def test_busy_gpus_name_who_uses_them():
     assert "    GPU 2: 9 GiB taken, 50 % busy, by a process that is not visible from here" in text
 
 
-def test_differences_are_marked_against_most_hosts():
+def test_differences_are_marked_against_most_hosts() -> None:
     other = replace(
         _PLAIN,
         interpreters=(Interpreter("/p", "3.10.1", "2.12.0", "12.6", "2.21.5", "path"),),
@@ -67,7 +67,7 @@ def test_differences_are_marked_against_most_hosts():
     ]
 
 
-def test_hosts_that_failed_keep_their_place():
+def test_hosts_that_failed_keep_their_place() -> None:
     error = HostError("node2", "connection refused", "start sshd there")
     lines = render_probe([("node1", _PLAIN), ("node2", error), ("node3", _PLAIN)]).splitlines()
     assert lines[3:5] == ["node2: connection refused", "    → start sshd there"]
@@ -75,14 +75,14 @@ def test_hosts_that_failed_keep_their_place():
     assert render_probe([("node2", error)]).startswith("node2: connection refused")
 
 
-def test_limits_explain_few_cores():
+def test_limits_explain_few_cores() -> None:
     limited = replace(_PLAIN, cpu=Cpu("Some CPU", 8, 16, 4, 1.5, 1, 0.0))
     words = " ".join(render_probe([("node1", limited)]).split())
     assert "this login may use 4 of 16 logical CPUs, its control group allows 1.5 cores' worth of time" in words
 
 
 @pytest.mark.parametrize("name", ["node1", "a-very-long-host-name.of.a.datacentre.far.away.example.org"])
-def test_at_most_80_columns(name: str):
+def test_at_most_80_columns(name: str) -> None:
     wide = replace(
         _PLAIN,
         cpu=replace(_PLAIN.cpu, physical=128, available=128),
@@ -96,7 +96,7 @@ def test_at_most_80_columns(name: str):
     assert "2001:db8:1111:2222:3333:4444:5555:6666" in text
 
 
-def test_remote_text_cannot_steer_the_terminal():
+def test_remote_text_cannot_steer_the_terminal() -> None:
     evil = "\x1b]0;owned\x07\x1b[2J\nnode9  ok\u202e"
     facts = replace(
         _PLAIN,

@@ -68,7 +68,9 @@ def test_a_process_with_a_living_thread_is_not_dead() -> None:
     child = subprocess.Popen([sys.executable, "-c", source])
     try:
         found = wait_for(lambda: (found := procs.read(child.pid)) and found.state == "Z" and found, "its first thread")
-        assert not found.dead
+        assert not found.dead and found.dying
+        alive = procs.read(os.getpid())
+        assert alive and not alive.dying
     finally:
         child.kill()
         child.wait()

@@ -44,12 +44,20 @@ def test_any_bytes_of_a_log(run: Path) -> None:
     for offset, length in ((0, 10), (65_530, 70_000), (199_990, 100), (500_000, 5), (0, 0)):
         taker = Taker()
         place = {"name": "attempt-1/rank-0.log", "offset": offset, "length": length}
-        answer = reading.read(str(run / "0"), place, taker)
+        answer = reading.read(str(run / "0"), place, taker, threading.Event())
         assert bytes(taker.data) == whole[offset : offset + length]
         assert answer["end"] == offset + len(taker.data)
     for offset, length in ((-1, 5), (0, reading.READ_LIMIT + 1), (0, -1)):
         with pytest.raises(Problem):
-            reading.read(str(run / "0"), {"name": "attempt-1/rank-0.log", "offset": offset, "length": length}, taker)
+            place = {"name": "attempt-1/rank-0.log", "offset": offset, "length": length}
+            reading.read(str(run / "0"), place, taker, threading.Event())
+
+
+def test_a_read_that_is_cancelled_ends_at_the_next_piece(run: Path) -> None:
+    cancelled = threading.Event()
+    place = {"name": "attempt-1/rank-0.log", "offset": 0, "length": 200_000}
+    answer = reading.read(str(run / "0"), place, lambda *piece: cancelled.set(), cancelled)
+    assert answer["end"] == 65_536
 
 
 @pytest.mark.parametrize(
@@ -58,7 +66,7 @@ def test_any_bytes_of_a_log(run: Path) -> None:
 def test_nothing_beside_the_run(run: Path, name: str) -> None:
     place = {"name": name, "offset": 0, "length": 10}
     with pytest.raises(Problem):
-        reading.read(str(run), place, Taker())
+        reading.read(str(run), place, Taker(), threading.Event())
     with pytest.raises(Problem):
         reading.fetch(str(run), place, Taker(), threading.Event())
 

@@ -115,7 +115,7 @@ def test_a_short_command_always_ends_well(sandbox: Sandbox) -> None:
     for index in range(30):
         stream = connection.run(f"exit {index}")
         assert stream.read(10, 30) == b""
-        wait_for(lambda stream=stream, index=index: stream.exit_status() == index)
+        wait_for(lambda: stream.exit_status() == index)  # noqa: B023 - called at once
 
 
 def test_input_that_nobody_reads_blocks_nobody(sandbox: Sandbox) -> None:

@@ -121,7 +121,7 @@ def test_metrics_places() -> None:
 
 def test_stalls_stragglers_and_alarms_last_until_they_are_over() -> None:
     state = begin("r", ("a", "b"), (1, 2))
-    told = [
+    told: list[dict[str, object]] = [
         {"e": "stall", "attempt": 1, "stacks": "stacks-1.json"},
         {"e": "straggler", "attempt": 1, "rank": 2, "median": 2.0},
         {"e": "alarm", "kind": "disk", "text": "full"},

@@ -208,6 +208,8 @@ def test_a_folder_that_cannot_be_written(cluster: Make, tmp_path: Path) -> None:
 def test_a_run_whose_folder_is_removed_ends(cluster: Make) -> None:
     run = cluster("step(1)\n" + SLEEP, nproc=2, launch={"restarts": 3})
     run.start()
+    # The last file that they make: one made while its folder is removed would keep that.
+    wait_for(lambda: len(list(Path(run.folder(0)).glob("attempt-1/rank-*.metrics.jsonl"))) == 2, "the ranks' metrics")
     run.wait_ranks()
     up = run.supervisor(0)
     shutil.rmtree(run.folder(0), ignore_errors=True)

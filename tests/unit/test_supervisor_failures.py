@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from runner.node import procs
-from runner.node.serve import runs
+from runner.node import journal, procs
+from runner.node.serve import listing, runs
 from tests.unit.runs_kit import SLEEP, Make, making
 from tests.unit.waiting import wait_for
 
@@ -119,6 +120,28 @@ def test_both_killed_the_next_viewer_tidies_up(cluster: Make) -> None:
     assert run.events(0)[-1]["e"] == "verdict"
 
 
+def test_a_run_that_ends_while_it_is_looked_at_keeps_its_own_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sees nobody alive any more looks for exit.json after that, not before."""
+    looks: list[Callable[[str], Any]] = [
+        lambda folder: runs.status(folder)["exit"]["state"],
+        lambda folder: listing.list_runs(str(Path(folder).parents[1]), None)[0]["state"],
+    ]
+    for number, look in enumerate(looks):
+        folder = tmp_path / f"runs-{number}" / "t-1" / "0"
+        folder.mkdir(parents=True)
+        journal.write_json(str(folder / "spec.json"), {"run": "t-1", "node_rank": 0})
+        journal.write_json(str(folder / "supervisor.json"), {"pid": 1, "boot_id": procs.boot_id()})
+
+        def ends(_up: object, folder: Path = folder) -> bool:
+            journal.write_json(str(folder / "exit.json"), {"state": "finished", "code": 0})
+            return False
+
+        monkeypatch.setattr(procs, "alive", ends)
+        assert look(str(folder)) == "finished"
+
+
 @pytest.mark.parametrize("who", ["supervisor", "warden"])
 def test_term_of_the_machine_is_a_stop(cluster: Make, who: str) -> None:
     run = cluster(SLEEP)
@@ -175,7 +198,7 @@ def test_stop_during_the_switch_of_attempts(cluster: Make) -> None:
 
 def test_port_taken_meanwhile_is_the_next_port_of_the_same_attempt(cluster: Make) -> None:
     run = cluster("step(1)")
-    first = run.launch["ports"][0]
+    first = run.spec(0)["launch"]["ports"][0]
     run.changes["env"] = {"STUB_TAKEN": f"{first},{first + 1}"}
     run.start()
     assert run.exit(0)["state"] == "finished"

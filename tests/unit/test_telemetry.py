@@ -7,17 +7,20 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from runner.node.host import Host
 from runner.node.system import ByProc
 from runner.node.telemetry import sampler as telemetry
 from runner.node.telemetry.gpu_nvml import Nvml
 from runner.node.telemetry.gpu_watch import GpuWatch, parse
 from runner.node.telemetry.sampler import Sampler
+from runner.node.telemetry.sampling import Sampling
 from tests.unit.waiting import wait_for
 
 _NVML = r"""
@@ -98,7 +101,7 @@ def _gone(pid: str) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-def test_record_has_the_fields_of_the_format(tmp_path: Path):
+def test_record_has_the_fields_of_the_format(tmp_path: Path) -> None:
     sampler = Sampler(str(tmp_path), gpus=False)
     first = sampler.sample({0: os.getpid()})
     assert "cpu" not in first and "net_rx" not in first and "cpu" not in first["ranks"][0]
@@ -118,7 +121,7 @@ def test_record_has_the_fields_of_the_format(tmp_path: Path):
     sampler.close()
 
 
-def test_cpu_of_a_rank_is_percent_of_one_core(tmp_path: Path):
+def test_cpu_of_a_rank_is_percent_of_one_core(tmp_path: Path) -> None:
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     idle = subprocess.Popen(["sleep", "600"])
     sampler = Sampler(str(tmp_path), gpus=False)
@@ -135,7 +138,7 @@ def test_cpu_of_a_rank_is_percent_of_one_core(tmp_path: Path):
             child.wait()
 
 
-def test_another_process_with_a_ranks_number_has_no_rate(tmp_path: Path):
+def test_another_process_with_a_ranks_number_has_no_rate(tmp_path: Path) -> None:
     sampler = Sampler(str(tmp_path), gpus=False)
     child = subprocess.Popen(["sleep", "600"])
     try:
@@ -146,12 +149,12 @@ def test_another_process_with_a_ranks_number_has_no_rate(tmp_path: Path):
         child.wait()
 
 
-def test_a_run_folder_that_vanishes_costs_one_field(tmp_path: Path):
+def test_a_run_folder_that_vanishes_costs_one_field(tmp_path: Path) -> None:
     record = Sampler(str(tmp_path / "gone"), gpus=False).sample({})
     assert "disk_free" not in record and record["mem_total"] > 0
 
 
-def test_without_a_device_nothing_is_started(tmp_path: Path, smi: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_a_device_nothing_is_started(tmp_path: Path, smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry, "has_device", lambda: False)
     sampler = Sampler(str(tmp_path))
     assert sampler.sample({})["gpus"] == []
@@ -159,7 +162,7 @@ def test_without_a_device_nothing_is_started(tmp_path: Path, smi: Path, monkeypa
     assert not (tmp_path / "pids").exists()
 
 
-def test_a_sample_of_eight_ranks_is_cheap(tmp_path: Path):
+def test_a_sample_of_eight_ranks_is_cheap(tmp_path: Path) -> None:
     sampler = Sampler(str(tmp_path), gpus=False)
     sampler._system = ByProc()
     ranks = dict.fromkeys(range(8), os.getpid())
@@ -173,7 +176,7 @@ def test_a_sample_of_eight_ranks_is_cheap(tmp_path: Path):
     assert min(rounds) < 1e-3, f"{min(rounds) * 1e3:.2f} ms of CPU per sample"
 
 
-def test_nvml_figures(library: Callable[..., str]):
+def test_nvml_figures(library: Callable[..., str]) -> None:
     nvml = Nvml(library())
     assert nvml.read() == [
         {"index": 0, "use": 97, "mem_used": 1 << 30, "mem_total": 80 << 30, "power": 312.5, "temp": 61,
@@ -185,14 +188,14 @@ def test_nvml_figures(library: Callable[..., str]):
     nvml.close()
 
 
-def test_nvml_that_refuses_raises(library: Callable[..., str]):
+def test_nvml_that_refuses_raises(library: Callable[..., str]) -> None:
     with pytest.raises(OSError, match="does not start"):
         Nvml(library(18))
     with pytest.raises(OSError, match="no-such-library"):
         Nvml("no-such-library.so.1")
 
 
-def test_watch_prefers_nvml(library: Callable[..., str], smi: Path, tmp_path: Path):
+def test_watch_prefers_nvml(library: Callable[..., str], smi: Path, tmp_path: Path) -> None:
     watch = GpuWatch(library(), interval=0.05)
     assert [gpu["index"] for gpu in wait_for(watch.latest)] == [0, 2]
     watch.close()
@@ -201,7 +204,7 @@ def test_watch_prefers_nvml(library: Callable[..., str], smi: Path, tmp_path: Pa
 
 def test_samples_for_top_say_what_the_gpus_are_and_who_is_on_them(
     library: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr(telemetry, "has_device", lambda: True)
     monkeypatch.setattr(telemetry, "GpuWatch", lambda **more: GpuWatch(library(), interval=0.05, **more))
     sampler = Sampler(str(tmp_path), processes=10)
@@ -215,7 +218,7 @@ def test_samples_for_top_say_what_the_gpus_are_and_who_is_on_them(
     sampler.close()
 
 
-def test_watch_falls_back_to_one_long_lived_child(library: Callable[..., str], smi: Path, tmp_path: Path):
+def test_watch_falls_back_to_one_long_lived_child(library: Callable[..., str], smi: Path, tmp_path: Path) -> None:
     watch = GpuWatch(library(18))
     gpus = wait_for(lambda: (watch.latest() or []) if len(watch.latest() or []) == 2 else None)
     assert gpus == [
@@ -229,7 +232,7 @@ def test_watch_falls_back_to_one_long_lived_child(library: Callable[..., str], s
     wait_for(lambda: _gone(pids[0]))
 
 
-def test_death_of_the_child_is_survived(smi: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_death_of_the_child_is_survived(smi: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runner.node.telemetry.gpu_watch._STALE", 0.5)
     monkeypatch.setattr(telemetry, "has_device", lambda: True)
     monkeypatch.setattr(telemetry, "GpuWatch", lambda **_: GpuWatch("no-such-library.so.1"))
@@ -242,9 +245,30 @@ def test_death_of_the_child_is_survived(smi: Path, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("line", ["", "garbage", "0, 1", "x, 1, 2, 3, 4, 5", "0, 1, 2, 3, 4, 5, 6, 7", "\x1b[31m,,,,,"])
-def test_lines_that_are_no_gpu(line: str):
+def test_lines_that_are_no_gpu(line: str) -> None:
     assert parse(line) is None
 
 
-def test_errors_in_a_line_are_absent():
+def test_errors_in_a_line_are_absent() -> None:
     assert parse("3, ERR!, [Unknown Error], 81920, [GPU requires reset], nan") == {"index": 3, "mem_total": 80 << 30}
+
+
+def test_nothing_is_written_once_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample that was under way, on a slow disk say, is dropped: the end of the run has been written since."""
+    asked, answer = threading.Event(), threading.Event()
+
+    def sample(_self: Sampler, _pids: object) -> dict[str, float]:
+        asked.set()
+        assert answer.wait(30)
+        return {"t": time.time()}
+
+    monkeypatch.setattr(Sampler, "sample", sample)
+    spec = {"gpus": None, "backend": "gloo", "run": "t-1"}
+    sampling = Sampling(Host(spec, str(tmp_path), "", None, {}), dict)
+    before = set(threading.enumerate())
+    sampling.start()
+    assert asked.wait(30)
+    sampling.end()
+    answer.set()
+    wait_for(lambda: set(threading.enumerate()) <= before, "the end of its thread")
+    assert not (tmp_path / "telemetry.jsonl").exists()

@@ -168,8 +168,8 @@ class Guard(Session):
     def check_auth_password(self, username: str, password: str) -> int:
         return AUTH_SUCCESSFUL if password == "sesame" else AUTH_FAILED
 
-    def check_auth_interactive(self, username: str, submethods: str) -> paramiko.InteractiveQuery:
-        return paramiko.InteractiveQuery("", "", ("Password:", False), ("Code:", True))
+    def check_auth_interactive(self, username: str, submethods: str) -> paramiko.server.InteractiveQuery:
+        return paramiko.server.InteractiveQuery("", "", ("Password:", False), ("Code:", True))
 
     def check_auth_interactive_response(self, responses: list[str]) -> int:
         return AUTH_SUCCESSFUL if responses == ["sesame", "123"] else AUTH_FAILED

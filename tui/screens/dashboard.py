@@ -94,6 +94,7 @@ class DashboardScreen(PanesScreen):
                 feed.start()
                 self._left.wait()
                 feed.close()
+                feed.wait(1.0)
         except DisttuiError as error:
             self.post_message(FeedFailed(error))
 

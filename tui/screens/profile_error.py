@@ -150,10 +150,13 @@ class ProfileErrorScreen(DisttuiScreen):
             self.app.call_from_thread(self._good)
 
     def _still(self, error: InputError) -> None:
-        self._error, self._at = error, 0
-        self._tell()
+        if self.is_attached:
+            self._error, self._at = error, 0
+            self._tell()
 
     def _good(self) -> None:
         self.disttui.notify(f"{self._path.name} is good now")
+        if self.app.screen is not self:
+            return  # left, or under another screen: whoever comes back asks again
         self.dismiss()
         self.disttui.open_wizard(self._path, **self._then)

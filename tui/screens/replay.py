@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,6 +26,9 @@ from tui.logs.moments import place_at
 from tui.replay import ReplayFeed, ReplayLoading
 from tui.screens.panes import PanesScreen
 from tui.widgets.replay_bar import ReplayBar
+
+_LOOKS = 30
+"""Tenths of a second in which the log of another attempt begins to be shown."""
 
 
 class ReplayScreen(PanesScreen):
@@ -60,6 +64,8 @@ class ReplayScreen(PanesScreen):
         self.run_id = run
         self._feed: ReplayFeed | None = None
         self._known: KnownRun | None = None
+        self._turning: int | None = None
+        """The attempt whose log is being read, to be shown at the cursor."""
 
     @property
     def again(self) -> str:
@@ -133,12 +139,31 @@ class ReplayScreen(PanesScreen):
             return
         progress = view.lines.progress
         log, attempt = progress.work.log, snapshot.state.attempt
+        if attempt and attempt == self._turning and attempt != log.attempt:
+            return
         if attempt and attempt != log.attempt and attempt in log.attempts:
             view.show_attempt(attempt)
+            self._turning = attempt
+            self._when_read(attempt)
         elif snapshot.state.result is not None:
             view.lines.action_follow()
         elif log.timed and progress.total:
             view.lines.jump(max(0, place_at(log, snapshot.now, progress.total) - 1))
+
+    def _when_read(self, attempt: int, looks: int = 0) -> None:
+        """Bring the log of another attempt to the cursor: in a pause nothing else would do it."""
+        view = self.log_view
+        if attempt != self._turning or view is None or not view.is_mounted or self.snapshot is None:
+            return
+        progress = view.lines.progress
+        here = progress.work.log.attempt == attempt
+        if here and progress.complete:
+            self._turning = None
+            self._show_lines_of(self.snapshot)
+        elif here or looks < _LOOKS:
+            self.set_timer(0.1, partial(self._when_read, attempt, looks + (not here)))
+        else:
+            self._turning = None  # another one was chosen meanwhile
 
     def earlier(self, wanted: Sequence[Older]) -> None:
         """From the hosts of a run that this machine knows; a mirror that somebody else writes is left alone."""

@@ -23,6 +23,13 @@ _NEWEST = 64 << 10
 _MOST_LINES = 400
 """Lines of a host that are looked at closely each time, the newest of every rank."""
 _MATCH_LIMIT = 0.2
+"""Seconds of CPU time that a line may take."""
+_MATCH_PATIENCE = 2.0
+"""Seconds that it may take on a host that is busy with its ranks: the supervisor has beats to send meanwhile."""
+_TIMERS = (
+    (signal.ITIMER_PROF, signal.SIGPROF, _MATCH_LIMIT),
+    (signal.ITIMER_REAL, signal.SIGALRM, _MATCH_PATIENCE),
+)
 _BREAKS = re.compile(rb"[\r\n]+")
 _COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
@@ -165,30 +172,33 @@ class _TooSlowError(Exception):
 
 
 class _Guard:
-    """Raises _TooSlowError for a block that takes too long: during it in the main thread, where an alarm can break
+    """Raises _TooSlowError for a block that takes too long: during it in the main thread, where a signal can break
     a running match off, after it elsewhere."""
 
     def __init__(self) -> None:
         self._main = threading.current_thread() is threading.main_thread()
         self._began = 0.0
         if self._main:
-            self._before = signal.signal(signal.SIGALRM, self._stop)
+            self._before = {number: signal.signal(number, self._stop) for _, number, _ in _TIMERS}
 
     def __enter__(self) -> None:
-        self._began = time.monotonic()
+        self._began = time.thread_time()
         if self._main:
-            signal.setitimer(signal.ITIMER_REAL, _MATCH_LIMIT)
+            for timer, _, limit in _TIMERS:
+                signal.setitimer(timer, limit)
 
     def __exit__(self, *_: object) -> None:
         if self._main:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        if time.monotonic() - self._began > _MATCH_LIMIT:
+            for timer, _number, _limit in _TIMERS:
+                signal.setitimer(timer, 0)
+        if time.thread_time() - self._began > _MATCH_LIMIT:
             raise _TooSlowError
 
     def close(self) -> None:
-        """Give the alarm back."""
+        """Give the signals back."""
         if self._main:
-            signal.signal(signal.SIGALRM, self._before)
+            for number, before in self._before.items():
+                signal.signal(number, before)
 
     @staticmethod
     def _stop(_number: int, _frame: Optional[FrameType]) -> None:

@@ -54,6 +54,8 @@ class Ranks:
         self._oom = OomWatch()
         self._watched: dict[int, tuple[int | None, procs.Proc]] = {}
         self._over: set[int] = set()
+        self._vanished: dict[int, float] = {}
+        """When ranks were first found gone, or going, of whose end nobody had told."""
         self.pids: dict[int, int] = {}
         self.failed: set[int] = set()
         self.step: int | None = None
@@ -92,10 +94,23 @@ class Ranks:
         """The pids of the ranks that have not ended."""
         return {proc.pid for _, proc in self._watched.values()}
 
+    def look_for_dead(self) -> None:
+        """Note every death up to now, before others are caused by ending what is left."""
+        self.poll()
+        for rank in list(self._watched):
+            self._check(rank)
+
+    def reaped(self, pid: int, status: int) -> None:
+        """Take the end of a process that had lost its parent and so has come to us; it need not be a rank."""
+        for rank in [rank for rank, (_, proc) in self._watched.items() if proc.pid == pid]:
+            self._unwatch(rank)
+            self.poll()  # its last words come before its death
+            self._ended(rank, procs.exit_code(status), pid)
+
     def torchrun_says(self, failures: list[dict[str, Any]]) -> None:
         """Take torchrun's own account of how ranks ended, for those of which nothing better is known."""
         for one in failures:
-            self._ended(int(one["rank"]), one.get("code"), one.get("pid"))
+            self._ended(self._host.ranks[one["local_rank"]], one["code"], one["pid"], one["t"])
 
     def warn_of_solitude(self) -> None:
         """Say so where ranks have trained for long and none of this host was ever in a process group."""
@@ -145,18 +160,22 @@ class Ranks:
         known = self._watched[rank][1]
         now = procs.read(known.pid)
         if now is not None and now.start == known.start and not now.dead:
+            if now.dying:
+                self._vanished.setdefault(rank, time.time())
             return
         self._unwatch(rank)
         self.poll()  # its last words come before its death
         if now is not None and now.start == known.start:
-            status = now.status
-            self._ended(rank, -(status & 0x7F) if status & 0x7F else status >> 8, known.pid)
+            self._ended(rank, procs.exit_code(now.status), known.pid)
+        else:
+            self._vanished.setdefault(rank, time.time())
 
     def _ended(self, rank: int, code: int | None, pid: int | None, at: float | None = None) -> None:
         if rank in self._over or code == 0:
             return
         self._over.add(rank)
-        at = at or time.time()
+        seen = [when for when in (at, self._vanished.get(rank)) if when is not None]
+        at = min(seen, default=time.time())
         if code is not None and rank not in self.failed:
             self._read_last_words(rank, code, at)
         evidence = self._oom.evidence(pid) if code == -signal.SIGKILL else None

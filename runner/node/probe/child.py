@@ -58,13 +58,11 @@ def _read(child: subprocess.Popen[bytes], texts: Dict[int, bytearray], deadline:
             os.set_blocking(pipe, False)
             selector.register(pipe, selectors.EVENT_READ)
         while True:
-            # The status is taken before the output: what was written before the end is then all there to read.
+            # Status and time are taken before the output: what was written before is then all there to read.
             ended = child.poll() is not None
             left = deadline - time.monotonic()
-            if left <= 0 and not ended:
-                return False
             open_pipes = bool(selector.get_map())
-            ready = selector.select(0 if ended else min(left, 0.05)) if open_pipes else []
+            ready = selector.select(0 if ended else max(0, min(left, 0.05))) if open_pipes else []
             if ended and not ready:
                 return True
             if not open_pipes:
@@ -76,6 +74,8 @@ def _read(child: subprocess.Popen[bytes], texts: Dict[int, bytearray], deadline:
                 texts[key.fd] += data
                 if len(texts[key.fd]) > _MOST_OUTPUT:
                     return False
+            if left <= 0 and not ended:
+                return False
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:

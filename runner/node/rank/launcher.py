@@ -6,6 +6,7 @@ torch takes a second or two, which passes while the hosts still find each other.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -20,12 +21,15 @@ OLDEST_TORCH = (2, 0)
 def main(argv: Sequence[str]) -> int:
     """Warm up, wait for the word, be torchrun, tell the end. Ends with torchrun's exit code."""
     die_with_parent()
+    # A tenth of torch's import is the search for garbage among what it has just made for good.
+    gc.disable()
     try:
         run = _import_torchrun()
     except _UnusableError as problem:
         _tell_end(code=1, error=str(problem))
         sys.stderr.write("disttui: %s\n" % problem)
         raise SystemExit(1) from None
+    gc.enable()
     _place("launcher.ready", {"t": time.time(), "torch": sys.modules["torch"].__version__})
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
@@ -72,13 +76,14 @@ def _be_torchrun(run: Any, args: List[str]) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     sys.argv = [run.__file__, *args]
+    failures = _note_failures()
     try:
         run.main(args)
-    except ChildFailedError as error:
-        _tell_end(code=1, failures=error.failures)
+    except ChildFailedError:
+        _tell_end(code=1, failures=failures)
         raise
     except SignalException as error:
-        _tell_end(code=1, signal=int(error.sigval))
+        _tell_end(code=1, signal=int(error.sigval), failures=failures)
         raise
     except SystemExit as error:
         # argparse's: it has already said why, in launcher.log.
@@ -89,6 +94,25 @@ def _be_torchrun(run: Any, args: List[str]) -> None:
         _tell_end(code=1, error="%s: %s" % (type(error).__name__, error), port_in_use=_port_in_use(error))
         raise
     _tell_end(code=0)
+
+
+def _note_failures() -> List[Dict[str, Any]]:
+    """Tell of every rank that torchrun finds failed at once; returns the list of them, which grows.
+
+    It ends its other ranks first, for 30 s where they are slow, and whoever ends it meanwhile would never hear of them.
+    """
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+    failures: List[Dict[str, Any]] = []
+    made = ProcessFailure.__post_init__
+
+    def note(one: Any) -> None:
+        made(one)
+        failures.append({"local_rank": one.local_rank, "pid": one.pid, "code": one.exitcode, "t": time.time()})
+        _tell_end(code=1, failures=failures)
+
+    ProcessFailure.__post_init__ = note
+    return failures
 
 
 def _port_in_use(error: Optional[BaseException]) -> bool:
@@ -105,12 +129,8 @@ def _tell_end(
     error: Optional[str] = None,
     signal: Optional[int] = None,
     port_in_use: bool = False,
-    failures: Optional[Dict[int, Any]] = None,
+    failures: Sequence[Dict[str, Any]] = (),
 ) -> None:
-    told = [
-        {"rank": rank, "local_rank": one.local_rank, "pid": one.pid, "code": one.exitcode, "t": one.timestamp}
-        for rank, one in (failures or {}).items()
-    ]
     _place(
         "launcher.json",
         {
@@ -119,7 +139,7 @@ def _tell_end(
             "error": error,
             "signal": signal,
             "port_in_use": port_in_use,
-            "failures": told,
+            "failures": failures,
         },
     )
 

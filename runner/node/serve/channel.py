@@ -27,6 +27,8 @@ class Server:
         self.sender = sender
         self.heard = time.monotonic()
         self._cancelled: Dict[int, threading.Event] = {}
+        self._reading = threading.Lock()
+        """Held by one `read` at a time: several would hand the way out to each other at every piece."""
         self._operations: Dict[str, Callable[[Dict[str, Any]], Any]] = {
             "probe": self._probe,
             "complete": self._complete,
@@ -155,7 +157,8 @@ class Server:
     def _read(self, request: Dict[str, Any]) -> Any:
         from .reading import read
 
-        return read(_folder(request), request, self.sender.data)
+        with self._reading:
+            return read(_folder(request), request, self.sender.data, self._cancelled[request["id"]])
 
     def _files(self, request: Dict[str, Any]) -> Any:
         from .reading import files

@@ -12,7 +12,7 @@ DATA = struct.Struct(">IIQ")
 LIMIT = 4 * 1024 * 1024
 CHUNK = 64 * 1024
 
-Frame = Union[dict, Tuple[int, int, int, bytes]]  # type: ignore[type-arg]
+Frame = Union[dict, Tuple[int, int, int, memoryview]]  # type: ignore[type-arg]
 """A JSON object, or (file id, generation, offset, bytes)."""
 
 
@@ -31,35 +31,47 @@ class Unpacker:
     """Cuts a byte stream into frames. Raises ValueError when the stream is no stream of frames."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._begun = bytearray()
+        """The frame whose end has not come yet."""
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Take bytes; yield the frames they complete."""
-        buffer = self._buffer
-        buffer += data
-        start = 0
-        try:
-            while len(buffer) - start >= HEADER.size:
-                kind, length = HEADER.unpack_from(buffer, start)
-                if length > LIMIT or kind not in (b"J", b"D"):
-                    raise ValueError("this is not a frame: %r" % bytes(buffer[start : start + 32]))
-                end = start + HEADER.size + length
-                if len(buffer) < end:
-                    return
-                payload = bytes(memoryview(buffer)[start + HEADER.size : end])
-                start = end
-                yield _frame(kind, payload)
-        finally:
-            del buffer[:start]
+        """Take bytes; yield the frames they complete. What a file holds is not copied: it keeps `data` alive."""
+        rest = memoryview(data)
+        while rest:
+            size = _size(self._begun or rest)
+            if not self._begun and size <= len(rest):
+                frame, rest = rest[:size], rest[size:]
+                yield _frame(frame)
+                continue
+            wanted = size - len(self._begun)
+            self._begun += rest[:wanted]
+            rest = rest[wanted:]
+            if len(self._begun) == _size(self._begun):
+                whole, self._begun = memoryview(self._begun), bytearray()
+                yield _frame(whole)
 
 
-def _frame(kind: bytes, payload: bytes) -> Frame:
-    if kind == b"D":
+def _size(frame: Union[bytearray, memoryview]) -> int:
+    """Bytes of the frame that begins so, as far as they are known: those of its header at least."""
+    if len(frame) < HEADER.size:
+        return HEADER.size
+    kind, length = HEADER.unpack_from(frame)
+    if length > LIMIT or kind not in (b"J", b"D"):
+        raise ValueError("this is not a frame: %r" % bytes(frame[:32]))
+    return HEADER.size + int(length)
+
+
+def _frame(frame: memoryview) -> Frame:
+    payload = frame[HEADER.size :]
+    if frame[0] == ord("D"):
         if len(payload) < DATA.size:
             raise ValueError("a data frame without its head")
         file, generation, offset = DATA.unpack_from(payload)
         return file, generation, offset, payload[DATA.size :]
-    message = json.loads(payload)
+    try:
+        message = json.loads(bytes(payload))
+    except RecursionError:
+        raise ValueError("a message nested too deep") from None
     if not isinstance(message, dict):
         raise ValueError("a message that is no object")
     return message

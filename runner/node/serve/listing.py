@@ -52,9 +52,10 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, Any] |
     if not isinstance(spec, dict):
         return None
     attempt = _newest_attempt(folder)
-    end = _load(os.path.join(folder, "exit.json"))
-    end = end if isinstance(end, dict) else None
+    end = _end(folder)
     lives = False if end else alive()
+    # A run that has ended in good order since then is not lost.
+    end = end or (None if lives else _end(folder))
     metrics = _metrics(os.path.join(folder, "attempt-%d" % attempt)) if attempt else {}
     profile, started = spec.get("profile"), spec.get("started")
     sane = isinstance(started, (int, float)) and abs(started) < 1e12
@@ -74,6 +75,11 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, Any] |
         "disttui": spec.get("disttui"),
         **{name: metrics.get(name) for name in ("step", "steps", "loss")},
     }
+
+
+def _end(folder: str) -> dict[str, Any] | None:
+    end = _load(os.path.join(folder, "exit.json"))
+    return end if isinstance(end, dict) else None
 
 
 def _nodes(folder: str, run: str) -> list[dict[str, Any]]:

@@ -73,7 +73,7 @@ class Mirror:
                 # Read before the sweep: what was written before exit.json is then certainly swept.
                 ended = os.path.exists(os.path.join(self._folder, "exit.json"))
                 self._look()
-                while self._sweep(cancelled):
+                while self._sweep(ended, cancelled):
                     self._look()
                 if not caught_up:
                     caught_up = True
@@ -112,14 +112,14 @@ class Mirror:
             return []
         return [self._folder, *sorted(attempts)]
 
-    def _sweep(self, cancelled: threading.Event) -> bool:
+    def _sweep(self, ended: bool, cancelled: threading.Event) -> bool:
         """Send at most one piece of every file, events and metrics before logs; say whether more may be there."""
         more = False
         # exit.json last: whoever holds it holds everything that was written before it.
         for file in sorted(self._files.values(), key=lambda f: (f.name == "exit.json", f.is_log, f.number)):
             if cancelled.is_set():
                 return False
-            if more and file.name == "exit.json":
+            if file.name == "exit.json" and (more or not ended):
                 continue
             more = self._advance(file) or more
         return more
@@ -136,7 +136,7 @@ class Mirror:
             seen = os.fstat(handle)
             if not file.announced:
                 self._begin(file, handle, seen)
-            elif (seen.st_dev, seen.st_ino) != file.identity or seen.st_size < file.sent or _changed(file, handle):
+            elif (seen.st_dev, seen.st_ino) != file.identity or seen.st_size < file.sent:
                 self._announce(file, seen, file.generation + 1, 0)
             if seen.st_size <= file.sent:
                 return False
@@ -145,6 +145,10 @@ class Mirror:
                 # The oldest part of a log that has outgrown its limit.
                 self._announce(file, seen, file.generation, start)
             data = os.pread(handle, CHUNK, file.sent)
+            # Looked at after the read: a file that was emptied and filled just before it is found out as well.
+            if _changed(file, handle):
+                self._announce(file, os.fstat(handle), file.generation + 1, 0)
+                return True
             self._send(file.number, file.generation, file.sent, data)
             file.sent += len(data)
             file.last = (file.last + data)[-CHECKED:]

@@ -20,7 +20,7 @@ _DEPTH = 16
 Send = Callable[[int, int, int, bytes], None]
 
 
-def read(folder: str, request: dict[str, Any], send: Send) -> dict[str, Any]:
+def read(folder: str, request: dict[str, Any], send: Send, cancelled: threading.Event) -> dict[str, Any]:
     """Send `length` bytes of a file from `offset` on; fewer where it ends, none of holes. Raises Problem or OSError."""
     offset, length = int(request["offset"]), int(request["length"])
     if not 0 <= length <= READ_LIMIT or offset < 0:
@@ -28,7 +28,7 @@ def read(folder: str, request: dict[str, Any], send: Send) -> dict[str, Any]:
     fd = _open(folder, str(request["name"]))
     try:
         end = offset + length
-        while (offset := data_from(fd, offset)) < end:
+        while not cancelled.is_set() and (offset := data_from(fd, offset)) < end:
             data = os.pread(fd, min(CHUNK, end - offset), offset)
             if not data:
                 break

@@ -119,10 +119,11 @@ def forget(folder: str) -> dict[str, Any]:
 
 
 def _look(folder: str) -> dict[str, Any]:
-    end = journal.read_json(os.path.join(folder, "exit.json"))
     up = journal.read_json(os.path.join(folder, "supervisor.json")) or {}
-    alive = end is None and (procs.alive(up) or procs.alive(up.get("warden", {})))
-    return {"alive": alive, "pid": up.get("pid"), "exit": end}
+    alive = procs.alive(up) or procs.alive(up.get("warden", {}))
+    # Read last: whoever ends in good order between the two looks has written it before.
+    end = journal.read_json(os.path.join(folder, "exit.json"))
+    return {"alive": alive and end is None, "pid": up.get("pid"), "exit": end}
 
 
 def _settle(folder: str) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from ..observe.ranks import MESSAGE_LIMIT, Ranks, signal_name
 from . import routes, spawn, stop
 
 _LOG_TAIL = 2000
+_READY = 5.0
+"""Seconds after the word until a launcher counts as ready that has not said so: its disk may be full."""
 
 
 class Attempt:
@@ -35,7 +37,7 @@ class Attempt:
         self.number = number
         self.ranks = Ranks(host, number, loop, say, fail)
         self._harvest = Harvest(host.attempt_folder(number), host.ranks, host.spec["metrics_pattern"])
-        self.gone = False
+        self._went: float | None = None
         self.port: int | None = None
         """That this host's launcher serves the gang at; None on all hosts but the first."""
         self._host = host
@@ -61,9 +63,14 @@ class Attempt:
         self._shown = [word.decode("utf-8", "replace") for word in command]
         self._say = say
 
+    @property
+    def gone(self) -> bool:
+        """Whether the launcher has the word."""
+        return self._went is not None
+
     def go(self, master: str, port: int) -> None:
         """Give the launcher the word."""
-        self.gone = True
+        self._went = time.monotonic()
         self.port = None if self._host.node else port
         args = ["--master-addr", master, "--master-port", str(port)]
         args += ["--rdzv-id", f"{self._host.run}-{self.number}-{port}"]
@@ -90,7 +97,7 @@ class Attempt:
         self.launcher = None
         if not self.gone:
             os.close(self._word)
-        code = -(status & 0x7F) if status & 0x7F else status >> 8
+        code = procs.exit_code(status)
         told = read_json(self._path("launcher.json"))
         if not isinstance(told, dict):
             told = {"code": code, "error": None, "port_in_use": False, "failures": []}
@@ -126,7 +133,10 @@ class Attempt:
 
     def listens(self, port: int) -> bool:
         """Whether this attempt's launcher takes connections at a port."""
-        return ports.is_listening(port, lambda: {self._pid, *procs.descendants(procs.table(), self._pid)})
+        # To look for sockets costs time that its imports need: before it is ready there can be none.
+        late = self._went is not None and time.monotonic() - self._went > _READY
+        ready = late or os.path.exists(self._path("launcher.ready"))
+        return ready and ports.is_listening(port, lambda: {self._pid, *procs.descendants(procs.table(), self._pid)})
 
     def _last_words(self) -> str:
         try:

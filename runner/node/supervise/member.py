@@ -49,6 +49,7 @@ class Member:
         self._number = 0
         self._attempt: Attempt | None = None
         self._ending: Ending | None = None
+        self._asked = 0.0
         self._held: list[dict[str, Any]] = []
         self._then: list[dict[str, Any]] = []
         self._verdict: dict[str, Any] | None = None
@@ -135,6 +136,9 @@ class Member:
                 self._ending.hurry()
             return
         if self._attempt and (self._attempt.launcher or self._attempt.members()):
+            self._attempt.ranks.look_for_dead()
+            self._tell_held()
+            self._asked = time.time()
             self._say(event("stopping", reason=reason, now=now, attempt=self._number))
             # A launcher that waits for the word has nothing to save.
             grace = 0.0 if now or not self._attempt.gone else float(self._host.launch["grace"])
@@ -143,14 +147,17 @@ class Member:
             self._ended()
 
     def child_ended(self, pid: int, status: int) -> None:
-        """Take note of a child's end; processes that are not launchers do not matter."""
+        """Take note of the end of the launcher, or of one that it has left behind."""
         attempt = self._attempt
-        if attempt is None or pid != attempt.launcher:
+        if attempt is None:
+            return
+        if pid != attempt.launcher:
+            attempt.ranks.reaped(pid, status)
             return
         told = attempt.launcher_ended(status)
+        attempt.ranks.torchrun_says(told.get("failures") or [])
         if self._ending:
             return
-        attempt.ranks.torchrun_says(told.get("failures") or [])
         if told["code"] < 0:
             # Its ranks have got the kernel's TERM for it, which says nothing.
             self._held.clear()
@@ -201,9 +208,9 @@ class Member:
             self._report(attempt.ranks.signs.message(time.monotonic(), self.shows()))
 
     def _fail(self, failure: dict[str, Any]) -> None:
-        if self._ending and failure["kind"] != "exception":
+        if self._ending and failure["kind"] != "exception" and failure["at"] >= self._asked:
             return  # our own doing
-        if failure["kind"] == "signal" and cause.is_consequence(failure):
+        if not self._ending and failure["kind"] == "signal" and cause.is_consequence(failure):
             # The launcher ends its ranks because of one that has failed, and is about to say which.
             self._held.append(failure)
             self._loop.after(_HOLD, self._tell_held)

@@ -179,6 +179,8 @@ class Supervisor:
         if wire and not wire.delivered() and time.monotonic() < self._deadline:
             self._loop.after(0.02, self._leave)
             return
+        # exit.json is the last word: a mirror that holds it holds all of the telemetry.
+        self._sampling.end()
         try:
             if not self._folder_gone:
                 journal.write_exit(self._host.folder, self._end)

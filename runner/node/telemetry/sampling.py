@@ -28,6 +28,7 @@ class Sampling:
         self._host = host
         self._pids = pids
         self._closed = threading.Event()
+        self._writing = threading.Lock()
         self._events: collections.deque[dict[str, Any]] = collections.deque()
         self._shows: list[str] = []
         self._sampler: Any = None
@@ -36,9 +37,16 @@ class Sampling:
         """Begin."""
         threading.Thread(target=self._work, daemon=True).start()
 
-    def close(self) -> None:
-        """End, without waiting for whatever holds it."""
+    def end(self) -> None:
+        """No record is written from here on; one that is being written has a second."""
+        held = self._writing.acquire(timeout=1.0)
         self._closed.set()
+        if held:
+            self._writing.release()
+
+    def close(self) -> None:
+        """End, and give up what it holds."""
+        self.end()
         if self._sampler:
             self._sampler.close()
 
@@ -59,7 +67,10 @@ class Sampling:
         recent: collections.deque[dict[str, Any]] = collections.deque(maxlen=_SECONDS)
         while not self._closed.is_set():
             record = self._sampler.sample(self._pids())
-            records.add(record)
+            with self._writing:
+                if self._closed.is_set():
+                    return
+                records.add(record)
             recent.append(record)
             self._events.extend(watch.look(record))
             self._shows = alarms.shows(list(recent), os.cpu_count() or 1)

@@ -14,7 +14,7 @@ from tui.screens.base import DisttuiScreen
 from tui.screens.wizard import ground
 from tui.screens.wizard.draft import Draft, HostState, View, new_draft, request_for, runnable
 from tui.screens.wizard.hardware import HardwareTable
-from tui.screens.wizard.hosts import PLAYED, HostsStep, HostTable
+from tui.screens.wizard.hosts import PLAYED, HostsStep, HostTable, NameInput
 from tui.screens.wizard.reach import HostChanged, Reach, aside
 from tui.screens.wizard.step import Step
 
@@ -66,7 +66,9 @@ class HostsScreen(DisttuiScreen):
         self._view = replace(self._view, found=(*self._view.found, *found))
         self._show()
         hosts = self.query_one(HostsStep)
-        if hosts.has_class("-current") and not self._view.draft.hosts:
+        # Whoever has begun to type a name goes on with it.
+        typing = isinstance(self.focused, NameInput) and self.focused.value
+        if hosts.has_class("-current") and not typing and not self._view.draft.hosts:
             hosts.enter()
 
     @on(HostsStep.FileNamed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -160,6 +161,9 @@ class WizardScreen(HostsScreen):
 
     @work(group="leave", exclusive=True)
     async def _leave(self) -> None:
+        if self._launching:
+            self.notify("It is being started: its dashboard comes next", severity="warning")
+            return
         unsaved = self._view.draft.data != self._saved and self._view.draft.hosts
         if unsaved and not await self.disttui.ask("Leave the wizard?", "What you have chosen is not saved.", "leave"):
             return
@@ -241,12 +245,14 @@ class WizardScreen(HostsScreen):
             self._hurry = False
             self.action_launch()
 
-    @work(group="launch", exclusive=True)
+    @work(group="launch")
     async def action_launch(self) -> None:
         """Start the run, and show it."""
         view, check = self._view, self.query_one(CheckStep)
         weighed = view.weighed
-        if self._launching or weighed is None or any(state.pending for state in view.of_hosts()):
+        if self._launching:
+            return
+        if weighed is None or any(state.pending for state in view.of_hosts()):
             self.notify("Not all hosts have answered yet", severity="warning")
             return
         if weighed.forbidden:
@@ -259,11 +265,10 @@ class WizardScreen(HostsScreen):
             run = await aside(partial(self._launch, links, view))
         except DisttuiError as error:
             self.notify(str(error), severity="error", timeout=20)
-            return
-        finally:
             self._launching, check.busy = False, ""
             self._show()
             self.refresh_bindings()
+            return
         kept = self._reach.keep_links()
         if view.draft.sandbox:
             nodes = dict(enumerate(kept[name] for name in view.draft.hosts))
@@ -271,6 +276,10 @@ class WizardScreen(HostsScreen):
         else:
             apart(partial(_close, kept.values()))
         app = self.disttui
+        if app.screen is not self:  # but help, or a question of a host's
+            self.notify(f"{run} has started: its dashboard comes when this is closed")
+        while app.screen is not self:
+            await asyncio.sleep(0.05)
         app.pop_screen()
         app.open_run(run)
 

@@ -1,0 +1,80 @@
+"""The wizard while something goes on behind it: discovery, a start."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.widgets import Input
+
+from runner.discovery.candidate import Candidate, Found
+from tests.tui.snap import screen_text
+from tests.tui.wizard_kit import HOSTS, record, type_text, until, walk, wizard
+from tui.app import DisttuiApp
+from tui.screens.help import HelpScreen
+from tui.screens.home import HomeScreen
+from tui.screens.wizard import WizardScreen, hosts_screen
+
+
+class Slow:
+    """A function that answers when it is told to."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+        self.asked, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        self.asked.set()
+        assert self.go_on.wait(60)
+        return self._answer
+
+
+def test_what_is_being_typed_stays_in_its_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts that are found meanwhile do not take the focus: `q` is a letter of a name."""
+    record(monkeypatch, HOSTS)
+    find = Slow([Found("ssh", (Candidate("gpu7", "ssh"),))])
+    monkeypatch.setattr(hosts_screen, "find_all", find)
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await until(pilot, find.asked.is_set)
+            await type_text(pilot, "gp")
+            find.go_on.set()
+            await until(pilot, lambda: "gpu7" in screen_text(pilot.app))
+            await type_text(pilot, "uq")
+            assert opened.query_one("#names", Input).value == "gpuq"
+
+    asyncio.run(play())
+
+
+def test_a_start_is_not_left_and_its_dashboard_waits_for_help_to_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, HOSTS)
+    start = Slow("demo-1a2b")
+    monkeypatch.setattr(WizardScreen, "_launch", start)
+    runs: list[str] = []
+    monkeypatch.setattr(DisttuiApp, "open_run", lambda _, run: runs.append(run))
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, ["gpu1"], 5)
+            await pilot.press("enter")
+            await until(pilot, start.asked.is_set)
+            await pilot.press(*["escape"] * 6)
+            await until(pilot, lambda: opened._at == 0)
+            await pilot.press("escape")
+            await pilot.pause()
+            assert pilot.app.screen_stack[-1] is opened, "it may be left before it has a run to show"
+            await pilot.press("question_mark")
+            start.go_on.set()
+            await pilot.pause(0.5)
+            assert isinstance(pilot.app.screen, HelpScreen) and not runs
+            await pilot.press("escape")
+            await until(pilot, lambda: runs)
+            assert runs == ["demo-1a2b"] and isinstance(pilot.app.screen, HomeScreen)
+
+    asyncio.run(play())
