@@ -35,6 +35,8 @@ class KeysInTurn(App[None]):
             self.turn = turn
             self.rounds = rounds
 
+    typed_at = 0.0
+    """When the key was typed that is being obeyed (monotonic clock, s): it may have waited for others since."""
     _turn = 0
     _obeying = False
     _release: asyncio.TimerHandle | None = None
@@ -85,6 +87,7 @@ class KeysInTurn(App[None]):
 
     async def _obey(self, event: events.Key | events.Paste) -> None:
         self._obeying = True
+        self.typed_at = event.time
         self._turn += 1
         await super().on_event(event)
         self._release = asyncio.get_running_loop().call_later(

@@ -18,10 +18,10 @@ from textual.pilot import Pilot
 from runner.run.state import begin, fold
 from tests.tui.snap import SIZES, assert_snapshot, screen_text
 from tests.tui.synthetic_run import BEGIN, write
-from tests.tui.widget_kit import asynchronous
+from tests.tui.widget_kit import asynchronous, burst
 from tui.app import DisttuiApp
 from tui.feed import Taker
-from tui.screens.panes import PanesScreen
+from tui.screens.panes import TYPING, PanesScreen
 from tui.widgets.chart import Chart
 from tui.widgets.rank_grid import RankGrid
 from tui.widgets.replay_bar import ReplayBar
@@ -114,10 +114,17 @@ async def test_a_space_in_what_is_looked_for_plays_nothing(tmp_path: Path) -> No
 
 
 @asynchronous
-async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path) -> None:
+async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "run-1", hosts=4, per_host=8, steps=20)
+    choose = PanesScreen.choose_rank
+
+    def slowly(screen: PanesScreen, rank: int | None) -> None:
+        time.sleep(TYPING)  # whoever types 17 means 17, however long the screen is busy with the 1
+        choose(screen, rank)
+
+    monkeypatch.setattr(PanesScreen, "choose_rank", slowly)
     async with opened("open_replay", str(tmp_path / "run-1"), tmp_path) as (pilot, screen):
-        await pilot.press("1", "7")
+        burst(pilot.app, "1", "7")
         await until(pilot, lambda: re.search(r"rank 17 ✓ finished \d+ ms on synthetic002", shown(pilot)))
         assert "Log · rank 17" in shown(pilot)
         await until(pilot, lambda: "20 lines" in shown(pilot))

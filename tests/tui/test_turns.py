@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from textual import events
-from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -13,20 +12,12 @@ from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.test_app_terminal import CLI, terminal
 from tests.tui.test_dashboard import opened, until
-from tests.tui.widget_kit import asynchronous
+from tests.tui.widget_kit import asynchronous, burst
 from tui.app import DisttuiApp
 from tui.logs import LogView
 from tui.screens.help import HelpScreen
 from tui.screens.home import HomeScreen
 from tui.screens.replay import ReplayScreen
-
-_CHARACTERS = {"slash": "/", "ampersand": "&", "space": " ", "enter": "\r", "escape": None, "tab": "\t"}
-
-
-def burst(app: App[None], *keys: str) -> None:
-    """All keys at once: none is waited for."""
-    for key in keys:
-        app.post_message(events.Key(key, _CHARACTERS.get(key, key)))
 
 
 @asynchronous

@@ -1,4 +1,4 @@
-"""One widget alone in an app, and what it shows."""
+"""Tests that await, keys typed at once, and one widget alone in an app with what it shows."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any
 
+from textual import events
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.widget import Widget
 
 from tests.tui.snap import screen_text
 from tui import theme
+
+_CHARACTERS = {"slash": "/", "ampersand": "&", "space": " ", "enter": "\r", "escape": None, "tab": "\t"}
 
 
 def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -24,6 +27,12 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
         asyncio.run(test(*arguments, **named))
 
     return run
+
+
+def burst(app: App[None], *keys: str) -> None:
+    """All keys at once: none is waited for."""
+    for key in keys:
+        app.post_message(events.Key(key, _CHARACTERS.get(key, key)))
 
 
 class Alone(App[None]):

@@ -240,10 +240,11 @@ class PanesScreen(LogScreen):
     def action_rank(self, digit: int) -> None:
         """Choose a rank by its digits."""
         typed, when = self._typed
-        number = (typed if time.monotonic() - when < TYPING else "") + str(digit)
+        now = self.disttui.typed_at
+        number = (typed if now - when < TYPING else "") + str(digit)
         if self.snapshot and int(number) >= self.snapshot.state.world_size:
             number = str(digit)
-        self._typed = (number, time.monotonic())
+        self._typed = (number, now)
         self.choose_rank(int(number))
 
     def choose_rank(self, rank: int | None) -> None:
