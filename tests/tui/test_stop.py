@@ -11,6 +11,7 @@ from tests.tui.live_kit import Live, live, watched
 from tests.tui.shelf_kit import at_home, shows, until
 from tests.tui.snap import screen_text
 from tests.tui.widget_kit import asynchronous
+from tui import shelf
 from tui.screens.confirm import ConfirmScreen
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
@@ -44,7 +45,8 @@ async def test_from_the_dashboard(run: Live) -> None:
 
 
 @asynchronous
-async def test_from_the_home_screen(run: Live) -> None:
+async def test_from_the_home_screen(run: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf, "QUIET", 2.0)
     async with watched(run, first=None) as (pilot, app):
         await at_home(pilot)
         await until(pilot, lambda: shows(app, f"not seen  {run.run}"))  # nobody looks at it

@@ -24,7 +24,9 @@ from tests.tui.snap import screen_text
 from tests.tui.wizard_kit import states, type_text, until, walk, wizard
 from tests.unit.sshd import Place, new_key, public
 from tests.unit.waiting import wait_for
+from tui.app import DisttuiApp
 from tui.screens.confirm import ConfirmScreen
+from tui.screens.dashboard import DashboardScreen
 from tui.screens.secret import SecretScreen
 from tui.screens.wizard import WizardScreen
 
@@ -288,9 +290,12 @@ def test_a_profile_that_is_to_be_launched_needs_no_key(cluster: Callable[..., Cl
     )
 
     async def play() -> None:
-        async with wizard(tmp_path, str(hosts.ssh_config), profile=profile, launch=True) as (pilot, _):
-            await until(pilot, lambda: not isinstance(pilot.app.screen, WizardScreen), 120)
-            (run,), _ = known_runs(environ(tmp_path))
+        home = environ(tmp_path)
+        app = DisttuiApp(home, ssh_config=str(hosts.ssh_config))
+        async with app.run_test() as pilot:
+            app.open_wizard(profile, launch=True)  # which may be over before it is seen
+            await until(pilot, lambda: isinstance(app.screen, DashboardScreen), 120)
+            (run,), _ = known_runs(home)
             assert run.source == str(profile)
 
     asyncio.run(play())

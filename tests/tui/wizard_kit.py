@@ -52,14 +52,13 @@ async def wizard(
     size: tuple[int, int] = (100, 30),
     profile: Path | None = None,
     *,
-    launch: bool = False,
     more: Mapping[str, str] | None = None,
 ) -> AsyncIterator[tuple[Pilot[None], WizardScreen]]:
     """The app with the wizard open."""
     home = environ(folder, TEXTUAL_ANIMATIONS="none", **(more or {}))
     app = DisttuiApp(home, ssh_config=ssh_config or str(_empty(folder)))
     async with app.run_test(size=size) as pilot:
-        app.open_wizard(profile, launch=launch)
+        app.open_wizard(profile)
         await until(pilot, lambda: isinstance(app.screen, WizardScreen) and app.screen.is_mounted)
         opened = app.screen
         assert isinstance(opened, WizardScreen)
