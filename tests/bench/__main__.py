@@ -48,6 +48,7 @@ def main(parts: list[str], runs: int = 7) -> None:
                 f"{cost.supervision / cost.ranks:.2%}; while watched, the viewer's end {cost.serve:.2f} s; "
                 f"warden and supervisor {cost.memory / 2**20:.0f} MiB a host\n"
             )
+            print(f"8 ranks, ten lines a second each: warden and supervisor {overhead.talkative():.2%} of a core\n")
             print(HEAD, overhead.rate(runs).row(), sep="\n")
         elif part == "app-start":
             app_start.main(runs)

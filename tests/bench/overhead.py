@@ -76,6 +76,27 @@ def cost() -> Cost:
     return total
 
 
+def talkative() -> float:
+    """The share of a core that warden and supervisor take on a host whose 8 ranks print ten steps a second each."""
+    read: dict[str, tuple[float, float]] = {}
+    with Cluster(1) as cluster:
+        script = cluster.shared / "talk.py"
+        script.write_text(_TALK)
+        with disttui(cluster, script, [], [8]) as lines:
+            for _, text in lines:
+                step = text.partition(" |")[0]
+                if step in ("Step 150", "Step 350") and step not in read:
+                    pids = [pid for pid, command in cluster[0].processes() if " warden " in command]
+                    read[step] = (time.monotonic(), sum(map(_cpu, pids)))
+    (begun, before), (ended, after) = read["Step 150"], read["Step 350"]
+    return (after - before) / (ended - begun)
+
+
+_TALK = """import time
+for step in range(400):
+    print(f"Step {step} | Loss: {4 - step / 200:.4f}", flush=True)
+    time.sleep(0.1)
+"""
 _ARGS = ["--steps", str(STEPS), "--width", "2048", "--quiet"]
 
 
