@@ -104,10 +104,3 @@ def test_every_profile_is_in_the_readme() -> None:
     text = readme.read_text(encoding="utf-8")
     profiles = sorted(path.name for path in (ROOT / "profiles").glob("*.yaml"))
     assert [name for name in profiles if name not in text] == []
-
-
-def test_files_stay_short() -> None:
-    """One idea a file: 300 lines at most."""
-    files = [path for room in ("runner", "tui") for path in (ROOT / room).rglob("*.py")]
-    lengths = {path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
-    assert {path: length for path, length in lengths.items() if length > 300} == {}
