@@ -50,6 +50,16 @@ class Host(NamedTuple):
         """The absolute folder that the job runs in."""
         return os.path.abspath(os.path.expanduser(self.spec["workdir"] or "~"))
 
+    @property
+    def run_dir(self) -> str:
+        """The folder of all runs."""
+        return os.path.dirname(os.path.dirname(self.folder))
+
+    @property
+    def checkpoints(self) -> str:
+        """The folder for this run's checkpoints, shared by its attempts."""
+        return os.path.join(self.run_dir, self.run, "checkpoints")
+
     def path(self, *names: str) -> str:
         """A file of the run directory."""
         return os.path.join(self.folder, *names)
@@ -76,7 +86,6 @@ class Host(NamedTuple):
     def environment(self, attempt: int) -> dict[bytes, bytes]:
         """The launcher's environment: the login's, this run's, the profile's, each over the one before."""
         spec = self.spec
-        run_dir = os.path.dirname(os.path.dirname(self.folder))
         own = {
             "DISTTUI_RUN": self.run,
             "DISTTUI_NODE": str(self.node),
@@ -84,7 +93,7 @@ class Host(NamedTuple):
             "DISTTUI_RESUME": "1" if attempt > 1 else "0",
             "DISTTUI_TAG": f"{self.run}/{self.node}/{attempt}",
             "DISTTUI_DIR": self.attempt_folder(attempt),
-            "DISTTUI_CHECKPOINTS": os.path.join(run_dir, self.run, "checkpoints"),
+            "DISTTUI_CHECKPOINTS": self.checkpoints,
             "DISTTUI_INSTRUMENT": "1" if self.launch["instrument"] else "0",
         }
         profile = {**spec["env"], **self.secrets.get("env", {})}

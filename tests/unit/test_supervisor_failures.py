@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -172,19 +174,65 @@ assert os.environ["DISTTUI_RESUME"] == "1"
     assert first["port"] != second["port"]
 
 
-def test_no_restart_before_the_first_step(cluster: Make) -> None:
+def test_no_restart_before_anything_shows_that_it_trains(cluster: Make) -> None:
     run = cluster("raise ValueError('never')", launch={"restarts": 3})
     run.start()
     assert run.exit(0)["attempt"] == 1
-    assert "no further attempt: this one has never made a step" in [note["text"] for note in run.events(0, "note")]
+    [text] = [note["text"] for note in run.events(0, "note")]
+    assert re.fullmatch(
+        r"no further attempt: this one ended \d+ s after its start, before anything showed that it trains", text
+    )
 
 
-def test_no_third_attempt_at_the_same_step(cluster: Make) -> None:
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param("for n in range(7): time.sleep(1); print('saving')", id="its log grows"),
+        pytest.param(
+            """
+report = {"t": time.time(), "rank": rank, "local_rank": 0, "pid": os.getpid(), "e": "group", "world_size": 1}
+with open(os.path.join(os.environ["DISTTUI_DIR"], "ranks.jsonl"), "a") as f:
+    f.write(json.dumps({**report, "backend": "gloo"}) + "\\n")
+time.sleep(7)
+""",
+            id="its process group is up",
+        ),
+    ],
+)
+def test_a_killed_script_whose_log_nobody_can_read_gets_its_next_attempt(cluster: Make, job: str) -> None:
+    """Without a single metric: it works for some seconds, and so has begun."""
+    kill = "\nimport signal\nif attempt == 1: os.kill(os.getpid(), signal.SIGKILL)"
+    run = cluster(f"if attempt == 1:\n{indent(job, '    ')}{kill}", launch={"restarts": 1})
+    run.start()
+    end = run.exit(0)
+    assert (end["state"], end["attempt"]) == ("finished", 2)
+
+
+def test_no_third_attempt_with_the_same_error_at_the_same_step(cluster: Make) -> None:
     run = cluster("step(7); time.sleep(0.5); raise ValueError('again')", launch={"restarts": 5})
     run.start()
     end = run.exit(0)
     assert (end["state"], end["attempt"], end["cause"]["message"]) == ("failed", 2, "again")
-    assert "no further attempt: two in a row have ended at step 7" in [note["text"] for note in run.events(0, "note")]
+    text = "two in a row have ended with the same ValueError, at the latest logged step 7, and saved nothing"
+    assert f"no further attempt: {text}" in [note["text"] for note in run.events(0, "note")]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(
+            "os.makedirs('out', exist_ok=True); open('out/last.pt', 'w').write(str(attempt))\nraise OSError(5)"
+        ),
+        pytest.param("import signal; os.kill(os.getpid(), signal.SIGKILL)"),
+    ],
+    ids=["it saves", "it is killed"],
+)
+def test_a_script_that_logs_seldom_gets_all_its_attempts(cluster: Make, end: str) -> None:
+    """The last step that is known is the same each time, which does not mean that it came no further."""
+    run = cluster(f"step(0); time.sleep(0.5)\n{end}", launch={"restarts": 3})
+    run.start()
+    assert run.exit(0)["attempt"] == 4
+    assert not [note for note in run.events(0, "note") if "no further attempt" in note["text"]]
 
 
 def test_stop_during_the_switch_of_attempts(cluster: Make) -> None:

@@ -15,7 +15,8 @@ from .health import Health
 from .roll import Roll, of_host
 
 _WAITING = 5.0
-_UNWATCHED_STEP = 60.0
+_LONG_ENOUGH = 60.0
+"""Seconds after which an attempt counts as begun, whatever its ranks show."""
 FENCE = 6.0
 """Seconds beyond `grace` that a host which fences itself may need for it."""
 
@@ -55,7 +56,7 @@ class Gang:
         self._stop = False
         self._fenced = 0.0
         self._deadline = 0.0
-        self._last_step: int | None = None
+        self._last_end: tuple[Any, ...] | None = None
         self._health = Health(say, self._ask_stacks)
         loop.every(1.0, self._look_at_health)
 
@@ -259,23 +260,25 @@ class Gang:
             self._conclude("stopped", 130, None)
             return
         blamed = cause.root(self._failures)
-        if self._may_retry():
+        if self._may_retry(blamed):
             self._say(event("failed", attempt=self._attempt, cause=blamed))
             self._next_attempt()
         else:
             self._conclude("failed", 1, blamed)
 
-    def _may_retry(self) -> bool:
-        steps = [end["step"] for end in self._ended.values() if end.get("step") is not None]
-        step, before = max(steps, default=None), self._last_step
-        self._last_step = step
+    def _may_retry(self, blamed: dict[str, Any] | None) -> bool:
+        ends = list(self._ended.values())
+        end, before = _how_it_ended(ends, blamed), self._last_end
+        self._last_end = end
         lost = self._roll.lost and not self._return
         if self._attempt > int(self._host.launch["restarts"]) or self._hopeless or lost:
             return False
-        if step is not None and step == before:
-            why = f"two in a row have ended at step {step}"
-        elif self._lasted <= _UNWATCHED_STEP and not any(end.get("made_step") for end in self._ended.values()):
-            why = "this one has never made a step"
+        if self._lasted <= _LONG_ENOUGH and not any(one.get("begun") for one in ends):
+            why = f"this one ended {self._lasted:.0f} s after its start, before anything showed that it trains"
+        elif end is not None and end == before and not any(one.get("saved") for one in ends):
+            # Scripts that log seldom may come further than that: then they save something, or fail in another way.
+            step, type_, _ = end
+            why = f"two in a row have ended with the same {type_}, at the latest logged step {step}, and saved nothing"
         else:
             return True
         self._say(event("note", level="warning", text=f"no further attempt: {why}"))
@@ -296,3 +299,12 @@ class Gang:
         for node in self._roll.nodes:
             if node in self._roll.present:
                 self._send(node, {"k": "verdict", **verdict})
+
+
+def _how_it_ended(ends: list[dict[str, Any]], blamed: dict[str, Any] | None) -> tuple[Any, ...] | None:
+    """What two attempts that fail for the same reason have in common; None where that is not known."""
+    step = max((end["step"] for end in ends if end.get("step") is not None), default=None)
+    # Who is killed, or loses a connection, may have better luck with the next attempt.
+    if step is None or blamed is None or blamed["kind"] != "exception" or cause.is_consequence(blamed):
+        return None
+    return step, blamed["type"], blamed["message"]

@@ -21,6 +21,8 @@ MESSAGE_LIMIT = 4000
 """Characters of an error's message that a cause keeps."""
 _NEWEST = 64
 """New metrics of a rank that are looked at each time: enough for its usual step time, and no burden at any pace."""
+_WORKS = 5.0
+"""Seconds for which a process group must have been up, or logs have grown, until an attempt counts as begun."""
 _SOLITUDE = 20.0
 """Seconds after which a rank of a distributed job must have joined its process group."""
 
@@ -60,8 +62,13 @@ class Ranks:
         self.failed: set[int] = set()
         self.step: int | None = None
         self.started = False
+        self.begun = False
+        """Whether something shows that the ranks have come to their work: a metric, a process group that is up for
+        some seconds, or logs that grow for some."""
         self.signs = Signs(host.ranks, time.monotonic())
-        self._grouped = False
+        self._grouped: float | None = None
+        self._grew: set[int] = set()
+        """The seconds in which logs have grown."""
         self._began = time.monotonic()
 
     def poll(self) -> None:
@@ -76,19 +83,29 @@ class Ranks:
     def poll_metrics(self) -> None:
         """Note the newest step and the growth of logs."""
         now = time.monotonic()
-        for rank in self._growth.look():
+        grown = self._growth.look()
+        for rank in grown:
             self.signs.alive(rank, now)
             self._log_limit.look(rank, self._growth.sizes[rank])
+        self._note_work(bool(grown), now)
         for rank, tail in self._metrics.items():
             records = journal.records(tail.lines()[-_NEWEST:])
             if records:
                 self.signs.steps(rank, records, now)
             if records and not self.started:
-                self.started = True
+                self.started = self.begun = True
                 self._say(event("step", attempt=self._attempt))
             step = records[-1].get("step") if records else None
             if isinstance(step, (int, float)):
                 self.step = max(self.step or 0, int(step))
+
+    def _note_work(self, grown: bool, now: float) -> None:
+        if self.begun:
+            return
+        if grown:
+            self._grew.add(int(now - self._began))
+        grouped = self._grouped is not None and now - self._grouped >= _WORKS and bool(self._watched)
+        self.begun = grouped or len(self._grew) >= _WORKS
 
     def living(self) -> set[int]:
         """The pids of the ranks that have not ended."""
@@ -115,7 +132,7 @@ class Ranks:
     def warn_of_solitude(self) -> None:
         """Say so where ranks have trained for long and none of this host was ever in a process group."""
         long = time.monotonic() - self._began > _SOLITUDE
-        alone = self.started and long and not self._grouped and self._host.world_size > 1
+        alone = self.started and long and self._grouped is None and self._host.world_size > 1
         if alone and self._host.launch["instrument"]:
             text = "no rank of this host has joined a process group: each may have trained alone"
             self._say(event("note", level="warning", text=text))
@@ -142,7 +159,7 @@ class Ranks:
             self._loop.watch(fd, lambda: self._check(rank))
 
     def _on_group(self, record: dict[str, Any], rank: int) -> None:
-        self._grouped = True
+        self._grouped = self._grouped or time.monotonic()
         self._say(self._event("group", record, "world_size", "backend"))
         self._check_world_size(rank, record.get("world_size"), record["t"])
 

@@ -11,6 +11,7 @@ from .. import ports, procs
 from ..host import Host
 from ..journal import event, read_json
 from ..loop import Loop
+from ..observe import saves
 from ..observe.harvest import Harvest
 from ..observe.ranks import MESSAGE_LIMIT, Ranks, signal_name
 from . import routes, spawn, stop
@@ -38,6 +39,7 @@ class Attempt:
         self.ranks = Ranks(host, number, loop, say, fail)
         self._harvest = Harvest(host.attempt_folder(number), host.ranks, host.spec["metrics_pattern"])
         self._went: float | None = None
+        self._began: float | None = None
         self.port: int | None = None
         """That this host's launcher serves the gang at; None on all hosts but the first."""
         self._host = host
@@ -70,7 +72,7 @@ class Attempt:
 
     def go(self, master: str, port: int) -> None:
         """Give the launcher the word."""
-        self._went = time.monotonic()
+        self._went, self._began = time.monotonic(), time.time()
         self.port = None if self._host.node else port
         args = ["--master-addr", master, "--master-port", str(port)]
         args += ["--rdzv-id", f"{self._host.run}-{self.number}-{port}"]
@@ -126,6 +128,12 @@ class Attempt:
             self._say(event("note", level="warning", text=text))
         self._harvest.notes.clear()
         self.ranks.poll_metrics()
+
+    def progress(self) -> dict[str, Any]:
+        """What the leader weighs before it gives the word for another attempt (docs/formats.md, "The gang")."""
+        asked = bool(self._host.launch["restarts"]) and self._began is not None
+        saved = asked and saves.since(self._host, self._began or 0.0)
+        return {"begun": self.ranks.begun, "saved": saved, "step": self.ranks.step}
 
     def members(self) -> set[int]:
         """All living processes of this run on this host."""

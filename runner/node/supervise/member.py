@@ -269,8 +269,7 @@ class Member:
 
     def _ended(self) -> None:
         then, self._then = self._then, []
-        ranks = self._attempt.ranks if self._attempt else None
-        made = {"made_step": bool(ranks and ranks.started), "step": ranks.step if ranks else None}
+        made = self._attempt.progress() if self._attempt else {"begun": False, "saved": False, "step": None}
         for message in then:
             self._report({**message, "left": [one["pid"] for one in self.left[:1000]], **made})
         self._maybe_over()
