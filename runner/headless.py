@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from runner.errors import DisttuiError, HostError
 from runner.facts import HostFacts
 from runner.profile import Host, Profile, parse_host
+from runner.profile.problems import printable
 from runner.run.after import tell_end
 from runner.run.history import KnownRun, keep, mirror_of
 from runner.run.launch import launch, new_run_id
@@ -25,6 +26,7 @@ from runner.run.survey import Surveyed, open_link, side_by_side, survey
 from runner.ship import node_parcel, train_parcel
 from runner.show.jsonl import JsonPrinter
 from runner.show.live import TextPrinter
+from runner.show.put import put
 from runner.text import clean
 from runner.transport import Connector
 
@@ -51,12 +53,15 @@ class Speaker(Protocol):
         """Say something in disttui's own words."""
 
 
-def prepare(profile: Profile, connector: Connector, tell: Speaker) -> Prepared:
+def prepare(profile: Profile, connector: Connector, environ: Mapping[str, str], tell: Speaker) -> Prepared:
     """Reach the hosts, recommend, plan, check. Starts nothing. Raises DisttuiError for hosts that cannot be used."""
 
     def news(node: int, kind: str, note: str) -> None:
+        host = profile.hosts[node]
         if kind == "connecting":
-            tell.say(f"{profile.hosts[node].name}: connecting")
+            tell.say(f"{host.name}: connecting")
+        elif kind == "probing" and host.activate:
+            tell.say(f"{host.name}: running its activate line: {printable(host.activate)}")
 
     # Whatever comes after the hosts' answers is imported while they are awaited.
     Thread(target=_import_planning, daemon=True).start()
@@ -68,7 +73,7 @@ def prepare(profile: Profile, connector: Connector, tell: Speaker) -> Prepared:
     facts = [host.facts for host in hosts]
     recommendation = recommend(profile, facts)
     plan = make_plan(profile, facts, recommendation, train_parcel().remote_path)
-    return Prepared(hosts, recommendation, plan, check(profile, facts, plan))
+    return Prepared(hosts, recommendation, plan, check(profile, facts, plan, environ))
 
 
 def _import_planning() -> None:
@@ -117,7 +122,7 @@ def run(
         # A missing secret is known before any host is troubled.
         for node in range(len(profile.hosts)):
             profile.split_env(node, environ)
-        prepared = prepare(profile, connector, printer)
+        prepared = prepare(profile, connector, environ, printer)
         with _closing(prepared.hosts):
             refuse_errors(prepared.findings)
             _tell_plan(prepared, printer)
@@ -179,9 +184,11 @@ def finish(printer: TextPrinter | JsonPrinter, state: RunState, elapsed: float, 
         printer.end(ending(state, elapsed, folder, printer.launcher_tails))
 
 
-def show_plan(profile: Profile, connector: Connector, *, as_json: bool = False) -> tuple[str, int]:
+def show_plan(
+    profile: Profile, connector: Connector, environ: Mapping[str, str], *, as_json: bool = False
+) -> tuple[str, int]:
     """The plan of a profile as text, and the exit code of the command that shows it."""
-    prepared = prepare(profile, connector, _Quiet())
+    prepared = prepare(profile, connector, environ, _ToStderr())
     with _closing(prepared.hosts):
         from runner.show.plan import plan_json, render_plan
 
@@ -248,11 +255,12 @@ def _line(host: str | None, text: str) -> str:
     return clean(f"{host}: {text}" if host else text).rstrip()
 
 
-class _Quiet:
+class _ToStderr:
     """For commands whose output is their result."""
 
     def say(self, text: str) -> None:
-        """Say nothing."""
+        """Say it beside the result."""
+        put(sys.stderr, f"disttui: {text}\n")
 
 
 def _quiet(node: int, kind: str, note: str) -> None:

@@ -5,7 +5,7 @@ All of it comes from profile, facts and plan; only a script that a host lacks is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -15,7 +15,7 @@ from runner import addresses, bytegpt
 from runner.choose import find_python, release, who_uses
 from runner.facts import HostFacts, Interpreter
 from runner.plan import HostPlan, Plan
-from runner.profile import Profile
+from runner.profile import Profile, ProfileErrors
 from runner.show.numbers import gibibytes
 
 OLDEST_TORCH = (2, 6)
@@ -38,13 +38,14 @@ class Finding:
     cure: str
 
 
-def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan) -> tuple[Finding, ...]:
+def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Mapping[str, str]) -> tuple[Finding, ...]:
     """Everything found, errors first.
 
     Args:
         facts: One per host of the profile, in its order.
+        environ: Where the references of the profile's variables are looked up.
     """
-    found: list[Finding] = []
+    found: list[Finding] = [*_variables(profile, environ)]
     for host, one in zip(plan.hosts, facts, strict=True):
         _, python, _ = find_python(profile, profile.hosts[host.node_rank], one)
         if not profile.job.wrap:
@@ -57,6 +58,17 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan) -> tuple[Fin
     found += _network(profile, plan, facts)
     found += _between(profile, plan, facts)
     return tuple(sorted(found, key=lambda finding: ("error", "warning", "info").index(finding.level)))
+
+
+def _variables(profile: Profile, environ: Mapping[str, str]) -> Iterator[Finding]:
+    problems: dict[str, None] = {}
+    for rank in range(len(profile.hosts)):
+        try:
+            profile.split_env(rank, environ)
+        except ProfileErrors as error:
+            problems.update(dict.fromkeys(map(str, error.problems)))
+    for problem in problems:
+        yield Finding("error", None, problem, "Set it where disttui is started, or take the reference out")
 
 
 def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpreter | None) -> Iterator[Finding]:

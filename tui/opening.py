@@ -53,10 +53,15 @@ class Opening(KeysInTurn):
     @work(group="open profile", exclusive=True)
     async def _open_profile(self, profile: Path | None, launch: bool) -> None:
         async with self.keys_held():
-            wrong = await asyncio.to_thread(_wrong_with, profile) if profile else None
+            wrong, asked = await asyncio.to_thread(_look_at, profile) if profile else (None, "")
             if wrong:
                 self._open("error", profile, wrong, {"launch": launch})
-            else:
+            elif not asked:
+                self._open("wizard", profile, launch=launch)
+        if profile and asked:
+            # The wizard asks its hosts at once, which runs the profile's `activate` there.
+            question = screen_class("confirm")(f"Open {profile.name}?", asked, "open")
+            if await self.push_screen_wait(question):
                 self._open("wizard", profile, launch=launch)
 
     def open_top(self, hosts: Sequence[str] = (), profile: Path | None = None) -> None:
@@ -77,11 +82,19 @@ def screen_class(kind: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def _wrong_with(profile: Path) -> InputError | None:
-    from runner.profile import load
+def _look_at(profile: Path) -> tuple[InputError | None, str]:
+    """What is wrong with a profile, and what is to be said before it is used; empty: nothing."""
+    from runner.profile import parse, read
+    from runner.show.effects import effect_lines
+    from runner.text import clean
+    from runner.trust import doubt
 
     try:
-        load(profile)
+        source = read(profile)
+        known = parse(source.text, str(profile))
     except InputError as error:
-        return error
-    return None
+        return error, ""
+    if not (why := doubt(profile, source.status)):
+        return None, ""
+    told = [f"{clean(str(profile))}: {clean(why)}. It has this run with your login:"]
+    return None, "\n".join([*told, *(f"{key}: {text}" for key, text in effect_lines(known))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from runner.cli.parts import (
     load_profile,
     profile_options,
     reaching,
+    read_profile,
     run_profile,
     ssh_options,
 )
@@ -83,6 +85,7 @@ def run(
     profile: str,
     overrides: tuple[str, ...],
     sandbox: bool,
+    trust_profile: bool,
     detach: bool,
     as_json: bool,
     ssh_config: str | None,
@@ -102,7 +105,7 @@ def run(
         "sandbox": sandbox,
         "ssh_config": str(Path(ssh_config).absolute()) if ssh_config else None,
     }
-    loaded = load_profile(str(path), overrides)
+    loaded = load_profile(str(path), overrides, trusted=trust_profile)
     raise SystemExit(run_profile(loaded, kept, accept_new_host_keys, as_json=as_json, detach=detach))
 
 
@@ -114,20 +117,22 @@ def plan(
     profile: str,
     overrides: tuple[str, ...],
     sandbox: bool,
+    trust_profile: bool,
     as_json: bool,
     ssh_config: str | None,
     accept_new_host_keys: bool,
 ) -> None:
     """Show what PROFILE would run where, and why; start nothing.
 
-    The commands are exact: copied to the hosts and started by hand, they train. Exit code 3 when a check found
-    something that forbids the start.
+    The commands are exact: copied to the hosts and started by hand, they train. What PROFILE has run besides, on which
+    host, and the secrets it sends there are listed. Its `activate` lines are run on the hosts, to find out which Python
+    they lead to; standard error says so. Exit code 3 when a check found something that forbids the start.
     """
     from runner import headless
 
-    loaded = load_profile(profile, overrides)
+    loaded = load_profile(profile, overrides, trusted=trust_profile)
     with reaching(loaded, sandbox, ssh_config, accept_new_host_keys) as (connector, ready):
-        text, code = headless.show_plan(ready, connector, as_json=as_json)
+        text, code = headless.show_plan(ready, connector, os.environ, as_json=as_json)
     click.echo(text)
     raise SystemExit(code)
 
@@ -135,21 +140,28 @@ def plan(
 @cli.command(epilog=example("disttui validate mine.yaml 2node"))
 @click.argument("profiles", nargs=-1, required=True, metavar="PROFILE...", shell_complete=complete_profiles)
 def validate(profiles: tuple[str, ...]) -> None:
-    """Check each PROFILE without reaching any host.
+    """Check each PROFILE without reaching any host, and show what it has run.
 
     Every error is told, with its line and column. Exit code 2 when there is one.
     """
+    from runner.show.effects import effect_lines
     from runner.text import clean, clean_lines
+    from runner.trust import doubt
 
     code = 0
     for name in profiles:
         try:
-            count = len(load_profile(name).hosts)
+            path, profile, status = read_profile(name)
         except InputError as error:
             code = error.exit_code
             click.echo(clean_lines(str(error)), err=True)
         else:
+            count = len(profile.hosts)
             click.echo(f"{clean(name)}: good ({count} host{'s' if count != 1 else ''})")
+            for key, text in effect_lines(profile):
+                click.echo(f"  {key}: {text}")
+            if why := doubt(path, status):
+                click.echo(f"  ▲ {clean(why)}: it is used only after a yes, or with --trust-profile")
     raise SystemExit(code)
 
 

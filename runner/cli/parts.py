@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -60,6 +61,11 @@ def profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the profile, and the options that change it."""
     for option in (
         click.option(
+            "--trust-profile",
+            is_flag=True,
+            help="Use PROFILE also if it belongs to another user or everybody can write it.",
+        ),
+        click.option(
             "--sandbox",
             is_flag=True,
             help="Play every host by a throwaway SSH server on this machine's loopback.",
@@ -95,18 +101,56 @@ def complete_hosts(ctx: click.Context, param: object, incomplete: str) -> list[C
     return [CompletionItem(host) for host in dict.fromkeys((*known, *named)) if host.startswith(incomplete)]
 
 
-def load_profile(name: str, overrides: tuple[str, ...] = ()) -> Profile:
-    """A profile by its name or path, whose built-in job takes its arguments. Raises InputError."""
+def load_profile(name: str, overrides: tuple[str, ...] = (), *, trusted: bool = False) -> Profile:
+    """A profile by its name or path that may be run: one that may be somebody else's word is asked about.
+
+    Args:
+        trusted: Whether the user has said yes already.
+
+    Raises:
+        InputError: It cannot be used; nobody has said yes.
+    """
+    from runner.trust import doubt
+
+    path, profile, status = read_profile(name, overrides)
+    if not trusted and (why := doubt(path, status)):
+        _ask_about(path, profile, why)
+    return profile
+
+
+def read_profile(name: str, overrides: tuple[str, ...] = ()) -> tuple[Path, Profile, os.stat_result]:
+    """A profile by its name or path, whose built-in job takes its arguments, only to be looked at.
+
+    Raises:
+        InputError: It cannot be used.
+    """
     from runner import bytegpt
     from runner.library import find
-    from runner.profile import load
+    from runner.profile import parse, read
     from runner.text import clean
 
     path = find(name)
-    profile = load(path, overrides)
+    source = read(path)
+    profile = parse(source.text, str(path), overrides)
     if profile.job.builtin and (problem := bytegpt.problem(profile.job.args)):
         raise InputError(f"{clean(str(path))}: job.args: {problem}")
-    return profile
+    return path, profile, source.status
+
+
+def _ask_about(path: Path, profile: Profile, why: str) -> None:
+    """Show what a profile has run, and ask. Raises InputError."""
+    from runner.show.effects import effect_lines
+    from runner.text import clean
+    from runner.transport.prompts import confirm
+
+    shown = clean(str(path))
+    lines = [f"  {key}: {text}" for key, text in effect_lines(profile)]
+    head = f"{shown}: {why}. It has this run with your login:"
+    answer = confirm("\n".join([head, *lines, "Go on?"]))
+    if answer:
+        return
+    cure = f"Read it (disttui validate {shown}); then copy it to a folder of yours, or add --trust-profile."
+    raise InputError(f"{shown}: {why}: it is not used{' without a yes' if answer is None else ''}", cure)
 
 
 @contextmanager

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import os
 import re
 import stat
 from collections.abc import Sequence
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -20,6 +21,14 @@ from runner.profile.problems import Path, Place, ProfileErrors, ProfileProblem, 
 from runner.profile.schema import VERSION, Profile
 
 
+class Source(NamedTuple):
+    """A file as it was read."""
+
+    text: str
+    status: os.stat_result
+    """Of the very file that `text` is from, whatever its path leads to by now."""
+
+
 def load(path: FilePath | str, overrides: Sequence[str] = ()) -> Profile:
     """Read and check a file, with every `path=value` of `overrides` put into it.
 
@@ -27,7 +36,7 @@ def load(path: FilePath | str, overrides: Sequence[str] = ()) -> Profile:
         InputError: The file cannot be read.
         ProfileErrors: What is in it cannot be used.
     """
-    return parse(_read(FilePath(path)), str(path), overrides)
+    return parse(read(FilePath(path)).text, str(path), overrides)
 
 
 def parse(text: str, source: str, overrides: Sequence[str] = ()) -> Profile:
@@ -59,7 +68,13 @@ def parse(text: str, source: str, overrides: Sequence[str] = ()) -> Profile:
     return profile
 
 
-def _read(path: FilePath) -> str:
+def read(path: FilePath) -> Source:
+    """Read a file.
+
+    Raises:
+        InputError: It cannot be read.
+        ProfileErrors: It is no text.
+    """
     name = printable(str(path))
     try:
         if stat.S_ISFIFO(path.stat().st_mode):
@@ -67,6 +82,7 @@ def _read(path: FilePath) -> str:
         with path.open("rb") as file:
             # One byte more than allowed shows that there is more, even of an endless device.
             data = file.read(4 * MAX_SIZE + 1)
+            status = os.fstat(file.fileno())
     except FileNotFoundError:
         raise InputError(f"{name}: there is no such file") from None
     except IsADirectoryError:
@@ -74,12 +90,12 @@ def _read(path: FilePath) -> str:
     except (OSError, ValueError) as error:
         raise InputError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:
-        return data.decode("utf-8")
+        return Source(data.decode("utf-8"), status)
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8")
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
         if "\0" in before or len(data) > 4 * MAX_SIZE:
-            return before
+            return Source(before, status)
         wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         what = "UTF-16 text" if wide else f"byte 0x{data[error.start]:02x} is not UTF-8 text"
         expected = "save it as UTF-8" if wide else "expected a YAML file"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -11,7 +10,10 @@ from typing import Any
 from runner import addresses
 from runner.plan import HostPlan, Plan, counts_line
 from runner.preflight import Finding
+from runner.profile.effects import effects, secrets
 from runner.recommend import Recommendation
+from runner.show.effects import effect_lines
+from runner.show.quoting import quote
 from runner.text import clean, clean_lines
 
 _REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -26,6 +28,10 @@ def render_plan(plan: Plan, recommendation: Recommendation, findings: Sequence[F
     lines += (f"  {name:<13} {clean(why)}" for name, why in recommendation.reasons.items())
     for host in plan.hosts:
         lines += ["", *_host(plan, host)]
+    if others := list(effect_lines(plan.profile, job=False)):
+        lines += ["", "what the profile has run besides the job, and the secrets that it sends", ""]
+        width = max(len(key) for key, _ in others)
+        lines += (f"  {key:<{width}} {text}" for key, text in others)
     notes = [*_findings(findings), *_warnings(recommendation)]
     return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
 
@@ -57,6 +63,14 @@ def plan_json(plan: Plan, recommendation: Recommendation, findings: Sequence[Fin
         "precision": plan.precision,
         "master": plan.master,
         "reasons": dict(recommendation.reasons),
+        "runs": [
+            {"key": one.key, "where": list(one.where), "when": one.when, "words": list(one.words)}
+            for one in effects(plan.profile)
+        ],
+        "secrets": [
+            {"name": one.name, "variables": list(one.variables), "where": list(one.where)}
+            for one in secrets(plan.profile)
+        ],
         "warnings": [asdict(warning) for warning in recommendation.warnings],
         "findings": [asdict(finding) for finding in findings],
     }
@@ -70,21 +84,6 @@ def shell_command(plan: Plan, host: HostPlan) -> str:
     words = ["env", *(f"{name}={text}" for name, text in env.items()), *map(quote, host.command)]
     then = f"\n{clean_lines(host.activate)}\n" if host.activate else " && "
     return f"cd {quote(host.workdir)}{then}{' '.join(words)}"
-
-
-def quote(text: str) -> str:
-    """One word for a POSIX shell that gives back `text` byte for byte, and shows no control character."""
-    if clean(text) == text:
-        return shlex.quote(text)
-    # A line break needs only quotes; what could steer the terminal is written by its octal numbers.
-    return "".join(_piece(piece) for piece in re.split(r"(\n)", text))
-
-
-def _piece(text: str) -> str:
-    if not text or text == "\n" or clean(text) == text:
-        return shlex.quote(text) if text else ""
-    octal = "".join(f"\\{byte:03o}" for byte in text.encode("utf-8", "surrogatepass"))
-    return f"\"$(printf '{octal}')\""
 
 
 def _value(text: str) -> str:

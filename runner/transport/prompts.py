@@ -44,13 +44,23 @@ class TerminalPrompts:
 
     def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
         """Show the fingerprint and ask; anything but `y` or `yes` means no."""
-        with self._lock, _terminal() as terminal:
-            if terminal is None:
-                return False
-            terminal.write(f"{clean(host)}: the host key is unknown: {clean(key_type)} {fingerprint}\n")
-            terminal.write("Trust it and remember it? [y/N] ")
-            terminal.flush()
-            return terminal.readline().strip().lower() in ("y", "yes")
+        told = f"{clean(host)}: the host key is unknown: {clean(key_type)} {fingerprint}\n"
+        with self._lock:
+            return bool(confirm(f"{told}Trust it and remember it?"))
+
+
+def confirm(question: str) -> bool | None:
+    """Ask on the controlling terminal; anything but `y` or `yes` means no. None where there is no terminal.
+
+    Args:
+        question: Clean text, of one line or more.
+    """
+    with _terminal() as terminal:
+        if terminal is None:
+            return None
+        terminal.write(f"{question} [y/N] ")
+        terminal.flush()
+        return terminal.readline().strip().lower() in ("y", "yes")
 
 
 @contextmanager

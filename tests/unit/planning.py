@@ -45,6 +45,7 @@ def planned(
     *found: HostFacts,
     hosts: list[dict[str, Any]] | None = None,
     job: dict[str, Any] | None = None,
+    environ: dict[str, str] | None = None,
     **rest: Any,
 ) -> Planned:
     """Plan a profile for hosts with these facts; `hosts` adds per-host keys, `rest` top-level ones."""
@@ -59,4 +60,4 @@ def planned(
     profile = parse(json.dumps(data), "test.yaml")
     recommendation = recommend(profile, found)
     plan = make_plan(profile, found, recommendation, TRAIN_ZIP)
-    return Planned(profile, found, recommendation, plan, check(profile, found, plan))
+    return Planned(profile, found, recommendation, plan, check(profile, found, plan, environ or {}))

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from runner.facts import HostFacts
 from runner.launchers import torchrun
 from runner.plan import counts_line
-from runner.show.plan import plan_json, quote, render_plan, shell_command
+from runner.show.plan import plan_json, render_plan, shell_command
+from runner.show.quoting import quote
 from tests.unit.planning import Planned, facts, planned
 
 DUMP = """#!{python}

@@ -14,6 +14,7 @@ from textual.widgets import Static
 
 from runner.plan import counts_line
 from runner.profile.save import diff
+from runner.show.effects import effect_lines
 from runner.show.plan import shell_command
 from runner.text import clean
 from tui.keys import VIEW, bind
@@ -182,6 +183,8 @@ def _findings(view: View) -> Iterator[Point]:
     yield Point(clean(counts_line(weighed.plan)), "$muted")
     for key in ("backend", "strategy", "precision", "master"):
         yield Point(clean(weighed.recommendation.reasons[key]), mark=f"{key:<11}", mark_style="$muted")
+    for key, text in effect_lines(weighed.profile, job=False):
+        yield Point(text, mark=f"{key:<10} ", mark_style="$muted")
 
 
 def _yaml(text: str) -> Iterator[Point]:

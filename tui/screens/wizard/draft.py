@@ -199,8 +199,7 @@ def weigh(view: View, environ: Mapping[str, str]) -> Weighed | None:
         return None
     recommendation = recommend(profile, facts)
     plan = make_plan(profile, facts, recommendation, train_parcel().remote_path)
-    findings = [*_missing_variables(profile, environ), *check(profile, facts, plan)]
-    return Weighed(profile, facts, recommendation, plan, tuple(findings))
+    return Weighed(profile, facts, recommendation, plan, check(profile, facts, plan, environ))
 
 
 def request_for(draft: Draft, name: str) -> dict[str, Any]:
@@ -216,15 +215,6 @@ def entry_name(entry: Any) -> str:
     host, user, port = str(entry.get("host", "")), entry.get("user"), entry.get("port")
     bracketed = f"[{host}]" if port and ":" in host else host
     return (f"{user}@" if user else "") + bracketed + (f":{port}" if port else "")
-
-
-def _missing_variables(profile: Profile, environ: Mapping[str, str]) -> list[Finding]:
-    try:
-        for rank in range(len(profile.hosts)):
-            profile.split_env(rank, environ)
-    except ProfileErrors as error:
-        return [Finding("error", None, problem.what, "leave disttui, set it, come back") for problem in error.problems]
-    return []
 
 
 def _with_key(entry: Any, key: str, value: Any) -> Any:

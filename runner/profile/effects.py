@@ -1,0 +1,96 @@
+"""What a profile has run, and which secrets it sends where: shown before any of it happens. Pure."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from runner.profile import fields as f
+from runner.profile.schema import Profile
+
+HERE = "this machine"
+"""Where a run is started from."""
+
+JOB = ("job.builtin", "job.script", "job.module", "job.command")
+"""Keys of the effect that is the job itself."""
+
+When = Literal["plan", "start", "end"]
+"""`plan`: to find out what a host has, and again at the start; `start`: for every attempt; `end`: of the run."""
+
+
+class Effect(NamedTuple):
+    """Something that a profile has run. `key` is the profile's."""
+
+    key: str
+    where: tuple[str, ...]
+    """Names of hosts, or `HERE`."""
+    when: When
+    words: tuple[str, ...]
+    """The words of a command; one only for a line that a shell reads, an interpreter or a web address."""
+
+
+class Secret(NamedTuple):
+    """A variable of this machine's environment that a profile sends to hosts."""
+
+    name: str
+    variables: tuple[str, ...]
+    """What it is part of there."""
+    where: tuple[str, ...]
+
+
+def effects(profile: Profile) -> tuple[Effect, ...]:
+    """All that runs: on the hosts in the order in which it does, then here."""
+    return tuple(_effects(profile))
+
+
+def secrets(profile: Profile) -> tuple[Secret, ...]:
+    """All variables that `${env:NAME}` refers to, by name."""
+    variables: dict[str, dict[str, None]] = {}
+    where: dict[str, dict[str, None]] = {}
+    for rank, host in enumerate(profile.hosts):
+        for variable, text in profile.host_env(rank).items():
+            for name in f.REFERENCE.findall(text):
+                variables.setdefault(name, {})[variable] = None
+                where.setdefault(name, {})[host.name] = None
+    return tuple(Secret(name, tuple(variables[name]), tuple(where[name])) for name in sorted(variables))
+
+
+def shown_address(url: str) -> str:
+    """A web address without what often is a secret: its path, its query, a login in it."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}/…" if parts.path.strip("/") or parts.query else f"{parts.scheme}://{host}"
+
+
+def _effects(profile: Profile) -> Iterator[Effect]:
+    # A bare name is looked up after `activate`; only a path is run as it stands. Our own is no choice of the profile's.
+    yield from _by_host(profile, "python", "plan", [_path_of(host.python) for host in profile.hosts])
+    yield from _by_host(profile, "activate", "plan", [_line_of(host.activate) for host in profile.hosts])
+    everywhere = tuple(host.name for host in profile.hosts)
+    if profile.job.wrap:
+        yield Effect("job.wrap", everywhere, "start", profile.job.wrap)
+    target = profile.job.target
+    yield Effect(f"job.{target.kind}", everywhere, "start", (target.value, *target.args))
+    if profile.on_end.command:
+        yield Effect("on_end.command", (HERE,), "end", profile.on_end.command)
+    if profile.on_end.webhook:
+        yield Effect("on_end.webhook", (HERE,), "end", (shown_address(profile.on_end.webhook),))
+
+
+def _path_of(python: str | None) -> tuple[str, ...]:
+    return (python,) if python and python[0] in "/~" and python != sys.executable else ()
+
+
+def _line_of(activate: str) -> tuple[str, ...]:
+    return (activate,) if activate.strip() else ()
+
+
+def _by_host(profile: Profile, key: str, when: When, words: Sequence[tuple[str, ...]]) -> Iterator[Effect]:
+    """One effect for all hosts that have the same one run."""
+    where: dict[tuple[str, ...], list[str]] = {}
+    for host, one in zip(profile.hosts, words, strict=True):
+        if one:
+            where.setdefault(one, []).append(host.name)
+    return (Effect(key, tuple(names), when, one) for one, names in where.items())

@@ -1,0 +1,40 @@
+"""What a profile has run and which secrets it sends, as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from runner.profile import Profile
+from runner.profile.effects import JOB, Effect, effects, secrets
+from runner.profile.problems import printable
+from runner.show.quoting import quote
+
+_MOST_NAMES = 8
+_LINES = ("python", "activate", "on_end.webhook")
+"""Keys whose one word is no command of words."""
+_WHEN = {"plan": ", already for a plan", "start": "", "end": ", when the run ends"}
+
+
+def names(where: Sequence[str]) -> str:
+    """`node1, node2 and 30 more`."""
+    more = len(where) - _MOST_NAMES
+    return ", ".join(where) if more <= 0 else f"{', '.join(where[:_MOST_NAMES])} and {more} more"
+
+
+def command_text(effect: Effect) -> str:
+    """What is run, as it would be typed, in one line; what cannot be seen is written as its escape."""
+    return printable(effect.words[0] if effect.key in _LINES else " ".join(map(quote, effect.words)))
+
+
+def effect_lines(profile: Profile, *, job: bool = True) -> Iterator[tuple[str, str]]:
+    """(the key, what happens where) of everything, as safe text.
+
+    Args:
+        job: Whether the job itself is among it.
+    """
+    for effect in effects(profile):
+        if effect.key in JOB and not job:
+            continue
+        yield effect.key, f"on {names(effect.where)}{_WHEN[effect.when]}: {command_text(effect)}"
+    for secret in secrets(profile):
+        yield f"${{env:{secret.name}}}", f"to {names(secret.where)}, as {', '.join(secret.variables)}"

@@ -1,0 +1,60 @@
+"""The wizard asks before it uses a profile that somebody else can write, and Check shows what a profile runs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.tui.shelf_kit import environ
+from tests.tui.wizard_kit import facts, record, until
+from tui.app import DisttuiApp
+from tui.screens.confirm import ConfirmScreen
+from tui.screens.wizard import WizardScreen
+from tui.screens.wizard.check import Pane
+
+PROFILE = """
+disttui: 1
+hosts: [{host: desk, activate: "source v/bin/activate"}]
+job: {builtin: bytegpt, env: {A: "${env:HOME}"}}
+on_end: {command: [notify-send, done]}
+"""
+
+
+@pytest.mark.parametrize("answer", ["n", "y"])
+def test_a_profile_that_everybody_can_write_is_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    record(monkeypatch, {"desk": facts("cpu_desk")})
+    path = tmp_path / "theirs.yaml"
+    path.write_text(PROFILE)
+    path.chmod(0o666)
+
+    async def play() -> None:
+        app = DisttuiApp(environ(tmp_path, TEXTUAL_ANIMATIONS="none", HOME="/home/ada"))
+        async with app.run_test(size=(80, 24)) as pilot:
+            app.open_wizard(path)
+            await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+            asked = app.screen
+            assert isinstance(asked, ConfirmScreen)
+            assert "everybody on this machine can write it" in asked._consequence
+            assert "activate: on desk, already for a plan: source v/bin/activate" in asked._consequence
+            await pilot.press(answer)
+            if answer == "n":
+                await until(pilot, lambda: app.screen is not asked)
+                await app.workers.wait_for_complete()
+                assert not isinstance(app.screen, WizardScreen)
+                return
+            await until(pilot, lambda: isinstance(app.screen, WizardScreen))
+            opened = app.screen
+            assert isinstance(opened, WizardScreen)
+            await until(pilot, lambda: opened._view.weighed)
+            opened._go(4)
+            await pilot.pause()
+            text = opened.query_one("#pane-checks", Pane).plain
+            assert "activate   on desk, already for a plan: source v/bin/activate" in text
+            assert "on_end.command on this machine, when the run ends: notify-send done" in text
+            assert "${env:HOME} to desk, as A" in text
+
+    asyncio.run(play())

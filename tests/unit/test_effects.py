@@ -1,0 +1,209 @@
+"""Nothing of a profile runs unseen: what it has run, where, and which secrets it sends stand before it happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from runner.profile import parse
+from runner.show.effects import effect_lines
+from runner.show.plan import plan_json, render_plan
+from runner.trust import doubt
+from tests.unit.planning import facts, planned
+
+DISTTUI = str(Path(sys.executable).with_name("disttui"))
+PROFILE = """
+disttui: 1
+hosts: [local]
+activate: touch ran; true
+job: {command: ["true"], workdir: WORK, env: {WANDB_API_KEY: "Bearer ${env:TOKEN}"}}
+on_end: {command: [touch, ended], webhook: "https://me:pw@hooks.example.org/services/T0/secret"}
+"""
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    path = tmp_path / "evil.yaml"
+    path.write_text(PROFILE.replace("WORK", str(tmp_path / "work")))
+    return path
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    return {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home), "XDG_CONFIG_HOME": str(home), **more}
+
+
+def command(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Without a terminal to ask at."""
+    return subprocess.run(
+        [DISTTUI, *words], env=environment(home, **more), cwd=home, capture_output=True, text=True, timeout=120,
+        check=False, start_new_session=True,
+    )  # fmt: skip
+
+
+EVIL = {
+    "hosts": [{}, {"activate": "source venv/bin/activate"}, {"python": "~/x/bin/python"}],
+    "job": {"script": "train.py", "wrap": ["nice", "-n", "5"], "env": {"A": "${env:ONE}${env:TWO}", "B": "${env:ONE}"}},
+    "on_end": {"command": ["sh", "-c", "a\n\x1b[8mb"], "webhook": "http://hooks.example.org"},
+}
+TOLD = [
+    ("python", "on node3, already for a plan: ~/x/bin/python"),
+    ("activate", "on node2, already for a plan: source venv/bin/activate"),
+    ("job.wrap", "on node1, node2, node3: nice -n 5"),
+    ("job.script", "on node1, node2, node3: train.py"),
+    ("on_end.command", "on this machine, when the run ends: sh -c 'a'\\n\"$(printf '\\\\033\\\\133\\\\070\\\\155b')\""),
+    ("on_end.webhook", "on this machine, when the run ends: http://hooks.example.org"),
+    ("${env:ONE}", "to node1, node2, node3, as A, B"),
+    ("${env:TWO}", "to node1, node2, node3, as A"),
+]
+
+
+def test_all_that_runs_is_told_with_its_hosts() -> None:
+    it = planned(*[facts("cpu_desk")] * 3, **EVIL)  # type: ignore[arg-type]
+    told = list(effect_lines(it.profile))
+    assert [key for key, _ in told] == [key for key, _ in TOLD]
+    for (key, text), (_, expected) in zip(told, TOLD, strict=True):
+        assert text == expected or key == "on_end.command"
+    assert all(text.isprintable() for _, text in told), "an escape could hide what is run"
+
+
+def test_the_plan_tells_what_runs_besides_the_job() -> None:
+    it = planned(*[facts("cpu_desk")] * 3, **EVIL)  # type: ignore[arg-type]
+    text = render_plan(it.plan, it.recommendation, it.findings)
+    for key, line in TOLD:
+        if key not in ("job.script", "on_end.command"):
+            assert line in text, text
+    data = plan_json(it.plan, it.recommendation, it.findings)
+    assert {one["key"]: one["where"] for one in data["runs"]}["activate"] == ["node2"]
+    assert {one["key"]: one["when"] for one in data["runs"]}["on_end.command"] == "end"
+    assert [one["name"] for one in data["secrets"]] == ["ONE", "TWO"]
+
+
+def test_a_secret_that_is_not_set_is_an_error_of_the_plan() -> None:
+    job = {"builtin": "bytegpt", "env": {"KEY": "${env:WANDB}"}}
+    host = facts("cpu_desk")
+    assert planned(host, job=job, environ={"WANDB": "x"}).findings == ()
+    (error,) = planned(host, job=job).found("error")
+    assert "test.yaml:1:" in error and "the variable WANDB is not set in this shell" in error
+
+
+def test_validate_tells_what_a_profile_runs(profile: Path, tmp_path: Path) -> None:
+    done = command(tmp_path, "validate", str(profile))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1:] == [
+        "  activate: on local, already for a plan: touch ran; true",
+        "  job.command: on local: true",
+        "  on_end.command: on this machine, when the run ends: touch ended",
+        "  on_end.webhook: on this machine, when the run ends: https://hooks.example.org/…",
+        "  ${env:TOKEN}: to local, as WANDB_API_KEY",
+    ]
+
+
+def test_a_plan_says_that_it_runs_activate_before_it_does(profile: Path, tmp_path: Path) -> None:
+    done = command(tmp_path, "plan", str(profile), "--json")
+    assert "disttui: local: running its activate line: touch ran; true" in done.stderr
+    assert (tmp_path / "work" / "ran").exists()
+    found = json.loads(done.stdout)
+    assert {"key": "activate", "where": ["local"], "when": "plan", "words": ["touch ran; true"]} in found["runs"]
+    assert any("the variable TOKEN is not set" in one["what"] for one in found["findings"])
+    assert done.returncode == 3 and not (tmp_path / "ended").exists()
+
+
+@NEEDS_ROOT
+def test_a_profile_of_another_user_is_not_run_without_a_yes(profile: Path, tmp_path: Path) -> None:
+    os.chown(profile, 12345, 12345)
+    for words in (["plan"], ["run"]):
+        done = command(tmp_path, *words, str(profile), TOKEN="x")
+        assert done.returncode == 2 and "connecting" not in done.stderr
+        assert f"{profile}: it belongs to the user with number 12345: it is not used without a yes\n" in done.stderr
+        assert "add --trust-profile" in done.stderr
+    assert not (tmp_path / "work" / "ran").exists()
+    trusted = command(tmp_path, "plan", "--trust-profile", str(profile), TOKEN="x")
+    assert "it belongs" not in trusted.stderr and (tmp_path / "work" / "ran").exists()
+    assert "▲ it belongs to the user with number 12345" in command(tmp_path, "validate", str(profile)).stdout
+
+
+def asked(home: Path, answer: bytes, words: Sequence[str]) -> str:
+    """What a terminal shows of a command whose question gets this answer."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(home)
+        os.execve(DISTTUI, [DISTTUI, *words], environment(home, TOKEN="x"))
+    shown = b""
+    try:
+        while data := os.read(terminal, 65536):
+            shown += data
+            if b"[y/N]" in shown and answer:
+                os.write(terminal, answer)
+                answer = b""
+    except OSError:
+        pass  # Linux's way to say that nobody writes there any more
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    return shown.decode().replace("\r\n", "\n")
+
+
+@NEEDS_ROOT
+@pytest.mark.parametrize(("answer", "runs"), [(b"n\n", False), (b"\n", False), (b"y\n", True)])
+def test_at_a_terminal_what_it_would_run_is_shown_and_asked(
+    profile: Path, tmp_path: Path, answer: bytes, runs: bool
+) -> None:
+    os.chown(profile, 12345, 12345)
+    shown = asked(tmp_path, answer, ["plan", str(profile)])
+    assert "it belongs to the user with number 12345. It has this run with your login:\n  activate: on local" in shown
+    assert "on_end.command: on this machine, when the run ends: touch ended\n" in shown
+    assert (tmp_path / "work" / "ran").exists() == runs
+
+
+@pytest.mark.parametrize(
+    ("file", "folder", "why"),
+    [
+        (0o644, 0o755, ""),
+        (0o664, 0o775, ""),  # a team's
+        (0o666, 0o755, "everybody on this machine can write it"),
+        (0o644, 0o777, "everybody on this machine can put and replace files"),
+        (0o644, 0o1777, ""),  # as /tmp is
+    ],
+)
+def test_whoever_can_write_a_profile_decides_what_it_runs(tmp_path: Path, file: int, folder: int, why: str) -> None:
+    place = tmp_path / "place" / "below"
+    place.mkdir(parents=True)
+    path = place / "x.yaml"
+    path.write_text("x")
+    path.chmod(file)
+    (tmp_path / "place").chmod(folder)
+    told = doubt(path, path.stat())
+    assert told.endswith(why) if why else told == ""
+    link = tmp_path / "link.yaml"
+    link.symlink_to(path)
+    assert bool(doubt(link, link.stat())) == bool(why)
+
+
+@NEEDS_ROOT
+def test_a_folder_of_the_team_holds_colleagues_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("x")
+    os.chown(path, 12345, 12345)
+    assert doubt(path, path.stat())
+    monkeypatch.setenv("DISTTUI_PROFILES", str(tmp_path))
+    assert doubt(path, path.stat()) == ""
+    monkeypatch.delenv("DISTTUI_PROFILES")
+    monkeypatch.setenv("SUDO_UID", "12345")
+    assert doubt(path, path.stat()) == "", "sudo's caller is the same person"
+
+
+def test_the_profiles_that_come_with_disttui_need_no_yes() -> None:
+    from runner.library import list_profiles
+
+    for entry in list_profiles():
+        if entry.origin == "built in":
+            assert doubt(entry.path, entry.path.stat()) == ""
+            assert list(effect_lines(parse(entry.path.read_text(), "x")))
