@@ -18,7 +18,7 @@ module is imported in a thread), so tests wait with `await app.workers.wait_for_
 **What a screen may call**, all of it on the app's own thread (`self.disttui` is the app, typed):
 `await app.ask(question, consequence, yes="stop")` in a worker, before whatever ends or removes something ·
 `app.connector(ssh_config)` from a thread worker: the way to hosts, shared by all screens, which asks for passwords and
-unknown host keys over whatever is open ·
+unknown host keys over whatever is open, but never over a line that somebody types into ·
 `app.copy(text)` · `app.notify(text)`, which shows no markup and no control characters · `app.read_only` (actions bound
 in the group `tui.keys.CHANGE` are refused by themselves) · `app.environ`, `app.ssh_config`.
 
@@ -61,9 +61,10 @@ from runner.errors import InputError
 from runner.text import clean_lines
 from tui import clipboard, crash, theme
 from tui.config import Settings, remember_theme
-from tui.keys import APP, bind
-from tui.opening import Opening, screen_class
+from tui.keys import APP, OPEN, bind
+from tui.opening import screen_class
 from tui.palette import Everything
+from tui.questions import Questions
 from tui.shelf import Shelf
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class _Threads(ThreadPoolExecutor):
         super().shutdown(wait=False, cancel_futures=True)
 
 
-class DisttuiApp(Opening):
+class DisttuiApp(Questions):
     """The terminal app.
 
     Args:
@@ -102,6 +103,7 @@ class DisttuiApp(Opening):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("app.help", "question_mark,f1", "help", "help", "the keys of this screen, in words", group=APP),
         bind("app.palette", "ctrl+p", "command_palette", "palette", "find a run, profile, host or action", group=APP),
+        bind("app.answer", "ctrl+o", "answer", "answer", "answer what a host asks", group=OPEN, priority=True),
         bind("app.quit", "ctrl+q", "quit", "quit", "leave disttui; runs go on", group=APP, show=False, priority=True),
     ]
 

@@ -6,9 +6,8 @@ import threading
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, TypeVar
 
-from textual.screen import ModalScreen
-
-from tui.screens.confirm import ConfirmScreen
+from tui.screens.confirm import TrustScreen
+from tui.screens.question import Question
 from tui.screens.secret import SecretScreen
 
 if TYPE_CHECKING:
@@ -20,7 +19,8 @@ Answer = TypeVar("Answer")
 class AppPrompts:
     """`runner.transport.Prompts` of the app: called from connecting threads, one question at a time.
 
-    A question that is open when the app ends is answered with no.
+    A question waits while somebody types into a line, or answers another one; one that is open when the app ends is
+    answered with no.
     """
 
     def __init__(self, app: DisttuiApp) -> None:
@@ -29,20 +29,19 @@ class AppPrompts:
 
     def secret(self, host: str, question: str) -> str | None:
         """Ask for a password, a passphrase or another answer, which is not shown; None: give up."""
-        return self._ask(SecretScreen(host, question)) or None
+        return self._ask(host, SecretScreen(host, question)) or None
 
     def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
         """Ask whether an unknown host key is to be trusted."""
         words = f"{key_type}\n{fingerprint}\nCompare it with the host's own: ssh-keygen -lf /etc/ssh/ssh_host_*.pub"
-        answer = self._ask(ConfirmScreen(f"{host} is unknown. Trust its key and remember it?", words, "trust"))
+        answer = self._ask(host, TrustScreen(f"{host} is unknown. Trust its key and remember it?", words, "trust"))
         return answer is True
 
-    def _ask(self, screen: ModalScreen[Answer]) -> Answer | None:
+    def _ask(self, host: str, screen: Question[Answer]) -> Answer | None:
         answer: Future[Answer | None] = Future()
         with self._turn:
-            if not self._app.is_running:
-                return None
-            self._app.call_from_thread(self._app.push_screen, screen, answer.set_result)
+            put = False
             while not answer.done() and self._app.is_running:
+                put = put or self._app.call_from_thread(self._app.put_question, host, screen, answer.set_result)
                 wait([answer], 0.2)
         return answer.result() if answer.done() else None

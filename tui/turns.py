@@ -50,10 +50,20 @@ class KeysInTurn(App[None]):
         """Take what is typed in turn, everything else at once."""
         if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:
             await super().on_event(event)
-        elif self._obeying or self._holds or self._ahead:
-            self._ahead.append(event)
         else:
-            await self._obey(event)
+            self._ahead.append(event)
+            await self._next()
+
+    def ignores(self, event: events.Key | events.Paste) -> bool:
+        """Whether a key is obeyed by nobody."""
+        return False
+
+    async def _next(self) -> None:
+        """Obey what comes first, where nothing is in the way."""
+        while self._ahead and not self._obeying and not self._holds:
+            event = self._ahead.popleft()
+            if not self.ignores(event):
+                await self._obey(event)
 
     async def on_keys_in_turn_passed(self, message: Passed) -> None:
         """Go the next round, or take the next key."""
@@ -65,8 +75,7 @@ class KeysInTurn(App[None]):
         if self._release is not None:
             self._release.cancel()
         self._obeying = False
-        if self._ahead and not self._holds:
-            await self._obey(self._ahead.popleft())
+        await self._next()
 
     @asynccontextmanager
     async def keys_held(self) -> AsyncIterator[None]:

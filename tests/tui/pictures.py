@@ -23,9 +23,10 @@ from textual.pilot import Pilot
 
 from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
-from tests.tui.wizard_kit import HOSTS, record, walk
+from tests.tui.wizard_kit import HOSTS, called, record, walk
 from tui.app import DisttuiApp
 from tui.prompts import AppPrompts
+from tui.screens.question import Question
 from tui.screens.wizard import WizardScreen
 from tui.screens.wizard.reach import apart
 from tui.top.feed import TopChanged
@@ -97,7 +98,7 @@ def _asked(ask: Callable[[AppPrompts], object]) -> Callable[[Pilot[None]], Await
         assert isinstance(app, DisttuiApp)
         await _wizard(1, ["silent", "gpu1"])(pilot)
         apart(lambda: ask(AppPrompts(app)))
-        await kit.until(pilot, lambda: len(app.screen_stack) > 2 and app.screen.is_mounted)
+        await called(pilot, Question)
 
     return play
 

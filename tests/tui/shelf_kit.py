@@ -15,6 +15,7 @@ from textual.pilot import Pilot
 
 from tests.tui.snap import screen_text
 from tui.app import DisttuiApp
+from tui.screens.question import Question
 
 NOW = 1_790_000_000.0
 
@@ -164,6 +165,11 @@ async def until(pilot: Pilot[None], holds: Callable[[], object], seconds: float 
         assert time.monotonic() < deadline, "it never came\n" + screen_text(pilot.app)
         await pilot.pause(0.02)
     await pilot.pause()
+
+
+async def asked(pilot: Pilot[None]) -> None:
+    """Wait until a question is up, and takes answers."""
+    await until(pilot, lambda: isinstance(pilot.app.screen, Question) and pilot.app.screen.ready)
 
 
 async def at_home(pilot: Pilot[None]) -> None:

@@ -106,15 +106,19 @@ def test_hosts_may_ask_while_they_are_reached(tmp_path: Path) -> None:
         )  # fmt: skip
         asking.start()
         await kit.until(pilot, lambda: kit.shows(app, "Password:"))
+        await kit.asked(pilot)
         await pilot.press(*"hunter2")
         assert "hunter2" not in screen_text(app)
         await pilot.press("enter")
         await kit.until(pilot, lambda: kit.shows(app, "Code:"))
+        await kit.asked(pilot)
         await pilot.press("escape")
         await kit.until(pilot, lambda: kit.shows(app, "SHA256:abc"))
+        await kit.asked(pilot)
         first = app.screen
-        await pilot.press("y")
+        await pilot.press("ctrl+t")
         await kit.until(pilot, lambda: app.screen is not first and kit.shows(app, "SHA256:abc"))
+        await kit.asked(pilot)
         await pilot.press("escape")
         await kit.until(pilot, lambda: not asking.is_alive())
         assert answers == ["hunter2", None, True, False]

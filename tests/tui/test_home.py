@@ -76,6 +76,7 @@ def test_running_a_profile_asks_first(tmp_path: Path, answer: str, launched: boo
         await kit.until(pilot, lambda: app.screen.is_modal)
         assert "Checks 2 hosts: ada, grace first" in screen_text(app)
         assert "2 × 4 = 8 processes" in screen_text(app)
+        await kit.asked(pilot)
         await pilot.press(answer)
         await kit.until(pilot, lambda: not app.screen.is_modal)
         await pilot.pause()
@@ -106,6 +107,7 @@ def test_a_stop_that_fails_says_why(tmp_path: Path) -> None:
     async def stop(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("x")
         await kit.until(pilot, lambda: app.screen.is_modal)
+        await kit.asked(pilot)
         await pilot.press("y")
         await kit.until(pilot, lambda: kit.shows(app, "was not stopped"))
         assert "no-such-host.invalid" in screen_text(app)

@@ -125,8 +125,7 @@ def test_a_run_that_goes_on(tmp_path: Path, size: tuple[int, int]) -> None:
         screen.press("Escape", "q")
         _see(screen, "goes on; disttui attach")
         screen.press("x")
-        screen.until("Stop evil-0001")
-        screen.press("y")
+        screen.answer("y", "Stop evil-0001")
         _see(screen, "Wrefused")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.tui.live_kit import Live, live, watched
-from tests.tui.shelf_kit import at_home, shows, until
+from tests.tui.shelf_kit import asked, at_home, shows, until
 from tests.tui.snap import screen_text
 from tests.tui.widget_kit import asynchronous
 from tui import shelf
@@ -31,13 +31,16 @@ async def test_from_the_dashboard(run: Live) -> None:
         assert len(alive) == 5, "two ranks, launcher, supervisor, warden"
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
-        asked = " ".join(screen_text(app).split())
-        assert f"Stop {run.run}?" in asked
-        assert "2 ranks on 1 host get SIGTERM and time to save a checkpoint" in asked
+        await asked(pilot)
+        told = " ".join(screen_text(app).split())
+        assert f"Stop {run.run}?" in told
+        assert "2 ranks on 1 host get SIGTERM and time to save a checkpoint" in told
         await pilot.press("escape")
         await until(pilot, lambda: not app.screen.is_modal)
         assert set(run.pids()) == alive, "the safe answer changes nothing"
-        await pilot.press("s", "tab", "enter")
+        await pilot.press("s")
+        await asked(pilot)
+        await pilot.press("tab", "enter")
         await until(pilot, lambda: not run.pids())
         await until(pilot, lambda: shows(app, "■ stopped"))
         await pilot.press("s")
@@ -52,9 +55,10 @@ async def test_from_the_home_screen(run: Live, monkeypatch: pytest.MonkeyPatch) 
         await until(pilot, lambda: shows(app, f"not seen  {run.run}"))  # nobody looks at it
         await pilot.press("x")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
-        asked = " ".join(screen_text(app).split())
-        assert f"Stop {run.run}?" in asked
-        assert "Ends all 2 processes on local" in asked and "TERM first, so that they can save" in asked
+        await asked(pilot)
+        told = " ".join(screen_text(app).split())
+        assert f"Stop {run.run}?" in told
+        assert "Ends all 2 processes on local" in told and "TERM first, so that they can save" in told
         await pilot.press("y")
         await until(pilot, lambda: not run.pids())
         await until(pilot, lambda: shows(app, "■ stopped"))
@@ -71,12 +75,15 @@ async def test_a_second_stop_kills_what_is_deaf_to_the_first(tmp_path: Path) -> 
     with live(tmp_path / "home", job=job, launch={"grace": 300}) as run:
         async with watched(run) as (pilot, app):
             await until(pilot, lambda: shows(app, "2 ranks"))
-            await pilot.press("s", "y")
+            await pilot.press("s")
+            await asked(pilot)
+            await pilot.press("y")
             await until(pilot, lambda: shows(app, "s again kills at once"))
             assert run.pids()
             await pilot.press("s")
             await until(pilot, lambda: shows(app, f"Kill {run.run} now?"))
             assert "nothing more is saved" in " ".join(screen_text(app).split())
+            await asked(pilot)
             await pilot.press("y")
             await until(pilot, lambda: not run.pids())
             await until(pilot, lambda: shows(app, "■ stopped"))

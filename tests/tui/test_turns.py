@@ -15,9 +15,12 @@ from tests.tui.test_dashboard import opened, until
 from tests.tui.widget_kit import asynchronous, burst
 from tui.app import DisttuiApp
 from tui.logs import LogView
+from tui.prompts import AppPrompts
+from tui.screens.confirm import TrustScreen
 from tui.screens.help import HelpScreen
 from tui.screens.home import HomeScreen
 from tui.screens.replay import ReplayScreen
+from tui.screens.wizard.reach import apart
 
 
 @asynchronous
@@ -54,13 +57,35 @@ def test_the_filter_of_the_home_screen(tmp_path: Path) -> None:
     kit.play(tmp_path, press)
 
 
-def test_an_answer_behind_a_question(tmp_path: Path) -> None:
+def test_an_answer_that_was_typed_before_the_question_could_be_read_is_none(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
 
     async def press(app: Doors, pilot: Pilot[None]) -> None:
-        burst(app, "2", "j", "r", "y", "1", "enter")
-        await kit.until(pilot, lambda: len(app.opened) == 2)
-        assert [what[0] for what in app.opened] == ["wizard", "run"]
+        burst(app, "2", "j", "r", "y", "enter", "escape")
+        await kit.asked(pilot)
+        await pilot.pause(0.1)
+        assert app.screen.is_modal and not app.opened
+        await pilot.press("y")
+        await kit.until(pilot, lambda: app.opened)
+
+    kit.play(tmp_path, press)
+
+
+def test_a_question_never_comes_up_over_a_line_with_the_focus(tmp_path: Path) -> None:
+    answers: list[object] = []
+
+    async def press(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        await pilot.press("slash", "n")
+        apart(lambda: answers.append(AppPrompts(app).accept_host_key("grace", "ssh-ed25519", "SHA256:abc")))
+        await kit.until(pilot, lambda: kit.shows(app, "^o answer") and kit.shows(app, "grace asks something"))
+        await pilot.press("y", "enter")  # which leaves the line
+        await kit.until(pilot, lambda: isinstance(app.screen, TrustScreen))
+        burst(app, *"yes", "left", "enter", "ctrl+t", "escape")
+        await kit.asked(pilot)
+        assert isinstance(app.screen, TrustScreen) and not answers, "whoever goes on typing has not read it"
+        await pilot.press("ctrl+t")
+        await kit.until(pilot, lambda: answers)
+        assert answers == [True]
 
     kit.play(tmp_path, press)
 

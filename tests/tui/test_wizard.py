@@ -12,9 +12,9 @@ import pytest
 
 from runner.errors import HostError
 from runner.profile import load, parse
+from tests.tui.shelf_kit import asked
 from tests.tui.snap import SIZES, assert_snapshot, screen_text
 from tests.tui.wizard_kit import facts, record, type_text, until, walk, wizard
-from tui.screens.confirm import ConfirmScreen
 from tui.screens.home import HomeScreen
 from tui.screens.wizard.draft import HostState
 from tui.screens.wizard.save import SaveScreen
@@ -172,7 +172,7 @@ def test_leaving_with_something_unsaved_is_asked(tmp_path: Path, monkeypatch: py
         async with wizard(tmp_path) as (pilot, opened):
             await walk(pilot, opened, list(CPUS), 1)
             await pilot.press("escape")
-            await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen))
+            await asked(pilot)
             await pilot.press(answer)
             await until(pilot, lambda: isinstance(pilot.app.screen, HomeScreen) == (answer == "y"))
 

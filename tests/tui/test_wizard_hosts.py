@@ -21,11 +21,11 @@ from runner.transport.sandbox_server import LoopbackServer, Session
 from tests.cluster.cluster import Cluster
 from tests.tui.shelf_kit import environ
 from tests.tui.snap import screen_text
-from tests.tui.wizard_kit import states, type_text, until, walk, wizard
+from tests.tui.wizard_kit import called, states, type_text, until, walk, wizard
 from tests.unit.sshd import Place, new_key, public
 from tests.unit.waiting import wait_for
 from tui.app import DisttuiApp
-from tui.screens.confirm import ConfirmScreen
+from tui.screens.confirm import TrustScreen
 from tui.screens.dashboard import DashboardScreen
 from tui.screens.secret import SecretScreen
 from tui.screens.wizard import WizardScreen
@@ -51,10 +51,15 @@ def test_an_unknown_key_is_shown_and_accepted_or_refused(
     async def play() -> None:
         async with wizard(tmp_path, config) as (pilot, opened):
             await walk(pilot, opened, ["node1"], 1)
-            await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen))
-            await pilot.pause()
+            await until(pilot, lambda: "^o answer" in screen_text(pilot.app).splitlines()[-1])
+            await type_text(pilot, "yes")
+            assert opened.query_one("#names", Input).value == "yes", "the line keeps the focus"
+            await pilot.press("escape")
+            await called(pilot, TrustScreen)
             assert "SHA256:" in screen_text(pilot.app) and "node1" in screen_text(pilot.app)
-            await pilot.press("y" if accept else "n")
+            await type_text(pilot, "yyy")
+            assert isinstance(pilot.app.screen, TrustScreen), "no letter is an answer"
+            await pilot.press("ctrl+t" if accept else "escape")
             await until(pilot, lambda: states(opened)["node1"] == ("ready" if accept else "failed"))
             assert ("ed25519" in known.read_text()) == accept
             if not accept:
@@ -123,12 +128,12 @@ def test_a_password_is_asked_for_until_it_is_right(guarded: str, tmp_path: Path)
         async with wizard(tmp_path, guarded) as (pilot, opened):
             await walk(pilot, opened, ["box"], 1)
             for password in ("wrong", "sesame"):
-                await until(pilot, lambda: isinstance(pilot.app.screen, SecretScreen) and pilot.app.screen.focused)
-                asked = pilot.app.screen
+                await called(pilot, SecretScreen)
+                question = pilot.app.screen
                 await type_text(pilot, password)
                 assert password not in screen_text(pilot.app)
                 await pilot.press("enter")
-                await until(pilot, lambda asked=asked: pilot.app.screen is not asked)  # type: ignore[misc]
+                await until(pilot, lambda question=question: pilot.app.screen is not question)  # type: ignore[misc]
             await until(pilot, lambda: states(opened)["box"] == "ready")
 
     asyncio.run(play())
@@ -138,7 +143,7 @@ def test_giving_a_password_up_is_told_with_a_cure(guarded: str, tmp_path: Path) 
     async def play() -> None:
         async with wizard(tmp_path, guarded, size=(160, 48)) as (pilot, opened):
             await walk(pilot, opened, ["box"], 1)
-            await until(pilot, lambda: isinstance(pilot.app.screen, SecretScreen))
+            await called(pilot, SecretScreen)
             await pilot.press("escape")
             await until(pilot, lambda: states(opened)["box"] == "failed")
             await pilot.press("down", "up")

@@ -14,10 +14,11 @@ from textual.pilot import Pilot
 from tests.tui.shelf_kit import shows
 from tests.tui.snap import SIZES, assert_snapshot
 from tests.tui.test_theme import _contrast
-from tests.tui.wizard_kit import HOSTS, record, until, walk, wizard
+from tests.tui.wizard_kit import HOSTS, called, record, until, walk, wizard
 from tui.app import DisttuiApp
 from tui.prompts import AppPrompts
 from tui.screens.profile_error import ProfileErrorScreen
+from tui.screens.question import Question
 from tui.screens.wizard import WizardScreen
 from tui.screens.wizard.reach import apart
 
@@ -46,7 +47,7 @@ def asked(ask: Callable[[AppPrompts], object]) -> Act:
         app = pilot.app
         assert isinstance(app, DisttuiApp)
         apart(lambda: ask(AppPrompts(app)))
-        await until(pilot, lambda: app.screen is not opened and app.screen.focused)
+        await called(pilot, Question)
 
     return act
 

@@ -42,6 +42,19 @@ class Tmux:
         """Type characters as they are."""
         self._call("send-keys", "-l", text)
 
+    def answer(self, key: str, question: str) -> None:
+        """Press a key until a question is gone: it takes no key that was typed before it could be read."""
+        self.until(question)
+        for _ in range(20):
+            time.sleep(1.0)
+            self.press(key)
+            again = time.monotonic() + 6.0
+            while time.monotonic() < again:
+                if not re.search(question, self.screen()):
+                    return
+                time.sleep(POLL)
+        raise AssertionError(f"{key} does not answer {question!r}:\n{self.screen()}")
+
     def resize(self, columns: int, rows: int) -> None:
         """Make the terminal another size."""
         self._call("resize-window", "-x", str(columns), "-y", str(rows))

@@ -17,7 +17,9 @@ from runner.errors import HostError
 from runner.facts import HostFacts
 from runner.ship import Parcel
 from tests.tui.shelf_kit import environ
+from tests.tui.snap import screen_text
 from tui.app import DisttuiApp
+from tui.screens.question import Question
 from tui.screens.wizard import WizardScreen, draft, hosts_screen
 from tui.screens.wizard.draft import HostState
 
@@ -73,6 +75,18 @@ async def until(pilot: Pilot[None], condition: Callable[[], object], limit: floa
         assert time.monotonic() < deadline, "it does not happen"
         await pilot.pause()
         await asyncio.sleep(0.03)
+
+
+async def called(pilot: Pilot[None], kind: type[Question[Any]]) -> None:
+    """Call for the question that waits while a line has the focus, until it takes answers."""
+
+    def answers() -> bool:
+        return isinstance(pilot.app.screen, kind) and pilot.app.screen.ready and pilot.app.screen.focused is not None
+
+    await until(pilot, lambda: isinstance(pilot.app.screen, kind) or "^o answer" in screen_text(pilot.app))
+    if not isinstance(pilot.app.screen, kind):
+        await pilot.press("ctrl+o")
+    await until(pilot, answers)
 
 
 async def type_text(pilot: Pilot[None], text: str) -> None:

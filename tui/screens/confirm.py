@@ -1,4 +1,4 @@
-"""The question before something that cannot be undone."""
+"""The questions before something that cannot be undone: one that somebody's key asks for, one that a host brings."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from textual.widgets import Button, Static
 
 from runner.text import clean, clean_lines
 from tui.keys import bind
-from tui.screens.base import DisttuiModal
+from tui.screens.question import Question
 
 
-class ConfirmScreen(DisttuiModal[bool]):
+class ConfirmScreen(Question[bool]):
     """Asks once and says what will happen. The safe answer has the focus; `y` and `n` answer too."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -24,6 +24,8 @@ class ConfirmScreen(DisttuiModal[bool]):
         bind("confirm.other", "left,right,h,l,tab", "other", "the other answer", show=False, priority=True),
     ]
     AUTO_FOCUS = "#no"
+    KEYS: ClassVar[tuple[str, str]] = ("y", "n")
+    """What the buttons say of the keys that do the same."""
 
     def __init__(self, question: str, consequence: str, yes: str) -> None:
         super().__init__()
@@ -37,8 +39,8 @@ class ConfirmScreen(DisttuiModal[bool]):
             yield Static(Content.styled(self._question, "bold"))
             yield Static(Content(self._consequence), classes="quiet")
             with Horizontal(classes="answers"):
-                yield Button(Content.assemble(self._yes, (" y", "$muted")), id="yes", compact=True)
-                yield Button(Content.assemble("cancel", (" n", "$muted")), id="no", compact=True)
+                for name, word, key in zip(("yes", "no"), (self._yes, "cancel"), self.KEYS, strict=True):
+                    yield Button(Content.assemble(word, (f" {key}", "$muted")), id=name, compact=True)
 
     def action_answer(self, answer: bool) -> None:
         """Take the answer."""
@@ -50,4 +52,17 @@ class ConfirmScreen(DisttuiModal[bool]):
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """A button is an answer."""
-        self.dismiss(event.button.id == "yes")
+        if self.heeds(event):
+            self.dismiss(event.button.id == "yes")
+
+
+class TrustScreen(ConfirmScreen, inherit_bindings=False):
+    """Asks whether to trust what a host says of itself. No key that is part of a text is an answer."""
+
+    UNINVITED = True
+    KEYS = ("ctrl+t", "esc")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("trust.yes", "ctrl+t", "answer(True)", "trust"),
+        bind("trust.no", "escape", "answer(False)", "do not trust"),
+        bind("trust.other", "left,right,tab", "other", "the other answer", show=False, priority=True),
+    ]

@@ -12,12 +12,13 @@ from textual.widgets import Input, Static
 
 from runner.text import clean
 from tui.keys import bind
-from tui.screens.base import DisttuiModal
+from tui.screens.question import Question
 
 
-class SecretScreen(DisttuiModal[str]):
+class SecretScreen(Question[str]):
     """Asks for something that is not shown. An empty answer gives up."""
 
+    UNINVITED = True
     BINDINGS: ClassVar[list[BindingType]] = [bind("secret.give_up", "escape", "give_up", "give up")]
 
     def __init__(self, host: str, question: str) -> None:
