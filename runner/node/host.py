@@ -18,6 +18,8 @@ class Host(NamedTuple):
     node_zip: str
     train_zip: str | None
     secrets: dict[str, Any]
+    umask: int
+    """The login's, which the job gets."""
 
     @property
     def run(self) -> str:

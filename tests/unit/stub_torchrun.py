@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 def place(name: str, record: dict[str, Any]) -> None:
     path = Path(os.environ["DISTTUI_DIR"], name + ".part")
+    path.touch(0o600)
     path.write_text(json.dumps(record))
     path.rename(path.with_suffix(""))
 

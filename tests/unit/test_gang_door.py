@@ -52,7 +52,7 @@ def test_a_second_supervisor_of_the_same_node_is_refused(cluster: Make) -> None:
     # Inside this process, since by its tag it would own the first one's processes.
     told: list[tuple[str, str]] = []
     loop = Loop()
-    host = Host(run.spec(1), str(run.base), str(run.zip), None, run.secrets())
+    host = Host(run.spec(1), str(run.base), str(run.zip), None, run.secrets(), 0o022)
 
     def lost(kind: str, why: str, last: float | None) -> None:
         told.append((kind, why))

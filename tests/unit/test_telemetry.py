@@ -264,7 +264,7 @@ def test_nothing_is_written_once_it_is_closed(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Sampler, "sample", sample)
     spec = {"gpus": None, "backend": "gloo", "run": "t-1"}
-    sampling = Sampling(Host(spec, str(tmp_path), "", None, {}), dict)
+    sampling = Sampling(Host(spec, str(tmp_path), "", None, {}, 0o022), dict)
     before = set(threading.enumerate())
     sampling.start()
     assert asked.wait(30)

@@ -53,7 +53,7 @@ class Attempt:
         log = os.open(self._path("launcher.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             cwd = os.fsencode(host.workdir)
-            self._pid = spawn.start(command, host.environment(number), cwd, reader, log)
+            self._pid = spawn.start(command, host.environment(number), cwd, host.umask, reader, log)
         except OSError:
             os.close(self._word)
             raise

@@ -17,7 +17,9 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def start(command: list[bytes], environment: dict[bytes, bytes], cwd: bytes, stdin: int, output: int) -> int:
+def start(
+    command: list[bytes], environment: dict[bytes, bytes], cwd: bytes, umask: int, stdin: int, output: int
+) -> int:
     """Start a command and return its pid.
 
     The caller must have no other threads, and waits for the child itself.
@@ -42,6 +44,7 @@ def start(command: list[bytes], environment: dict[bytes, bytes], cwd: bytes, std
             os.dup2(stdin, 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
+            os.umask(umask)
             os.chdir(cwd)
             where = command[0]
             os.execvpe(command[0], command, environment)  # noqa: S606

@@ -19,14 +19,14 @@ def main(folder: str, node_zip: str) -> None:
     """
     if os.fork():
         os._exit(0)
-    os.umask(0o077)
+    umask = os.umask(0o077)  # ours; the job gets the login's
     given = json.loads(sys.stdin.buffer.read())
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     spawn.adopt_orphans()
     supervisor = os.fork()
     if supervisor == 0:
-        _supervise(folder, node_zip, given)
+        _supervise(folder, node_zip, given, umask)
     del given
     os.dup2(null, 1)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -43,7 +43,7 @@ def main(folder: str, node_zip: str) -> None:
         conclude(folder, f"the supervisor was {end}", os.getpid())
 
 
-def _supervise(folder: str, node_zip: str, given: dict[str, Any]) -> None:
+def _supervise(folder: str, node_zip: str, given: dict[str, Any], umask: int) -> None:
     code = 70
     try:
         # Its orphans come to us and not to the warden, so that they can be found as ours.
@@ -53,7 +53,7 @@ def _supervise(folder: str, node_zip: str, given: dict[str, Any]) -> None:
         from . import supervisor
 
         spec = journal.read_json(os.path.join(folder, "spec.json"))
-        supervisor.run(Host(spec, folder, node_zip, given["train_zip"], given["secrets"]), 1)
+        supervisor.run(Host(spec, folder, node_zip, given["train_zip"], given["secrets"], umask), 1)
         code = 0
     except Exception:
         import traceback
