@@ -11,7 +11,8 @@ from pathlib import Path
 from threading import Lock
 
 _HERE = Path(__file__).parent
-_LOADER = _HERE / "node" / "loader.py"
+_LOADER = ("folders.py", "parcel.py", "loader.py")
+"""Of the node program, in the order in which they run."""
 
 _MAKING = Lock()
 
@@ -26,10 +27,7 @@ It ends by itself where the viewer was cut off before its first word: an sshd ma
 
 @dataclass(frozen=True)
 class Parcel:
-    """A zip and its name on the host.
-
-    The name holds the hash of the content, so a host that has the file has the right one.
-    """
+    """A zip and its name on the host."""
 
     kind: str
     data: bytes
@@ -66,7 +64,8 @@ def train_parcel() -> Parcel:
 @cache
 def loader_line() -> bytes:
     """The loader's source as one line of Python, ready for the remote command to read."""
-    return f"exec({_LOADER.read_text(encoding='utf-8')!r})\n".encode()
+    sources = [(_HERE / "node" / name).read_text(encoding="utf-8") for name in _LOADER]
+    return ";".join(f"exec({source!r})" for source in sources).encode() + b"\n"
 
 
 def _zip(folder: Path, package: str, start: str) -> bytes:

@@ -1,6 +1,6 @@
 """Receives the node program: the first thing that runs on a host, sent as one line and executed as `__main__`.
 
-See docs/formats.md, "The remote command and the loader".
+See docs/formats.md, "The remote command and the loader". folders.py and parcel.py are sent in front of it.
 """
 
 import hashlib
@@ -8,34 +8,37 @@ import json
 import os
 import signal
 import sys
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from .folders import foreign, weakness
+    from .parcel import is_whole, place, seal
 
 
 def cache_folder() -> str:
-    """A 0700 folder of this user: in the home, else wherever one can be made."""
-    uid = os.getuid()
+    """A 0700 folder that no other user can have made or can replace: in the home, else wherever one can be made."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     places = [os.path.expanduser("~/.cache/disttui")]
     if runtime:
         places.append(os.path.join(runtime, "disttui"))
-    places.append("/tmp/disttui-%d" % uid)
-    for place in places:
+    places.append("/tmp/disttui-%d" % os.getuid())
+    problems = []
+    for folder in map(os.path.abspath, places):
         try:
-            os.makedirs(place, mode=0o700, exist_ok=True)
-            seen = os.lstat(place)
-            if os.path.islink(place) or seen.st_uid != uid:
-                continue
-            if seen.st_mode & 0o077:
-                os.chmod(place, 0o700)
-            probe = os.path.join(place, ".%d" % os.getpid())
-            with open(probe, "wb") as file:
-                file.write(b"x" * 4096)
-            os.unlink(probe)
+            problem = weakness(folder, make=True)
+            if not problem and not os.lstat(folder).st_mode & 0o022:
+                os.chmod(folder, 0o700)  # others could read it, no more
+            problem = problem or foreign(folder)
+            if not problem:
+                probe = os.path.join(folder, ".%d" % os.getpid())
+                with open(os.open(probe, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+                    file.write(b"x" * 4096)
+                os.unlink(probe)
+                return folder
         except OSError as error:
-            problem = error
-        else:
-            return place
-    raise SystemExit("no folder for the node program on this host: %s" % problem)
+            problem = "%s: %s" % (folder, error.strerror or error)
+        problems.append(problem)
+    raise SystemExit("no folder for the node program on this host: %s" % "; ".join(problems))
 
 
 def with_bytecode(data: bytes, path: str) -> bytes:
@@ -54,7 +57,7 @@ def with_bytecode(data: bytes, path: str) -> bytes:
             source = old.read(info)
             if info.filename.count("/"):
                 code = compile(source, os.path.join(path, info.filename), "exec", dont_inherit=True)
-                # PEP 552: a pyc that is never checked against its source, since the zip's name holds the hash of both.
+                # PEP 552: a pyc that is never checked against its source, since the zip is sealed over both.
                 head = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(source)
                 new.writestr(zipfile.ZipInfo(info.filename + "c"), head + marshal.dumps(code))
             new.writestr(info, source)
@@ -62,16 +65,13 @@ def with_bytecode(data: bytes, path: str) -> bytes:
 
 
 def receive(path: str, digest: str, stdin: BinaryIO) -> None:
-    """Read one zip from standard input and place it by an atomic rename."""
+    """Read one zip from standard input, and place it at `path`."""
     data = stdin.read(int(stdin.readline()))
     if hashlib.sha256(data).hexdigest() != digest:
         raise SystemExit("the node program arrived damaged")
-    data = with_bytecode(data, path)
-    part = "%s.%d" % (path, os.getpid())
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    os.rename(part, path)
+    data = seal(with_bytecode(data, path), digest)
+    if not is_whole(path, digest):  # else another host that shares this disk was faster, and imports from its own
+        place(path, data)
 
 
 _PARCELS = 600
@@ -81,7 +81,6 @@ _PARCELS = 600
 def load() -> None:
     """Say hello after the marker, take what is missing, and hand over to the node program."""
     stdin = sys.stdin.buffer
-    os.umask(0o077)
     hello = json.loads(stdin.readline())
     if sys.version_info < (3, 8):
         answer = {"python": sys.version.split()[0], "error": "Python 3.8 or later is needed"}
@@ -92,7 +91,7 @@ def load() -> None:
             for kind in ("node", "train")
             if hello.get(kind)
         }
-        missing = [kind for kind in paths if not os.path.exists(paths[kind])]
+        missing = [kind for kind in paths if not is_whole(paths[kind], hello[kind])]
         answer = {"python": sys.version.split()[0], "missing": missing}
     # From here on the frames own standard output; a stray print must not break them.
     stdout = os.fdopen(os.dup(1), "wb", 0)

@@ -174,12 +174,7 @@ def test_a_loaded_program_is_not_timed(home: Path, monkeypatch: pytest.MonkeyPat
 def test_a_damaged_parcel_is_not_kept(home: Path) -> None:
     child = subprocess.run(
         ["sh", "-c", COMMAND.format(python=sys.executable)],
-        input=b"exec("
-        + repr((Path(__file__).parents[2] / "runner/node/loader.py").read_text()).encode()
-        + b")\n"
-        + b'{"marker": "m", "node": "'
-        + b"0" * 64
-        + b'", "train": null}\n5\nhello',
+        input=ship.loader_line() + b'{"marker": "m", "node": "' + b"0" * 64 + b'", "train": null}\n5\nhello',
         capture_output=True,
         env={**os.environ, "HOME": str(home)},
         timeout=60,

@@ -132,7 +132,8 @@ def test_a_run_that_ends_while_it_is_looked_at_keeps_its_own_end(
     ]
     for number, look in enumerate(looks):
         folder = tmp_path / f"runs-{number}" / "t-1" / "0"
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, mode=0o700)
+        folder.parent.chmod(0o700)
         journal.write_json(str(folder / "spec.json"), {"run": "t-1", "node_rank": 0})
         journal.write_json(str(folder / "supervisor.json"), {"pid": 1, "boot_id": procs.boot_id()})
 

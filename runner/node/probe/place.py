@@ -10,6 +10,7 @@ import socket
 import tempfile
 from typing import Any, Dict, List, Optional, Sequence
 
+from .. import folders
 from ..together import together
 from .files import read_text
 
@@ -23,6 +24,12 @@ def disk(run_dir: str, problems: List[str]) -> Dict[str, Any]:
     while not os.path.exists(parent):
         parent = os.path.dirname(parent)
     usage = shutil.disk_usage(parent)
+    try:
+        weak = folders.weakness(parent)
+    except OSError as error:
+        weak = str(error)
+    if weak:
+        problems.append(f"run_dir {path} will be refused: {weak}")
     writable = True
     try:
         # Nothing less tells: permissions say yes on a read-only mount, a full disk, or a quota that is used up.

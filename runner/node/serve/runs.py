@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from .. import journal, locks, procs
+from .. import folders, journal, locks, procs
 from ..problem import Problem
 from ..supervise import control, warden
 
@@ -62,6 +62,7 @@ def start(request: dict[str, Any], node_zip: str, train_zip: str | None) -> dict
 
 def lead(folder: str, leader: dict[str, Any]) -> dict[str, Any]:
     """Tell a follower's supervisor where the leader is. Raises Problem when there is no supervisor to tell."""
+    _check_ours(folder)
     if not control.ask(folder, {"op": "lead", "leader": leader}):
         raise Problem(f"the supervisor of {folder} does not answer", "see supervisor.log there")
     return {}
@@ -97,6 +98,7 @@ def status(folder: str, settle: bool = True) -> dict[str, Any]:
     """
     if not os.path.exists(os.path.join(folder, "spec.json")):
         raise Problem(f"there is no run at {folder}", "look for it with disttui ps")
+    _check_ours(folder)
     with locks.hold("start", folder):
         return _settle(folder) if settle else _look(folder)
 
@@ -141,10 +143,23 @@ def _settle(folder: str) -> dict[str, Any]:
 
 
 def _make_folder(folder: str) -> None:
-    base = os.path.dirname(os.path.dirname(folder))
-    for path in (base, os.path.dirname(folder), folder):
-        if not os.path.isdir(path):
-            os.makedirs(path, mode=0o700, exist_ok=True)
+    """Make a run's folder where no other user can have made it or can replace it. Raises Problem, or OSError."""
+    weak = folders.weakness(folder, make=True)
+    if weak:
+        cure = "choose a launch.run_dir where only you can write, or let it be made sticky (chmod +t)"
+        raise Problem(f"{folder} would not be safe from other users: {weak}", cure)
+    _check_ours(folder)
+
+
+def _check_ours(folder: str) -> None:
+    """Raise Problem where a run's folder, or the one above it that all its hosts share, is not this user's alone."""
+    for path in (os.path.dirname(folder), folder):
+        try:
+            foreign = folders.foreign(path)
+        except FileNotFoundError:
+            raise Problem(f"there is no run at {folder}", "look for it with disttui ps") from None
+        if foreign:
+            raise Problem(f"{folder} cannot be used: {foreign}", "it must be yours, with mode 0700")
 
 
 def _content(spec: dict[str, Any]) -> str:
@@ -155,7 +170,8 @@ def _content(spec: dict[str, Any]) -> str:
 def _spawn(folder: str, node_zip: str, given: dict[str, Any]) -> dict[str, Any]:
     # Neither the user's PYTHONPATH nor a locale may change what runs here.
     command = [sys.executable, "-I", "-X", "utf8", node_zip, "warden", folder]
-    with open(os.path.join(folder, "supervisor.log"), "ab") as log:
+    path = os.path.join(folder, "supervisor.log")
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as log:
         child = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

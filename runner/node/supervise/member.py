@@ -13,6 +13,7 @@ from ..journal import event, write_json
 from ..loop import Loop, Timer
 from ..observe import stacks
 from .attempt import Attempt
+from .kept import Kept
 from .leftover import Leftover
 from .stop import Ending
 
@@ -42,6 +43,7 @@ class Member:
         over: Callable[[dict[str, Any]], None],
     ) -> None:
         self._host = host
+        self._zips = [Kept(path) for path in (host.node_zip, host.train_zip) if path]
         self._loop = loop
         self._say = say
         self._send = send
@@ -85,6 +87,8 @@ class Member:
             with locks.hold("spawn", self._host.folder):
                 if self._stopping or os.path.exists(self._host.path("stop")):
                     return
+                for kept in self._zips:
+                    kept.restore()
                 self._attempt = Attempt(self._host, number, self._loop, self._say, self._fail)
         except OSError as error:
             name = os.fsdecode(error.filename) if error.filename else ""

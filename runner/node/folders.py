@@ -1,0 +1,134 @@
+"""Folders in which nobody but this user and root can put one thing in the place of another.
+
+A path is safe when every folder on the way to it belongs to root or to this user, and no other user can write in it. In
+one that all may write in (/tmp) the sticky bit keeps an entry for its owner. sshd asks the same of authorized_keys.
+Whatever has been looked at cannot be changed by others any more: from there on names are as good as descriptors.
+
+The loader runs this file before the node program is there: it imports nothing of ours.
+"""
+
+import errno
+import os
+import stat
+import sys
+from typing import List
+
+_MOST_LINKS = 40
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def weakness(path: str, make: bool = False) -> str:
+    """Say what would let another user replace the folder at `path` or a folder above it; empty where nothing does.
+
+    Args:
+        path: An absolute path.
+        make: Make what is missing, 0700. What comes below a weak folder is neither made nor looked at.
+
+    Raises:
+        OSError: A level is not there and is not to be made, or cannot be made, or is no folder.
+    """
+    at, todo, links = os.sep, _names(path), 0
+    found = _weakness_of(at, os.lstat(at))
+    while todo and not found:
+        step = os.path.normpath(os.path.join(at, todo.pop()))
+        seen = _look(step, make)
+        if stat.S_ISLNK(seen.st_mode):
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), step)
+            target = os.readlink(step)
+            at = os.sep if target.startswith(os.sep) else at
+            todo += _names(target)
+        elif not stat.S_ISDIR(seen.st_mode):
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), step)
+        else:
+            at = step
+        found = _weakness_of(step, seen)
+    return found
+
+
+def foreign(path: str) -> str:
+    """Say why a folder is not this user's alone; empty where it is. Raises OSError where nothing is there."""
+    seen = os.lstat(path)
+    if not stat.S_ISDIR(seen.st_mode):
+        return "%s is no folder" % path
+    if seen.st_uid != os.getuid():
+        return "%s belongs to %s" % (path, user_name(seen.st_uid))
+    if seen.st_mode & 0o077:
+        return "%s is open to other users (mode %04o)" % (path, stat.S_IMODE(seen.st_mode))
+    return ""
+
+
+def user_name(uid: int) -> str:
+    """A user's name, `uid 1234` for one without."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OSError):
+        return "uid %d" % uid
+
+
+def _names(path: str) -> List[str]:
+    return [name for name in reversed(path.split(os.sep)) if name not in ("", ".")]
+
+
+def _look(path: str, make: bool) -> os.stat_result:
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        if not make:
+            raise
+    try:
+        os.mkdir(path, 0o700)
+        os.chmod(path, 0o700)  # a umask may have taken away even our own rights
+    except FileExistsError:
+        pass  # somebody was faster, and is judged below
+    return os.lstat(path)
+
+
+def _weakness_of(path: str, seen: os.stat_result) -> str:
+    if seen.st_uid not in (0, os.getuid(), _nobody()):
+        return "%s belongs to %s" % (path, user_name(seen.st_uid))
+    mode = seen.st_mode
+    if stat.S_ISLNK(mode) or mode & stat.S_ISVTX or not mode & _OTHERS_WRITE:
+        return ""
+    if mode & stat.S_IWOTH:
+        return "every user can write in %s, and it is not sticky" % path
+    return "" if _is_ours(seen.st_gid) else "the group %s can write in %s" % (_group_name(seen.st_gid), path)
+
+
+def _is_ours(gid: int) -> bool:
+    """Whether a group has no other member: root's, or the one of this user's name that many systems make."""
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.getuid()), grp.getgrgid(gid)
+    except (KeyError, OSError):
+        return gid == 0
+    alone = set(group.gr_mem) <= {user.pw_name}
+    return gid == 0 or (alone and gid == user.pw_gid and group.gr_name == user.pw_name)
+
+
+def _group_name(gid: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except (KeyError, OSError):
+        return "%d" % gid
+
+
+def _nobody() -> int:
+    """Who the system's folders seem to belong to in a user namespace that leaves root out (Apptainer); else root."""
+    if sys.platform != "linux":
+        return 0
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as file:
+            if any(line.split()[1] == "0" for line in file):
+                return 0
+        with open("/proc/sys/kernel/overflowuid", encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError, IndexError):
+        return 0

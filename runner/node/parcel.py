@@ -1,0 +1,57 @@
+"""A shipped zip as it lies on a host: sealed when it is stored, proven whole each time before it is used.
+
+The loader runs this file before the node program is there: it imports nothing of ours.
+"""
+
+import hashlib
+import os
+import stat
+from typing import Optional
+
+_SEAL = 64
+
+
+def seal(data: bytes, digest: str) -> bytes:
+    """Give a zip without a comment one: the hash of its content, and of `digest`, the hash of what it was made from."""
+    body = data[:-2] + _SEAL.to_bytes(2, "little")
+    return body + _hash(body, digest)
+
+
+def is_whole(path: str, digest: str) -> bool:
+    """Whether a file of this user's alone is there, and is what was sealed with `digest`."""
+    data = read(path)
+    return data is not None and data[-_SEAL:] == _hash(data[:-_SEAL], digest)
+
+
+def read(path: str) -> Optional[bytes]:
+    """What a file holds that is this user's alone, None where there is none."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            seen = os.fstat(file.fileno())
+            if not stat.S_ISREG(seen.st_mode) or seen.st_uid != os.getuid() or seen.st_mode & 0o077:
+                return None
+            return file.read()
+    except OSError:
+        return None
+
+
+def place(path: str, data: bytes) -> None:
+    """Put a file of this user's alone at `path` in one step, so that it is whole after a crash, too. Raises OSError."""
+    part = "%s.%d" % (path, os.getpid())
+    if os.path.lexists(part):
+        os.unlink(part)  # of a process that was killed
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(part, path)
+    except OSError:
+        if os.path.lexists(part):
+            os.unlink(part)
+        raise
+
+
+def _hash(body: bytes, digest: str) -> bytes:
+    return hashlib.sha256(digest.encode() + body).hexdigest().encode()
