@@ -34,6 +34,7 @@ Nothing that comes from a host, a file or the user is ever parsed as markup: bui
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import select
 import signal
@@ -49,7 +50,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from textual import work
+from textual import events, work
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.css.query import NoMatches
@@ -129,6 +130,7 @@ class DisttuiApp(Questions):
         """What is still to be done when the app has been left and the terminal is as before."""
         self._first = first
         self._interrupted = -inf
+        self._previewing = False
         self._connectors: dict[str | None, Connector] = {}
         self._connecting = threading.Lock()
         self._clashes: set[str] = set()
@@ -227,9 +229,37 @@ class DisttuiApp(Questions):
         super().notify(clean_lines(message), title=clean_lines(title), severity=severity, timeout=timeout, markup=False)
 
     def get_system_commands(self, screen: Screen[Any]) -> Any:
-        """What the palette offers besides `tui.palette.Everything`."""
-        yield SystemCommand("Theme", "Choose other colours", self.action_change_theme)
-        yield SystemCommand("Picture of this screen", "Save it as SVG", self.deliver_screenshot)
+        """What the palette offers on every screen."""
+        yield SystemCommand(
+            "Theme", "Choose other colours; each is shown while the cursor is on it", self._choose_theme
+        )
+        yield SystemCommand("Picture of this screen", "Save it as SVG", self._picture)
+        yield SystemCommand("Quit", "Leave disttui; runs go on", self.action_quit)
+
+    def _picture(self) -> None:
+        name = time.strftime("disttui-%Y-%m-%d-%H-%M-%S.svg")
+        self.deliver_text(io.StringIO(self.export_screenshot()), save_filename=name, name="picture")
+
+    def on_delivery_complete(self, event: events.DeliveryComplete) -> None:
+        """Say where a picture is."""
+        if event.name == "picture":
+            self.notify(f"saved: {event.path}")
+
+    def on_delivery_failed(self, event: events.DeliveryFailed) -> None:
+        """Say why there is no picture."""
+        if event.name == "picture":
+            self.notify(f"the picture is not saved: {event.exception}", severity="error")
+
+    @work(group="theme picked", exclusive=True)
+    async def _choose_theme(self) -> None:
+        before = self.theme
+        self._previewing = True
+        try:
+            offered = screen_class("themes")(self.available_themes, before, partial(setattr, self, "theme"))
+            self.theme = await self.push_screen_wait(offered) or before
+        finally:
+            self._previewing = False
+        self._chosen(self.theme)
 
     def get_key_display(self, binding: Binding) -> str:
         """Keys by their names on the keyboard."""
@@ -263,8 +293,12 @@ class DisttuiApp(Questions):
         self.notify("ctrl+c again or ctrl+q leaves disttui, q this screen; runs go on")
 
     def watch_theme(self, theme: str) -> None:
-        """Remember the theme that was chosen in the palette."""
-        if self.is_running and theme != self._theme_wanted() and not self.read_only:
+        """Remember the theme that was chosen."""
+        if self.is_running and not self._previewing:
+            self._chosen(theme)
+
+    def _chosen(self, theme: str) -> None:
+        if theme != self._theme_wanted() and not self.read_only:
             self.settings = replace(self.settings, theme=theme)
             self._remember(theme)
 

@@ -22,6 +22,7 @@ SCREENS: Mapping[str, str] = {
     "help": "tui.screens.help:HelpScreen",
     "error": "tui.screens.profile_error:ProfileErrorScreen",
     "confirm": "tui.screens.confirm:ConfirmScreen",
+    "themes": "tui.screens.themes:ThemeScreen",
 }
 """Kind → module:class. Its arguments are those of the `open_…` method."""
 

@@ -50,6 +50,8 @@ class Everything(Provider):
                 yield Found(binding.description.capitalize(), f"{key}  {binding.tooltip}", run)
         for command in getattr(self.screen, "commands", lambda: ())():
             yield Found(*command)
+        for title, words, call, _ in self.app.get_system_commands(self.screen):
+            yield Found(title, words, call)
 
     def _runs(self) -> Iterator[Found]:
         for row in self._app.shelf.runs:

@@ -13,7 +13,9 @@ from textual.pilot import Pilot
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import assert_snapshot, screen_text
+from tui.config import load_settings
 from tui.prompts import AppPrompts
+from tui.screens.themes import ThemeScreen
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,6 +71,39 @@ def test_palette_finds_runs_hosts_and_actions(tmp_path: Path, words: str, opened
         assert app.opened == [opened]
 
     kit.play(tmp_path, find)
+
+
+def test_the_palette_offers_themes_each_shown_before_it_is_chosen(tmp_path: Path) -> None:
+    """Escape leaves the colours as they were; what is chosen is there at the next start."""
+    environ = kit.environ(tmp_path)
+
+    async def choose(app: Doors, pilot: Pilot[None]) -> None:
+        for keys, kept in ((["down", "escape"], "disttui-dark"), (["down", "enter"], "disttui-light")):
+            await pilot.press("ctrl+p", *"theme")
+            await kit.until(pilot, lambda: kit.shows(app, "Choose other colours"))
+            await pilot.press("enter")
+            await kit.until(pilot, lambda: isinstance(app.screen, ThemeScreen) and app.screen.focused)
+            await pilot.press(keys[0])
+            await kit.until(pilot, lambda: app.theme == "disttui-light" and not app.current_theme.dark)
+            await pilot.press(keys[1])
+            await kit.until(pilot, lambda kept=kept: not app.screen.is_modal and app.theme == kept)  # type: ignore[misc]
+        await kit.until(pilot, lambda: kit.shows(app, "disttui-light is remembered in"))
+
+    kit.play(tmp_path, choose, app=Doors(environ))
+    assert load_settings(environ).theme == "disttui-light"
+
+
+def test_the_palette_takes_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DOWNLOAD_DIR", str(tmp_path))
+
+    async def take(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("ctrl+p", *"picture")
+        await kit.until(pilot, lambda: kit.shows(app, "Save it as SVG"))
+        await pilot.press("enter")
+        await kit.until(pilot, lambda: kit.shows(app, "saved: "))
+
+    kit.play(tmp_path, take)
+    assert [path.read_text()[:4] for path in tmp_path.glob("disttui-*.svg")] == ["<svg"]
 
 
 def test_a_toast_is_text_and_nothing_else(tmp_path: Path) -> None:

@@ -50,7 +50,11 @@ class PickScreen(DisttuiModal[str | None]):
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Take it."""
-        self.dismiss(self._offered[event.option_index][0])
+        self.dismiss(self.key_at(event.option_index))
+
+    def key_at(self, index: int) -> str:
+        """The key of what is offered at a place."""
+        return self._offered[index][0]
 
     def action_move(self, by: int) -> None:
         """Move the highlight."""
