@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from runner.errors import InputError
+from runner.paths import inside
 
 PACKED = Path(__file__).parent / "data" / "example.zip"
 
@@ -20,7 +21,7 @@ def unpacked(environ: Mapping[str, str]) -> Path:
     data = PACKED.read_bytes()
     cache = environ.get("XDG_CACHE_HOME")
     home = (Path(cache) if cache else Path.home() / ".cache") / "disttui"
-    folder = home / f"example-{hashlib.sha256(data).hexdigest()[:12]}"
+    folder = inside(home, f"example-{hashlib.sha256(data).hexdigest()[:12]}")
     if folder.is_dir():
         return folder
     try:

@@ -17,6 +17,7 @@ from textual.message_pump import MessagePump
 from runner.errors import InputError
 from runner.run.records import json_object, records
 from runner.run.state import RunState, begin, fold, link
+from runner.run.store import host_folder
 from runner.show.numbers import number
 from tui.feed import PACE, Feed, Playback, RunChanged, Snapshot, Taker
 
@@ -29,7 +30,6 @@ SCANNED = 0.2
 _TIME = re.compile(rb'\{"t": ?(\d{1,12}(?:\.\d{1,18})?)[,}]')
 """How nearly all records begin: their time is known without parsing the rest."""
 _CLOSING = ord("}")
-FILES = ("spec.json", "events.jsonl", "telemetry.jsonl", "exit.json")
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 END = 0.001
 """Seconds that the end of a run's records is after the last of them."""
@@ -125,7 +125,7 @@ class Tape:
 
     def _scan(self, node: int, path: Path, offset: float) -> None:
         """Note the time and the place of every record of a file."""
-        name = path.relative_to(self.mirror / str(node)).as_posix()
+        name = path.relative_to(host_folder(self.mirror, node)).as_posix()
         try:
             data = path.read_bytes()
         except OSError:
@@ -154,8 +154,8 @@ class Tape:
         return found
 
     def _paths(self, node: int) -> list[Path]:
-        folder = self.mirror / str(node)
-        fixed = [folder / name for name in FILES]
+        folder = host_folder(self.mirror, node)
+        fixed = [folder / "spec.json", folder / "events.jsonl", folder / "telemetry.jsonl", folder / "exit.json"]
         grown = [*folder.glob("stacks-*.json"), *folder.glob("attempt-*/rank-*.metrics.jsonl")]
         return [path for path in fixed if path.exists()] + sorted(grown)
 

@@ -19,7 +19,7 @@ from runner.run.records import records
 from runner.run.remote import Reached, missing, reach, sync
 from runner.run.session import Session, Signals
 from runner.run.state import RunState
-from runner.run.store import HostStore, held
+from runner.run.store import HostStore, held, host_folder
 from runner.run.survey import open_link
 from runner.show.numbers import number
 from runner.text import LineMaker, clean, clean_lines
@@ -107,7 +107,7 @@ def logs(run: KnownRun, connector: Connector, wanted: Wanted, *, follow: bool = 
 
 
 def _lacks(run: KnownRun, folder: Path, node: int, wanted: Wanted) -> bool:
-    files = held(folder / str(node))
+    files = held(host_folder(folder, node))
     name = run.hosts[node].name
     return "exit.json" not in files or any(
         start > 0 and wanted.file(name, file) for file, (_, start, _) in files.items()
@@ -133,7 +133,7 @@ class _Lines:
         """Print what there is, fetching the beginnings that are not held."""
         found = []
         for node, host in enumerate(self._run.hosts):
-            store = HostStore(folder / str(node))
+            store = HostStore(host_folder(folder, node))
             chosen = [name for name in store.files() if self._wanted.file(host.name, name)]
             found += [(_numbers(name), node, name, store) for name in chosen]
         for _, node, name, store in sorted(found, key=lambda item: item[:3]):

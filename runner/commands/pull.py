@@ -7,51 +7,71 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
+from runner.bounded import each, whole
 from runner.commands.stop import refuse_sandbox
 from runner.errors import DisttuiError, HostError, InputError
+from runner.paths import PathError, inside
 from runner.run.history import KnownRun
 from runner.run.link import GONE, Link
 from runner.run.remote import reach
-from runner.show.numbers import amount, gibibytes
+from runner.run.survey import HostsError
+from runner.show.numbers import amount, gibibytes, number
 from runner.text import clean
 from runner.transport import Connector
 
 Say = Callable[[str], None]
 _PART = ".part"
+_GROWTH = 64 << 20
+"""Bytes that a file may have grown by since it was listed, besides its size then."""
+_LATEST = 1e11
+"""Unix time of the year 5138: what a clock may show."""
+
+
+class Offered(NamedTuple):
+    """A file that a host has of the run."""
+
+    name: str
+    size: int
+    mtime: float
 
 
 def pull(run: KnownRun, connector: Connector, to: Path, say: Say) -> int:
     """Copy what the run has left on its hosts; what is here already is not fetched again, what is half here goes on.
 
     Raises:
-        DisttuiError: A host cannot be reached, a file changed while it was read, or there is no room.
+        DisttuiError: A host cannot be reached or means harm, a file changed while it was read, or there is no room.
+            What the other hosts have is here then.
     """
     refuse_sandbox(run)
     total = count = 0
+    problems: list[DisttuiError] = []
     with reach(run, connector) as reached:
         reached.refuse_none()
         for error in reached.errors.values():
             say(f"{error.what}; its files are left out")
-        taken: dict[str, Mapping[str, Any]] = {}
+        taken: dict[str, Offered] = {}
         for node, answer in sorted(reached.ask("files", **run.request()).items()):
             host = run.hosts[node].name
             if isinstance(answer, DisttuiError):
                 say(answer.what)
                 continue
-            for file in answer["files"]:
-                name = _checked(host, str(file["name"]))
-                if taken.get(name) == file:
-                    continue  # the same disk, seen from another host
-                # Hosts that have each a file of this name keep apart.
-                path = to / (name if name not in taken else f"{host}/{name}")
-                taken.setdefault(name, file)
-                if _whole(path, file):
-                    continue
-                total += _fetch(reached.links[node], run, node, name, path, file)
-                count += 1
-                say(f"{path} ({gibibytes(int(file['size']))} from {host})")
+            try:
+                for file in offered(answer):
+                    if taken.get(file.name) == file:
+                        continue  # the same disk, seen from another host
+                    path = _place(to, host, file.name, apart=file.name in taken)
+                    taken.setdefault(file.name, file)
+                    if _is_here(path, file):
+                        continue
+                    total += _fetch(reached.links[node], run, node, path, file)
+                    count += 1
+                    say(f"{path} ({gibibytes(file.size)} from {host})")
+            except HostError as error:
+                problems.append(error)
+    if problems:
+        raise problems[0] if len(problems) == 1 else HostsError(problems)
     if not taken:
         say(f"{run.run} has left no checkpoints or results on its hosts")
     elif not count:
@@ -61,52 +81,89 @@ def pull(run: KnownRun, connector: Connector, to: Path, say: Say) -> int:
     return 3 if reached.errors else 0
 
 
-def _fetch(link: Link, run: KnownRun, node: int, name: str, path: Path, file: Mapping[str, Any]) -> int:
-    part = path.with_name(path.name + _PART)
+def offered(answer: Any) -> tuple[Offered, ...]:
+    """The files in an answer of the op `files`; what is none is left out."""
+    files = answer.get("files") if isinstance(answer, Mapping) else None
+    return each(files, _offered, len(files) if isinstance(files, list) else 0)
+
+
+def _offered(file: Mapping[str, Any]) -> Offered | None:
+    name, size, mtime = file.get("name"), whole(file.get("size")), number(file.get("mtime"))
+    if not isinstance(name, str) or size is None or mtime is None or abs(mtime) > _LATEST:
+        return None
+    return Offered(name, size, mtime)
+
+
+def _place(to: Path, host: str, name: str, *, apart: bool) -> Path:
+    """Where a host's file goes. Raises HostError where its name leads anywhere else."""
+    try:
+        # A run has no hidden files; a home, should `to` be one, has.
+        if name.startswith("."):
+            raise PathError(f"{clean(name[:100])!r} begins with a dot")
+        # Hosts that have each a file of this name keep apart.
+        return inside(to, host, name) if apart else inside(to, name)
+    except PathError as error:
+        raise HostError(host, f"it names a file of the run that is none: {error.what}", "Do not trust it.") from None
+
+
+def _fetch(link: Link, run: KnownRun, node: int, path: Path, file: Offered) -> int:
+    part = inside(path.parent, path.name + _PART)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with part.open("ab") as out:
             begun = out.tell()
-            answer = _receive(link, run, node, name, out, begun)
-        if answer["size"] != part.stat().st_size or answer["sha256"] != _digest(part):
+            answer = _receive(link, run, node, file, out, begun)
+        if answer.get("size") != part.stat().st_size or answer.get("sha256") != _digest(part):
             part.unlink()
-            raise HostError(link.host, f"{clean(name)} changed while it was read", "Pull again.")
-        os.utime(part, (float(file["mtime"]), float(file["mtime"])))
+            raise HostError(link.host, f"{clean(file.name)} changed while it was read", "Pull again.")
+        os.utime(part, (file.mtime, file.mtime))
         part.replace(path)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}", "Make room, or pull elsewhere with --to.") from None
-    return int(answer["size"]) - begun
+    return path.stat().st_size - begun
 
 
-def _receive(link: Link, run: KnownRun, node: int, name: str, out: BinaryIO, begun: int) -> Mapping[str, Any]:
-    failed: list[OSError] = []
+def _receive(link: Link, run: KnownRun, node: int, file: Offered, out: BinaryIO, begun: int) -> Mapping[str, Any]:
+    failed: list[OSError | HostError] = []
+    at = begun
 
     def take(item: Any) -> None:
+        nonlocal at
+        if not isinstance(item, tuple) or failed:
+            return
+        at += len(item[3])
+        if at > 2 * file.size + _GROWTH:
+            cure = "Pull again; if it stays so, do not trust this host."
+            what = f"{clean(file.name)} was {gibibytes(file.size)}, and {gibibytes(at)} have come without its end"
+            failed.append(HostError(link.host, what, cure))
+            return
         try:
-            if isinstance(item, tuple) and not failed:
-                out.write(item[3])
+            out.write(item[3])
         except OSError as error:
             failed.append(error)
 
-    future = link.stream("fetch", take, **run.request(), node_rank=node, name=name, offset=begun)
+    request = {**run.request(), "node_rank": node, "name": file.name, "offset": begun}
+    future = link.stream("fetch", take, **request)
     while True:
         try:
-            answer: Mapping[str, Any] = future.result(1.0)
+            answer = future.result(1.0)
         except FutureTimeout:
-            if link.silence > GONE or failed:
-                raise failed[0] if failed else HostError(link.host, "not seen any more", "Pull again later.") from None
-            continue
+            if not failed and link.silence <= GONE:
+                continue
+            # Whatever still comes of this file must not reach the next one.
+            link.close()
+            raise failed[0] if failed else HostError(link.host, "not seen any more", "Pull again later.") from None
         if failed:
             raise failed[0]
-        return answer
+        return answer if isinstance(answer, Mapping) else {}
 
 
-def _whole(path: Path, file: Mapping[str, Any]) -> bool:
+def _is_here(path: Path, file: Offered) -> bool:
     try:
         seen = path.stat()
     except OSError:
         return False
-    return seen.st_size == file["size"] and abs(seen.st_mtime - float(file["mtime"])) < 1e-3
+    return seen.st_size == file.size and abs(seen.st_mtime - file.mtime) < 1e-3
 
 
 def _digest(path: Path) -> str:
@@ -115,10 +172,3 @@ def _digest(path: Path) -> str:
         while data := file.read(1 << 20):
             digest.update(data)
     return digest.hexdigest()
-
-
-def _checked(host: str, name: str) -> str:
-    parts = name.split("/")
-    if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise HostError(host, f"it names a file {clean(name)!r}", "Do not trust this host.")
-    return name

@@ -9,6 +9,7 @@ from typing import Any
 
 from runner.errors import InputError
 from runner.node.serve.listing import FORMAT, RUN
+from runner.paths import inside
 from runner.run.history import KnownHost, KnownRun, read_object
 from runner.run.ids import pick
 from runner.run.store import mirrors_folder
@@ -33,7 +34,7 @@ def known_runs(environ: Mapping[str, str]) -> tuple[list[KnownRun], list[str]]:
     runs, problems = [], []
     for name in run_names(environ):
         try:
-            runs.append(load_run(mirrors_folder(environ) / name))
+            runs.append(load_run(inside(mirrors_folder(environ), name)))
         except InputError as error:
             problems.append(f"{error.what}. Remove it: disttui forget --here {name}")
     return sorted(runs, key=lambda run: -run.started), problems
@@ -94,7 +95,7 @@ def find_run(text: str, environ: Mapping[str, str]) -> KnownRun:
 
 def folder_of(text: str, environ: Mapping[str, str]) -> Path:
     """The folder of the run with this id or beginning, whatever is in it. Raises InputError that lists near ones."""
-    return mirrors_folder(environ) / pick(text, run_names(environ))
+    return inside(mirrors_folder(environ), pick(text, run_names(environ)))
 
 
 def is_known(text: str, environ: Mapping[str, str]) -> bool:

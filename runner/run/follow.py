@@ -11,6 +11,7 @@ from queue import Queue
 from typing import Any
 
 from runner.errors import DisttuiError
+from runner.paths import PathError
 from runner.run.link import SILENCE, Item, Link
 from runner.run.records import records
 from runner.run.store import HostStore
@@ -204,6 +205,8 @@ class Follower:
             elif "gone" in item:
                 self._ended.set()
                 self._news.put(LinkNews(self.node, "gone", "its run folder is gone"))
+        except PathError:
+            raise  # this host's word alone: its link ends with the reason
         except DisttuiError as error:
             # The viewer's disk is full, say: the run goes on, this viewer cannot.
             self._news.put(LinkNews(self.node, "failed", str(error)))

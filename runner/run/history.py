@@ -15,17 +15,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from runner.errors import InputError
 from runner.node.serve.listing import FORMAT, summarize
+from runner.paths import inside
 from runner.profile import Host, Profile, parse
 from runner.run.records import json_object
 from runner.run.state import RunState, begin
 from runner.run.store import NO_ROOM, mirrors_folder
 from runner.text import clean
 
-_SEEN = "seen.json"
+_SEEN: Final = "seen.json"
 _FRESH = 15.0
 """Seconds without news after which a sandbox, which tells something every second, must be gone."""
 
@@ -164,7 +165,7 @@ def keep(
         for host, count in zip(profile.hosts, counts, strict=True)
     )
     fields = {"run_dir": profile.launch.run_dir, "started": time.time(), "by": whoami(), **known}
-    made = KnownRun(run, mirrors_folder(environ) / run, hosts, written or profile.as_written(), **fields)
+    made = KnownRun(run, inside(mirrors_folder(environ), run), hosts, written or profile.as_written(), **fields)
     try:
         made.save()
     except OSError as error:
@@ -211,7 +212,7 @@ def mirror_of(run: KnownRun) -> Iterator[Path]:
 
 
 def _write(path: Path, data: Mapping[str, Any]) -> None:
-    part = path.with_name(path.name + ".part")
+    part = inside(path.parent, path.name + ".part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         json.dump(data, file)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runner.bounded import each, text, whole
 from runner.show.numbers import number
-from runner.text import clean
 
 _MOST_GPUS = 64
 _MOST_PROCESSES = 200
@@ -81,10 +81,10 @@ def load_of(record: Mapping[str, Any]) -> Load | None:
     return Load(
         t,
         **figures,
-        cpus=_whole(record.get("cpus")),
-        gpus=_each(record.get("gpus"), _gpu, _MOST_GPUS),
-        processes=_each(record.get("processes"), _process, _MOST_PROCESSES),
-        process_count=_whole(record.get("process_count")) or 0,
+        cpus=whole(record.get("cpus")),
+        gpus=each(record.get("gpus"), _gpu, _MOST_GPUS),
+        processes=each(record.get("processes"), _process, _MOST_PROCESSES),
+        process_count=whole(record.get("process_count")) or 0,
     )
 
 
@@ -95,26 +95,26 @@ _GPU_FIGURES = ("use", "mem_used", "mem_total", "power", "power_limit", "temp")
 
 
 def _gpu(item: Mapping[str, Any]) -> GpuLoad | None:
-    index = _whole(item.get("index"))
+    index = whole(item.get("index"))
     if index is None:
         return None
     figures = {name: number(item.get(name)) for name in _GPU_FIGURES}
-    return GpuLoad(index, _text(item.get("name"), 60), throttle=item.get("throttle") is True, **figures)
+    return GpuLoad(index, text(item.get("name"), 60), throttle=item.get("throttle") is True, **figures)
 
 
 def _process(item: Mapping[str, Any]) -> ProcessLoad | None:
-    pid = _whole(item.get("pid"))
+    pid = whole(item.get("pid"))
     if pid is None:
         return None
     gpus = item.get("gpus")
-    tag = _text(item.get("tag"), 150)
+    tag = text(item.get("tag"), 150)
     return ProcessLoad(
         pid,
-        _text(item.get("user"), 32),
-        _command(_text(item.get("command"), 300)),
+        text(item.get("user"), 32),
+        _command(text(item.get("command"), 300)),
         number(item.get("cpu")),
         number(item.get("rss")),
-        tuple(index for one in gpus[:_MOST_GPUS] if (index := _whole(one)) is not None)
+        tuple(index for one in gpus[:_MOST_GPUS] if (index := whole(one)) is not None)
         if isinstance(gpus, list)
         else (),
         number(item.get("gpu_memory")),
@@ -127,19 +127,3 @@ def _command(line: str) -> str:
     """A command line without the folder of its program, which tells least."""
     program, space, rest = line.partition(" ")
     return (program.rpartition("/")[2] or program) + space + rest if program.startswith("/") else line
-
-
-def _each(items: Any, read: Callable[[Mapping[str, Any]], Any], most: int) -> tuple[Any, ...]:
-    if not isinstance(items, list):
-        return ()
-    found = [read(item) for item in items[:most] if isinstance(item, dict)]
-    return tuple(item for item in found if item is not None)
-
-
-def _text(value: Any, most: int) -> str:
-    return clean(value[:most]) if isinstance(value, str) else ""
-
-
-def _whole(value: Any) -> int | None:
-    usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-    return value if usable else None

@@ -15,7 +15,7 @@ from typing import Any
 from runner.errors import DisttuiError, HostError
 from runner.run.history import KnownHost, KnownRun
 from runner.run.link import Item, Link
-from runner.run.store import HostStore, held
+from runner.run.store import HostStore, held, host_folder
 from runner.run.survey import CONNECTS, HostsError, open_link
 from runner.transport import Connector
 
@@ -107,7 +107,7 @@ def reach_hosts(hosts: Mapping[int, KnownHost], connector: Connector, limit: flo
 
 def missing(run: KnownRun, folder: Path) -> list[int]:
     """The nodes whose mirror is not whole yet."""
-    return [node for node in range(len(run.hosts)) if "exit.json" not in held(folder / str(node))]
+    return [node for node in range(len(run.hosts)) if "exit.json" not in held(host_folder(folder, node))]
 
 
 def sync(run: KnownRun, folder: Path, reached: Reached, limit: float = REACH) -> list[str]:
@@ -116,7 +116,9 @@ def sync(run: KnownRun, folder: Path, reached: Reached, limit: float = REACH) ->
     Returns:
         What went wrong, one line each.
     """
-    copies = {node: _Copy(run, node, HostStore(folder / str(node)), link) for node, link in reached.links.items()}
+    copies = {
+        node: _Copy(run, node, HostStore(host_folder(folder, node)), link) for node, link in reached.links.items()
+    }
     deadline = time.monotonic() + limit
     return [problem for copy in copies.values() if (problem := copy.finish(deadline))]
 

@@ -10,7 +10,7 @@ from typing import Any
 from runner.run.history import KnownRun
 from runner.run.records import records
 from runner.run.state import RunState, fold, metrics_place
-from runner.run.store import HostStore
+from runner.run.store import HostStore, host_folder
 
 _FOLDED = ("events.jsonl", "telemetry.jsonl", "exit.json")
 
@@ -38,7 +38,7 @@ def replay(run: KnownRun, folder: Path) -> Replay:
     small: dict[tuple[int, str], Mapping[str, Any]] = {}
     warnings: list[str] = []
     for node, host in enumerate(run.hosts):
-        store = HostStore(folder / str(node))
+        store = HostStore(host_folder(folder, node))
         for name in sorted(store.files()):
             place = metrics_place(name)
             if place is None and name not in _FOLDED and not name.endswith((".json", ".ready")):

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from runner.run.follow import PIECES, Follower, LinkNews, LogRead, News, RecordRead, Skipped
 from runner.run.link import Link
 from runner.run.state import RunState, exit_code, fold, link
-from runner.run.store import HostStore
+from runner.run.store import HostStore, host_folder
 
 LINGER = 10.0
 """Seconds that hosts which are not seen may hold up the end of a run whose result is known."""
@@ -131,7 +131,7 @@ class Session:
             Follower(
                 node,
                 {**request, "node_rank": node},
-                HostStore(folder / str(node)),
+                HostStore(host_folder(folder, node)),
                 lambda node=node: reopen(node),  # type: ignore[misc]
                 self._news,
                 replay=REPLAY if attached else 0,

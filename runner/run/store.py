@@ -5,19 +5,24 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from runner.errors import DisttuiError
 from runner.node.serve.mirror import CHECKED
+from runner.paths import PathError, inside
 from runner.run.records import json_object
 
-KEPT = ".mirror.json"
+KEPT: Final = ".mirror.json"
 """Which generation of which file the mirror holds, and from which offset on: name → [generation, start]."""
+_KEPT_PART: Final = ".mirror.json.part"
 PIECE = 64 * 1024
+_NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*")
+_LONGEST_NAME = 200
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that more room on the disk would mend."""
 
@@ -27,6 +32,11 @@ def mirrors_folder(environ: Mapping[str, str]) -> Path:
     # The specification of XDG wants a relative path to be ignored.
     data = Path(environ.get("XDG_DATA_HOME", ""))
     return (data if data.is_absolute() else Path.home() / ".local" / "share") / "disttui" / "runs"
+
+
+def host_folder(folder: Path, node: int) -> Path:
+    """Where the mirror of a run holds the files of one host. Raises PathError where a link leads out of it."""
+    return inside(folder, str(node))
 
 
 class HostStore:
@@ -52,10 +62,10 @@ class HostStore:
             if length - start < before:
                 continue
             try:
-                with (self.folder / name).open("rb") as file:
+                with inside(self.folder, name).open("rb") as file:
                     file.seek(length - before)
                     answer[name] = [generation, length, zlib.crc32(file.read(before))]
-            except OSError:
+            except (OSError, PathError):
                 continue
         return answer
 
@@ -67,7 +77,7 @@ class HostStore:
     def read(self, name: str, start: int = 0) -> Iterator[tuple[int, bytes]]:
         """The bytes held of a file from `start` on, as (offset, piece)."""
         first, end = self.files().get(name, (0, 0))
-        with (self.folder / name).open("rb") as file:
+        with inside(self.folder, name).open("rb") as file:
             offset = file.seek(max(first, start))
             while offset < end and (data := file.read(min(PIECE, end - offset))):
                 yield offset, data
@@ -75,7 +85,7 @@ class HostStore:
 
     def announce(self, event: Mapping[str, Any]) -> str | None:
         """Take a file announcement; return the name when this is a new generation that starts the file over."""
-        name = _safe_name(str(event["name"]))
+        name = _safe_name(event["name"])
         self._names[int(event["file"])] = name
         with self._lock:
             return self._begin(name, int(event["generation"]), int(event["start"]))
@@ -90,10 +100,10 @@ class HostStore:
             self._note()
             return name
         self._close(name)
-        path = self.folder / name
+        path = inside(self.folder, name)
         if path.exists():
             # What was mirrored of a truncated file stays readable beside the new one.
-            path.rename(path.with_name(f"{path.name}~{known[0] if known else 'old'}"))
+            path.rename(inside(self.folder, f"{name}~{known[0] if known else 'old'}"))
         self._held[name] = [generation, start, start]
         self._note()
         return name
@@ -138,9 +148,10 @@ class HostStore:
     def _handle(self, name: str) -> BinaryIO:
         handle = self._open.get(name)
         if handle is None:
-            path = self.folder / name
+            path = inside(self.folder, name)
             path.parent.mkdir(exist_ok=True, mode=0o700)
-            handle = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            handle = os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)
             self._open[name] = handle
         return handle
 
@@ -149,11 +160,11 @@ class HostStore:
             what = f"{self.folder}: what was kept here of the run has been removed"
             return DisttuiError(what, "Attach again: it is fetched anew from the hosts.")
         cure = "Make room for the run's logs" if error.errno in NO_ROOM else "Let the run's logs be written there"
-        return DisttuiError(f"{self.folder / name}: {error.strerror}", f"{cure}, and attach again.")
+        return DisttuiError(f"{self.folder}/{name}: {error.strerror}", f"{cure}, and attach again.")
 
     def _note(self) -> None:
         """Write down what is held. Lengths are the files' own, so that a viewer that is killed loses nothing."""
-        part = self.folder / (KEPT + ".part")
+        part = self.folder / _KEPT_PART
         try:
             part.write_text(json.dumps({name: known[:2] for name, known in self._held.items()}))
             part.replace(self.folder / KEPT)
@@ -172,7 +183,7 @@ def held(folder: Path) -> dict[str, list[int]]:
     try:
         noted = json_object((folder / KEPT).read_bytes()) or {}
         for name, (generation, start) in noted.items():
-            path = folder / _safe_name(name)
+            path = inside(folder, _safe_name(name))
             # A file that is announced and still empty has no copy yet.
             length = path.stat().st_size if path.exists() else int(start)
             if 0 <= int(start) <= length:
@@ -187,9 +198,8 @@ def _write_at(handle: BinaryIO, offset: int, data: bytes | memoryview) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _safe_name(name: str) -> str:
-    """A mirrored file stays inside its folder, whatever the host calls it."""
-    parts = name.split("/")
-    if len(parts) > 2 or any(part in ("", ".", "..") or os.sep in part or "\0" in part for part in parts):
-        raise ValueError(f"a host announced a file named {name!r}")
+def _safe_name(name: Any) -> str:
+    """A mirrored file has a name as the node program gives it: never one of ours, never outside of its folder."""
+    if not isinstance(name, str) or len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+        raise PathError(f"a host announced a file named {str(name)[:_LONGEST_NAME]!r}")
     return name

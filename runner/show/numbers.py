@@ -6,17 +6,27 @@ import math
 import time
 from typing import Any
 
+_AGES = 1e11
+"""Seconds: some 3,000 years."""
+
 
 def number(value: Any) -> float | None:
     """`value` as a float if it is a finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    try:
+        found = float(value)
+    except OverflowError:  # a whole number beyond every float
+        return None
+    return found if math.isfinite(found) else None
 
 
 def duration(seconds: float) -> str:
-    """`0:37`, `12:31`, `1:02:07`, `3 d 04:11`."""
-    whole = max(0, int(seconds))
+    """`0:37`, `12:31`, `1:02:07`, `3 d 04:11`; `?` for what lasts longer than anything."""
+    told = number(seconds)
+    if told is None or told >= _AGES:
+        return "?"
+    whole = max(0, int(told))
     days, rest = divmod(whole, 86400)
     hours, rest = divmod(rest, 3600)
     minutes, secs = divmod(rest, 60)
@@ -48,7 +58,9 @@ def _local(moment: float) -> time.struct_time | None:
 
 
 def count(value: float) -> str:
-    """`940`, `41.2k`, `1.3M`."""
+    """`940`, `41.2k`, `1.3M`; `?` for what is no finite number."""
+    if number(value) is None:
+        return "?"
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.1f}{unit}"
@@ -62,5 +74,7 @@ def amount(number_of: int, noun: str) -> str:
 
 
 def gibibytes(value: float) -> str:
-    """`11.2 GiB`; below one, `640 MiB`."""
+    """`11.2 GiB`; below one, `640 MiB`; `?` for what is no finite number."""
+    if number(value) is None:
+        return "?"
     return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"

@@ -9,7 +9,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +61,14 @@ def _answers(request: Mapping[str, Any], folder: Path) -> Iterator[Answer]:
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
-    folder, lock = Path(sys.argv[1]), threading.Lock()
+    """Answer for a folder until nobody asks any more."""
+    folder = Path(sys.argv[1])
+    serve(lambda request: _answers(request, folder), bad("Wlogin"), bad("3.11"))
+
+
+def serve(answers: Callable[[Mapping[str, Any]], Iterator[Answer]], login: str = "", python: str = "3.11") -> None:
+    """Answer requests until nobody asks any more: with frames without their `id`, or raw bytes."""
+    lock = threading.Lock()
     out, read = sys.stdout.buffer, open(0, "rb", buffering=0)  # noqa: SIM115
     read.readline()
     marker = json.loads(read.readline())["marker"]
@@ -73,7 +79,7 @@ def main() -> None:
             out.flush()
 
     def answer(request: Mapping[str, Any]) -> None:
-        for said in _answers(request, folder):
+        for said in answers(request):
             say(said if isinstance(said, bytes) else pack_json({"id": request["id"], **said}))
 
     def beat() -> None:
@@ -81,8 +87,8 @@ def main() -> None:
             say(pack_json({"beat": time.time()}))
             time.sleep(1.0)
 
-    hello = json.dumps({"python": bad("3.11"), "missing": []})
-    say(f"{bad('Wlogin')}\n{marker} {hello}\n".encode())
+    hello = json.dumps({"python": python, "missing": []})
+    say(f"{login}\n{marker} {hello}\n".encode())
     threading.Thread(target=beat, daemon=True).start()
     frames = Unpacker()
     while data := read.read(65536):

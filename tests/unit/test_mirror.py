@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import threading
 from collections.abc import Iterator
@@ -259,8 +260,13 @@ def test_what_keeps_a_mirror_from_being_written_has_its_own_cure(tmp_path: Path)
     store = HostStore(tmp_path / "mirror")
     for file, name in enumerate(("full.log", "folder.log")):
         store.announce({"file": file, "name": name, "generation": 1, "start": 0})
-    (tmp_path / "mirror" / "full.log").symlink_to("/dev/full")
     (tmp_path / "mirror" / "folder.log").mkdir()
-    for file, cure in enumerate(("Make room for the run's logs, and attach", "Let the run's logs be written there")):
-        with pytest.raises(DisttuiError, match=cure):
-            store.write(file, 0, b"line")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2, before[1]))
+    try:
+        with pytest.raises(DisttuiError, match="Make room for the run's logs, and attach"):
+            store.write(0, 0, b"line")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with pytest.raises(DisttuiError, match="Let the run's logs be written there"):
+        store.write(1, 0, b"line")

@@ -15,7 +15,7 @@ from runner.commands.stop import refuse_sandbox
 from runner.errors import DisttuiError, InputError
 from runner.run.find import find_run
 from runner.run.history import KnownRun, mirror_of
-from runner.run.store import HostStore
+from runner.run.store import HostStore, host_folder
 from runner.run.survey import open_link
 from tui.earlier import fetch
 from tui.events import Moment
@@ -177,7 +177,7 @@ class ReplayScreen(PanesScreen):
             fetch(
                 run, wanted,
                 lambda node: open_link(run.hosts[node].as_host(), connector),
-                lambda node: HostStore(folder / str(node)),
+                lambda node: HostStore(host_folder(folder, node)),
             )  # fmt: skip
 
     def on_feed_failed(self, event: FeedFailed) -> None:

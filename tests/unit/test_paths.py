@@ -1,0 +1,156 @@
+"""Paths made of what hosts say: inside their folder, and no other text becomes one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.commands.pull import pull
+from runner.errors import DisttuiError
+from runner.paths import PathError, inside
+from runner.run.store import HostStore, held
+from tests.unit.liar_kit import connector, liar, lied
+
+ROOT = Path(__file__).parents[2]
+LEADING_OUT = (
+    "/etc/passwd", "..", ".", "", "a/../../b", "a//b", "a/", "a\0b", "a\nb", "\x1b[2J", "\x9bx", "half\ud800",
+    "x" * 256, "é" * 128, "/".join("a" * 40), "a/" * 2000 + "a", "~/x/../..",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEADING_OUT)
+def test_a_name_that_is_none_becomes_no_path(tmp_path: Path, name: str) -> None:
+    with pytest.raises(PathError) as caught:
+        inside(tmp_path, name)
+    assert len(caught.value.what) < 400 and "\x1b" not in caught.value.what and caught.value.exit_code == 2
+
+
+def test_names_stay_in_their_folder(tmp_path: Path) -> None:
+    assert inside(tmp_path, "a", "b/c.pt") == tmp_path / "a" / "b" / "c.pt"
+    assert inside(tmp_path, "…é 1") == tmp_path / "…é 1"
+
+
+def test_a_link_is_followed_inside_and_refused_outside(tmp_path: Path) -> None:
+    target, out = tmp_path / "target", tmp_path / "out"
+    (target / "real").mkdir(parents=True)
+    out.mkdir()
+    (target / "good").symlink_to("real")
+    (target / "bad").symlink_to(out)
+    (target / "loop").symlink_to("loop")
+    assert inside(target, "good", "x") == target / "good" / "x"
+    for name in ("bad", "bad/x", "loop/x"):
+        with pytest.raises(PathError, match="leads"):
+            inside(target, name)
+    home = tmp_path / "home"
+    home.symlink_to(target)
+    assert inside(home, "real", "x") == home / "real" / "x"
+
+
+@pytest.mark.parametrize(
+    "name", ["../x.log", "/x.log", ".mirror.json", "a/.x", "a/b/c.log", "a\\b\0", "x\n.log", "x" * 300, "", 7, None]
+)
+def test_a_mirrored_file_has_no_name_but_those_of_a_run(tmp_path: Path, name: object) -> None:
+    store = HostStore(tmp_path / "0")
+    with pytest.raises(ValueError, match="announced a file"):
+        store.announce({"file": 0, "name": name, "generation": 0, "size": 1, "start": 0})
+
+
+def test_a_link_planted_in_a_mirror_is_not_written_through(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    store = HostStore(tmp_path / "0")
+    (tmp_path / "0" / "attempt-1").symlink_to(out)
+    (tmp_path / "0" / "rank-0.log").symlink_to(out / "x")
+    for number, name in enumerate(("attempt-1/rank-0.log", "rank-0.log")):
+        with pytest.raises(DisttuiError):
+            store.announce({"file": number, "name": name, "generation": 0, "size": 5, "start": 0})
+            store.write(number, 0, b"hello")
+    assert not list(out.iterdir())
+    assert held(tmp_path / "0") == {}
+
+
+EVIL = """
+if op == "files":
+    yield {"ok": {"files": FILES}}
+elif op == "fetch":
+    yield pack_data(0, 0, 0, b"evil")
+    import hashlib
+    yield {"ok": {"size": 4, "sha256": hashlib.sha256(b"evil").hexdigest()}}
+"""
+
+
+def _files(*names: object) -> str:
+    files = [{"name": name, "size": 4, "mtime": 1.0} for name in names]
+    return EVIL.replace("FILES", repr(files))
+
+
+def test_pull_writes_nothing_outside_of_its_folder(tmp_path: Path) -> None:
+    """Names of files and of hosts lead out of it; what the good host has is there all the same."""
+    to = tmp_path / "home" / "to"
+    run = lied(
+        tmp_path,
+        liar(tmp_path, "good", _files("checkpoints/a.pt", ".bashrc")),
+        liar(tmp_path, "../../home3", _files("checkpoints/a.pt").replace("1.0", "2.0")),
+        liar(tmp_path, "b", _files("checkpoints/b.pt", "../.bashrc")),
+        liar(tmp_path, "c", _files("checkpoints/c.pt", "/tmp/x", 7, None, "x" * 5000)),
+        liar(tmp_path, "d", _files("linked/x.pt")),
+        liar(tmp_path, "e", _files("results/e")),
+    )
+    to.mkdir(parents=True)
+    (to / "linked").symlink_to(tmp_path)
+    said: list[str] = []
+    with pytest.raises(DisttuiError) as caught:
+        pull(run, connector(), to, said.append)
+    assert caught.value.exit_code == 3
+    found = sorted(str(path.relative_to(tmp_path / "home")) for path in (tmp_path / "home").rglob("*.*"))
+    assert found == [f"to/checkpoints/{name}.pt" for name in "abc"], found
+    assert (to / "results" / "e").read_bytes() == b"evil"
+    assert not (tmp_path / "x.pt").exists()
+    for name in ("good", "../../home3", "b", "c", "d"):
+        assert f"{name}: it names a file of the run that is none" in str(caught.value), caught.value
+
+
+def test_pull_of_an_endless_file_ends(tmp_path: Path) -> None:
+    body = """
+    if op == "files":
+        yield {"ok": {"files": [{"name": "results/x", "size": 4, "mtime": 1.0},
+                                {"name": "results/y", "size": 1e300, "mtime": 1.0},
+                                {"name": "results/z", "size": 1, "mtime": 1e300}]}}
+    while op == "fetch":
+        yield pack_data(0, 0, 0, bytes(65536)) * 16
+    """
+    run = lied(tmp_path, liar(tmp_path, "n1", body))
+    with pytest.raises(DisttuiError, match="n1: results/x was 0 MiB, and 64 MiB have come without its end"):
+        pull(run, connector(), tmp_path / "to", lambda _: None)
+
+
+def test_text_that_is_joined_to_a_path_is_found(tmp_path: Path) -> None:
+    """The rule of the type checker that has every such join go through `inside`."""
+    folder = tmp_path / "runner" / "run"
+    folder.mkdir(parents=True)
+    (folder / "new.py").write_text(
+        "import os\nfrom pathlib import Path\n"
+        "def f(folder: Path, name: str, share: float) -> None:\n"
+        "    folder / 'exit.json'\n"  # 4: written in the code
+        "    share / 2.0\n"
+        "    folder / name\n"
+        "    folder.joinpath('x', name)\n"
+        "    folder.with_name(f'{name}~1')\n"
+        "    os.path.join('x', name)\n"
+        "    folder / 'x' / str(7)\n"
+    )
+    words = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        str(ROOT / "pyproject.toml"),
+        "--cache-dir",
+        str(tmp_path / "c"),
+    ]
+    done = subprocess.run([*words, str(folder / "new.py")], cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = [int(line.split(":")[1]) for line in done.stdout.splitlines() if "unsafe-path" in line]
+    assert lines == [6, 7, 8, 9, 10], done.stdout + done.stderr
