@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import struct
+import time
 from collections.abc import Callable, Iterator
 
 from paramiko.agent import AgentKey
 from paramiko.pkey import PKey
 from paramiko.ssh_exception import AuthenticationException, BadAuthenticationType, SSHException
-from paramiko.transport import Transport
 
 from runner.errors import HostError
 from runner.text import clean
+from runner.transport.algorithms import key_type
 from runner.transport.base import Prompts
+from runner.transport.certificates import rsa_bits
+from runner.transport.guarded import GuardedTransport
 from runner.transport.keys import KeyFile, KeyRing, UnusableKeyError, agent_keys, certified, public_blob, read_key_file
 from runner.transport.known_hosts import fingerprint
 from runner.transport.ssh_config import Target
 
 # Somebody has to read and answer; servers end a login that takes longer than this (LoginGraceTime) anyway.
 _ANSWER_LIMIT = 120.0
+_LOGIN_LIMIT = 120.0
+"""Seconds for all attempts together, less what somebody takes to answer."""
 _PUBLIC_KEY = "publickey"
 _INTERACTIVE = "keyboard-interactive"
 _PASSWORD = "password"  # noqa: S105 - the method's name
@@ -34,24 +40,32 @@ class Secrets:
 class Login:
     """One host's login over a transport whose host key has been verified."""
 
-    def __init__(self, transport: Transport, target: Target, prompts: Prompts, secrets: Secrets) -> None:
+    def __init__(self, transport: GuardedTransport, target: Target, prompts: Prompts, secrets: Secrets) -> None:
         self._transport = transport
         self._target = target
         self._prompts = prompts
         self._secrets = secrets
         self._tried: list[str] = []
+        self._asked = 0.0
+        """Seconds that somebody has taken to answer."""
         self._allowed: set[str] | None = None
         """Methods that the server accepts next, None: not known yet."""
 
     def run(self) -> None:
         """Log in. Raises HostError that names what was tried."""
+        self._begun = time.monotonic()
         try:
             if self._with_keys() or self._with_questions():
+                self._transport.packetizer.trust()
                 return
         except EOFError:
-            pass
-        except SSHException as error:
-            self._tried.append(str(error))
+            problem = self._transport.saved_exception
+            if isinstance(problem, SSHException):
+                self._tried.append(str(problem))
+        except HostError:
+            raise
+        except Exception as error:
+            self._tried.append(str(error)[:300] or type(error).__name__)
         if not self._transport.is_active():
             self._tried.append("then the server hung up")
         raise self._refused()
@@ -63,6 +77,9 @@ class Login:
             if agent:  # somebody may have to confirm
                 self._transport.auth_timeout = _ANSWER_LIMIT
             for label, key in self._keys(agent):
+                if problem := self._unfit(key):
+                    self._tried.append(f"{label} (not tried: {problem})")
+                    continue
                 self._tried.append(label)
                 if self._try(lambda key=key: self._transport.auth_publickey(self._target.user, key)):  # type: ignore[misc]
                     return True
@@ -78,7 +95,13 @@ class Login:
         mine = sorted((key for key in agent if key.blob in named), key=lambda key: named.index(key.blob))
         others = [] if self._target.identities_only else [key for key in agent if key.blob not in named]
         for held_key in (*mine, *others):
-            yield f"agent key {held_key.comment} {fingerprint(held_key.blob)}", held_key
+            label = f"agent key {held_key.comment} {fingerprint(held_key.blob)}"
+            places = [
+                path for path, blob in zip(self._target.identity_files, named, strict=True) if blob == held_key.blob
+            ]
+            for with_certificate in certified(held_key, places, self._target.certificate_files):
+                yield f"{label} with certificate", with_certificate
+            yield label, held_key
         held = {key.blob for key in agent}
         for file in sorted(files, key=lambda file: file.encrypted):
             if file.blob in held:
@@ -88,9 +111,23 @@ class Login:
             except UnusableKeyError as problem:
                 self._tried.append(f"{file.path} (not usable: {problem})")
                 continue
-            for with_certificate in certified(key, file.path, self._target.certificate_files):
+            for with_certificate in certified(key, [file.path], self._target.certificate_files):
                 yield f"{file.path} with certificate", with_certificate
             yield file.path, key
+
+    def _unfit(self, key: PKey) -> str:
+        """Why the settings forbid to log in with a key, "" where they do not."""
+        certificate = key.public_blob
+        kind = certificate.key_type if certificate is not None else key.get_name()
+        allowed = self._target.public_key_algorithms
+        if kind not in map(key_type, allowed):
+            return "PubkeyAcceptedAlgorithms does not allow it"
+        try:
+            bits = rsa_bits(certificate.key_blob if certificate is not None else key.asbytes())
+        except (ValueError, struct.error):
+            bits = 0
+        least = self._target.required_rsa_size
+        return f"{bits} bits; RequiredRSASize is {least}" if bits is not None and bits < least else ""
 
     def _files(self) -> Iterator[KeyFile]:
         for path in dict.fromkeys(self._target.identity_files):
@@ -143,10 +180,16 @@ class Login:
         return self._secrets.passwords.pop(self._target, None) or self._ask(question)
 
     def _ask(self, question: str) -> str | None:
-        return self._prompts.secret(self._target.name, question)
+        begun = time.monotonic()
+        try:
+            return self._prompts.secret(self._target.name, question)
+        finally:
+            self._asked += time.monotonic() - begun
 
     def _try(self, attempt: Callable[[], list[str]]) -> bool:
         """Return whether the server lets us in; else remember what it accepts next. Raises EOFError, SSHException."""
+        if time.monotonic() - self._begun - self._asked > _LOGIN_LIMIT:
+            raise SSHException(f"the server has taken more than {_LOGIN_LIMIT:.0f} s over it")
         try:
             more = attempt()
         except BadAuthenticationType as error:

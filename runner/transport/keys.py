@@ -9,7 +9,7 @@ import re
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,8 @@ from paramiko.ed25519key import Ed25519Key
 from paramiko.pkey import PKey
 from paramiko.rsakey import RSAKey
 from paramiko.ssh_exception import SSHException
+
+from runner.transport.certificates import take
 
 _KINDS: dict[str, type[PKey]] = {"ssh-ed25519": Ed25519Key, "ssh-rsa": RSAKey}
 _PEM: dict[bytes, type[PKey]] = {b"RSA": RSAKey, b"EC": ECDSAKey}
@@ -89,24 +91,17 @@ def _openssh(path: str, data: bytes) -> KeyFile:
         if not raw.startswith(_MAGIC):
             raise ValueError
         rest = raw[len(_MAGIC) :]
-        cipher, rest = _string(rest)
-        _, rest = _string(rest)
-        _, rest = _string(rest)
-        blob, _ = _string(rest[4:])
-        name = _string(blob)[0].decode("ascii")
+        cipher, rest = take(rest)
+        _, rest = take(rest)
+        _, rest = take(rest)
+        blob, _ = take(rest[4:])
+        name = take(blob)[0].decode("ascii")
     except (ValueError, struct.error, binascii.Error):
         raise UnusableKeyError("damaged") from None
     kind = ECDSAKey if name.startswith("ecdsa-sha2-") else _KINDS.get(name)
     if kind is None:
         raise UnusableKeyError(f"a key of type {name} works only through an agent: ssh-add it")
     return KeyFile(path, kind, cipher != b"none", blob)
-
-
-def _string(data: bytes) -> tuple[bytes, bytes]:
-    (size,) = struct.unpack(">I", data[:4])
-    if len(data) < 4 + size:
-        raise ValueError
-    return data[4 : 4 + size], data[4 + size :]
 
 
 class KeyRing:
@@ -149,18 +144,23 @@ def _load(file: KeyFile, passphrase: str | None) -> PKey:
         raise UnusableKeyError(f"cannot be loaded: {error}") from None
 
 
-def certified(key: PKey, path: str, certificates: tuple[str, ...]) -> Iterator[PKey]:
-    """Yield `key` as each certificate that is about it makes it: `<path>-cert.pub` and the CertificateFiles."""
-    for file in dict.fromkeys((*certificates, f"{path}-cert.pub")):
+def certified(key: PKey, paths: Sequence[str], certificates: tuple[str, ...]) -> Iterator[PKey]:
+    """Yield `key` as each certificate that is about it makes it: `<path>-cert.pub` and the CertificateFiles.
+
+    Args:
+        key: From a file or held by an agent.
+        paths: The key's files.
+    """
+    for file in dict.fromkeys((*certificates, *(f"{path}-cert.pub" for path in paths))):
         if not Path(file).is_file():
             continue
         with_certificate = copy.copy(key)
         try:
             with_certificate.load_certificate(file)
-        except (ValueError, SSHException, OSError):
+            # The certificate holds the public key's fields right behind its nonce.
+            fields = take(key.asbytes())[1]
+        except (ValueError, SSHException, OSError, struct.error):
             continue
-        # The certificate holds the public key's fields right behind its nonce.
-        fields = _string(key.asbytes())[1]
         blob = with_certificate.public_blob
         if blob is not None and fields in blob.key_blob:
             yield with_certificate
@@ -178,6 +178,9 @@ class _CarefulKey(AgentKey):
     paramiko signs in the connection's own thread, where an exception would end the connection; the server refuses the
     empty signature, and the next key has its turn.
     """
+
+    def __copy__(self) -> _CarefulKey:
+        return _CarefulKey(self.agent, self.blob, self.comment)
 
     def sign_ssh_data(self, data: Any, algorithm: str | None = None) -> Any:
         try:

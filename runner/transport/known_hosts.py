@@ -19,8 +19,8 @@ DEFAULT_PORT = 22
 KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 """Types of host keys that can be verified here."""
 
-_REVOKED = "@revoked"
-_AUTHORITY = "@cert-authority"
+REVOKED = "@revoked"
+AUTHORITY = "@cert-authority"
 
 
 class Verdict(Enum):
@@ -89,11 +89,20 @@ class KnownHosts:
             self.entries += entries
             self.bad += bad
 
-    def check(self, name: str, key_type: str, blob: bytes) -> Finding:
-        """Judge the key that the host called `name` has shown; `name` comes from `lookup_name`."""
+    def add(self, source: str, data: bytes) -> None:
+        """Take lines that do not come from a file; `source` stands for its name."""
+        entries, bad = parse(source, data)
+        self.entries += entries
+        self.bad += bad
+
+    def check(self, name: str, key_type: str, blob: bytes, authority: bytes | None = None) -> Finding:
+        """Judge the key that the host called `name` has shown; `name` comes from `lookup_name`.
+
+        `authority` is the key that has signed its certificate: it may be revoked as well.
+        """
         about = list(self._about(name))
         for entry in about:
-            if entry.marker == _REVOKED and entry.blob == blob:
+            if entry.marker == REVOKED and entry.blob in (blob, authority):
                 return Finding(Verdict.REVOKED, entry)
         plain = [entry for entry in about if not entry.marker]
         for entry in plain:
@@ -105,7 +114,11 @@ class KnownHosts:
         )
         if changed:
             return Finding(Verdict.CHANGED, changed[0])
-        return Finding(Verdict.UNKNOWN, next((entry for entry in about if entry.marker == _AUTHORITY), None))
+        return Finding(Verdict.UNKNOWN, next((entry for entry in about if entry.marker == AUTHORITY), None))
+
+    def authorities(self, name: str) -> list[Entry]:
+        """The lines that let a certificate authority vouch for `name`."""
+        return [entry for entry in self._about(name) if entry.marker == AUTHORITY]
 
     def key_types(self, name: str) -> list[str]:
         """The types of the keys known for `name`, in the files' order."""
@@ -134,8 +147,18 @@ def fingerprint(blob: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).rstrip(b"=").decode()
 
 
+def hashed(name: str) -> str:
+    """`name` as HashKnownHosts has it: who reads the file cannot tell the host."""
+    salt = os.urandom(20)
+    parts = (salt, hmac.digest(salt, name.encode(errors="replace"), "sha1"))
+    return "|1|" + "|".join(base64.b64encode(part).decode() for part in parts)
+
+
 def append(file: str, name: str, key_type: str, blob: bytes) -> None:
-    """Add a key to `file`, which is made (0600, its folder 0700) where it is missing. Raises OSError."""
+    """Add a key to `file`, which is made (0600, its folder 0700) where it is missing. Raises OSError.
+
+    `name` is what `lookup_name` or `hashed` gives.
+    """
     path = Path(file)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     line = f"{name} {key_type} {base64.b64encode(blob).decode()}\n".encode()
@@ -167,7 +190,7 @@ def parse(file: str, data: bytes) -> tuple[list[Entry], list[BadLine]]:
 def _entry(file: str, number: int, line: str) -> Entry:
     fields = line.split(None, 4)
     marker = fields.pop(0) if line.startswith("@") else ""
-    if marker not in ("", _REVOKED, _AUTHORITY):
+    if marker not in ("", REVOKED, AUTHORITY):
         raise ValueError(f"unknown marker {marker}")
     if len(fields) < 3:
         raise ValueError("fewer than three fields")

@@ -9,13 +9,13 @@ import threading
 from concurrent.futures import Future
 
 from paramiko.channel import Channel
-from paramiko.ssh_exception import ChannelException, SSHException
-from paramiko.transport import Transport
+from paramiko.ssh_exception import ChannelException
 
 from runner.errors import HostError
 from runner.text import clean
 from runner.transport.auth import Login, Secrets
 from runner.transport.base import Address, Prompts
+from runner.transport.guarded import GuardedTransport
 from runner.transport.host_keys import HostKeyCheck
 from runner.transport.sockets import ProxyProcess, dial
 from runner.transport.ssh_config import Target, hop_address, resolve
@@ -23,7 +23,8 @@ from runner.transport.ssh_stream import SshStream, in_time
 
 _GREETING_LIMIT = 15.0
 _CHANNEL_LIMIT = 30.0
-_FAST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
+_COMMAND_LIMIT = 40.0
+"""Seconds for a session and the answer to its command."""
 
 # Without this, Python prints paramiko's warnings to the terminal.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -43,14 +44,21 @@ class SshConnection:
         return self._name
 
     def run(self, command: str) -> SshStream:
+        transport = self._link.transport
+        # paramiko waits for the answer to a command without end.
+        impatient = threading.Timer(_COMMAND_LIMIT, transport.close)
+        impatient.daemon = True
+        impatient.start()
         try:
-            channel = self._link.transport.open_session(timeout=_CHANNEL_LIMIT)
+            channel = transport.open_session(timeout=_CHANNEL_LIMIT)
             channel.exec_command(command)
         except ChannelException as error:
             what = f"the server opens no session: {clean(error.text)}"
             raise HostError(self._name, what, "Look at MaxSessions in its sshd_config.") from None
-        except (SSHException, EOFError, OSError) as error:
-            raise ConnectionError(f"{self._name}: the link broke: {error}") from None
+        except Exception as error:
+            raise ConnectionError(f"{self._name}: the link broke: {clean(str(error))}") from None
+        finally:
+            impatient.cancel()
         return SshStream(channel)
 
     def close(self) -> None:
@@ -62,7 +70,7 @@ class SshConnection:
 class _Link:
     """A transport and what it runs over."""
 
-    def __init__(self, transport: Transport, proxy: ProxyProcess | None) -> None:
+    def __init__(self, transport: GuardedTransport, proxy: ProxyProcess | None) -> None:
         self.transport = transport
         self._proxy = proxy
 
@@ -162,16 +170,23 @@ class SshConnector:
             return jump.transport.open_channel(
                 "direct-tcpip", (target.hostname, target.port), ("127.0.0.1", 0), timeout=_GREETING_LIMIT
             )
-        except (SSHException, EOFError, OSError) as error:
+        except Exception as error:
             said = error.text if isinstance(error, ChannelException) else error
             what = f"the jump host cannot reach {target.hostname}:{target.port}: {clean(str(said))}"
             raise HostError(target.name, what, "Check the address as seen from the jump host.") from None
 
     def _link(self, connection: socket.socket | Channel, target: Target, proxy: ProxyProcess | None = None) -> _Link:
-        transport = Transport(connection)
+        try:
+            transport = GuardedTransport(connection, target)
+        except BaseException:
+            connection.close()
+            if proxy is not None:
+                proxy.close()
+            raise
         link = _Link(transport, proxy)
         try:
-            self._shake_hands(transport, target, proxy)
+            address = connection.getpeername()[0] if isinstance(connection, socket.socket) and not proxy else None
+            self._shake_hands(transport, target, proxy, address)
             Login(transport, target, self._prompts, self._secrets).run()
         except BaseException:
             link.close()
@@ -179,20 +194,23 @@ class SshConnector:
             raise
         return link
 
-    def _shake_hands(self, transport: Transport, target: Target, proxy: ProxyProcess | None) -> None:
-        check = HostKeyCheck(target, self._prompts, self._accept_new)
-        options = transport.get_security_options()
-        options.ciphers = (*_FAST, *(name for name in options.ciphers if name not in _FAST))
-        options.key_types = check.order(tuple(options.key_types))
+    def _shake_hands(
+        self, transport: GuardedTransport, target: Target, proxy: ProxyProcess | None, address: str | None
+    ) -> None:
+        check = HostKeyCheck(target, self._prompts, self._accept_new, address)
+        transport.prefer_keys(check.order(transport.preferred_keys))
         transport.banner_timeout = target.connect_timeout or _GREETING_LIMIT
         transport.handshake_timeout = max(_GREETING_LIMIT, transport.banner_timeout)
         transport.channel_timeout = _CHANNEL_LIMIT
+        transport.packetizer.give(transport.banner_timeout + transport.handshake_timeout)
         try:
             transport.start_client()
-        except (SSHException, EOFError, OSError) as error:
-            raise _no_greeting(target, error, proxy) from None
-        key = transport.get_remote_server_key()
-        check.verify(key.get_name(), key.asbytes())
+            transport.packetizer.give(None)
+            key = transport.get_remote_server_key()
+            key_type, blob = key.get_name(), key.asbytes()
+        except Exception as error:
+            raise _no_greeting(target, error, proxy, transport.packetizer.first) from None
+        check.verify(key_type, blob, transport.shown_key)
 
 
 def _spent(future: Future[_Link]) -> bool:
@@ -200,9 +218,11 @@ def _spent(future: Future[_Link]) -> bool:
     return future.done() and (future.exception() is not None or not future.result().transport.is_active())
 
 
-def _no_greeting(target: Target, error: Exception, proxy: ProxyProcess | None) -> HostError:
+def _no_greeting(target: Target, error: Exception, proxy: ProxyProcess | None, first: bytes) -> HostError:
     if proxy is not None and (said := proxy.said()):
         return HostError(target.name, f"ProxyCommand failed: {said}", "Mend the ssh configuration.")
     place = f"{target.hostname}:{target.port}"
-    what = f"no SSH handshake with {place}: {clean(str(error)) or 'it hung up'}"
+    what = f"no SSH handshake with {place}: {clean(str(error))[:300] or 'it hung up'}"
+    if first and not first.startswith(b"SSH-"):
+        what += f"; it began with '{clean(first.decode(errors='replace'))}'"
     return HostError(target.name, what, f"Try `ssh {target.name}`; is this an SSH server, and is it overloaded?")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from runner.errors import HostError, InputError
 from runner.text import clean
+from runner.transport.algorithms import DEFAULTS, LEAST_RSA_BITS, algorithms
 from runner.transport.base import Address
 
 Settings = Mapping[str, Sequence[str]]
@@ -45,8 +46,20 @@ class Target:
     host_key_alias: str | None = None
     user_known_hosts: tuple[str, ...] = ()
     global_known_hosts: tuple[str, ...] = ()
+    known_hosts_command: str | None = None
+    """KnownHostsCommand as it stands in the configuration."""
+    revoked_host_keys: tuple[str, ...] = ()
+    hash_known_hosts: bool = False
+    check_host_ip: bool = False
     strict: str = "ask"
     """`yes`, `ask`, `accept-new` or `no`, as StrictHostKeyChecking."""
+    ciphers: tuple[str, ...] = DEFAULTS["ciphers"]
+    macs: tuple[str, ...] = DEFAULTS["macs"]
+    key_exchanges: tuple[str, ...] = DEFAULTS["kexalgorithms"]
+    host_key_algorithms: tuple[str, ...] = DEFAULTS["hostkeyalgorithms"]
+    public_key_algorithms: tuple[str, ...] = DEFAULTS["pubkeyacceptedalgorithms"]
+    authority_algorithms: tuple[str, ...] = DEFAULTS["casignaturealgorithms"]
+    required_rsa_size: int = LEAST_RSA_BITS
     connect_timeout: float | None = None
     """Seconds, None: not set."""
     family: socket.AddressFamily = socket.AF_UNSPEC
@@ -60,6 +73,12 @@ class Target:
     def place(self) -> str:
         """`user@hostname:port`, for messages."""
         return f"{self.user}@{self.hostname}:{self.port}"
+
+    @property
+    def tokens(self) -> dict[str, str]:
+        """The %-tokens of ssh_config(5) for this host."""
+        jump = ",".join(self.proxy_jump)
+        return host_tokens(self.name, self.hostname, str(self.port), self.user, self.host_key_alias, jump)
 
 
 def resolve(address: Address, config_file: str | None, ssh: str | None) -> Target:
@@ -116,8 +135,16 @@ def target(name: str, settings: Settings) -> Target:
     def paths(values: Sequence[str]) -> tuple[str, ...]:
         return tuple(expand_path(value, tokens) for value in values if value.lower() != "none")
 
+    def files(keyword: str) -> tuple[str, ...]:
+        return _separate(expand_path(first(keyword), tokens)) if first(keyword) else ()
+
+    def listed(keyword: str, older: str = "") -> tuple[str, ...]:
+        value = first(keyword) or first(older)
+        return algorithms(keyword, value) if value else DEFAULTS[keyword]
+
     jump = first("proxyjump")
     command = first("proxycommand")
+    methods = first("preferredauthentications", "publickey,keyboard-interactive,password").split(",")
     return Target(
         name=name,
         hostname=hostname,
@@ -130,15 +157,26 @@ def target(name: str, settings: Settings) -> Target:
         proxy_jump=tuple(expand(jump, tokens).split(",")) if jump else (),
         proxy_command=expand(command, tokens) if command and not jump else None,
         host_key_alias=alias,
-        user_known_hosts=paths(first("userknownhostsfile").split()),
-        global_known_hosts=paths(first("globalknownhostsfile").split()),
+        user_known_hosts=files("userknownhostsfile"),
+        global_known_hosts=files("globalknownhostsfile"),
+        known_hosts_command=first("knownhostscommand") or None,
+        revoked_host_keys=files("revokedhostkeys"),
+        hash_known_hosts=_yes(first("hashknownhosts", "no")),
+        check_host_ip=_yes(first("checkhostip", "no")),
         strict=_strict(first("stricthostkeychecking", "ask")),
+        ciphers=listed("ciphers"),
+        macs=listed("macs"),
+        key_exchanges=listed("kexalgorithms"),
+        host_key_algorithms=listed("hostkeyalgorithms"),
+        public_key_algorithms=listed("pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes"),
+        authority_algorithms=listed("casignaturealgorithms"),
+        required_rsa_size=max(LEAST_RSA_BITS, whole("requiredrsasize", LEAST_RSA_BITS)),
         connect_timeout=float(whole("connecttimeout", 0)) or None,
         family=_family(first("addressfamily", "any")),
         bind_address=first("bindaddress") or None,
-        public_key=_yes(first("pubkeyauthentication", "yes")),
-        password=_yes(first("passwordauthentication", "yes")),
-        keyboard_interactive=_yes(first("kbdinteractiveauthentication", "yes")),
+        public_key=_yes(first("pubkeyauthentication", "yes")) and "publickey" in methods,
+        password=_yes(first("passwordauthentication", "yes")) and "password" in methods,
+        keyboard_interactive=_yes(first("kbdinteractiveauthentication", "yes")) and "keyboard-interactive" in methods,
         password_prompts=0 if _yes(first("batchmode", "no")) else whole("numberofpasswordprompts", 3),
     )
 
@@ -172,6 +210,28 @@ def host_tokens(name: str, hostname: str, port: str, user: str, alias: str | Non
         "r": user,
         "u": getpass.getuser(),
     }
+
+
+def _separate(line: str) -> tuple[str, ...]:
+    """Take apart a line of paths: `ssh -G` puts a space between them, and leaves those inside them as they are.
+
+    The longest run of words that names a file is one path; where none does, the next path begins at a `/` or `~`.
+    """
+    found: list[str] = []
+    words = line.split(" ")
+    while words:
+        lengths = range(len(words), 0, -1)
+        begins = (index for index in range(1, len(words)) if words[index].startswith(("/", "~")))
+        size = next((size for size in lengths if _is_file(" ".join(words[:size]))), None) or next(begins, len(words))
+        if path := " ".join(words[:size]).strip():
+            found.append(str(Path(path).expanduser()))
+        words = words[size:]
+    return tuple(found)
+
+
+def _is_file(path: str) -> bool:
+    place = Path(path).expanduser()
+    return bool(path.strip()) and place.exists() and not place.is_dir()
 
 
 def _refuse(kind: str, value: str) -> None:

@@ -19,23 +19,28 @@ _SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/
 
 
 class Sshd:
-    """One sshd with keys of its own that lets in whoever is in its authorized_keys."""
+    """One sshd with keys of its own that lets in whoever is in its authorized_keys.
 
-    def __init__(self, folder: Path, client_key: Path, extra: str = "") -> None:
+    Args:
+        host_key: The one key to show, where it is not to be an Ed25519 and an RSA key.
+    """
+
+    def __init__(self, folder: Path, client_key: Path, extra: str = "", host_key: Path | None = None) -> None:
         if _SSHD is None:
             pytest.skip("needs sshd")
         folder.mkdir(parents=True)
         self.folder = folder
-        self.key = new_key(folder / "host_ed25519")
-        self.rsa_key = new_key(folder / "host_rsa", "rsa")
+        self.key = host_key or new_key(folder / "host_ed25519")
+        self.rsa_key = host_key or new_key(folder / "host_rsa", "rsa")
         self.authorized = folder / "authorized_keys"
         self.authorized.write_bytes(public(client_key))
         self.port = free_port()
         self.log = folder / "log"
         config = folder / "sshd_config"
         config.write_text(
-            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.key}\nHostKey {self.rsa_key}\n"
-            f"AuthorizedKeysFile {self.authorized}\nUsePAM no\nStrictModes no\nPasswordAuthentication no\n"
+            f"Port {self.port}\nListenAddress 127.0.0.1\n"
+            + "".join(f"HostKey {key}\n" for key in dict.fromkeys((self.key, self.rsa_key)))
+            + f"AuthorizedKeysFile {self.authorized}\nUsePAM no\nStrictModes no\nPasswordAuthentication no\n"
             "KbdInteractiveAuthentication no\nPermitRootLogin yes\nMaxStartups 200\nMaxSessions 200\n"
             f"PidFile none\nLogLevel VERBOSE\n{extra}\n"
         )
@@ -86,8 +91,8 @@ class Place:
         self.config = folder / "config"
         self._servers: list[Sshd] = []
 
-    def sshd(self, name: str, extra: str = "") -> Sshd:
-        server = Sshd(self.folder / name, self.key, extra)
+    def sshd(self, name: str, extra: str = "", host_key: Path | None = None) -> Sshd:
+        server = Sshd(self.folder / name, self.key, extra, host_key)
         self._servers.append(server)
         return server
 
@@ -127,9 +132,9 @@ class Answers:
             return self._accept
 
 
-def new_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
+def new_key(path: Path, kind: str = "ed25519", passphrase: str = "", rsa_bits: int = 2048) -> Path:
     """Make a key pair; returns the private key's path."""
-    bits = ["-b", "2048"] if kind == "rsa" else []
+    bits = ["-b", str(rsa_bits)] if kind == "rsa" else []
     ssh_keygen("-q", "-t", kind, *bits, "-N", passphrase, "-C", path.name, "-f", str(path))
     return path
 

@@ -88,9 +88,18 @@ HOSTS = [
 
 
 def comparable(target: Target) -> Target:
-    # Which keys exist by default differs from one ssh to the next.
+    # Which keys exist by default, and which algorithms are allowed, differs from one ssh to the next.
     own = tuple(path for path in target.identity_files if "/.ssh/id_" not in path)
-    return replace(target, identity_files=own)
+    return replace(
+        target,
+        identity_files=own,
+        ciphers=(),
+        macs=(),
+        key_exchanges=(),
+        host_key_algorithms=(),
+        public_key_algorithms=(),
+        authority_algorithms=(),
+    )
 
 
 @needs_ssh
@@ -121,6 +130,46 @@ def test_values(config: str, tmp_path: Path, ssh: str | None, monkeypatch: pytes
     assert (direct.strict, direct.public_key, direct.password_prompts) == ("no", False, 0)
     assert resolve(Address("magic"), config, ssh).user == "conjured"
     assert resolve(Address("included"), config, ssh).hostname == "first"
+
+
+@needs_ssh
+def test_lists_of_algorithms_are_the_same_with_and_without_ssh(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text(
+        "Ciphers aes256-ctr,aes128-ctr\nMACs hmac-sha2-512\nKexAlgorithms ecdh-sha2-nistp256\n"
+        "HostKeyAlgorithms rsa-sha2-512,ssh-ed25519\nPubkeyAcceptedAlgorithms ssh-ed25519\n"
+        "CASignatureAlgorithms rsa-sha2-256\nRequiredRSASize 3072\nHashKnownHosts yes\nCheckHostIP yes\n"
+        f"RevokedHostKeys {tmp_path}/revoked\nKnownHostsCommand /bin/echo '%H' x\n"
+        "PreferredAuthentications publickey\n"
+    )
+    found = resolve(Address("a"), str(file), None)
+    by_ssh = resolve(Address("a"), str(file), SSH)
+    assert replace(found, identity_files=()) == replace(by_ssh, identity_files=())
+    assert (found.ciphers, found.host_key_algorithms) == (("aes256-ctr", "aes128-ctr"), ("rsa-sha2-512", "ssh-ed25519"))
+    assert (found.required_rsa_size, found.hash_known_hosts, found.check_host_ip) == (3072, True, True)
+    assert (found.revoked_host_keys, found.password) == ((f"{tmp_path}/revoked",), False)
+
+
+def test_a_list_of_algorithms_may_change_the_default(tmp_path: Path, ssh: str | None) -> None:
+    file = tmp_path / "config"
+    file.write_text("Ciphers +3des-cbc\nMACs -hmac-sha1*,*-etm@openssh.com,umac-*\nKexAlgorithms ^ecdh-sha2-nistp521\n")
+    found = resolve(Address("a"), str(file), ssh)
+    assert {"aes128-ctr", "3des-cbc"} <= set(found.ciphers)
+    assert found.macs == ("hmac-sha2-256", "hmac-sha2-512")
+    assert found.key_exchanges[0] == "ecdh-sha2-nistp521"
+    assert "curve25519-sha256" in found.key_exchanges
+
+
+def test_paths_of_known_hosts_with_spaces(tmp_path: Path, ssh: str | None) -> None:
+    folder = tmp_path / "my hosts"
+    folder.mkdir()
+    for name in ("known hosts", "second"):
+        (folder / name).touch()
+    file = tmp_path / "config"
+    file.write_text(f'UserKnownHostsFile "{folder}/known hosts" "{folder}/second" {tmp_path}/missing ~/missing2\n')
+    home = Path.home()
+    found = resolve(Address("a"), str(file), ssh).user_known_hosts
+    assert found == (f"{folder}/known hosts", f"{folder}/second", f"{tmp_path}/missing", f"{home}/missing2")
 
 
 def test_unknown_match_criteria_match_nothing_without_ssh(tmp_path: Path) -> None:

@@ -1,0 +1,173 @@
+"""paramiko's transport with limits on what the other side may send, and no algorithm that was not asked for."""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import Any, ClassVar
+
+from paramiko.channel import Channel
+from paramiko.common import MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA, MSG_EXT_INFO, MSG_USERAUTH_INFO_REQUEST
+from paramiko.kex_curve25519 import KexCurve25519
+from paramiko.message import Message
+from paramiko.packet import Packetizer
+from paramiko.ssh_exception import SSHException
+from paramiko.transport import Transport
+
+from runner.errors import HostError
+from runner.transport.algorithms import by_speed, key_type, plain
+from runner.transport.certificates import key_type as type_of
+from runner.transport.certificates import take
+from runner.transport.ssh_config import Target
+
+PACKET_LIMIT = 256 * 1024
+"""Bytes of one packet, as in OpenSSH."""
+STRANGER_LIMIT = 1024 * 1024
+"""Bytes that a host may send before it has let us in."""
+GREETING_LIMIT = 16 * 1024
+"""Bytes that a server may send before it greets as SSH does."""
+_QUESTIONS = 64
+"""Questions at once, and extensions: paramiko would go through as many as a number says, up to 2^32."""
+_WINDOWS = 2
+"""Unread data of a channel, in windows: a server that keeps to the protocol never sends more than one."""
+
+
+class GuardedPacketizer(Packetizer):
+    """Reads packets of a bounded size, and until `trust` a bounded number of bytes in a bounded time."""
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__(connection)
+        self.first = b""
+        """The first bytes of the greeting, for messages."""
+        self._heard = 0
+        self._greeted = False
+        self._trusted = False
+        self._deadline: float | None = None
+        self._seconds = 0.0
+
+    def give(self, seconds: float | None) -> None:
+        """Let the other side take so long for all that comes next, None: no limit."""
+        self._seconds = seconds or 0.0
+        self._deadline = None if seconds is None else time.monotonic() + seconds
+
+    def trust(self) -> None:
+        """Lift the limit on the number of bytes."""
+        self._trusted = True
+
+    def handshake_timed_out(self) -> bool:
+        self._check_time()
+        return super().handshake_timed_out()
+
+    def read_all(self, n: int, check_rekey: bool = False) -> bytes:
+        self._greeted = True
+        if not 0 <= n <= PACKET_LIMIT + 64:
+            raise SSHException(f"it announces a packet of {n} bytes, or what it sends is garbage")
+        self._count(n)
+        return super().read_all(n, check_rekey)
+
+    def read_message(self) -> tuple[int, Message]:
+        kind, message = super().read_message()
+        if kind in (MSG_EXT_INFO, MSG_USERAUTH_INFO_REQUEST):
+            _check_count(kind, message.asbytes())
+        return kind, message
+
+    def _read_timeout(self, timeout: float) -> bytes:
+        self._check_time()
+        data: bytes = super()._read_timeout(timeout)  # type: ignore[misc]
+        self.first += data[: max(0, 200 - len(self.first))]
+        self._count(len(data))
+        if not self._greeted and self._heard > GREETING_LIMIT:
+            raise SSHException(f"it sends {self._heard} bytes and no SSH greeting")
+        return data
+
+    def _count(self, size: int) -> None:
+        if not self._trusted:
+            self._heard += size
+            if self._heard > STRANGER_LIMIT:
+                raise SSHException(f"it sends more than {STRANGER_LIMIT // 1024} KiB before it lets anybody in")
+
+    def _check_time(self) -> None:
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise SSHException(f"it has not come to an end in {self._seconds:.0f} s")
+
+
+class GuardedTransport(Transport):
+    """A transport that offers what the target's settings allow and nothing else.
+
+    Raises:
+        HostError: A setting allows nothing that can be used here.
+    """
+
+    packetizer: GuardedPacketizer
+    _kex_info: ClassVar[dict[str, Any]] = {**Transport._kex_info, "curve25519-sha256": KexCurve25519}  # type: ignore[attr-defined]
+
+    def __init__(self, connection: Any, target: Target) -> None:
+        super().__init__(connection, packetizer_class=GuardedPacketizer)
+        self.shown_key = b""
+        """The host's key or certificate as it came."""
+        self._channel_handler_table = {
+            **Transport._channel_handler_table,  # type: ignore[attr-defined]
+            MSG_CHANNEL_DATA: _fed(Channel._feed),  # type: ignore[attr-defined]
+            MSG_CHANNEL_EXTENDED_DATA: _fed(Channel._feed_extended),  # type: ignore[attr-defined]
+        }
+        self._preferred_ciphers = by_speed(_usable(target, "Ciphers", target.ciphers, self._cipher_info))  # type: ignore[attr-defined]
+        self._preferred_macs = _usable(target, "MACs", target.macs, self._mac_info)  # type: ignore[attr-defined]
+        self._preferred_kex = _usable(target, "KexAlgorithms", target.key_exchanges, self._kex_info)
+        keys = self._key_info  # type: ignore[attr-defined]
+        self._preferred_keys = _usable(target, "HostKeyAlgorithms", target.host_key_algorithms, keys)
+        self._preferred_pubkeys = tuple(dict.fromkeys(map(plain, target.public_key_algorithms)))
+
+    @property
+    def preferred_keys(self) -> tuple[str, ...]:
+        """Host key algorithms, exactly as set: paramiko would add those with certificates."""
+        return self._preferred_keys
+
+    def prefer_keys(self, algorithms: tuple[str, ...]) -> None:
+        """Set the order of the host key algorithms."""
+        self._preferred_keys = algorithms
+
+    def _verify_key(self, host_key: bytes, signature: bytes) -> None:
+        """As paramiko does, and: what was agreed on is what is shown, and it stays the same key."""
+        agreed = self.host_key_type or ""
+        if (type_of(host_key), type_of(signature)) != (key_type(agreed), plain(agreed)):
+            what = f"{type_of(host_key) or '?'} with a signature of {type_of(signature) or '?'}"
+            raise SSHException(f"it shows a host key of type {what} where {agreed} was agreed on")
+        if self.shown_key and self.shown_key != host_key:
+            raise SSHException("it shows another host key than before")
+        super()._verify_key(host_key, signature)  # type: ignore[misc]
+        self.shown_key = bytes(host_key)
+
+
+def _usable(target: Target, setting: str, wanted: tuple[str, ...], known: Any) -> tuple[str, ...]:
+    usable = tuple(name for name in wanted if name in known)
+    if not usable:
+        what = (
+            f"{setting} of your ssh configuration allows nothing that disttui can use: {', '.join(wanted) or 'empty'}"
+        )
+        some = [name for name in known if "cbc" not in name and "md5" not in name and "sha1" not in name]
+        raise HostError(target.name, what, f"Allow one of these for this host: {', '.join(some)}.")
+    return usable
+
+
+def _fed(feed: Any) -> Any:
+    """Take a channel's data only as far as its window allows: paramiko would keep all that comes."""
+
+    def bounded(channel: Any, message: Message) -> None:
+        feed(channel, message)
+        if len(channel.in_buffer) + len(channel.in_stderr_buffer) > _WINDOWS * channel.in_window_size:
+            raise SSHException("it sends more than the window of its channel allows")
+
+    return bounded
+
+
+def _check_count(kind: int, payload: bytes) -> None:
+    rest = payload
+    try:
+        if kind == MSG_USERAUTH_INFO_REQUEST:
+            for _ in range(3):  # name, instruction, language
+                _, rest = take(rest)
+        (count,) = struct.unpack(">I", rest[:4])
+    except (ValueError, struct.error):
+        raise SSHException("it sends a damaged packet") from None
+    if count > _QUESTIONS:
+        raise SSHException(f"it announces {count} {'extensions' if kind == MSG_EXT_INFO else 'questions'} at once")
