@@ -21,6 +21,8 @@ def host_part(text: str) -> str:
         raise bad("an empty name", _HOST_EXPECTED)
     if text.startswith("-"):
         raise bad(f"{show(text)} begins with '-', which ssh takes for an option", _HOST_EXPECTED)
+    if not text.strip("."):
+        raise bad(f"{show(text)} is no name", _HOST_EXPECTED)  # but a folder
     if found := _UNFIT.search(text):
         raise bad(f"{show(text)} holds {show(found[0])}", _HOST_EXPECTED)
     if len(text) > 255:

@@ -6,12 +6,14 @@ import re
 import warnings
 from collections.abc import Callable
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, StringConstraints
 
 from runner.profile import addresses, numbers
 from runner.profile.numbers import whole
 from runner.profile.problems import bad, near, show
+from runner.text import UNSAFE
 
 RUN_DIR = "~/.disttui/runs"
 REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -20,6 +22,15 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PYTHON = re.compile(r"~?/[A-Za-z0-9._/~+-]+|[A-Za-z0-9_][A-Za-z0-9._+-]*")
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+_LONGEST_WORD = 100_000
+"""Bytes of one argument or variable: Linux refuses a program that is given one of 131,072."""
+_LONGEST_PATH = 4_000
+"""Bytes: Linux takes paths of 4,095."""
+
+_WIDE_RANGE = re.compile(r"-(?:[^\x00-\x7f]|\\[uUxN])")
+_MOST_WIDE_RANGES = 8
+"""Without regard to case, Python compiles a range such as [a-\\uffff] character by character, for 0.04 s."""
 
 _OWN_VARIABLES = {
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
@@ -90,6 +101,33 @@ def _run_name(value: str) -> str:
     return value
 
 
+def _visible(*, most: int, lines: bool = False) -> AfterValidator:
+    """Text that looks like what it is: no control, bidi or invisible characters.
+
+    Args:
+        most: Bytes of UTF-8.
+        lines: Whether there may be several lines.
+    """
+
+    def check(value: str) -> str:
+        if found := UNSAFE.search(value.replace("\n", "") if lines else value):
+            what = "a line break" if found[0] == "\n" else f"the character {show(found[0])}, which cannot be seen"
+            raise bad(f"{show(value)} holds {what}", "remove it")
+        return _fits(value, most)
+
+    return AfterValidator(check)
+
+
+def _short(most: int) -> AfterValidator:
+    return AfterValidator(lambda value: _fits(value, most))
+
+
+def _fits(value: str, most: int) -> str:
+    if len(value) * 4 > most and (size := len(value.encode())) > most:
+        raise bad(f"{size:,} bytes", f"expected at most {most:,}")
+    return value
+
+
 def _folder(value: str) -> str:
     if not re.match(r"/|~[^/]*(/|\Z)", value):
         raise bad(show(value), "expected an absolute path or one that starts with ~/")
@@ -115,6 +153,8 @@ def _env_value(value: str) -> str:
 def _pattern(value: str) -> str:
     if len(value) > 1000:
         raise bad(f"a pattern of {len(value):,} characters", "expected at most 1,000")
+    if len(_WIDE_RANGE.findall(value)) > _MOST_WIDE_RANGES:
+        raise bad(f"{show(value)} has many ranges beyond ASCII", f"expected at most {_MOST_WIDE_RANGES}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -132,7 +172,12 @@ def _not_built(value: Any) -> None:
 
 
 def _url(value: str) -> str:
-    if not re.fullmatch(r"https?://[!-~]+", value):
+    try:
+        parts = urlsplit(value)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        known = False
+    if not known or not re.fullmatch(r"[!-~]+", value):
         raise bad(show(value), "expected http://… or https://…")
     return value
 
@@ -148,27 +193,30 @@ def _auto(value: Any) -> Any:
 
 
 Text = Annotated[str, StringConstraints(strict=True)]
+Prose = Annotated[Text, _visible(most=10_000, lines=True)]
+Word = Annotated[Text, _short(_LONGEST_WORD)]
+"""An argument or a line for a shell: may hold whatever a process can be given, and is shown escaped."""
 LogSize = Annotated[int | None, BeforeValidator(numbers.log_size)]
-Filled = Annotated[Text, AfterValidator(_filled)]
-Url = Annotated[Text, AfterValidator(_url)]
+Script = Annotated[Text, AfterValidator(_filled), _short(_LONGEST_PATH)]
+Url = Annotated[Text, AfterValidator(_url), _short(_LONGEST_PATH)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Seconds = Annotated[float, BeforeValidator(numbers.seconds)]
 SomeSeconds = Annotated[Seconds, AfterValidator(numbers.some_seconds)]
 RunName = Annotated[Text, AfterValidator(_run_name)]
-EnvName = Annotated[Text, AfterValidator(_env_name)]
-EnvValue = Annotated[Text, AfterValidator(_env_value)]
+EnvName = Annotated[Text, AfterValidator(_env_name), _short(255)]
+EnvValue = Annotated[Word, AfterValidator(_env_value)]
 HostText = Annotated[Text, AfterValidator(addresses.whole_host)]
 HostName = Annotated[Text, AfterValidator(addresses.host_part)]
 User = Annotated[Text, AfterValidator(addresses.user_part)]
 Port = Annotated[int, BeforeValidator(lambda value: numbers.port_number(value, 1))]
 Processes = Annotated[int | None, whole(1, 1024, auto=True)]
 Gpus = Annotated[tuple[Annotated[int, whole(0, 1023)], ...] | None, AfterValidator(_once), BeforeValidator(_auto)]
-Python = Annotated[Annotated[Text, AfterValidator(_python)] | None, BeforeValidator(_auto)]
+Python = Annotated[Annotated[Text, AfterValidator(_python), _short(_LONGEST_PATH)] | None, BeforeValidator(_auto)]
 Ip = Annotated[Annotated[Text, AfterValidator(addresses.ip)] | None, BeforeValidator(_auto)]
 Interface = Annotated[Annotated[Text, AfterValidator(_interface)] | None, BeforeValidator(_auto)]
-Folder = Annotated[Text, AfterValidator(_folder)]
+Folder = Annotated[Text, AfterValidator(_folder), _visible(most=_LONGEST_PATH)]
 Pattern = Annotated[Text, AfterValidator(_pattern)]
-Module = Annotated[Text, AfterValidator(_module)]
+Module = Annotated[Text, AfterValidator(_module), _short(255)]
 Ports = Annotated[tuple[int, int], BeforeValidator(numbers.ports)]
 NotBuilt = Annotated[None, BeforeValidator(_not_built)]
 AutoText = Annotated[Text | None, BeforeValidator(_auto)]

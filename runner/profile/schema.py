@@ -14,6 +14,7 @@ from runner.profile.sections import Host, Job, Launch, Metrics, Model, OnEnd, Pa
 from runner.transport.base import Address
 
 VERSION = 1
+MOST_HOSTS = 1024
 
 
 def _version(value: Any) -> int:
@@ -27,10 +28,10 @@ class Profile(Model):
 
     disttui: Annotated[Literal[1], BeforeValidator(_version)]
     name: f.RunName
-    description: f.Text = ""
+    description: f.Prose = ""
     num_processes: f.Processes = None
     python: f.Python = None
-    activate: f.Text = ""
+    activate: f.Word = ""
     env: Mapping[f.EnvName, f.EnvValue] = {}
     hosts: tuple[Host, ...]
     job: Job
@@ -85,6 +86,8 @@ class Profile(Model):
     def _settle_hosts(cls, hosts: tuple[Host, ...], info: ValidationInfo) -> tuple[Host, ...]:
         if not hosts:
             raise bad("no hosts", "expected at least one, like [node1] or [local]")
+        if len(hosts) > MOST_HOSTS:
+            raise bad(f"{len(hosts):,} hosts", f"expected at most {MOST_HOSTS:,}")
         names = [host.host for host in hosts]
         settled = []
         for host in hosts:

@@ -50,7 +50,7 @@ class Host(Model):
     """This host's own variables only; `Profile.host_env` has all layers."""
     python: f.Python = None
     """None: found by the probe."""
-    activate: f.Text = ""
+    activate: f.Word = ""
     workdir: f.Folder | None = None
     """None: the job's."""
     address: f.Ip = None
@@ -95,13 +95,13 @@ class Job(Model):
     """What runs: exactly one of `builtin`, `script`, `module` and `command`."""
 
     builtin: Annotated[Literal["bytegpt"], f.one_of("bytegpt")] | None = None
-    script: f.Filled | None = None
+    script: f.Script | None = None
     module: f.Module | None = None
-    command: tuple[f.Text, ...] | None = None
-    args: tuple[f.Text, ...] = ()
+    command: tuple[f.Word, ...] | None = None
+    args: tuple[f.Word, ...] = ()
     workdir: f.Folder = "~"
     env: Mapping[f.EnvName, f.EnvValue] = {}
-    wrap: tuple[f.Text, ...] = ()
+    wrap: tuple[f.Word, ...] = ()
     setup: f.NotBuilt = None
     sync: f.NotBuilt = None
 
@@ -168,7 +168,7 @@ class Parallel(Model):
 class OnEnd(Model):
     """What is done where a run was started from, when it has ended; both get its summary as JSON."""
 
-    command: tuple[f.Text, ...] = ()
+    command: tuple[f.Word, ...] = ()
     webhook: f.Url | None = None
 
 

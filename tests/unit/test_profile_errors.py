@@ -194,8 +194,23 @@ YAML = [
     ("%YAML 2.0\n---\n" + profile(), "1:1: not valid YAML: found incompatible YAML document (version 1.* is required)"),
 ]  # fmt: skip
 
+UNSEEN = [
+    (profile(description='"a\\u202eb"'),
+     "4:14: description: 'a\\u202eb' holds the character '\\u202e', which cannot be seen, remove it"),
+    (profile(description="a\u200bb"),
+     "4:14: description: 'a\\u200bb' holds the character '\\u200b', which cannot be seen, remove it"),
+    (profile(launch='{run_dir: "/x\\ny"}'), "4:19: run_dir: '/x\\ny' holds a line break, remove it"),
+    (profile(hosts="['..']"), f"2:9: host: '..' is no name, {HOST}"),
+    (profile(hosts="[{host: a, name: '.'}]"), f"2:25: name: '.' is no name, {HOST}"),
+    (profile(hosts="[{host: a, name: ../../x}]"), f"2:25: name: '../../x' holds '/', {HOST}"),
+    (profile(on_end="{webhook: 'http://[::1'}"), "4:19: webhook: 'http://[::1', expected http://… or https://…"),
+    (profile(job="{script: " + "a" * 5000 + "}"), "3:15: script: 5,000 bytes, expected at most 4,000"),
+    (profile(env="{A: " + "a" * 200_000 + "}"), "4:10: A: 200,000 bytes, expected at most 100,000"),
+]  # fmt: skip
+
 
 CASES = [
+    *UNSEEN,
     *SCHEMA,
     *((profile(hosts=text), message) for text, message in HOSTS),
     *((profile(job=text), message) for text, message in JOBS),

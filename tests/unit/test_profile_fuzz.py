@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner.errors import InputError
 from runner.library import list_profiles
 from runner.profile import ProfileErrors, load, parse
+from runner.show.effects import effect_lines
 
 SHIPPED = [entry.path.read_text() for entry in list_profiles() if entry.origin == "built in"]
 # fmt: off
@@ -22,10 +23,12 @@ KEYS = [
     "address", "interface", "workdir", "job", "builtin", "script", "module", "command", "args", "wrap", "sync",
     "setup", "launch", "launcher", "backend", "master", "ports", "grace", "restarts", "run_dir", "share",
     "join_timeout", "instrument", "parallel", "strategy", "precision", "metrics", "pattern", "<<", "[key]",
+    "on_end", "webhook", "name", "description", "log_limit", "rejoin_timeout",
 ]
 WORDS = [
     "auto", "1", "0", "-1", "010", "1e9", "29500-29599", "local", "me@n:1", "[::1]:2", "bytegpt", "fsdp", "~", "~/x",
     "/x", "${env:A}", "${env:", "(?P<a>.)", "true", "10.0.0.1", "%", "*", "&", "!", "\t", "١", "9" * 5000,
+    "..", "../../x", "a\u202eb", "\u2066", '"\\e[2J"', '"/x\\ny"', "http://[::1", "http://a:99999", "x" * 5000,
 ]
 TOKENS = [
     *KEYS, *WORDS, ": ", "- ", "\n", "\n  ", "[", "]", "{", "}", ", ", "&a ", "*a", "!!str ", "|\n ", ">-\n ", '"', "'",
@@ -41,7 +44,7 @@ trees = st.recursive(
     ),
     max_leaves=12,
 )
-sections = ["hosts", "job", "launch", "env", "parallel", "metrics"]
+sections = ["hosts", "job", "launch", "env", "parallel", "metrics", "on_end", "description", "activate"]
 
 
 def survives(text: str, *overrides: str) -> None:
@@ -57,6 +60,7 @@ def survives(text: str, *overrides: str) -> None:
             assert problem.line <= text.count("\n") + text.count("\r") + text.count("\x85") + len(text.splitlines()) + 1
         return
     json.dumps(profile.as_written())
+    assert all(text.isprintable() for line in effect_lines(profile) for text in line)
     for rank in range(len(profile.hosts)):
         profile.host_env(rank)
         try:
@@ -82,7 +86,7 @@ def test_random_tokens(text: str) -> None:
     survives("disttui: 1\nhosts: [a]\njob: {script: x}\n" + text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])  # on a machine that stalls
 @given(st.fixed_dictionaries({"disttui": st.just(1)}, optional=dict.fromkeys(sections, trees)))
 def test_random_structures(data: dict[str, object]) -> None:
     survives(yaml.dump({"hosts": ["n"], "job": {"script": "x"}, **data}))
@@ -111,6 +115,7 @@ def test_random_overrides(path: str, value: str) -> None:
 LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
+JOB = "disttui: 1\nhosts: [a]\njob: {script: x}\n"
 BOMBS = {
     "nested aliases": LAUGHS,
     "nested aliases of 10 MB": LAUGHS + "x: [" + "*i, " * 2_500_000 + "]\n",
@@ -126,6 +131,9 @@ BOMBS = {
     "a quoted text without an end": "'" + "\n" * 1_000_000,
     "control characters": "\x01" * 1_000_000,
     "references": "- ${env:A}\n" * 9_000,
+    "a pattern that is slow to compile": JOB + "metrics: {pattern: '(?i)(?P<loss>" + "[b-\uffff]" * 180 + ")'}",
+    "hosts": "disttui: 1\njob: {script: x}\nhosts: [" + ",".join(f"h{number}" for number in range(9_000)) + "]",
+    "a long argument": JOB.replace("x}", f"x, args: [{'a' * 1_000_000}]}}"),
 }
 
 
