@@ -17,7 +17,7 @@ from runner.run.remote import Reached, missing, reach, sync
 from runner.run.replay import replay
 from runner.run.state import RunState
 from runner.show.numbers import duration
-from runner.show.story import cause_words, earlier, ending
+from runner.show.story import earlier, ending, root_words
 from runner.text import clean
 from runner.transport import Connector
 
@@ -87,7 +87,7 @@ def cause_data(state: RunState, cause: Cause) -> dict[str, Any]:
     return {
         "attempt": cause.attempt,
         **_failure(vars(cause.failure)),
-        "words": cause_words(state, vars(cause.failure)),
+        "words": root_words(state, cause),
         "hint": {"name": known.name, "text": known.text} if known else None,
         "consequences": [_failure(vars(one)) for one in cause.consequences],
     }

@@ -52,6 +52,8 @@ class Cause:
     failure: Failure
     consequences: tuple[Failure, ...]
     """The others, the earliest first."""
+    gone: tuple[int, ...] = ()
+    """Ranks that had ended with 0 before, where the failure is what a rank sees that still waits for another."""
 
 
 def find(state: RunState, attempt: int | None = None) -> Cause | None:
@@ -66,7 +68,18 @@ def find(state: RunState, attempt: int | None = None) -> Cause | None:
     root = min(own or found, key=lambda one: one.at, default=None)
     if root is None:
         return None
-    return Cause(number, root, tuple(sorted((one for one in found if one is not root), key=lambda one: one.at)))
+    rest = tuple(sorted((one for one in found if one is not root), key=lambda one: one.at))
+    return Cause(number, root, rest, _ended_before(state, number, root.at) if root.follows else ())
+
+
+def _ended_before(state: RunState, number: int, at: float) -> tuple[int, ...]:
+    """The ranks that had ended with 0 by a moment of the leader's clock."""
+    found: set[int] = set()
+    for host in state.hosts:
+        known = host.story.attempts.get(number)
+        offset = state.hosts[0].story.offsets.get(host.node, 0.0)
+        found |= {rank for rank, when in (known.finished if known else {}).items() if when - offset <= at}
+    return tuple(sorted(found))
 
 
 def causes(state: RunState) -> tuple[Cause, ...]:

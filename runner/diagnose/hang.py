@@ -44,10 +44,15 @@ class Standing:
     @property
     def collective(self) -> str:
         """The collective or the joining that its main thread is in, by its stack."""
-        for frame in reversed(self.frames):
-            if "torch/distributed" in frame.file and frame.function in _COLLECTIVES | _JOINING:
-                return frame.function
-        return ""
+        return collective(self.frames)
+
+
+def collective(frames: Sequence[Frame]) -> str:
+    """The collective or the joining that a stack is in, "" where it is in none."""
+    for frame in reversed(frames):
+        if "torch/distributed" in frame.file and frame.function in _COLLECTIVES | _JOINING:
+            return frame.function
+    return ""
 
 
 def standing(rank: int, host: str, answer: Mapping[str, Any]) -> Standing:

@@ -157,6 +157,17 @@ def _known(failure: Failure) -> Hint | None:
     return None
 
 
+def _uneven(state: RunState, cause: Cause) -> Hint | None:
+    if not cause.gone:
+        return None
+    return Hint(
+        "uneven ends",
+        "The ranks do not make the same number of steps: one had nothing more to do, or returned early, while another "
+        "still waited for it. Give every rank the same number of batches (DistributedSampler, drop_last), or wrap the "
+        "loop in torch.distributed.algorithms.join.Join; and look for a `return` or `break` that only some ranks take.",
+    )
+
+
 def _world(state: RunState, cause: Cause) -> Hint | None:
     if cause.failure.type != "WorldSize":
         return None
@@ -200,7 +211,7 @@ def _missing_file(state: RunState, cause: Cause) -> Hint | None:
     )
 
 
-_SPECIAL: tuple[Callable[[RunState, Cause], Hint | None], ...] = (_world, _missing_module, _missing_file)
+_SPECIAL: tuple[Callable[[RunState, Cause], Hint | None], ...] = (_uneven, _world, _missing_module, _missing_file)
 
 
 def _only_where(state: RunState, cause: Cause, words: str) -> str:

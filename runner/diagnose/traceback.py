@@ -47,6 +47,13 @@ def blocks(text: str) -> list[str]:
     return found
 
 
+def frames(text: str) -> tuple[Frame, ...]:
+    """The frames of the exception that was raised last, innermost last."""
+    lines = text.rstrip().splitlines()
+    start = max((index for index, line in enumerate(lines) if _CHAINED.match(line)), default=-1) + 1
+    return tuple(frame for line in lines[start:] if (frame := _frame(line)))
+
+
 def _frame(line: str) -> Frame | None:
     found = _FRAME.match(line)
     return Frame(found.group(2), int(found.group(3)), found.group(4) or "") if found else None

@@ -33,8 +33,8 @@ class Attempt:
     """Rank → its `group` event: the process group it really sees."""
     errors: tuple[Record, ...] = ()
     """`error` and `death` events."""
-    finished: frozenset[int] = frozenset()
-    """Ranks whose script has ended with 0."""
+    finished: Mapping[int, float] = field(default_factory=dict)
+    """Rank → when its script ended with 0, unix time of the host."""
     cause: Record | None = None
     """Why it failed, as the leader knows, where another attempt followed."""
     stopping: Record | None = None
@@ -44,7 +44,7 @@ def reported(attempt: Attempt, report: Record) -> Attempt:
     """Take a rank's own report (docs/formats.md, "ranks.jsonl")."""
     if report.get("e") != "exit" or report.get("code") != 0:
         return attempt
-    return replace(attempt, finished=attempt.finished | {int(report["rank"])})
+    return replace(attempt, finished={**attempt.finished, int(report["rank"]): seconds(report["t"])})
 
 
 def _begun(attempt: Attempt, event: Record) -> Attempt:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from runner.diagnose.cause import causes
+from runner.diagnose.cause import causes, find
 from runner.diagnose.straggler import straggler_sentence
 from runner.run.after import end_summary
 from runner.run.history import KnownRun
@@ -17,7 +17,7 @@ from runner.run.state import RunState
 from runner.show.late import headline
 from runner.show.numbers import clock, duration, number
 from runner.show.signals import code_words
-from runner.show.story import attempt_words, cause_words, ending
+from runner.show.story import attempt_words, ending, root_words
 from runner.text import clean, clean_lines
 
 
@@ -125,8 +125,8 @@ def _told(state: RunState, node: int, event: Mapping[str, Any]) -> str | None:
     if kind == "straggler":
         return straggler_sentence(event, state.host_of(event.get("rank")))
     if kind == "verdict" and node == 0:
-        cause = event.get("cause")
-        return clean(str(event.get("state"))) + (f": {cause_words(state, cause)}" if isinstance(cause, dict) else "")
+        cause = find(state) if event.get("cause") else None
+        return clean(str(event.get("state"))) + (f": {root_words(state, cause)}" if cause else "")
     return None
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from runner.diagnose.cause import Cause, Failure, find
-from runner.diagnose.hang import rank_words, sentences, standings
+from runner.diagnose.frames import own
+from runner.diagnose.hang import collective, rank_words, sentences, standings
 from runner.diagnose.hints import hint
-from runner.diagnose.traceback import fold_traceback
+from runner.diagnose.traceback import fold_traceback, frames
 from runner.run.state import RunState
 from runner.show.numbers import amount, duration, gibibytes, number, when
 from runner.show.signals import code_words
@@ -68,7 +69,7 @@ def _trained(state: RunState, elapsed: float) -> list[str]:
 
 
 def _failed(state: RunState, cause: Cause, elapsed: float) -> list[str]:
-    words = cause_words(state, vars(cause.failure))
+    words = root_words(state, cause)
     lines = [f"✗ {state.run} failed after {duration(elapsed)}{_at_step(state)}: {words}"]
     lines += [f"  {line}" for line in others(state, cause)]
     lines += [f"  {line}" for line in stall_lines(state)]
@@ -95,13 +96,14 @@ def others(state: RunState, cause: Cause) -> list[str]:
     for host in state.hosts:
         known = host.story.attempts.get(cause.attempt)
         if known and not (cause.failure.kind == "host lost" and cause.failure.node == host.node):
-            stopped |= set(known.ranks) - known.finished
+            stopped |= set(known.ranks) - set(known.finished)
     stopped -= {cause.failure.rank, None, *(one.rank for one in own)}
     return [*lines, f"stopped because of it: {_places(state, stopped)}"] if stopped else lines
 
 
 def _what(failure: Failure) -> tuple[Any, ...]:
-    return failure.kind, failure.type, failure.message, failure.code
+    # The exit code after an exception says nothing more, and may not be known yet.
+    return failure.kind, failure.type, failure.message, None if failure.kind == "exception" else failure.code
 
 
 def _places(state: RunState, ranks: Iterable[int | None]) -> str:
@@ -124,10 +126,21 @@ def attempt_words(state: RunState, number: int) -> str:
     cause = find(state, number)
     if cause is None:
         return "no rank and no host says why"
-    words, failure = cause_words(state, vars(cause.failure)), cause.failure
+    words, failure = root_words(state, cause), cause.failure
     if failure.kind == "exception" and failure.message:
         words += f": {clean(failure.message.strip().split(chr(10))[0])[:200]}"
     return words
+
+
+def root_words(state: RunState, cause: Cause) -> str:
+    """Why an attempt failed as one sentence: what had happened before, where the failure only followed from that."""
+    failure = cause.failure
+    if not cause.gone:
+        return cause_words(state, vars(failure))
+    stack = frames(failure.traceback)
+    mine, call = own(stack), collective(stack)
+    where = f"still waited in {call or mine.function} ({mine.place})" if mine else "still waited for others"
+    return f"{_places(state, cause.gone)} had ended (exit code 0) while {_who(state, vars(failure))} {clean(where)}"
 
 
 def cause_words(state: RunState, cause: Mapping[str, Any]) -> str:

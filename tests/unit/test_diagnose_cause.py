@@ -12,10 +12,12 @@ import pytest
 from runner.commands.diagnose import diagnose
 from runner.commands.tell import show
 from runner.diagnose.cause import causes, find
+from runner.diagnose.hints import hint
 from runner.diagnose.traceback import fold_traceback
 from runner.run.history import KnownHost, KnownRun
 from runner.run.state import RunState, begin, fold
 from runner.run.store import HostStore
+from runner.show.story import attempt_words, others
 from runner.transport import RefusePrompts
 from runner.transport.connector import HostConnector
 
@@ -98,6 +100,51 @@ def test_nonsense_of_a_host_is_survived() -> None:
     assert blamed(state) == 1
     state = fold(state, 0, "exit.json", {"state": "failed", "attempt": 1, "cause": {"node": 99, "at": "x"}})
     assert find(state) is not None
+
+
+_WAITED = """\
+Traceback (most recent call last):
+  File "/home/alice/uneven.py", line 37, in <module>
+    dist.all_reduce(tensor)
+  File "/venv/lib/python3.11/site-packages/torch/distributed/c10d_logger.py", line 83, in wrapper
+    return func(*args, **kwargs)
+  File "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 2934, in all_reduce
+    work.wait()
+RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:36001"""
+
+
+def uneven(ended: float) -> RunState:
+    state = told((1, error(1, 9.2, **_PEER, traceback=_WAITED)), (1, death(1, 9.3, 1)))
+    for rank, event in ((0, "rank"), (1, "rank"), (2, "rank")):
+        state = fold(state, rank, "events.jsonl", {"t": 1.0, "e": event, "attempt": 1, "rank": rank})
+    return fold(state, 0, "attempt-1/ranks.jsonl", {"t": ended, "e": "exit", "rank": 0, "code": 0})
+
+
+def test_a_rank_that_ended_well_too_early_is_the_cause_of_the_others_broken_connection() -> None:
+    state = uneven(ended=9.0)
+    assert attempt_words(state, 1).startswith(
+        "rank 0 on node1 had ended (exit code 0) while rank 1 on node2 still waited in all_reduce (uneven.py:37)"
+    )
+    cause = find(state)
+    assert cause and others(state, cause) == ["stopped because of it: rank 2 on node3"]
+    known = hint(state, cause)
+    assert known and known.name == "uneven ends"
+
+
+def test_a_rank_that_ended_well_after_the_failure_is_not_blamed() -> None:
+    cause = find(uneven(ended=9.4))
+    assert cause and cause.gone == ()
+    # What went wrong by itself is not excused by an early end of another.
+    state = fold(told((1, error(1, 9.2))), 0, "attempt-1/ranks.jsonl", {"t": 9.0, "e": "exit", "rank": 0, "code": 0})
+    cause = find(state)
+    assert cause and cause.gone == ()
+
+
+def test_ranks_with_the_same_exception_are_told_together() -> None:
+    """Also while it is not yet known how one of their processes ended."""
+    state = told((1, error(1, 2.0)), (1, death(1, 2.1, 1)), (0, error(0, 2.2)))
+    cause = find(state)
+    assert cause and others(state, cause) == ["the same error: rank 0 on node1"]
 
 
 _TRACE = """\

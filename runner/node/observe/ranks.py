@@ -21,7 +21,7 @@ MESSAGE_LIMIT = 4000
 """Characters of an error's message that a cause keeps."""
 _NEWEST = 64
 """New metrics of a rank that are looked at each time: enough for its usual step time, and no burden at any pace."""
-_WORKS = 5.0
+_WORKS = 3.0
 """Seconds for which a process group must have been up, or logs have grown, until an attempt counts as begun."""
 _SOLITUDE = 20.0
 """Seconds after which a rank of a distributed job must have joined its process group."""
