@@ -21,6 +21,9 @@ from runner.show.story import earlier, ending, root_words
 from runner.text import clean
 from runner.transport import Connector
 
+_BETWEEN = 2.0
+"""Seconds between two looks at the ranks: most steps take less."""
+
 
 def diagnose(run: KnownRun, connector: Connector, *, as_json: bool = False) -> tuple[str, list[str]]:
     """Ask every rank of a run that lives where it is, or name the cause of one that has failed; and warnings."""
@@ -43,17 +46,28 @@ def diagnose(run: KnownRun, connector: Connector, *, as_json: bool = False) -> t
 
 
 def _ask(run: KnownRun, reached: Reached, warnings: list[str]) -> list[Standing]:
-    found = []
+    first = _look(run, reached, warnings)
+    later: dict[tuple[int, int], Mapping[str, Any]] = {}
+    if not all(one.get("moved") for one in first.values()):
+        time.sleep(_BETWEEN)
+        later = _look(run, reached, [])
+    return [
+        standing(rank, run.hosts[node].name, first[rank, node], later.get((rank, node))) for rank, node in sorted(first)
+    ]
+
+
+def _look(run: KnownRun, reached: Reached, warnings: list[str]) -> dict[tuple[int, int], Mapping[str, Any]]:
+    """Ask every rank once; the answers by rank and node."""
+    found: dict[tuple[int, int], Mapping[str, Any]] = {}
     for node, answer in reached.ask("stacks", **run.request()).items():
-        name = run.hosts[node].name
         if isinstance(answer, DisttuiError):
-            warnings.append(f"{name}: {answer.what}")
+            warnings.append(f"{run.hosts[node].name}: {answer.what}")
             continue
         ranks = answer.get("ranks")
         for rank, one in ranks.items() if isinstance(ranks, dict) else ():
             if str(rank).isdigit() and isinstance(one, dict):
-                found.append(standing(int(rank), name, one))
-    return sorted(found, key=lambda one: one.rank)
+                found[int(rank), node] = one
+    return found
 
 
 def _as_text(run: KnownRun, state: RunState, ranks: list[Standing]) -> str:

@@ -17,6 +17,8 @@ _COLLECTIVES = frozenset(
     all_gather_into_tensor all_gather_object gather gather_object scatter scatter_object_list reduce_scatter
     reduce_scatter_tensor all_to_all all_to_all_single send recv batch_isend_irecv""".split()  # noqa: SIM905
 )
+LONG = 30.0
+"""Seconds in a collective that all have entered which nobody takes for the usual; as the leader's limit for a stall."""
 _JOINING = frozenset({"init_process_group", "_store_based_barrier", "rendezvous", "_create_c10d_store", "new_group"})
 
 
@@ -55,8 +57,8 @@ def collective(frames: Sequence[Frame]) -> str:
     return ""
 
 
-def standing(rank: int, host: str, answer: Mapping[str, Any]) -> Standing:
-    """Read a rank's answer (docs/formats.md, "Stacks")."""
+def standing(rank: int, host: str, answer: Mapping[str, Any], later: Mapping[str, Any] | None = None) -> Standing:
+    """Read a rank's answer (docs/formats.md, "Stacks"), and what it answered when it was asked once more."""
     frames = main_frames(answer)
     state = str(answer.get("state") or ("" if frames else "mute"))
     silent, pid = answer.get("silent"), answer.get("pid")
@@ -68,9 +70,29 @@ def standing(rank: int, host: str, answer: Mapping[str, Any]) -> Standing:
         clean(str(answer.get("note") or ""))[:300],
         pid if isinstance(pid, int) else 0,
         float(silent) if isinstance(silent, int | float) else None,
-        bool(answer.get("moved")),
+        bool(answer.get("moved")) or (later is not None and _differ(answer, later)),
         answer,
     )
+
+
+def _differ(first: Mapping[str, Any], later: Mapping[str, Any]) -> bool:
+    """Whether a rank has gone on between two looks at it: two looks that differ are no hang."""
+    if later.get("moved") or _last_sign(later) > _last_sign(first) + 0.1:
+        return True
+    if not (first.get("threads") and later.get("threads")):
+        return False
+
+    def look(answer: Mapping[str, Any]) -> tuple[Any, ...]:
+        entered = {group: (one.enqueued, one.completed) for group, one in progress(answer).items()}
+        return [(frame.file, frame.function) for frame in main_frames(answer)], entered
+
+    return look(first) != look(later)
+
+
+def _last_sign(answer: Mapping[str, Any]) -> float:
+    """Unix time of its host at which a rank last logged or stepped, 0.0 where that is not known."""
+    asked, silent = answer.get("t"), answer.get("silent")
+    return float(asked) - float(silent) if isinstance(asked, int | float) and isinstance(silent, int | float) else 0.0
 
 
 def standings(state: RunState) -> list[Standing]:
@@ -94,6 +116,8 @@ def sentences(ranks: Sequence[Standing]) -> list[str]:
     told: set[int] = set()
     lines = []
     for wait in waits(asked):
+        if any(by_rank[rank].moved for rank in wait.inside):
+            continue  # they have left it meanwhile
         lines.append(_wait_sentence(wait, by_rank))
         told |= {*wait.inside, *wait.missing}
     # Ranks that nobody waits for by the recorder: by what their stacks say.
@@ -156,8 +180,23 @@ def _wait_sentence(wait: Wait, ranks: Mapping[int, Standing]) -> str:
             verb = "has" if len(group) == 1 else "have"
             line += f"; {names(group)} {verb} not entered it: {_it(group)} {_doing(group[0])}{_since(group)}"
     elif not [one for one in ranks.values() if one.rank not in wait.inside]:
-        line += f"{_since(inside)}: all have entered it, so the network between them is slow or broken"
+        line += f"{_for(_within(wait, inside))}, which all have entered"
+        if (_within(wait, inside) or 0.0) >= LONG:
+            # What a GPU is asked to do waits for all that it was asked before.
+            or_gpu = ", or the work of a GPU before it," if wait.group[0] == "nccl" else ""
+            line += f": the network between them{or_gpu} is slow or broken"
     return line
+
+
+def _within(wait: Wait, inside: Sequence[Standing]) -> float | None:
+    """Seconds for which all of these have been in a collective; without its time, since they last gave a sign."""
+    found = []
+    for one in inside:
+        call, asked = wait.calls.get(one.rank), one.answer.get("t")
+        since = call.since if call else None
+        entered = asked - since if since is not None and isinstance(asked, int | float) else one.silent
+        found += [] if entered is None else [max(0.0, entered)]
+    return min(found, default=None)
 
 
 def _mismatch(wait: Wait, ranks: Mapping[int, Standing]) -> str:
@@ -200,7 +239,11 @@ def _since(group: Sequence[Standing]) -> str:
     silent = [one.silent for one in group if one.silent is not None]
     if any(one.moved for one in group):
         return ", and goes on" if len(group) == 1 else ", and go on"
-    return f" for {_seconds(min(silent))}" if silent else ""
+    return _for(min(silent, default=None))
+
+
+def _for(seconds: float | None) -> str:
+    return "" if seconds is None else f" for {_seconds(seconds)}"
 
 
 def _seconds(value: float) -> str:

@@ -23,6 +23,8 @@ class Call:
 
     name: str
     sizes: str
+    since: float | None = None
+    """Unix time of the rank's host when it was entered."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,8 @@ class Wait:
     @property
     def mismatched(self) -> bool:
         """Whether the ranks inside have called different things."""
-        return len({call.name for call in self.calls.values()}) > 1 or (
-            not self.missing and len({call for call in self.calls.values() if _same_shaped(call.name)}) > 1
-        )
+        shaped = {(call.name, call.sizes) for call in self.calls.values() if _same_shaped(call.name)}
+        return len({call.name for call in self.calls.values()}) > 1 or (not self.missing and len(shaped) > 1)
 
 
 def progress(answer: Mapping[str, Any]) -> dict[Group, Progress]:
@@ -101,7 +102,9 @@ def _calls(entries: Any, group: str) -> Iterator[tuple[int, Call]]:
             continue
         name = str(entry.get("profiling_name", "?")).rpartition(":")[2].strip("_")
         sizes = str(entry.get("input_sizes", "")).replace(" ", "")
-        yield _number(entry.get("collective_seq_id")), Call(re.sub(r"[^\w ]", "", name)[:60], sizes[:200])
+        since = _number(entry.get("time_created_ns")) / 1e9
+        call = Call(re.sub(r"[^\w ]", "", name)[:60], sizes[:200], since if since > 0 else None)
+        yield _number(entry.get("collective_seq_id")), call
 
 
 def _same_shaped(name: str) -> bool:

@@ -77,6 +77,42 @@ def test_a_rank_that_moves_is_said_to_go_on() -> None:
     assert sentences(loaded("hang_gloo", r1={"moved": True}))[0].endswith("load_batch (data.py:3), and goes on")
 
 
+def both_in(number: int, *, t: float, entered: float, **more: Any) -> dict[int, dict[str, Any]]:
+    """The answers of two ranks that are both in one all_reduce."""
+    entry = {
+        "collective_seq_id": number,
+        "profiling_name": "gloo:all_reduce",
+        "process_group": ["0", "default_pg"],
+        "time_created_ns": int(entered * 1e9),
+    }
+    status = {"0": {"last_enqueued_collective": str(number), "last_completed_collective": str(number - 1)}}
+    recorder = {"gloo": {"pg_status": status, "entries": [entry]}}
+    return {rank: {**_at("step", 9), "recorder": recorder, "t": t, "silent": 0.2, **more} for rank in (0, 1)}
+
+
+def test_a_run_that_goes_on_between_two_looks_is_no_hang() -> None:
+    first, later = both_in(3633, t=100.0, entered=99.9), both_in(3650, t=102.4, entered=102.3)
+    ranks = [standing(rank, "node1", answer, later[rank]) for rank, answer in first.items()]
+    assert sentences(ranks) == ["ranks 0, 1 are in step (job.py:9), and go on"]
+
+
+def test_a_line_in_the_log_between_two_looks_is_a_sign_of_life() -> None:
+    first, later = both_in(7, t=100.0, entered=60.0, silent=3.0), both_in(7, t=102.4, entered=60.0, silent=0.1)
+    ranks = [standing(rank, "node1", answer, later[rank]) for rank, answer in first.items()]
+    assert sentences(ranks) == ["ranks 0, 1 are in step (job.py:9), and go on"]
+
+
+def test_the_network_is_blamed_only_after_long() -> None:
+    """All have entered: a moment after that it is as it should be, at any pace of the log."""
+    new = [standing(rank, "node1", one, one) for rank, one in both_in(7, t=100.0, entered=98.0, silent=45.0).items()]
+    assert sentences(new) == ["ranks 0, 1 wait in all_reduce #7 (job.py:9) for 2 s, which all have entered"]
+    old = [standing(rank, "node1", one, one) for rank, one in both_in(7, t=100.0, entered=60.0, silent=45.0).items()]
+    assert sentences(old) == [
+        "ranks 0, 1 wait in all_reduce #7 (job.py:9) for 40 s, which all have entered: "
+        "the network between them is slow or broken"
+    ]
+
+
 def test_a_rank_that_never_entered_a_collective_is_missing_in_the_first() -> None:
     """As recorded when rank 0 reads its data and the others wait for it: its recorder is empty."""
     ranks = [standing(0, "node1", {**_at("read_text", 53), "recorder": {}, "silent": 80})]

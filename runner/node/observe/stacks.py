@@ -53,7 +53,8 @@ def _look(attempt: str, rank: Dict[str, Any]) -> Dict[str, Any]:
     if "threads" in answer:
         time.sleep(_PAUSE)
         try:
-            about["moved"] = _where(_knock(rank["door"])) != _where(answer)
+            later = _knock(rank["door"])
+            about["moved"] = (_where(later), _entered(later)) != (_where(answer), _entered(answer))
         except (OSError, ValueError):
             pass  # it has ended, or stands with the interpreter's lock in its hand
     return {**answer, **about}
@@ -74,6 +75,11 @@ def _where(answer: Dict[str, Any]) -> List[Any]:
     """The functions that the main thread is in. Its line may change in a loop that waits."""
     frames = [frame for thread in answer["threads"] if thread["main"] for frame in thread["frames"]]
     return [(frame["file"], frame["function"]) for frame in frames]
+
+
+def _entered(answer: Dict[str, Any]) -> Dict[str, Any]:
+    """How many collectives the rank has entered and left, by backend and process group."""
+    return {backend: trace.get("pg_status") for backend, trace in answer["recorder"].items()}
 
 
 def _newest_attempt(folder: str) -> str:
