@@ -1,9 +1,13 @@
 # The everyday commands. `make help` lists them.
 #   make test PYTHON=python3.12    another interpreter for the environment in .venv
-#   make test TESTS=tests/unit     only some of the tests
+#   make test TESTS=tests/unit     only some of the tests, one after the other
 
 PYTHON ?= python3
-TESTS ?= tests
+TESTS ?=
+# The tests of parts and screens wait more than they compute: three at a time take a third of the time on two cores.
+# Those of real hosts train, and those of faults measure: fewer of them bear each other's company.
+PARTS ?= 3
+HOSTS ?= 2
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c .ci/constraints.txt
 
@@ -17,7 +21,13 @@ demo: .venv/train ## Train on two SSH hosts played by this machine
 	$(BIN)/disttui run profiles/2node.yaml --sandbox
 
 test: lint ## Check everything: lint, types, walls, tests
+ifneq ($(TESTS),)
 	$(BIN)/pytest $(TESTS)
+else
+	$(BIN)/pytest -n $(PARTS) tests/unit tests/tui
+	$(BIN)/pytest -n $(HOSTS) tests/cluster
+	$(BIN)/pytest tests/faults tests/bench
+endif
 
 lint: .venv/dev ## Style, types, the walls between the parts, the Python of the hosts
 	$(BIN)/ruff check .

@@ -53,18 +53,31 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_unconfigure(config: pytest.Config) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def no_thread_is_left() -> Iterator[None]:
     """Fail rather than wait for ever for a thread that a test has left: Python joins them all at its end."""
-    others = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
+    before = set(threading.enumerate())
+    yield
+    left = _threads_left(before)
+    if left:
+        pytest.fail("a test has left threads that do not end:\n" + "\n".join(map(_described, left)), pytrace=False)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """End this process all the same: what is left has been reported by the fixture."""
+    if _threads_left({threading.main_thread()}):
+        sys.stdout.flush()
+        os._exit(1)
+
+
+def _threads_left(before: set[threading.Thread]) -> list[threading.Thread]:
+    others = [one for one in threading.enumerate() if one not in before and not one.daemon]
     for thread in others:
         thread.join(10)
-    left = [one for one in others if one.is_alive()]
-    if left:
-        writer = config.get_terminal_writer()
-        for thread in left:
-            frame = sys._current_frames().get(thread.ident or 0)
-            stack = "".join(traceback.format_stack(frame)) if frame else ""
-            writer.line(f"\nFAILED: a test has left the thread {thread.name}, which does not end:\n{stack}")
-        writer.flush()
-        os._exit(1)
+    return [one for one in others if one.is_alive()]
+
+
+def _described(thread: threading.Thread) -> str:
+    frame = sys._current_frames().get(thread.ident or 0)
+    return f"{thread.name}:\n" + ("".join(traceback.format_stack(frame)) if frame else "")
