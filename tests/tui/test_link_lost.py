@@ -50,7 +50,7 @@ def test_a_link_that_is_cut_is_told_and_made_anew(fault: Fault) -> None:
             second.cut_viewer(here, True)
             await until(pilot, lambda: shows(app, "◇ node2 not seen since"))
             told = " ".join(screen_text(app).split())
-            assert "The run goes on there" in told, screen_text(app)
+            assert "what goes on there is not known" in told, screen_text(app)
             assert "node2: node2:" not in told
             assert "rank 0 of attempt 1 counts" in told, "what it shows stays, and the other host goes on"
             await until(pilot, lambda: shows(app, "◇ 1 not seen"))

@@ -24,6 +24,7 @@ from tui.keys import CHANGE, PANE_KEYS, VIEW, bind
 from tui.logs import Older
 from tui.screens.base import Command
 from tui.screens.panes import PanesScreen
+from tui.widgets.hosts import HostsPane
 from tui.widgets.progress import run_word
 
 
@@ -134,6 +135,11 @@ class DashboardScreen(PanesScreen):
         count = self.snapshot.state.world_size if self.snapshot else 0
         for rank in range(min(count, 256)):
             yield Command(f"Rank {rank}", "Its log and its line in the charts", partial(self.choose_rank, rank))
+
+    def on_hosts_pane_top_wanted(self, event: HostsPane.TopWanted) -> None:
+        """Show what the host does now."""
+        if self._known is not None:
+            self.disttui.open_top([self._known.hosts[event.node].name])
 
     @work(group="ask", exclusive=True)
     async def action_stop(self) -> None:

@@ -10,10 +10,12 @@ from typing import ClassVar
 from textual import work
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.events import DescendantFocus, Resize
 from textual.widget import Widget
 
 from runner.show.numbers import duration
+from runner.text import clean
 from tui.events import Moment
 from tui.feed import Snapshot
 from tui.keys import APP, MOVE, VIEW, bind
@@ -267,6 +269,17 @@ class PanesScreen(LogScreen):
             self._pane = "log"
             self._arrange()
             self.log_view.action_ask(kind)
+
+    def on_hosts_pane_host_chosen(self, event: HostsPane.HostChosen) -> None:
+        """Show the logs of its ranks."""
+        if self.snapshot is None or self.log_view is None:
+            return
+        hosts = self.snapshot.state.hosts
+        first = sum(host.nproc for host in hosts[: event.node])
+        self.choose_rank(first)
+        self.log_view.show_ranks(list(range(first, first + hosts[event.node].nproc)))
+        self.query_one("#log").border_title = Content(f"Log · {clean(hosts[event.node].name)}")
+        self.go_to("log")
 
     def on_rank_grid_rank_chosen(self, event: RankGrid.RankChosen) -> None:
         """Show its log."""

@@ -87,7 +87,7 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
             note = f": {clean(host.link_note).removeprefix(f'{clean(host.name)}: ')}" if host.link_note else ""
             lines.append(f"◇ {clean(host.name)} not seen{since}{note}")
         more = f" and {len(unseen) - 4} more hosts." if len(unseen) > 4 else ""
-        lines.append(f"{more}  The run goes on there; what is known stays here, the link is made anew.".strip())
+        lines.append(f"{more}  A lost link ends no run, but what goes on there is not known until it is back.".strip())
         return lines, "not seen"
     return [], "running"
 

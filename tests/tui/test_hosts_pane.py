@@ -1,0 +1,51 @@
+"""The dashboard's table of hosts: any of many can be reached, and old figures look old."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from runner.run.state import begin, fold
+from tests.tui.synthetic_run import BEGIN, write
+from tests.tui.test_dashboard import opened, shown, until
+from tests.tui.widget_kit import asynchronous, text_of
+from tui.feed import Snapshot
+from tui.series import History
+from tui.widgets.hosts import HostsPane
+
+
+@asynchronous
+async def test_every_host_of_many_can_be_reached_sorted_and_opened(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run-1", hosts=40, per_host=2, steps=12)
+    busy = json.dumps({"t": BEGIN + 72, "cpu": 9.0, "gpus": [{"use": 100, "mem_used": 1, "mem_total": 2}]})
+    (folder / "37" / "telemetry.jsonl").write_text(busy + "\n")
+    async with opened("open_replay", str(folder), tmp_path, (120, 35)) as (pilot, screen):
+        screen.go_to("hosts")
+        await until(pilot, lambda: re.search(r"Hosts +1-\d+ of 40", shown(pilot)))
+        assert "synthetic039 ✓" not in shown(pilot)
+        await pilot.press("G")
+        await until(pilot, lambda: "synthetic039 ✓" in shown(pilot) and "synthetic000 ✓" not in shown(pilot))
+        await pilot.press("o", "o", "g")
+        await until(pilot, lambda: "busiest first" in shown(pilot) and "synthetic037 ✓" in shown(pilot))
+        assert re.search(r"host .*\n synthetic037", shown(pilot)), "the busiest comes first"
+        await pilot.press("enter")
+        await until(pilot, lambda: "Log · synthetic037" in shown(pilot) and "ranks 74-75" in shown(pilot))
+
+
+@asynchronous
+async def test_figures_of_a_host_out_of_sight_are_dim_and_have_their_age(tmp_path: Path) -> None:
+    state, now = begin("run-1", ("ada", "bob"), (1, 1)), BEGIN + 125
+    for node, taken in ((0, now), (1, BEGIN)):
+        state = fold(state, node, "telemetry.jsonl", {"t": taken, "cpu": 50.0, "mem_used": 1, "mem_total": 2})
+    hosts = (replace(state.hosts[0], link="seen"), replace(state.hosts[1], link="not seen"))
+    moment = Snapshot(replace(state, hosts=hosts), History(2), tmp_path, now=now, seen={0: now, 1: BEGIN})
+    pane = HostsPane()
+    async with text_of(pane, (100, 6)) as (pilot, text):
+        pane.show(moment)
+        await pilot.pause()
+        assert re.search(r"ada .* 50 % .* now\n", text()) and re.search(r"bob .* 50 % .* 2:05 ago\n", text())
+        quiet = pane.component("hosts--quiet")
+        loads = [next(part for part in strip if part.text.strip() == "50 %") for strip in pane.draw(100, 5)[1:]]
+        assert [load.style == quiet for load in loads] == [False, True]
