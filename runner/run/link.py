@@ -22,7 +22,11 @@ from runner.transport import Connection, Stream
 NOISE_LIMIT = 64 * 1024
 """Bytes that login scripts may print before the loader's marker."""
 BEGIN = 30.0
-"""Seconds that a host's Python may take to say its first word."""
+"""Seconds that a host may stay silent before its Python says its first word."""
+HELLO = 90.0
+"""Seconds until that word, whatever login scripts say meanwhile."""
+_ANSWER_LIMIT = 4096
+"""Bytes of the loader's answer, which has a version and two short names."""
 SILENCE = 5.0
 """Seconds without a frame after which a host counts as not seen."""
 GONE = 7.0
@@ -143,8 +147,9 @@ class Link:
                 f"{python} is version {self.node_python}: {clean(str(answer['error']))}",
                 "Give this host's newer interpreter as `python:` in the profile.",
             )
+        missing = answer.get("missing")
         for parcel in (node_parcel(), train_parcel()):
-            if parcel.kind in answer["missing"]:
+            if isinstance(missing, list) and parcel.kind in missing:
                 self._stream.write(b"%d\n" % len(parcel.data) + parcel.data)
         return rest
 
@@ -197,15 +202,16 @@ class Link:
                 self._answer(frame)
 
     def _answer(self, frame: Mapping[str, Any]) -> None:
-        future = self._waiting.pop(frame["id"], None)
+        future = self._waiting.get(frame["id"])
+        if future is not None and not future.done():
+            if "error" in frame:  # a malformed one ends the link, and with it all that is still waited for
+                problem = frame["error"]
+                error = HostError(self.host, clean_lines(str(problem["what"])), clean(str(problem["cure"])))
+                future.set_exception(error)
+            else:
+                future.set_result(frame.get("ok"))
+        self._waiting.pop(frame["id"], None)
         self._handlers.pop(frame["id"], None)
-        if future is None or future.done():
-            return
-        if "error" in frame:
-            problem = frame["error"]
-            future.set_exception(HostError(self.host, clean_lines(str(problem["what"])), clean(str(problem["cure"]))))
-        else:
-            future.set_result(frame.get("ok"))
 
     def _end(self, reason: str) -> None:
         errors = clean_lines(self._stream.errors().strip())[-2000:]
@@ -220,11 +226,12 @@ class Link:
 def _read_answer(stream: Stream, host: str, marker: bytes, python: str) -> tuple[Mapping[str, Any], bytes]:
     """Skip what login scripts print, find the marker, return the loader's answer and the bytes after it."""
     heard = b""
+    deadline = time.monotonic() + HELLO
     while True:
         start = heard.find(marker)
         end = heard.find(b"\n", start)
-        if start >= 0 and end >= 0:
-            return json.loads(heard[start + len(marker) : end]), heard[end + 1 :]
+        if start >= 0 and (end >= 0 or len(heard) - start > _ANSWER_LIMIT):
+            return _answer_of(host, heard[start + len(marker) : end if end >= 0 else None]), heard[end + 1 :]
         if start < 0 and len(heard) > NOISE_LIMIT:
             raise HostError(
                 host,
@@ -233,15 +240,31 @@ def _read_answer(stream: Stream, host: str, marker: bytes, python: str) -> tuple
                 "Let .bashrc and the like print only in interactive shells.",
             )
         try:
-            data = stream.read(65536, BEGIN)
+            data = stream.read(65536, min(BEGIN, max(0.0, deadline - time.monotonic())))
+            if data and time.monotonic() > deadline:
+                raise TimeoutError
         except TimeoutError:
-            raise _no_start(stream, host, heard, python, f"it did not start in {BEGIN:g} s") from None
+            limit = HELLO if time.monotonic() > deadline else BEGIN
+            raise _no_start(stream, host, heard, python, f"it did not start in {limit:g} s") from None
         except ConnectionError as error:
             cure = "Try again; if it stays so, see the host's load and the log of its sshd."
             raise HostError(host, f"the link broke while starting: {error}", cure) from None
         if not data:
             raise _no_start(stream, host, heard, python, "it ended at once")
         heard += data
+
+
+def _answer_of(host: str, line: bytes) -> Mapping[str, Any]:
+    """Parse the loader's answer. Raises HostError where it cannot be the loader's."""
+    try:
+        answer = json.loads(line) if len(line) <= _ANSWER_LIMIT else None
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        said = clean(line[:200].decode("utf-8", "replace").strip())
+        what = f"what answered there is not disttui's loader: it said '{said}' …"
+        raise HostError(host, what, "Look for a login script or a wrapper that repeats what it reads.")
+    return answer
 
 
 def _no_start(stream: Stream, host: str, heard: bytes, python: str, what: str) -> HostError:
