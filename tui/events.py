@@ -9,8 +9,7 @@ from typing import Any
 
 from runner.diagnose.straggler import straggler_sentence
 from runner.run.state import RunState
-from runner.show.signals import code_words
-from runner.show.story import attempt_words
+from runner.show.story import attempt_words, end_words
 from runner.text import clean
 
 Record = Mapping[str, Any]
@@ -87,7 +86,7 @@ def _host(event: Record, state: RunState) -> Told:
 def _death(event: Record, state: RunState) -> Told:
     if event.get("code") == -15:
         return "stopped", "ranks ended with the attempt"
-    return "failed", f"rank {event.get('rank')} ended with {code_words(event.get('code'))}"
+    return "failed", f"rank {event.get('rank')} {end_words(event)}"
 
 
 def _error(event: Record, state: RunState) -> Told:

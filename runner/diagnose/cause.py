@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +11,10 @@ from runner.diagnose.traceback import blocks
 from runner.node.gang.cause import is_consequence
 from runner.run.attempt import Attempt
 from runner.run.state import HostState, RunState
+from runner.show.numbers import number
+
+_OUTCOME = re.compile(r"^(?:ended with exit code \d+|killed by [\w ]+)(?:: )?")
+"""What a host puts before a program's own words, which the code says as well."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,8 @@ class Failure:
     oom: Mapping[str, Any] | None = None
     last: float | None = None
     """Unix time of the last sign of life of a host or a supervisor that is lost."""
+    grace: float | None = None
+    """Seconds that disttui had given it to end, where it was killed since it did not."""
     ended_by_us: bool = False
     """Whether it came after its host was told to end."""
 
@@ -147,11 +154,16 @@ def _of_host(host: HostState, attempt: Attempt, offset: float) -> Iterable[Failu
             kind = "signal" if known.code is not None and known.code < 0 else "exit"
             oom = death.get("oom")
             killed = oom if isinstance(oom, Mapping) else None
-            yield replace(known, kind=kind, oom=killed, ended_by_us=at >= stopping)
+            ours = at >= stopping
+            said, grace = str(death.get("said") or ""), number(death.get("grace"))
+            yield replace(known, kind=kind, message=said, oom=killed, grace=grace, ended_by_us=ours)
 
 
 def _told(state: RunState, cause: Mapping[str, Any]) -> Failure:
     node, rank, code, at, last = (cause.get(name) for name in ("node", "rank", "code", "at", "last"))
+    message = str(cause.get("message") or "")
+    if cause.get("kind") in ("exit", "signal"):
+        message = _OUTCOME.sub("", message)
     node = node if isinstance(node, int) and 0 <= node < len(state.hosts) else 0
     return Failure(
         node=node,
@@ -159,7 +171,7 @@ def _told(state: RunState, cause: Mapping[str, Any]) -> Failure:
         rank=rank if isinstance(rank, int) else None,
         kind=str(cause.get("kind") or ""),
         type=str(cause.get("type") or ""),
-        message=str(cause.get("message") or ""),
+        message=message,
         code=code if isinstance(code, int) else None,
         at=float(at) if isinstance(at, int | float) else 0.0,
         last=float(last) if isinstance(last, int | float) else None,

@@ -16,8 +16,7 @@ from runner.run.replay import Replay
 from runner.run.state import RunState
 from runner.show.late import headline
 from runner.show.numbers import clock, duration, number
-from runner.show.signals import code_words
-from runner.show.story import attempt_words, ending, root_words
+from runner.show.story import attempt_words, end_words, ending, root_words
 from runner.text import clean, clean_lines
 
 
@@ -110,10 +109,9 @@ def _told(state: RunState, node: int, event: Mapping[str, Any]) -> str | None:
         return f"attempt {event['attempt']} failed: {attempt_words(state, event['attempt'])}"
     if kind == "death":
         # Mostly asked by torchrun or disttui, after the failure of another.
-        words = (
-            "was asked to end (SIGTERM)" if event.get("code") == -15 else f"ended with {code_words(event.get('code'))}"
-        )
-        return f"rank {event.get('rank')} {words}"
+        words = "was asked to end (SIGTERM)" if event.get("code") == -15 else end_words(event)
+        said = clean(str(event.get("said") or "").strip().split("\n")[0])[:200]
+        return f"rank {event.get('rank')} {words}" + (f": {said}" if said else "")
     if kind == "host":
         return f"{_name(state, event.get('node'))} is {clean(str(event.get('state')))}"
     if kind == "stopping":

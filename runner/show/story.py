@@ -93,11 +93,14 @@ def others(state: RunState, cause: Cause) -> list[str]:
     lines = [f"the same error: {_places(state, [one.rank for one in same])}"] if same else []
     lines += [f"failed as well: {cause_words(state, vars(one))}" for one in own if one not in same][:_SHOWN]
     stopped = {one.rank for one in cause.consequences if one.follows}
+    finished: set[int] = set()
     for host in state.hosts:
         known = host.story.attempts.get(cause.attempt)
         if known and not (cause.failure.kind == "host lost" and cause.failure.node == host.node):
-            stopped |= set(known.ranks) - set(known.finished)
-    stopped -= {cause.failure.rank, None, *(one.rank for one in own)}
+            stopped |= set(known.ranks)
+            # Its process may have been ended while the interpreter was still at its own end.
+            finished |= set(known.finished)
+    stopped -= {cause.failure.rank, None, *(one.rank for one in own), *finished}
     return [*lines, f"stopped because of it: {_places(state, stopped)}"] if stopped else lines
 
 
@@ -151,7 +154,7 @@ def cause_words(state: RunState, cause: Mapping[str, Any]) -> str:
     if kind == "exception":
         return f"{who} raised {clean(str(cause.get('type') or 'an exception'))}"
     if kind in ("signal", "exit"):
-        return f"{who} ended with {code_words(cause.get('code'))}"
+        return f"{who} {end_words(cause)}" + (f": {message}" if message else "")
     if kind in ("host lost", "supervisor lost"):
         last = number(cause.get("last"))
         seen = f", last sign of life {when(last)}" if last is not None else ""
@@ -162,6 +165,14 @@ def cause_words(state: RunState, cause: Mapping[str, Any]) -> str:
     if not message:
         return f"{who}: {clean(str(kind or 'unknown cause'))}"
     return message if message.startswith(who) else f"{who}: {message}"
+
+
+def end_words(end: Mapping[str, Any]) -> str:
+    """How a process ended, by its `code`: `ended with exit code 3`; and by whom, where that were we (`grace`)."""
+    grace = number(end.get("grace"))
+    if grace is None:
+        return f"ended with {code_words(end.get('code'))}"
+    return "was killed by disttui" + (f": it did not end within {grace:g} s (launch.grace)" if grace else " at once")
 
 
 def _detail(failure: Failure, launcher_tails: Mapping[str, str]) -> list[str]:

@@ -114,7 +114,7 @@ RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection cl
 
 
 def uneven(ended: float) -> RunState:
-    state = told((1, error(1, 9.2, **_PEER, traceback=_WAITED)), (1, death(1, 9.3, 1)))
+    state = told((1, error(1, 9.2, **_PEER, traceback=_WAITED)), (1, death(1, 9.3, 1)), (0, death(0, 9.6, -15)))
     for rank, event in ((0, "rank"), (1, "rank"), (2, "rank")):
         state = fold(state, rank, "events.jsonl", {"t": 1.0, "e": event, "attempt": 1, "rank": rank})
     return fold(state, 0, "attempt-1/ranks.jsonl", {"t": ended, "e": "exit", "rank": 0, "code": 0})

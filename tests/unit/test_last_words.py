@@ -52,6 +52,38 @@ except OSError as error:
     assert "ZeroDivisionError" not in found["traceback"]
 
 
+@pytest.mark.parametrize(
+    ("log", "code", "said"),
+    [
+        pytest.param(
+            "usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized arguments: --nope\n",
+            2,
+            "train.py: error: unrecognized arguments: --nope",
+            id="argparse",
+        ),
+        pytest.param(
+            "Usage: train.py [OPTIONS]\nTry 'train.py --help' for help.\n\nError: No such option: --nope\n",
+            2,
+            "Error: No such option: --nope",
+            id="click",
+        ),
+        pytest.param(
+            "disttui: accelerate: No such file or directory\n",
+            127,
+            "disttui: accelerate: No such file or directory",
+            id="a command that is not there",
+        ),
+        pytest.param("step 1 loss 2.0\nerror: 0.25\nstep 2\n3\n4\n5\n6\n", 3, "", id="long before"),
+        pytest.param("step 1 loss 2.0\n", 3, "", id="nothing said"),
+        pytest.param("", 127, "", id="no log"),
+    ],
+)
+def test_an_error_in_the_programs_own_words(tmp_path: Path, log: str, code: int, said: str) -> None:
+    path = tmp_path / "rank-0.log"
+    path.write_text(log)
+    assert last_words.said(str(path), code) == said
+
+
 def test_torchs_prefix_is_taken_off_and_its_last_warnings_are_no_part_of_it() -> None:
     trace = log("raise ValueError('a\\nb')").rstrip().split("\n")
     marked = "\n".join(["step 1", *(f"[rank3]: {line}" for line in trace), _TORCH, ""])

@@ -15,6 +15,8 @@ import pytest
 
 from runner.node import journal, procs
 from runner.node.serve import listing, runs
+from runner.run.state import begin, fold
+from runner.show.story import attempt_words, end_words
 from tests.unit.runs_kit import SLEEP, Make, making
 from tests.unit.waiting import wait_for
 
@@ -254,3 +256,62 @@ def test_port_taken_meanwhile_is_the_next_port_of_the_same_attempt(cluster: Make
     told = run.events(0, "attempt")
     assert [one["attempt"] for one in told] == [1, 1, 1]
     assert len({one["port"] for one in told}) == 3
+
+
+@pytest.mark.parametrize(
+    ("job", "code", "said"),
+    [
+        ("sys.exit('no data in /data/train')", 1, "no data in /data/train"),
+        (
+            "import argparse; argparse.ArgumentParser('train.py').parse_args(['--nope'])",
+            2,
+            "train.py: error: unrecognized arguments: --nope",
+        ),
+    ],
+    ids=["sys.exit", "argparse"],
+)
+def test_an_end_without_a_traceback_has_its_reason(cluster: Make, job: str, code: int, said: str) -> None:
+    run = cluster(job)
+    run.start()
+    cause = run.exit(0)["cause"]
+    assert (cause["kind"], cause["code"]) == ("exit", code)
+    assert cause["message"] == f"ended with exit code {code}: {said}"
+    assert run.events(0, "death")[0]["said"] == said
+    state = begin(run.run, ("host0",), (1,))
+    for event in run.events(0):
+        state = fold(state, 0, "events.jsonl", event)
+    assert attempt_words(state, 1) == f"rank 0 on host0 ended with exit code {code}: {said}"
+
+
+def test_a_module_that_is_not_there_is_named(cluster: Make) -> None:
+    run = cluster("", target={"kind": "module", "value": "nosuch.train", "args": []})
+    run.start()
+    assert "No module named 'nosuch'" in run.exit(0)["cause"]["message"]
+
+
+def test_a_command_that_is_not_there_is_named(cluster: Make) -> None:
+    run = cluster("", target={"kind": "command", "value": "nosuch-launcher", "args": []})
+    run.start()
+    message = run.exit(0)["cause"]["message"]
+    assert message == "ended with exit code 127: disttui: nosuch-launcher: No such file or directory"
+
+
+def test_a_kill_after_the_grace_is_said_to_be_ours(cluster: Make) -> None:
+    job = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); open('armed', 'x').close()\n" + SLEEP
+    run = cluster(job, launch={"grace": 2})
+    run.start()
+    wait_for((run.base / "armed").exists, "a rank that is deaf to TERM")
+    run.stop()
+    assert run.exit(0)["state"] == "stopped"
+    [death] = run.events(0, "death")
+    assert (death["code"], death["grace"]) == (-9, 2)
+    assert end_words(death) == "was killed by disttui: it did not end within 2 s (launch.grace)"
+
+
+def test_somebody_elses_kill_is_not_ours(cluster: Make) -> None:
+    run = cluster(SLEEP)
+    run.start()
+    run.wait_ranks()
+    os.kill(run.events(0, "rank")[0]["pid"], signal.SIGKILL)
+    run.exit(0)
+    assert "grace" not in run.events(0, "death")[0]

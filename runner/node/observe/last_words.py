@@ -1,4 +1,5 @@
-"""What a rank's log ends with: the traceback of one that reports none itself, or why native code gave up."""
+"""What a rank's log ends with: the traceback of one that reports none itself, why native code gave up, or an error
+in the program's own words."""
 
 from __future__ import annotations
 
@@ -20,20 +21,37 @@ _TERMINATED = re.compile(
     r"(?:\n  what\(\):  (.*?)(?=\n(?:Exception raised from|Fatal Python error|frame #|terminate called )|\Z))?",
     re.DOTALL | re.MULTILINE,
 )
+# As argparse, click and most tools write it.
+_ERROR = re.compile(r"(?:^|: )(?:fatal )?error: ", re.IGNORECASE)
+_NOT_STARTED = (126, 127)
+_LAST = 5
+"""Lines at the end among which an error is looked for; before those it was not what ended the program."""
+_LONGEST = 2000
 _STACKS = re.compile(r"Exception raised from|Fatal Python error|frame #")
 
 
 def read(path: str, code: int) -> dict[str, str] | None:
     """Return `type`, `message` and `traceback` where the log at `path` ends with what explains this exit code."""
     find = {1: at_end, -signal.SIGABRT: terminated, -signal.SIGSEGV: terminated}.get(code)
-    if find is None:
-        return None
+    return find(_tail(path)) if find else None
+
+
+def said(path: str, code: int) -> str:
+    """The error that the log at `path` ends with, in the program's own words; "" where it ends with none."""
+    lines = [line.strip() for line in _tail(path).split("\n")[-50:] if line.strip()][-_LAST:]
+    if code in _NOT_STARTED:
+        return lines[-1][:_LONGEST] if lines else ""
+    start = next((index for index, line in enumerate(lines) if _ERROR.search(line)), None)
+    return "" if start is None else "\n".join(lines[start:])[:_LONGEST]
+
+
+def _tail(path: str) -> str:
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-            return find(file.read().decode("utf-8", "replace"))
+            return file.read().decode("utf-8", "replace")
     except OSError:
-        return None
+        return ""
 
 
 def terminated(text: str) -> dict[str, str] | None:

@@ -23,6 +23,8 @@ _NEWEST = 64
 """New metrics of a rank that are looked at each time: enough for its usual step time, and no burden at any pace."""
 _WORKS = 3.0
 """Seconds for which a process group must have been up, or logs have grown, until an attempt counts as begun."""
+_TORCHRUNS_LEAD = 1.0
+"""Seconds by which torchrun, which ends its ranks by the same grace, may have begun with that before us."""
 _SOLITUDE = 20.0
 """Seconds after which a rank of a distributed job must have joined its process group."""
 
@@ -56,6 +58,8 @@ class Ranks:
         self._oom = OomWatch()
         self._watched: dict[int, tuple[int | None, procs.Proc]] = {}
         self._over: set[int] = set()
+        self._due: float | None = None
+        self._grace = 0.0
         self._vanished: dict[int, float] = {}
         """When ranks were first found gone, or going, of whose end nobody had told."""
         self.pids: dict[int, int] = {}
@@ -129,6 +133,10 @@ class Ranks:
         for one in failures:
             self._ended(self._host.ranks[one["local_rank"]], one["code"], one["pid"], one["t"])
 
+    def asked_to_end(self, grace: float) -> None:
+        """Note that ranks which are still there in `grace` seconds will be killed by us."""
+        self._grace, self._due = grace, time.monotonic() + grace - _TORCHRUNS_LEAD
+
     def warn_of_solitude(self) -> None:
         """Say so where ranks have trained for long and none of this host was ever in a process group."""
         long = time.monotonic() - self._began > _SOLITUDE
@@ -169,7 +177,7 @@ class Ranks:
 
     def _on_exit(self, record: dict[str, Any], rank: int) -> None:
         if record.get("code"):
-            self._ended(rank, record["code"], record.get("pid"), record["t"])
+            self._ended(rank, record["code"], record.get("pid"), record["t"], str(record.get("said") or ""))
 
     def _check(self, rank: int) -> None:
         if rank not in self._watched:
@@ -187,25 +195,37 @@ class Ranks:
         else:
             self._vanished.setdefault(rank, time.time())
 
-    def _ended(self, rank: int, code: int | None, pid: int | None, at: float | None = None) -> None:
+    def _ended(self, rank: int, code: int | None, pid: int | None, at: float | None = None, said: str = "") -> None:
         if rank in self._over or code == 0:
             return
         self._over.add(rank)
         seen = [when for when in (at, self._vanished.get(rank)) if when is not None]
         at = min(seen, default=time.time())
-        if code is not None and rank not in self.failed:
+        if code is not None and rank not in self.failed and not said:
             self._read_last_words(rank, code, at)
-        evidence = self._oom.evidence(pid) if code == -signal.SIGKILL else None
-        more = {"oom": evidence} if evidence else {}
+        if code is not None and code > 0 and rank not in self.failed:
+            said = (said or last_words.said(self._log(rank), code)).strip()[:MESSAGE_LIMIT]
+        more: dict[str, Any] = {"said": said} if said else {}
+        if code == -signal.SIGKILL:
+            more.update(self._why_killed(pid))
         self._say(event("death", attempt=self._attempt, rank=rank, pid=pid, code=code, at=at, **more))
         if code is not None and code < 0:
             self._fail_once(rank, "signal", signal_name(-code), f"killed by {signal_name(-code)}", code, at)
         else:
-            self._fail_once(rank, "exit", "", f"ended with exit code {code}", code, at)
+            self._fail_once(rank, "exit", "", f"ended with exit code {code}{said and ': ' + said}", code, at)
+
+    def _why_killed(self, pid: int | None) -> dict[str, Any]:
+        if self._due is not None and time.monotonic() >= self._due:
+            return {"grace": self._grace}
+        evidence = self._oom.evidence(pid)
+        return {"oom": evidence} if evidence else {}
+
+    def _log(self, rank: int) -> str:
+        return os.path.join(self._folder, f"rank-{rank}.log")
 
     def _read_last_words(self, rank: int, code: int, at: float) -> None:
         """Tell of the exception for a rank that ended as one does after one, and has not told of it itself."""
-        words = last_words.read(os.path.join(self._folder, f"rank-{rank}.log"), code)
+        words = last_words.read(self._log(rank), code)
         if words:
             self._say(event("error", attempt=self._attempt, rank=rank, **words, at=at))
             self._fail_once(rank, "exception", words["type"], words["message"], None, at)

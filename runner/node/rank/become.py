@@ -139,12 +139,13 @@ def _modules_in(folder: str) -> "set[str]":
 
 def _run(body: Callable[[], Any], reports: Reports) -> None:
     ended: List[int] = []
+    said: "dict[str, str]" = {}
     pid = os.getpid()
 
     def tell_end() -> None:
         # A fork of the script that leaves by sys.exit gets here as well.
         if ended and os.getpid() == pid:
-            reports.say("exit", code=ended[0])
+            reports.say("exit", code=ended[0], **said)
 
     # Registered first, it is called last: after the script's own threads and exit functions.
     atexit.register(tell_end)
@@ -153,6 +154,8 @@ def _run(body: Callable[[], Any], reports: Reports) -> None:
         body()
     except SystemExit as error:
         ended.append(_exit_code(error.code))
+        if isinstance(error.code, str):
+            said["said"] = error.code[:_LONGEST_MESSAGE]
         raise
     except BaseException as error:
         problem = error

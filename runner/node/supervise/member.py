@@ -138,6 +138,8 @@ class Member:
         if self._ending:
             if now:
                 self._ending.hurry()
+                if self._attempt:
+                    self._attempt.ranks.asked_to_end(0.0)
             return
         if self._attempt and (self._attempt.launcher or self._attempt.members()):
             self._attempt.ranks.look_for_dead()
@@ -242,6 +244,7 @@ class Member:
         attempt = self._attempt
         assert attempt is not None
         self._ending = Ending(attempt.members, attempt.launcher, attempt.ranks.living, grace, ask)
+        attempt.ranks.asked_to_end(grace)
         self._step()
 
     def _step(self) -> None:
