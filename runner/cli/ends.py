@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from runner.cli.parts import AS_LINES, DETACH, OVERRIDES, example, run_profile, ssh_options
+from runner.cli.parts import AS_LINES, DETACH, OVERRIDES, ask_about_rerun, example, run_profile, ssh_options
 from runner.cli.which import connectors, existing, finding, run_options, say, warn
 
 
@@ -32,13 +32,19 @@ def stop(now: bool, **where: Any) -> None:
 @OVERRIDES
 @DETACH
 @AS_LINES
+@click.option("--trust-profile", is_flag=True, help="Run without asking what a run that was started elsewhere has run.")
 @run_options
-def rerun(overrides: tuple[str, ...], detach: bool, as_json: bool, **where: Any) -> None:
-    """Run the profile of RUN once more, exactly as it was run then."""
+def rerun(overrides: tuple[str, ...], detach: bool, as_json: bool, trust_profile: bool, **where: Any) -> None:
+    """Run the profile of RUN once more, exactly as it was run then.
+
+    The profile of a run that was started elsewhere is its host's word: what it has run is shown before.
+    """
     from runner.run.history import profile_of
 
     with finding(where) as (known, _):
         profile = profile_of(known, overrides)
+    if known.adopted and not trust_profile:
+        ask_about_rerun(known.run, profile)
     config = where["ssh_config"] or existing(known.ssh_config)
     kept = {"source": known.source, "sandbox": known.sandbox, "ssh_config": config}
     raise SystemExit(run_profile(profile, kept, where["accept_new_host_keys"], as_json=as_json, detach=detach))

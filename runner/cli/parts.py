@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,19 +138,30 @@ def read_profile(name: str, overrides: tuple[str, ...] = ()) -> tuple[Path, Prof
 
 
 def _ask_about(path: Path, profile: Profile, why: str) -> None:
-    """Show what a profile has run, and ask. Raises InputError."""
+    """Show what a profile's file has run, and ask. Raises InputError."""
     from runner.show.effects import effect_lines
     from runner.text import clean
-    from runner.transport.prompts import confirm
 
     shown = clean(str(path))
-    lines = [f"  {key}: {text}" for key, text in effect_lines(profile)]
-    head = f"{shown}: {why}. It has this run with your login:"
-    answer = confirm("\n".join([head, *lines, "Go on?"]))
-    if answer:
-        return
     cure = f"Read it (disttui validate {shown}); then copy it to a folder of yours, or add --trust-profile."
-    raise InputError(f"{shown}: {why}: it is not used{' without a yes' if answer is None else ''}", cure)
+    _ask(f"{shown}: {why}", effect_lines(profile), cure)
+
+
+def ask_about_rerun(run: str, profile: Profile) -> None:
+    """Show what the profile of a run that was found on a host has run, and ask. Raises InputError."""
+    from runner.show.effects import foreign_lines
+
+    cure = f"Read it (disttui show {run}); then add --trust-profile."
+    _ask(f"{run}: its profile is the word of the host that it was found on", foreign_lines(profile), cure)
+
+
+def _ask(what: str, shown: Iterable[tuple[str, str]], cure: str) -> None:
+    from runner.transport.prompts import confirm
+
+    lines = [f"  {key}: {text}" for key, text in shown]
+    answer = confirm("\n".join([f"{what}. It has this run with your login:", *lines, "Go on?"]))
+    if not answer:
+        raise InputError(f"{what}: it is not used{' without a yes' if answer is None else ''}", cure)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,9 @@ _FINDING: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         help=f"Where runs lie on --host, {RUN_DIR} unless the profile says otherwise.",
     ),
     click.option(
+        "--trust-hosts", is_flag=True, help="Reach the other hosts that --host names for the run without asking."
+    ),
+    click.option(
         "--profile",
         "hosts_from",
         metavar="PROFILE",
@@ -66,17 +69,37 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _agree(asked: str, run: str, others: Sequence[str]) -> None:
+    """Ask whether hosts may be reached that another host names. Raises InputError."""
+    from runner.errors import InputError
+    from runner.transport.prompts import confirm
+
+    told = f"{asked} says that {run} also runs on {', '.join(others)}"
+    answer = confirm(f"{told}.\nLog in there as well, as your ssh reaches these names?")
+    if answer:
+        return
+    cure = "If they are hosts of yours, add --trust-hosts, or --profile with the run's hosts in its order."
+    raise InputError(f"{told}: not reached{' without a yes' if answer is None else ''}", cure)
+
+
+def _trust(asked: str, run: str, others: Sequence[str]) -> None:
+    """The user has agreed by a flag."""
+
+
 @contextmanager
 def _known(
-    run: str, host: str | None, hosts_from: str | None, run_dir: str | None, ssh_config: str | None, accept_new: bool
-) -> Iterator[tuple[KnownRun, Connector]]:
+    run: str, host: str | None, hosts_from: str | None, run_dir: str | None, ssh_config: str | None,
+    accept_new: bool, trust_hosts: bool,
+) -> Iterator[tuple[KnownRun, Connector]]:  # fmt: skip
     """The run that is meant, and the way to its hosts."""
     from runner.errors import InputError
     from runner.run.find import find_run
 
     if host is None:
-        if hosts_from or run_dir:
-            raise InputError("--profile and --run-dir go with --host", "Add --host, any host of the run.")
+        if hosts_from or run_dir or trust_hosts:
+            raise InputError(
+                "--profile, --run-dir and --trust-hosts go with --host", "Add --host, any host of the run."
+            )
         known = find_run(run, os.environ)
         with connecting(ssh_config or existing(known.ssh_config), accept_new) as connector:
             yield known, connector
@@ -92,8 +115,9 @@ def _known(
     config = str(Path(ssh_config).absolute()) if ssh_config else None
     with connecting(ssh_config, accept_new) as connector:
         asked = KnownHost(one.name, one.host, one.user, one.port)
+        agree = _trust if trust_hosts else _agree
         yield (
-            adopt(run, asked, connector, os.environ, profile=profile, run_dir=folder, ssh_config=config),
+            adopt(run, asked, connector, os.environ, agree, profile=profile, run_dir=folder, ssh_config=config),
             connector,
         )
 
@@ -101,7 +125,7 @@ def _known(
 @contextmanager
 def finding(where: dict[str, Any]) -> Iterator[tuple[KnownRun, Connector]]:
     """The run that the options of `run_options` mean, and the way to its hosts."""
-    names = ("run", "host", "hosts_from", "run_dir", "ssh_config", "accept_new_host_keys")
+    names = ("run", "host", "hosts_from", "run_dir", "ssh_config", "accept_new_host_keys", "trust_hosts")
     with _known(*(where[name] for name in names)) as found:
         yield found
 

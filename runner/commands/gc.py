@@ -15,6 +15,7 @@ from runner.profile.numbers import size
 from runner.run.find import known_runs
 from runner.run.history import KnownRun
 from runner.run.remote import reach
+from runner.run.summary import summaries
 from runner.show.numbers import amount, duration, gibibytes
 from runner.text import clean
 from runner.transport import Connector
@@ -114,12 +115,12 @@ def _look(run: KnownRun, connector: Connector) -> Old | None:
         for node, answer in reached.ask("list", **run.request()).items():
             if isinstance(answer, DisttuiError):
                 raise answer
-            for one in answer["runs"]:
-                if one.get("node_rank") == node:
+            for one in summaries(answer):
+                if one["run"] == run.run and one.get("node_rank") == node:
                     if one.get("alive") or "problem" in one:
                         return None
-                    known.update({key: value for key, value in one.items() if value is not None})
-                    held += int(one.get("size") or 0)
+                    known.update(one)
+                    held += one.get("size", 0)
     return Old(run, _ended(known, run), held)
 
 

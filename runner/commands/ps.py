@@ -8,10 +8,10 @@ from typing import Any
 
 from runner.errors import DisttuiError, InputError
 from runner.profile import parse_host
-from runner.run.adopt import summaries
 from runner.run.find import known_runs
 from runner.run.history import KnownHost, KnownRun
 from runner.run.remote import reach_hosts
+from runner.run.summary import Summary, summaries
 from runner.show.numbers import number
 from runner.show.runs import render_runs
 from runner.text import clean
@@ -63,12 +63,12 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dic
         answers = [
             summary
             for node, host in enumerate(run.hosts)
-            for summary in told.get((_place(host), run.run_dir), [])
+            for summary in told.get((_place(host), run.run_dir), ())
             if summary["run"] == run.run and summary.get("node_rank") == node
         ]
         if answers:
             run.note_seen(answers[0])
-            rows[run.run].update({key: value for key, value in answers[0].items() if value is not None})
+            rows[run.run].update(answers[0])
             rows[run.run]["name"] = run.name
         elif _place(run.hosts[0]) in failed:
             rows[run.run]["note"] = f"not refreshed: {failed[_place(run.hosts[0])]}"
@@ -83,7 +83,7 @@ def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict
     places = {_place(host): host for host in asked}
     told, failed = _ask(places, {(place, run_dir) for place in places}, connector)
     for (place, _), answers in told.items():
-        for summary in sorted(answers, key=lambda one: one.get("node_rank") or 0):
+        for summary in sorted(answers, key=lambda one: one.get("node_rank", 0)):
             rows.setdefault(summary["run"], {"note": f"on {places[place].name}", **summary})
             if "problem" in summary:
                 rows[summary["run"]]["note"] = summary["problem"]
@@ -92,7 +92,7 @@ def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict
 
 def _ask(
     hosts: Mapping[Place, KnownHost], wanted: set[tuple[Place, str]], connector: Connector
-) -> tuple[dict[tuple[Place, str], list[dict[str, Any]]], dict[Place, str]]:
+) -> tuple[dict[tuple[Place, str], tuple[Summary, ...]], dict[Place, str]]:
     """Summaries by (place, run_dir), and why the others could not be had."""
     order = list(hosts)
     told, failed = {}, {}

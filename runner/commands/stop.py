@@ -12,13 +12,16 @@ from runner.errors import DisttuiError, HostError, InputError
 from runner.run.find import folder_of
 from runner.run.history import KnownRun
 from runner.run.remote import Reached, reach
-from runner.show.numbers import when
+from runner.run.summary import summaries
+from runner.show.numbers import number, when
 from runner.show.story import held_words
 from runner.text import clean
 from runner.transport import Connector
 
 Say = Callable[[str], None]
 _POLL = 0.2
+_LONGEST = 86400.0
+"""Seconds that a grace of the run's may keep this command waiting."""
 
 
 def stop(run: KnownRun, connector: Connector, say: Say, *, now: bool = False) -> int:
@@ -64,7 +67,7 @@ def forget(run: KnownRun, connector: Connector, say: Say) -> int:
             raise HostError("nothing is removed", str(error.what), cure) from None
         listed = reached.ask("list", **run.request())
         found = {
-            node: [one for one in answer["runs"] if one.get("node_rank") == node]
+            node: [one for one in summaries(answer) if one["run"] == run.run and one.get("node_rank") == node]
             for node, answer in listed.items()
             if not isinstance(answer, DisttuiError)
         }
@@ -118,7 +121,8 @@ def refuse_sandbox(run: KnownRun) -> None:
 
 
 def _wait(run: KnownRun, reached: Reached, nodes: list[int], say: Say) -> int:
-    launch: dict[str, Any] = dict(run.profile.get("launch") or {})
+    given = run.profile.get("launch")
+    launch: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     patience = 30.0 + _seconds(launch.get("grace"), 10.0) + _seconds(launch.get("host_timeout"), 60.0)
     deadline = time.monotonic() + patience
     waiting = set(nodes)
@@ -167,7 +171,8 @@ def _raise_first(answers: dict[int, Any]) -> None:
 
 
 def _seconds(value: Any, default: float) -> float:
-    return float(value) if isinstance(value, int | float) else default
+    told = number(value)
+    return default if told is None else min(max(told, 0.0), _LONGEST)
 
 
 def _short(run: KnownRun, node: int, error: DisttuiError) -> str:

@@ -79,7 +79,7 @@ def _anew(run: str) -> str:
     return f"Take it up anew: disttui attach {run} --host HOST; or remove it: disttui forget --here {run}"
 
 
-def refuse_newer(data: Mapping[str, Any], where: str) -> None:
+def refuse_newer(data: Mapping[str, object], where: str) -> None:
     """Raise InputError for what a newer disttui has written."""
     version = data.get("disttui")
     if isinstance(version, int) and version > FORMAT:

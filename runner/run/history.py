@@ -24,6 +24,7 @@ from runner.profile import Host, Profile, parse
 from runner.run.records import json_object
 from runner.run.state import RunState, begin
 from runner.run.store import NO_ROOM, mirrors_folder
+from runner.run.summary import Summary, summary_of
 from runner.text import clean
 
 _SEEN: Final = "seen.json"
@@ -105,14 +106,15 @@ class KnownRun:
         }  # fmt: skip
         if self.problem:
             return {**known, "state": "failed"}
-        seen = read_object(self.folder / _SEEN) or {}
-        try:
-            mirrored = summarize(str(self.folder / "0"), lambda: None) or {}
-        except (OSError, ValueError, TypeError, AttributeError):
-            mirrored = {}
-        newest = max(mirrored, seen, key=lambda one: (bool(one.get("ended")), _step(one), one is seen))
         # A host may say what it likes, but not which run this is.
-        found = {**known, **{key: value for key, value in newest.items() if value is not None}, "run": self.run}
+        seen = summary_of({**(read_object(self.folder / _SEEN) or {}), "run": self.run}) or Summary()
+        try:
+            told = summarize(str(self.folder / "0"), lambda: None) or {}
+        except (OSError, ValueError, TypeError, AttributeError, OverflowError):
+            told = {}
+        mirrored = summary_of({**told, "run": self.run}) or Summary()
+        newest = max(mirrored, seen, key=lambda one: (bool(one.get("ended")), one.get("step", -1), one is seen))
+        found = {**known, **newest}
         if self.sandbox and not found.get("ended") and not self._fresh():
             found["state"] = "lost"
         return found
@@ -128,11 +130,6 @@ class KnownRun:
         return False
 
 
-def _step(summary: Mapping[str, Any]) -> float:
-    step = summary.get("step")
-    return step if isinstance(step, int | float) else -1
-
-
 def whoami() -> str:
     """`alice@laptop`, for `by`."""
     try:
@@ -146,15 +143,13 @@ def keep(
     counts: Sequence[int],
     run: str,
     environ: Mapping[str, str],
-    written: Mapping[str, Any] | None = None,
     **known: Any,
 ) -> KnownRun:
-    """Make the folder of a run that is about to be started (or was, elsewhere) and return it.
+    """Make the folder of a run that is about to be started and return it.
 
     Args:
         profile: Has the ways to the hosts.
         counts: Processes of every host.
-        written: The profile as the run has it, where that is not `profile`.
         known: Further fields of KnownRun.
 
     Raises:
@@ -165,7 +160,11 @@ def keep(
         for host, count in zip(profile.hosts, counts, strict=True)
     )
     fields = {"run_dir": profile.launch.run_dir, "started": time.time(), "by": whoami(), **known}
-    made = KnownRun(run, inside(mirrors_folder(environ), run), hosts, written or profile.as_written(), **fields)
+    return remember(KnownRun(run, inside(mirrors_folder(environ), run), hosts, profile.as_written(), **fields))
+
+
+def remember(made: KnownRun) -> KnownRun:
+    """Make the folder of a run that goes on, or is about to. Raises InputError where that cannot be written."""
     try:
         made.save()
     except OSError as error:

@@ -38,3 +38,13 @@ def effect_lines(profile: Profile, *, job: bool = True) -> Iterator[tuple[str, s
         yield effect.key, f"on {names(effect.where)}{_WHEN[effect.when]}: {command_text(effect)}"
     for secret in secrets(profile):
         yield f"${{env:{secret.name}}}", f"to {names(secret.where)}, as {', '.join(secret.variables)}"
+
+
+def foreign_lines(profile: Profile) -> Iterator[tuple[str, str]]:
+    """The same of a profile that came from a host, with the logins and the variables that it has for its hosts."""
+    logins = [host.name if host.name == host.label() else f"{host.name} ({host.label()})" for host in profile.hosts]
+    yield "hosts", printable(", ".join(logins))
+    yield from effect_lines(profile)
+    variables = dict.fromkeys(name for rank in range(len(profile.hosts)) for name in profile.host_env(rank))
+    if variables:
+        yield "env", printable(", ".join(variables))

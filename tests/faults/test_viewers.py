@@ -83,7 +83,7 @@ def test_two_viewers_one_asleep(begin: Begin) -> None:
     """A viewer under SIGSTOP holds up neither the run nor the other viewer, and has everything once it wakes up."""
     fault = begin(2)
     you = elsewhere(fault.me)
-    other = Viewer(you, fault.run, "--host", "node2")
+    other = Viewer(you, fault.run, "--host", "node2", "--trust-hosts")
     other.wait_line("rank 0 of attempt 1 counts")
     fault.running.send(signal.SIGSTOP)
     count = fault.steps(0)
@@ -103,7 +103,7 @@ def test_the_viewers_disk_is_full(begin: Begin) -> None:
     fault = begin(2, _TALKATIVE)
     me, small = fault.me, fault.me.home / "small"
     small.mkdir()
-    words = me.command("attach", fault.run, "--host", "node1")
+    words = me.command("attach", fault.run, "--host", "node1", "--trust-hosts")
     mount = f'mount -t tmpfs -o size=1m tmpfs {small} && exec "$@"'
     told = subprocess.run(
         ["unshare", "-m", "sh", "-c", mount, "sh", *words], capture_output=True, text=True, timeout=60, check=False,
