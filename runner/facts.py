@@ -107,6 +107,15 @@ class Workdir:
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What the job needs and the host does not have, where that is known."""
+
+    module: str | None = None
+    """The first part of the module's name that is not there; empty: it is there; None: not known."""
+    programs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class HostFacts:
     """Everything the probe found on one host."""
 
@@ -133,11 +142,15 @@ class HostFacts:
     kill_user_processes: bool | None
     linger: bool | None
     problems: tuple[str, ...]
+    activate_problem: str = ""
+    """How `activate` failed, which is one of `problems`; empty: it did not."""
+    needs: Needs = Needs()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> HostFacts:
         """Build from the probe's JSON; unknown keys are ignored, so that a newer node program does not hurt."""
         plain = {name: data[name] for name in _PLAIN}
+        needs = data.get("needs", {})
         return cls(
             **plain,
             resolves=tuple(data["resolves"]),
@@ -152,6 +165,8 @@ class HostFacts:
             disk=_take(Disk, data["disk"]),
             workdir=_take(Workdir, data["workdir"]),
             problems=tuple(data["problems"]),
+            activate_problem=data.get("activate_problem", ""),
+            needs=Needs(needs.get("module"), tuple(needs.get("programs", ()))),
         )
 
 

@@ -52,6 +52,7 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
             found += _python(profile, host, one, python)
         found += _gpus(profile, host, one, plan.backend)
         found += _places(profile, host, one)
+        found += _needs(profile, host, one)
         found += _host(host, one)
     found += _arguments(profile)
     found += _launch(profile)
@@ -142,9 +143,29 @@ def _where_is(profile: Profile, host: HostPlan) -> str:
     return f"It is on this machine: copy {here} there, or mend `job.workdir`"
 
 
+def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
+    after = " after `activate`" if host.activate else ""
+    for program in facts.needs.programs:
+        key = "job.wrap" if profile.job.wrap else "job.command"
+        cure = f"Install it, or mend `{key}`" + ("" if after else ", or set `activate` to what puts it into PATH")
+        where = "" if "/" in program else f": not in PATH{after}"
+        yield Finding("error", host.name, f"the program {program} of `{key}` is not there{where}", cure)
+    if missing := facts.needs.module:
+        top = "." not in missing
+        what = f"no module {missing} for {host.python}{after}"
+        # A package may make its parts up while it is imported, which the probe does not do.
+        yield Finding(
+            "error" if top else "warning", host.name, what, "Install it, or mend `job.module` or `job.workdir`"
+        )
+
+
 def _host(host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
     for problem in facts.problems:
-        yield Finding("warning", host.name, problem, "")
+        if problem == facts.activate_problem:
+            cure = "Mend `activate`; where its status means nothing, let it end with `; true`"
+            yield Finding("error", host.name, problem, cure)
+        else:
+            yield Finding("warning", host.name, problem, "")
     if facts.kill_user_processes and not facts.linger:
         what = "systemd ends all your processes when you log out (KillUserProcesses), this run too"
         yield Finding("warning", host.name, what, f"Run once on it: loginctl enable-linger {facts.user}")

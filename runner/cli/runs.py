@@ -107,6 +107,8 @@ def replay(run: str) -> None:
 def logs(rank: int | None, follow: bool, since: str | None, grep: str | None, **where: Any) -> None:
     """Print all that the ranks of RUN have printed, rank by rank.
 
+    Then what torchrun, `activate` and `job.wrap` have printed, as HOST:launcher; not with --rank.
+
     With --host, of the ranks on that host of the run; a run that is not known here is looked for there.
     """
     from runner.commands import logs as command

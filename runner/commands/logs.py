@@ -1,4 +1,4 @@
-"""`disttui logs`: what the ranks printed, whole, from the mirror and from the hosts."""
+"""`disttui logs`: what the ranks and the launchers printed, whole, from the mirror and from the hosts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from runner.show.numbers import number
 from runner.text import LineMaker, clean, clean_lines
 from runner.transport import Connector
 
-_RANK_LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log")
+_RANK_LOG = re.compile(r"attempt-(\d+)/(?:rank-(\d+)|launcher)\.log")
+_LAUNCHER = -1
+"""In place of a rank: what torchrun, `activate` and the job's wrapper print themselves."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -40,8 +42,7 @@ class Wanted:
 
     def file(self, host: str, name: str) -> bool:
         """Whether a host's file is asked for."""
-        found = _RANK_LOG.fullmatch(name)
-        return bool(found) and self.rank in (None, int(found[2]) if found else None) and self.host in (None, host)
+        return bool(_RANK_LOG.fullmatch(name)) and self.rank in (None, _numbers(name)[1]) and self.host in (None, host)
 
 
 def parse_since(text: str) -> float:
@@ -128,6 +129,7 @@ class _Lines:
         self._missed: dict[int, str] = {}
         ranks = len(str(max(0, sum(host.nproc for host in run.hosts) - 1)))
         self._width = max(map(len, self.names)) + 1 + ranks
+        """Of `host:rank`; `host:launcher` is seldom, and may be longer."""
 
     def history(self, folder: Path, reached: Reached) -> None:
         """Print what there is, fetching the beginnings that are not held."""
@@ -135,7 +137,7 @@ class _Lines:
         for node, host in enumerate(self._run.hosts):
             store = HostStore(host_folder(folder, node))
             chosen = [name for name in store.files() if self._wanted.file(host.name, name)]
-            found += [(_numbers(name), node, name, store) for name in chosen]
+            found += [(_place(name), node, name, store) for name in chosen]
         for _, node, name, store in sorted(found, key=lambda item: item[:3]):
             self._file(node, name, store, reached)
 
@@ -175,7 +177,8 @@ class _Lines:
         shown = [line for line in lines if grep.search(line)] if grep else lines
         if shown:
             attempt, rank = _numbers(file)
-            prefix = f"{host}:{rank}".ljust(self._width) + (f" #{attempt}" if attempt > 1 else "") + " │ "
+            whose = "launcher" if rank == _LAUNCHER else rank
+            prefix = f"{host}:{whose}".ljust(self._width) + (f" #{attempt}" if attempt > 1 else "") + " │ "
             self._out.write(prefix + ("\n" + prefix).join(shown) + "\n")
             self._out.flush()
 
@@ -201,13 +204,22 @@ class _Lines:
 
 
 def _numbers(name: str) -> tuple[int, int]:
+    """Attempt and rank of a log."""
     found = _RANK_LOG.fullmatch(name)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    return (int(found[1]), int(found[2] or _LAUNCHER)) if found else (0, 0)
+
+
+def _place(name: str) -> tuple[int, bool, int]:
+    """Where a log stands among all: by attempt, then the ranks, then the launchers."""
+    attempt, rank = _numbers(name)
+    return attempt, rank == _LAUNCHER, rank
 
 
 def _offset_at(store: HostStore, name: str, since: float) -> int | None:
     """Where a log stood at a moment, by the host's clock; None: it did not grow after it."""
     attempt, rank = _numbers(name)
+    if rank == _LAUNCHER:
+        return 0
     growth = f"attempt-{attempt}/growth.jsonl"
     if growth not in store.files():
         return 0

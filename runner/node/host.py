@@ -9,6 +9,12 @@ from typing import Any, NamedTuple
 
 from .rank.envexec import OVERLAY
 
+_AFTER_ACTIVATE = """
+case $? in 0) ;; *) echo "disttui: activate ended with status $?" >&2; exit 1 ;; esac
+exec "$@"
+"""
+"""In another environment than the profile's, a job may well run, and compute something else."""
+
 
 class Host(NamedTuple):
     """One host's part of one run: its spec and its files."""
@@ -81,7 +87,7 @@ class Host(NamedTuple):
         launcher = [python, self.node_zip, "torchrun", *spec["launcher_args"]]
         words = [*spec["wrap"], *launcher, self.node_zip, "shim", kind, value, *target["args"]]
         if spec["activate"]:
-            shell = ["bash", "-c", spec["activate"] + '\nexec "$@"', "disttui"]
+            shell = ["bash", "-c", spec["activate"] + _AFTER_ACTIVATE, "disttui"]
             words = [*shell, python, self.node_zip, "envexec", *words]
         return [to_bytes(word) for word in words]
 

@@ -107,4 +107,17 @@ def probe_request(profile: Profile, node: int) -> dict[str, Any]:
         "activate": host.activate,
         "run_dir": profile.launch.run_dir,
         "ports": list(profile.launch.ports),
+        **_wanted(profile, node),
+    }
+
+
+def _wanted(profile: Profile, node: int) -> dict[str, Any]:
+    """The module and the programs that the probe is to look for: not inside a container, nor by other search paths."""
+    job, env = profile.job, profile.host_env(node)
+    target = job.target
+    program = job.wrap[0] if job.wrap else target.value if target.kind == "command" else ""
+    module = target.value if target.kind == "module" and not job.wrap else ""
+    return {
+        "module": module if not {"PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH"} & env.keys() else "",
+        "programs": [program] if program and "PATH" not in env else [],
     }

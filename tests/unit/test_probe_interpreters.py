@@ -62,10 +62,10 @@ def _venv(folder: Path, *, shares: bool = False, torch: bool = True) -> Path:
 
 
 def _facts(
-    python: str = "", activate: str = "", workdir: str = "/", **more: float
+    python: str = "", activate: str = "", workdir: str = "/", limit: float = 15.0
 ) -> tuple[list[dict[str, Any]], list[str]]:
     problems: list[str] = []
-    return interpreters.facts(python, activate, workdir, problems, **more), problems
+    return interpreters.facts(python, activate, workdir, problems, limit), problems
 
 
 def test_profile_python_in_a_virtual_environment(tmp_path: Path) -> None:

@@ -15,17 +15,48 @@ from .child import Answer, ask
 from .torch_files import Layout, layout, torch_in
 
 _MARK = "disttui-interpreter "
-# Runs in the interpreter that is asked; Python 2 must survive it as well.
+# Runs in the interpreter that is asked; Python 2 must survive it as well. Its arguments: a module or nothing, programs.
+# Nothing of the module is imported, and no file of the working folder may stand in for what is imported here.
 _QUESTION = (
-    "import sys, json; print(%r + json.dumps([sys.executable, sys.prefix, "
-    "'.'.join(map(str, sys.version_info[:3])), [p for p in sys.path if p]]))" % _MARK
+    r"""
+import sys
+path = sys.path[:]
+sys.path[:] = [p for p in path if p]
+import json
+module, programs = (sys.argv + [""])[1], {}
+def missing(name):
+    places = whole = None
+    for part in name.split("."):
+        whole = whole + "." + part if whole else part
+        spec = find_spec(part) if whole == part else PathFinder.find_spec(whole, list(places or ()))
+        if spec is None:
+            return whole
+        places = spec.submodule_search_locations
+    if places is not None and PathFinder.find_spec(whole + ".__main__", list(places)) is None:
+        return whole + ".__main__"
+    return ""
+answer = None
+try:
+    from importlib.machinery import PathFinder
+    from importlib.util import find_spec
+    from os import getcwd
+    from shutil import which
+    programs = {p: bool(which(p)) for p in sys.argv[2:]}
+    sys.path[:] = [getcwd()] + sys.path
+    answer = missing(module) if module else None
+except Exception:
+    pass
+version = ".".join(map(str, sys.version_info[:3]))
+print(%r + json.dumps([sys.executable, sys.prefix, version, [p for p in path if p], answer, programs]))
+"""
+    % _MARK
 )
-# `$1` names the interpreter, empty: whichever the line has put first in PATH. `$2` is the question.
+# `$1` names the interpreter, empty: whichever the line has put first in PATH. `$2` is the question, the rest its words.
 _AFTER_ACTIVATE = """
 disttui_status=$?
 disttui_python=$1
 [ -n "$disttui_python" ] || disttui_python=$(command -v python3 || command -v python) || exit 127
-"$disttui_python" -c "$2"
+"$disttui_python" -c "$2" "${@:3}"
 exit $disttui_status
 """
 _ENVIRONMENTS = (".venv", "venv", "env")
@@ -33,13 +64,79 @@ _CONDA = ("~/miniconda3", "~/anaconda3", "~/miniforge3", "~/mambaforge", "/opt/c
 _MOST = 64
 
 
+_FAILED = "activate ended with status "
+
+
+class Wanted(NamedTuple):
+    """What the job needs of its environment; empty: nothing to look for."""
+
+    module: str = ""
+    programs: Tuple[str, ...] = ()
+
+
+_NOTHING = Wanted()
+
+
+class Needs(NamedTuple):
+    """What of it is not there. `module`: the first part that is missing, empty: none; None: not known."""
+
+    module: Optional[str] = None
+    programs: Tuple[str, ...] = ()
+
+
 class _Found(NamedTuple):
     path: str
     source: str
     layout: Layout
+    needs: Optional[Needs] = None
 
 
-def facts(python: str, activate: str, workdir: str, problems: List[str], limit: float = 15.0) -> List[Dict[str, Any]]:
+def software(
+    python: str, activate: str, workdir: str, problems: List[str], wanted: Wanted, limit: float = 15.0
+) -> Dict[str, Any]:
+    """Return the probe's `interpreters`, `activate_problem` and `needs`.
+
+    Args:
+        wanted: Is looked for where the job will: after `activate`, in the interpreter that it will run in.
+    """
+    known = len(problems)
+    needs: List[Needs] = []
+    found = facts(python, activate, workdir, problems, limit, wanted, needs)
+    failed = [problem for problem in problems[known:] if problem.startswith(_FAILED)]
+    if not needs and not activate.strip() and os.path.isdir(workdir):
+        needs.append(_lacking(wanted, found, workdir, limit))
+    return {
+        "interpreters": found,
+        "activate_problem": failed[0] if failed else "",
+        "needs": needs[0]._asdict() if needs else Needs()._asdict(),
+    }
+
+
+def _lacking(wanted: Wanted, found: List[Dict[str, Any]], workdir: str, limit: float) -> Needs:
+    """Look in the login's own environment."""
+    missing = [
+        name for name in wanted.programs if shutil.which(os.path.join(workdir, name) if "/" in name else name) is None
+    ]
+    # The one that the viewing side chooses.
+    chosen = next((one for one in found if one["source"] == "profile"), None) or next(
+        (one for one in found if one["torch"]), None
+    )
+    module = None
+    if wanted.module and chosen:
+        asked = _answered(ask([chosen["path"], "-c", _QUESTION, wanted.module], limit, workdir), "")
+        module = asked.needs.module if asked and asked.needs else None
+    return Needs(module, tuple(missing))
+
+
+def facts(
+    python: str,
+    activate: str,
+    workdir: str,
+    problems: List[str],
+    limit: float = 15.0,
+    wanted: Wanted = _NOTHING,
+    needs: Optional[List[Needs]] = None,
+) -> List[Dict[str, Any]]:
     """Return the probe's `interpreters`, the one that the profile means first.
 
     Conda and venv environments are listed only if they have torch.
@@ -50,12 +147,13 @@ def facts(python: str, activate: str, workdir: str, problems: List[str], limit: 
         workdir: Where to look for virtual environments, besides the home.
         problems: Sentences are added here.
         limit: Seconds for the shell line, and for each interpreter that has to be asked.
+        wanted: What to look for after `activate`; what is missing is added to `needs`.
     """
     python = "" if python == "auto" else os.path.expanduser(python)
     named = os.path.join(workdir, python) if os.sep in python else python
     tasks: Dict[str, Callable[[], Optional[_Found]]] = {}
     if activate.strip():
-        tasks["activate"] = partial(_activated, activate, named, workdir, limit, problems)
+        tasks["activate"] = partial(_activated, activate, named, workdir, limit, problems, wanted)
     elif python:
         named = shutil.which(named) or named
         tasks["profile"] = partial(_look, named, "profile", limit)
@@ -65,6 +163,8 @@ def facts(python: str, activate: str, workdir: str, problems: List[str], limit: 
     for name, result in together(tasks, limit + 1).items():
         if isinstance(result, _Found):
             found.append(result)
+            if name == "activate" and needs is not None and result.needs is not None:
+                needs.append(result.needs)
         elif isinstance(result, Exception):
             problems.append(f"{name if name != 'profile' else named} cannot be looked at: {result}")
     return list(_described(found))
@@ -104,14 +204,18 @@ def _look(path: str, source: str, limit: float) -> Optional[_Found]:
     return found
 
 
-def _activated(activate: str, python: str, workdir: str, limit: float, problems: List[str]) -> Optional[_Found]:
+def _activated(
+    activate: str, python: str, workdir: str, limit: float, problems: List[str], wanted: Wanted
+) -> Optional[_Found]:
     """Run the profile's shell line where the job will run it, and ask the interpreter that it leads to."""
-    folder = workdir if os.path.isdir(workdir) else "/"
-    answer = ask(["bash", "-c", activate + _AFTER_ACTIVATE, "bash", python, _QUESTION], limit, folder)
+    there = os.path.isdir(workdir)
+    folder = workdir if there else "/"
+    wanted_words = (wanted.module, *wanted.programs) if there else ()
+    answer = ask(["bash", "-c", activate + _AFTER_ACTIVATE, "bash", python, _QUESTION, *wanted_words], limit, folder)
     if answer.code is None:
         problems.append(f"activate did not end in {limit:g} s and was killed: {_last_line(answer)}")
     elif answer.code:
-        problems.append(f"activate ended with status {answer.code}: {_last_line(answer)}")
+        problems.append(f"{_FAILED}{answer.code}: {_last_line(answer)}")
     found = _answered(answer, "profile" if python else "activate")
     if found is None and answer.code == 0:
         problems.append(f"no Python 3 after activate: {_last_line(answer)}")
@@ -123,10 +227,13 @@ def _answered(answer: Answer, source: str) -> Optional[_Found]:
     if not lines:
         return None
     try:
-        path, prefix, version, folders = json.loads(lines[-1][len(_MARK) :])
+        path, prefix, version, folders, module, programs = json.loads(lines[-1][len(_MARK) :])
     except ValueError:
         return None
-    return _Found(path, source, Layout(prefix, version, folders)) if version.startswith("3.") else None
+    if not version.startswith("3."):
+        return None
+    needs = Needs(module, tuple(name for name, there in programs.items() if not there))
+    return _Found(path, source, Layout(prefix, version, folders), needs)
 
 
 def _last_line(answer: Answer) -> str:

@@ -35,8 +35,13 @@ def probe(request: Dict[str, Any], gpu_limit: float = 10.0) -> Dict[str, Any]:
         "memory": _memory,
         "gpus": partial(gpu.facts, problems, gpu_limit) if request.get("gpus", True) else list,
         "nics": nics.facts,
-        "interpreters": partial(
-            interpreters.facts, request.get("python") or "", request.get("activate") or "", folder, problems
+        "software": partial(
+            interpreters.software,
+            request.get("python") or "",
+            request.get("activate") or "",
+            folder,
+            problems,
+            interpreters.Wanted(request.get("module") or "", tuple(request.get("programs") or ())),
         ),
         "disk": partial(place.disk, run_dir, problems),
         "workdir": partial(place.workdir, folder, request.get("script")),
@@ -50,6 +55,8 @@ def probe(request: Dict[str, Any], gpu_limit: float = 10.0) -> Dict[str, Any]:
     for name, result in together(tasks, _LIMIT).items():
         if isinstance(result, Exception):
             problems.append(f"the host's {name.replace('_', ' ')} cannot be read: {result}")
+        elif name == "software":
+            facts.update(result)
         else:
             facts[name] = result
     loopback = any(address == "::1" or address.startswith("127.") for address in facts["resolves"])
@@ -84,6 +91,8 @@ def _unread(folder: str, run_dir: str) -> Dict[str, Any]:
         "gpus": [],
         "nics": [],
         "interpreters": [],
+        "activate_problem": "",
+        "needs": {"module": None, "programs": []},
         "disk": {"path": run_dir, "total": 0, "free": 0, "writable": False},
         "workdir": {"path": folder, "exists": False, "script": None, "script_exists": None},
         "free_port": None,

@@ -17,6 +17,7 @@ from ..observe.ranks import MESSAGE_LIMIT, Ranks, signal_name
 from . import routes, spawn, stop
 
 _LOG_TAIL = 2000
+_OWN_WORDS = "disttui: "
 _READY = 5.0
 """Seconds after the word until a launcher counts as ready that has not said so: its disk may be full."""
 
@@ -116,7 +117,11 @@ class Attempt:
             # Its log ends with something else: who is killed says nothing.
             words = f"torchrun was ended by {signal_name(-code)}"
         else:
-            words = told.get("error") or f"torchrun ended with exit code {code}\n{self._last_words()}".rstrip()
+            last = self._last_words()
+            words = told.get("error") or f"torchrun ended with exit code {code}\n{last}".rstrip()
+            began = os.path.exists(self._path("launcher.ready"))
+            if not began and (own := last.rpartition("\n")[2]).startswith(_OWN_WORDS):
+                words = own[len(_OWN_WORDS) :]  # it never came to torchrun
         text = {"type": "", "message": words[:MESSAGE_LIMIT], "code": code, "at": time.time()}
         return {"rank": None, "kind": "launch", **text}
 
