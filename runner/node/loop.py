@@ -11,6 +11,10 @@ from typing import Any, Callable
 _Callback = Callable[[], None]
 
 
+def _nothing() -> None:
+    pass
+
+
 class Timer:
     """A callback that is due at `when` (monotonic seconds)."""
 
@@ -21,8 +25,9 @@ class Timer:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Never call it again."""
+        """Never call it again, and hold nothing of it: what it would call may be large."""
         self.cancelled = True
+        self.callback = _nothing
 
 
 class Loop:

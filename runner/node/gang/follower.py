@@ -11,6 +11,7 @@ from typing import Any, Callable
 from ..host import Host, plan_hash
 from ..journal import event
 from ..loop import Loop
+from . import messages
 from .gang import FENCE
 from .link import Channel, Link
 from .wirehmac import Session
@@ -19,6 +20,7 @@ _TRY = 2.0
 _SETTLE = 0.3
 _RETRY = 0.5
 _NOT_SEEN = 5.0
+_ADDRESSES = 64
 
 
 class Follower:
@@ -50,7 +52,8 @@ class Follower:
         self._instance = os.urandom(8).hex()
         self._port = 0
         self._addresses: list[str] = []
-        self._link = Link()
+        self._link = Link(messages.OF_LEADER)
+        self._malformed = False
         self._joined = False
         self._joining = False
         self._reached: list[str] = []
@@ -75,10 +78,16 @@ class Follower:
 
     def lead(self, place: dict[str, Any]) -> None:
         """Take the leader's `port` and `addresses`; only the first word counts."""
-        if not self._addresses:
-            self._port = int(place["port"])
-            self._addresses = [str(address) for address in place["addresses"]]
-            self._search()
+        if self._addresses or self._over:
+            return
+        # They are node 0's own words, which a viewer has passed on.
+        port, addresses = place.get("port"), place.get("addresses")
+        usable = [one for one in addresses if messages.is_address(one)] if isinstance(addresses, list) else []
+        if port is None or not messages.is_port(port) or not usable:
+            self._end("join", "node 0 gave no port and address of itself that there could be")
+            return
+        self._port, self._addresses = port, usable[:_ADDRESSES]
+        self._search()
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a message to the leader, now or when it is back."""
@@ -142,10 +151,15 @@ class Follower:
             channel.send({"k": "hello", "probe": probe, **who})
 
         def answer(message: dict[str, Any]) -> None:
+            try:
+                word = messages.read(message, messages.ANSWER)
+            except messages.MalformedError as error:
+                closed(str(error))
+                return
             timer.cancel()
-            if message.get("k") == "refused":
+            if word["k"] == "refused":
                 channel.close()
-                self._end("join", f"the leader refuses this host: {message.get('why')}")
+                self._end("join", f"the leader refuses this host: {word['why']}")
             elif probe:
                 channel.close()
                 self._answered(address)
@@ -216,7 +230,14 @@ class Follower:
         self.send({"k": "reached", "addresses": sorted(self._reached), "pending": bool(self._trying)})
 
     def _hear(self, message: dict[str, Any]) -> None:
-        new = self._link.take(message)
+        try:
+            new = self._link.take(message)
+        except messages.MalformedError as error:
+            new = None
+            if not self._malformed:
+                self._malformed = True
+                text = f"the leader sends what no supervisor does, which is left out: {error}"
+                self._say(event("note", level="warning", text=text))
         if self._not_seen:
             self._not_seen = self._fenced = False
             self._say(event("host", node=0, state="seen", last=round(time.time(), 3)))

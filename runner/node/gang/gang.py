@@ -57,6 +57,15 @@ class Gang:
         self._fenced = 0.0
         self._deadline = 0.0
         self._last_end: tuple[Any, ...] | None = None
+        self._handlers = {
+            "reached": self._on_reached,
+            "listening": self._on_listening,
+            "failed": self._on_failed,
+            "done": self._on_done,
+            "ended": self._on_ended,
+            "signs": self._on_signs,
+            "stop": self._on_stop,
+        }
         self._health = Health(say, self._ask_stacks)
         loop.every(1.0, self._look_at_health)
 
@@ -130,7 +139,7 @@ class Gang:
         """Take a message of a host; those of older attempts are dropped."""
         if message.get("attempt", self._attempt) != self._attempt or self._phase == "over":
             return
-        handler = getattr(self, "_on_" + str(message["k"]), None)
+        handler = self._handlers.get(message["k"])
         if handler:
             handler(node, message)
 
@@ -139,7 +148,7 @@ class Gang:
         self._maybe_go()
 
     def _on_stop(self, node: int, message: dict[str, Any]) -> None:
-        self.stop(str(message["reason"]), bool(message["now"]))
+        self.stop(message["reason"], message["now"])
 
     def _on_signs(self, node: int, message: dict[str, Any]) -> None:
         self._health.hear(node, message, time.monotonic())
@@ -163,8 +172,9 @@ class Gang:
             self._go_on_next_port()
         elif message["port_in_use"]:
             self._fail(of_host(node, "launch", "the master port was taken by another program"), "failure")
-        else:
-            failure = message["cause"]
+        elif message["cause"]:
+            # Whoever reports it, it is a failure of its own host.
+            failure = {**message["cause"], "node": node}
             # A launcher that was killed may have a better time with the next attempt.
             self._hopeless |= failure["kind"] in ("launch", "folder") and (failure["code"] or 0) >= 0
             self._fail({**failure, "at": failure["at"] - self._offsets.get(node, 0.0)}, "failure")

@@ -11,12 +11,15 @@ from typing import Any, Callable
 from ..host import Host, plan_hash
 from ..journal import event
 from ..loop import Loop
+from . import messages
 from .gang import Gang
 from .link import Channel, Link
 from .wirehmac import Session
 
 _HANDSHAKE = 5.0
 _STRANGERS = 512
+_IN_THE_KERNEL = 32 * 1024
+"""Bytes that the kernel may hold of what one connection has sent and nobody has read."""
 _NOT_SEEN = 5.0
 _COMES_BACK = 1.5
 """Seconds that a host with a broken connection has to connect again; who is alive does so at once."""
@@ -28,8 +31,9 @@ _CLOCK_PAUSE = 10.0
 
 class _Follower:
     def __init__(self) -> None:
-        self.link = Link()
+        self.link = Link(messages.OF_FOLLOWER)
         self.instance = ""
+        self.malformed = False
         self.broken: float | None = None
         self.not_seen = False
         self.lost = False
@@ -40,7 +44,8 @@ class _Follower:
 class Leader:
     """Accepts followers at a listening socket and hands what they say to the gang.
 
-    A connection that has not proved itself within 5 s is dropped; of those there are 512 at most.
+    A connection that has not proved itself is dropped after 5 s; of those there are 512 at most, with a buffer of 1 KiB
+    each, and whatever they send costs them alone.
     """
 
     def __init__(
@@ -57,8 +62,11 @@ class Leader:
         self._gang = gang
         self._say = say
         self._key = bytes.fromhex(host.secrets["key"])
-        self._strangers: list[Channel] = []
+        self._strangers: dict[Channel, float] = {}
+        """Connections without a proof, oldest first, and the monotonic time of each one's limit."""
         self._followers = {node: _Follower() for node in range(1, len(host.spec["hosts"]))}
+        # Accepted sockets inherit it.
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _IN_THE_KERNEL)
         loop.watch(server, self._accept)
         loop.every(1.0, self._beat)
 
@@ -76,44 +84,52 @@ class Leader:
         except OSError:
             return
         if len(self._strangers) >= _STRANGERS:
-            self._strangers.pop(0).close()
+            self._drop(next(iter(self._strangers)))
 
         def take(message: dict[str, Any]) -> None:
             self._greet(channel, message)
 
-        channel = Channel(self._loop, sock, Session(self._key, leads=True), take, lambda why: drop())
+        def closed(why: str) -> None:
+            self._drop(channel)
 
-        def drop() -> None:
-            if channel in self._strangers:
-                self._strangers.remove(channel)
-                channel.close()
+        channel = Channel(self._loop, sock, Session(self._key, leads=True), take, closed)
+        self._strangers[channel] = time.monotonic() + _HANDSHAKE
 
-        self._strangers.append(channel)
-        self._loop.after(_HANDSHAKE, drop)
+    def _drop(self, stranger: Channel) -> None:
+        self._strangers.pop(stranger, None)
+        stranger.close()
+
+    def _drop_late(self) -> None:
+        now = time.monotonic()
+        for stranger in [one for one, limit in self._strangers.items() if now >= limit]:
+            self._drop(stranger)
 
     def _greet(self, channel: Channel, message: dict[str, Any]) -> None:
         """Take the first message of a connection; that it could be read proves that it has the run's key."""
         if channel not in self._strangers:
             return
-        node = message.get("node")
-        follower = self._followers.get(node) if isinstance(node, int) else None
-        if message.get("k") != "hello" or follower is None or not isinstance(node, int):
-            self._strangers.remove(channel)
-            channel.close()
+        try:
+            hello = messages.read(message, messages.HELLO)
+        except messages.MalformedError:
+            self._drop(channel)
             return
-        why = self._objection(follower, message)
+        follower = self._followers.get(hello["node"])
+        if follower is None:
+            self._drop(channel)
+            return
+        why = self._objection(follower, hello)
         if why:
             channel.send({"k": "refused", "why": why})
-        elif message.get("probe"):
+        elif hello["probe"]:
             channel.send({"k": "welcome"})
         else:
-            self._strangers.remove(channel)
-            self._attach(node, follower, channel, message["instance"])
+            del self._strangers[channel]
+            self._attach(hello["node"], follower, channel, hello["instance"])
 
-    def _objection(self, follower: _Follower, message: dict[str, Any]) -> str | None:
-        if message.get("run") != self._host.run or message.get("spec") != plan_hash(self._host.spec):
+    def _objection(self, follower: _Follower, hello: dict[str, Any]) -> str | None:
+        if hello["run"] != self._host.run or hello["spec"] != plan_hash(self._host.spec):
             return "it belongs to another run, or to another version of this run's plan"
-        if follower.instance == message.get("instance"):
+        if follower.instance == hello["instance"]:
             return None
         if not self._gang.open:
             return "the run has begun without it, or has ended"
@@ -124,7 +140,7 @@ class Leader:
 
     def _attach(self, node: int, follower: _Follower, channel: Channel, instance: str) -> None:
         if follower.instance != instance:
-            follower.link, follower.instance = Link(), instance
+            follower.link, follower.instance = Link(messages.OF_FOLLOWER), instance
         follower.broken = None
 
         def take(message: dict[str, Any]) -> None:
@@ -144,7 +160,11 @@ class Leader:
         self._gang.join(node)
 
     def _take(self, node: int, follower: _Follower, message: dict[str, Any]) -> None:
-        new = follower.link.take(message)
+        try:
+            new = follower.link.take(message)
+        except messages.MalformedError as error:
+            self._note_malformed(node, follower, str(error))
+            new = None
         if follower.not_seen or follower.lost:
             follower.not_seen = follower.lost = False
             self._say(event("host", node=node, state="seen", last=round(time.time(), 3)))
@@ -156,6 +176,13 @@ class Leader:
             return
         follower.link.beat()
         self._gang.receive(node, new)
+
+    def _note_malformed(self, node: int, follower: _Follower, why: str) -> None:
+        if not follower.malformed:
+            follower.malformed = True
+            who = f"{self._host.spec['hosts'][node]} (node {node})"
+            text = f"{who} sends what no supervisor does, which is left out: {why}"
+            self._say(event("note", level="warning", text=text))
 
     def _measure(self, node: int, follower: _Follower, beat: dict[str, Any]) -> None:
         """Clock offset by the middle of a round trip (Cristian 1989), the quickest of the last 30 counts."""
@@ -175,6 +202,7 @@ class Leader:
     def _beat(self) -> None:
         for follower in self._followers.values():
             follower.link.beat()
+        self._drop_late()
         self._look_at_all()
 
     def _look_at_all(self) -> None:

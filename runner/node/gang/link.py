@@ -7,9 +7,11 @@ import time
 from typing import Any, Callable
 
 from ..loop import Loop
-from .wirehmac import BrokenWireError, Session
+from . import messages
+from .wirehmac import FIRST_LIMIT, BrokenWireError, Session
 
 _BACKLOG = 1 << 20
+_READ = 1 << 16
 
 
 class Channel:
@@ -39,7 +41,10 @@ class Channel:
         self._output = session.greeting()
         self.alive = True
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:
+            pass  # some systems say so where the other side has gone; reading finds it out
         self._write()
 
     def send(self, message: dict[str, Any]) -> None:
@@ -53,15 +58,21 @@ class Channel:
         self._take, self._closed = take, closed
 
     def close(self) -> None:
-        """Close it, quietly. May be called twice."""
+        """Close it, quietly, and hold nothing any more. May be called twice."""
         if self.alive:
             self.alive = False
             self._loop.forget(self._sock)
             self._sock.close()
+            self._output = b""
+            # They hold this channel in turn: its memory would have to wait for the collector of cycles.
+            self._take, self._closed, self._opened = _ignore, _ignore, lambda: None
 
     def _read(self) -> None:
+        if not self.alive:
+            return
         try:
-            data = self._sock.recv(1 << 16)
+            # What a stranger sends beyond its first frame stays in the kernel.
+            data = self._sock.recv(_READ if self._session.proven else FIRST_LIMIT)
             if not data:
                 raise ConnectionResetError("the other side has closed the connection")
             was_open = self._session.open
@@ -93,14 +104,24 @@ class Channel:
 
     def _fail(self, why: str) -> None:
         if self.alive:
+            closed = self._closed
             self.close()
-            self._closed(why)
+            closed(why)
+
+
+def _ignore(_: Any) -> None:
+    pass
 
 
 class Link:
-    """What is known of one other supervisor, and what it has yet to hear."""
+    """What is known of one other supervisor, and what it has yet to hear.
 
-    def __init__(self) -> None:
+    Args:
+        kinds: The messages that it may send.
+    """
+
+    def __init__(self, kinds: messages.Kinds) -> None:
+        self._kinds = kinds
         self.channel: Channel | None = None
         self.heard = time.monotonic()
         self._unheard: list[dict[str, Any]] = []
@@ -139,13 +160,16 @@ class Link:
             self.channel.send({"k": "beat", "t": time.time(), "ack": self._received, **fields})
 
     def take(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        """Note an incoming message; returns it when it is a beat or new."""
+        """Note an incoming message; returns it when it is a beat or new.
+
+        Raises MalformedError for one that is not as it must be; it counts as received.
+        """
         self.heard = time.monotonic()
         if message.get("k") == "beat":
-            heard = message.get("ack", 0)
-            self._unheard = [old for old in self._unheard if old["id"] > heard]
-            return message
+            beat = messages.read(message, self._kinds)
+            self._unheard = [old for old in self._unheard if old["id"] > beat["ack"]]
+            return beat
         if message.get("id") != self._received + 1:
             return None
         self._received += 1
-        return message
+        return messages.read(message, self._kinds)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, List, Optional, Sequence, Set
 
+from ..observe.ranks import MESSAGE_LIMIT
+
 
 class Roll:
     """The hosts of a run by node rank, as its leader knows them.
@@ -67,6 +69,6 @@ class Roll:
 
 def of_host(node: int, kind: str, message: str, last: Optional[float] = None) -> Dict[str, Any]:
     """A cause that is no rank's. `last` is the unix time of the last sign of life of a host that is lost."""
-    fields = {"type": "", "message": message, "code": None, "at": time.time()}
+    fields = {"type": "", "message": message[:MESSAGE_LIMIT], "code": None, "at": time.time()}
     seen = {} if last is None else {"last": round(last, 3)}
     return {"node": node, "rank": None, "kind": kind, **fields, **seen}

@@ -1,4 +1,7 @@
-"""Frames of the gang: JSON that only who has the run's key can have written, in this order, in this session."""
+"""Frames of the gang: bytes that only who has the run's key can have written, in this order, in this session.
+
+The proof is checked over the raw bytes; nothing that a stranger sends is ever parsed.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,12 @@ import struct
 from typing import Any
 
 LIMIT = 64 * 1024
+"""Bytes of a frame behind its length."""
+FIRST_LIMIT = 1024
+"""The same of the first frame, which has yet to prove that the other side has the key."""
+_PROOF = 32
+_NONCE = 32
+_DIGITS = frozenset(b"0123456789abcdef")
 
 
 class BrokenWireError(Exception):
@@ -26,8 +35,8 @@ class Session:
     def __init__(self, key: bytes, leads: bool) -> None:
         self._key = key
         self._leads = leads
-        self._nonce = os.urandom(16).hex()
-        self._session = ""
+        self._nonce = os.urandom(_NONCE // 2).hex().encode()
+        self._session = b""
         self._sent = 0
         self._received = 0
         self._buffer = b""
@@ -37,70 +46,68 @@ class Session:
         """Whether the other side's nonce has come, so that `pack` may be used."""
         return bool(self._session)
 
+    @property
+    def proven(self) -> bool:
+        """Whether the other side has shown that it has the key."""
+        return self._received > 0
+
     def greeting(self) -> bytes:
-        """The first frame of each side, the only one without a proof."""
-        return _frame({"nonce": self._nonce})
+        """What each side sends first, the only bytes without a proof."""
+        return self._nonce
 
     def pack(self, message: dict[str, Any]) -> bytes:
         """The frame of a message. Raises BrokenWireError when it is too long."""
-        proof = self._proof(self._leads, self._sent, message)
-        data = _frame({"n": self._sent, "m": message, "h": proof})
+        payload = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
+        if _PROOF + len(payload) > (LIMIT if self._sent else FIRST_LIMIT):
+            raise BrokenWireError("a message is too long")
+        proof = self._proof(self._leads, self._sent, payload)
         self._sent += 1
-        return data
+        return struct.pack(">I", _PROOF + len(payload)) + proof + payload
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
         """Take bytes from the wire and return the messages they complete. Raises BrokenWireError."""
         self._buffer += data
-        messages = []
+        messages: list[dict[str, Any]] = []
+        if not self._session and not self._greet():
+            return messages
         while len(self._buffer) >= 4:
             (length,) = struct.unpack(">I", self._buffer[:4])
-            if length > LIMIT:
+            if length > (LIMIT if self.proven else FIRST_LIMIT):
                 raise BrokenWireError("a frame is too long")
+            if length < _PROOF:
+                raise BrokenWireError("a frame is too short")
             if len(self._buffer) < 4 + length:
                 break
-            payload, self._buffer = self._buffer[4 : 4 + length], self._buffer[4 + length :]
-            message = self._take(_parse(payload))
-            if message is not None:
-                messages.append(message)
+            frame, self._buffer = self._buffer[4 : 4 + length], self._buffer[4 + length :]
+            messages.append(self._take(frame[:_PROOF], frame[_PROOF:]))
         return messages
 
-    def _take(self, frame: dict[str, Any]) -> dict[str, Any] | None:
-        if not self._session:
-            nonce = frame.get("nonce")
-            if not isinstance(nonce, str) or not 32 <= len(nonce) <= 64:
-                raise BrokenWireError("no greeting")
-            self._session = self._nonce + nonce if self._leads else nonce + self._nonce
-            return None
-        message, proof = frame.get("m"), frame.get("h")
-        if not isinstance(message, dict) or not isinstance(proof, str) or frame.get("n") != self._received:
-            raise BrokenWireError("a frame is out of order")
-        expected = self._proof(not self._leads, self._received, message)
-        if not hmac.compare_digest(expected.encode(), proof.encode("utf-8", "replace")):
+    def _greet(self) -> bool:
+        nonce = self._buffer[:_NONCE]
+        if not _DIGITS.issuperset(nonce):
+            raise BrokenWireError("no greeting")
+        if len(nonce) < _NONCE:
+            return False
+        self._buffer = self._buffer[_NONCE:]
+        self._session = self._nonce + nonce if self._leads else nonce + self._nonce
+        return True
+
+    def _take(self, proof: bytes, payload: bytes) -> dict[str, Any]:
+        if not hmac.compare_digest(self._proof(not self._leads, self._received, payload), proof):
             raise BrokenWireError("a frame has the wrong proof")
         self._received += 1
-        return message
+        return _parse(payload)
 
-    def _proof(self, by_leader: bool, number: int, message: dict[str, Any]) -> str:
-        text = ("leader" if by_leader else "follower") + self._session + str(number) + _canonical(message)
-        return hmac.new(self._key, text.encode(), "sha256").hexdigest()
-
-
-def _canonical(message: Any) -> str:
-    return json.dumps(message, sort_keys=True, separators=(",", ":"))
-
-
-def _frame(content: dict[str, Any]) -> bytes:
-    data = _canonical(content).encode()
-    if len(data) > LIMIT:
-        raise BrokenWireError("a message is too long")
-    return struct.pack(">I", len(data)) + data
+    def _proof(self, by_leader: bool, number: int, payload: bytes) -> bytes:
+        sender = b"leader" if by_leader else b"follower"
+        return hmac.new(self._key, sender + self._session + struct.pack(">Q", number) + payload, "sha256").digest()
 
 
 def _parse(payload: bytes) -> dict[str, Any]:
     try:
-        frame = json.loads(payload)
+        message = json.loads(payload)
     except (ValueError, RecursionError):
         raise BrokenWireError("a frame is no JSON") from None
-    if not isinstance(frame, dict):
+    if not isinstance(message, dict):
         raise BrokenWireError("a frame is no object")
-    return frame
+    return message

@@ -7,7 +7,7 @@ import time
 from typing import Any, Callable
 
 from .. import locks
-from ..gang import cause
+from ..gang import cause, messages
 from ..host import Host
 from ..journal import event, write_json
 from ..loop import Loop, Timer
@@ -224,7 +224,8 @@ class Member:
             self._tell(failure)
 
     def _tell(self, failure: dict[str, Any]) -> None:
-        self._report({"k": "failed", "cause": {"node": self._host.node, **failure}, "port_in_use": False})
+        blamed = messages.clean_cause({"node": self._host.node, **failure})
+        self._report({"k": "failed", "cause": blamed, "port_in_use": False})
 
     def _tell_held(self) -> None:
         held, self._held = self._held, []
@@ -277,6 +278,7 @@ class Member:
     def _ended(self) -> None:
         then, self._then = self._then, []
         made = self._attempt.progress() if self._attempt else {"begun": False, "saved": False, "step": None}
+        made["step"] = messages.clean_step(made["step"])
         for message in then:
             self._report({**message, "left": [one["pid"] for one in self.left[:1000]], **made})
         self._maybe_over()

@@ -29,6 +29,10 @@ _CONCLUSION = 10.0
 """Seconds beyond `grace` that the leader may need to conclude a stopped run."""
 
 
+_REASON = 200
+"""Characters of a stop's reason that the gang takes."""
+
+
 class Supervisor:
     """Everything that goes on for one run on one host, in one thread (telemetry and stacks have others)."""
 
@@ -118,7 +122,7 @@ class Supervisor:
 
     def _asked(self, request: dict[str, Any]) -> None:
         if request.get("op") == "stop":
-            self._stop(str(request.get("reason")), bool(request.get("now")))
+            self._stop(str(request.get("reason"))[:_REASON], bool(request.get("now")))
         elif request.get("op") == "lead" and self._follower:
             self._follower.lead(request["leader"])
 
@@ -145,7 +149,7 @@ class Supervisor:
             self._say(alarm)
         stop = journal.read_json(self._host.path("stop"))
         if isinstance(stop, dict):
-            self._stop(stop["reason"], stop["now"])
+            self._stop(str(stop.get("reason"))[:_REASON], bool(stop.get("now")))
 
     def _fence(self) -> None:
         self._member.end("leader lost", False, [])

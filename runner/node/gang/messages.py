@@ -1,0 +1,177 @@
+"""What the hosts of a gang may say to each other: every kind of message with its fields, their types and bounds.
+
+Who sends a message has the run's key, which does not make it right: a host of the run may be in other hands.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from typing import Any, Callable, Dict, Mapping
+
+from ..observe.ranks import MESSAGE_LIMIT
+
+_Check = Callable[[Any], bool]
+Kinds = Mapping[str, Mapping[str, _Check]]
+"""Kind → field → what its value must be; a field whose name ends in `?` may be absent."""
+
+MOST_ATTEMPTS = 1_000_000
+_EXACT = 2**53
+_LARGEST = 1e15
+_RANKS = 4096
+_CAUSE_FIELDS = 16
+
+
+class MalformedError(Exception):
+    """A message is none of ours; says in our own words what is wrong with it."""
+
+
+def read(message: Mapping[str, Any], kinds: Kinds) -> Dict[str, Any]:
+    """The known fields of a message, each as it must be, and its `k`. Raises MalformedError."""
+    kind = message.get("k")
+    fields = kinds.get(kind) if isinstance(kind, str) else None
+    if fields is None:
+        raise MalformedError("a message of no known kind")
+    found: Dict[str, Any] = {"k": kind}
+    for field, is_right in fields.items():
+        name = field.rstrip("?")
+        if name not in message and name != field:
+            continue
+        if name not in message or not is_right(message[name]):
+            raise MalformedError(f"a message `{kind}` whose `{name}` is missing or wrong")
+        found[name] = message[name]
+    return found
+
+
+def whole(low: int, high: int) -> _Check:
+    """An integer of these bounds, both inclusive."""
+    return lambda value: type(value) is int and low <= value <= high
+
+
+def text(limit: int) -> _Check:
+    """A string of at most so many characters."""
+    return lambda value: isinstance(value, str) and len(value) <= limit
+
+
+is_port = whole(1, 65535)
+"""Whether it is the number of a TCP port."""
+
+
+def is_number(value: Any) -> bool:
+    """A finite number that arithmetic with times cannot overflow."""
+    return type(value) in (int, float) and -_LARGEST <= value <= _LARGEST
+
+
+def is_address(value: Any) -> bool:
+    """An IP address as a literal."""
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9A-Fa-f:.]{2,45}", value, re.ASCII):
+        return False
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in value else socket.AF_INET, value)
+    except OSError:
+        return False
+    return True
+
+
+def is_cause(value: Any) -> bool:
+    """Who or what an attempt failed by, as in exit.json (docs/formats.md)."""
+    return (
+        isinstance(value, dict)
+        and len(value) <= _CAUSE_FIELDS
+        and all(name in value and is_right(value[name]) for name, is_right in _CAUSE.items())
+        and all(_is_scalar(one) for one in value.values())
+        and is_number(value.get("last", 0))
+    )
+
+
+def clean_cause(failure: Mapping[str, Any]) -> Dict[str, Any]:
+    """A failure as a cause that the others take: parts of it are words of the ranks, which may be anything."""
+    found: Dict[str, Any] = {}
+    for name, value in failure.items():
+        is_right = _CAUSE.get(name, _is_scalar)
+        clipped = value[: 200 if name == "type" else MESSAGE_LIMIT] if isinstance(value, str) else value
+        found[name] = clipped if is_right(clipped) else None
+    found["at"] = time.time() if found.get("at") is None else found["at"]
+    return found
+
+
+def clean_step(step: Any) -> Any:
+    """A step that the others take, None where it is no usual number."""
+    return step if _is_step(step) else None
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_nothing(value: Any) -> bool:
+    return value is None
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, bool) or is_number(value) or text(MESSAGE_LIMIT)(value)
+
+
+def _either(*checks: _Check) -> _Check:
+    return lambda value: any(is_right(value) for is_right in checks)
+
+
+def _list(is_right: _Check, limit: int) -> _Check:
+    return lambda value: isinstance(value, list) and len(value) <= limit and all(map(is_right, value))
+
+
+def _by_rank(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and len(value) <= _RANKS
+        and all(re.fullmatch(r"[0-9]{1,6}", rank, re.ASCII) and is_number(value[rank]) for rank in value)
+    )
+
+
+_is_step = _either(_is_nothing, whole(-_EXACT, _EXACT))
+_is_time = is_number
+_reason = text(200)
+_attempt = whole(0, MOST_ATTEMPTS)
+_pid = whole(0, 2**31)
+_CAUSE: Dict[str, _Check] = {
+    "node": whole(0, 65535),
+    "rank": _either(_is_nothing, whole(0, _EXACT)),
+    "kind": text(40),
+    "type": text(200),
+    "message": text(MESSAGE_LIMIT),
+    "code": _either(_is_nothing, whole(-_EXACT, _EXACT)),
+    "at": _is_time,
+}
+_END = {"attempt": _attempt, "left": _list(_pid, 1000), "begun": _is_flag, "saved": _is_flag, "step": _is_step}
+_BEAT = {"t": _is_time, "ack": whole(0, _EXACT), "echo?": _is_time}
+
+HELLO: Kinds = {
+    "hello": {
+        "run": text(200), "node": whole(0, 65535), "spec": text(64), "instance": text(64), "probe": _is_flag,
+    },
+}  # fmt: skip
+ANSWER: Kinds = {"welcome": {}, "refused": {"why": text(500)}}
+OF_FOLLOWER: Kinds = {
+    "beat": _BEAT,
+    "reached": {"addresses": _list(is_address, 256), "pending": _is_flag},
+    "failed": {"attempt": _attempt, "cause": _either(_is_nothing, is_cause), "port_in_use": _is_flag},
+    "done": _END,
+    "ended": _END,
+    "signs": {"attempt": _attempt, "silent": _by_rank, "times": _by_rank, "shows": _list(text(500), 8)},
+    "stop": {"reason": _reason, "now": _is_flag},
+}
+OF_LEADER: Kinds = {
+    "beat": _BEAT,
+    "warm": {"attempt": _attempt},
+    "go": {"attempt": _attempt, "master": is_address, "port": is_port},
+    "end": {"attempt": _attempt, "reason": _reason, "now": _is_flag},
+    "stop": {"reason": _reason, "now": _is_flag},
+    "stacks": {"attempt": _attempt, "number": whole(0, _EXACT)},
+    "verdict": {
+        "state": lambda value: value in ("finished", "failed", "stopped", "lost"),
+        "code": whole(0, 255),
+        "attempt": _attempt,
+        "cause": _either(_is_nothing, is_cause),
+    },
+}
