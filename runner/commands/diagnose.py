@@ -63,10 +63,13 @@ def _look(run: KnownRun, reached: Reached, warnings: list[str]) -> dict[tuple[in
         if isinstance(answer, DisttuiError):
             warnings.append(f"{run.hosts[node].name}: {answer.what}")
             continue
-        ranks = answer.get("ranks")
-        for rank, one in ranks.items() if isinstance(ranks, dict) else ():
-            if str(rank).isdigit() and isinstance(one, dict):
-                found[int(rank), node] = one
+        ranks = answer.get("ranks") if isinstance(answer, Mapping) else None
+        begin = sum(host.nproc for host in run.hosts[:node])
+        # A host speaks for its own ranks alone.
+        for rank in range(begin, begin + run.hosts[node].nproc):
+            one = ranks.get(str(rank)) if isinstance(ranks, dict) else None
+            if isinstance(one, dict):
+                found[rank, node] = one
     return found
 
 
@@ -120,7 +123,7 @@ def _as_data(run: KnownRun, state: RunState, ranks: list[Standing]) -> dict[str,
         "causes": [cause_data(state, cause) for cause in causes(state)],
         "sentences": sentences(ranks),
         "slow": slow_lines(state),
-        "ranks": {str(one.rank): {"host": one.host, **one.answer} for one in ranks},
+        "ranks": {str(one.rank): {**one.answer, "host": one.host} for one in ranks},
     }
 
 

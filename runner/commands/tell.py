@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from runner.run.history import KnownRun, mirror_of
 from runner.run.remote import missing, reach, sync
@@ -29,7 +31,9 @@ def show(run: KnownRun, connector: Connector | None, *, as_json: bool = False) -
 def metrics(run: KnownRun, connector: Connector | None, *, as_csv: bool = False) -> tuple[str, list[str]]:
     """Every metric of every rank as CSV or as JSON lines, and warnings."""
     found, warnings = _replayed(run, connector)
-    rows = [{"host": host, "attempt": attempt, "rank": rank, **record} for host, attempt, rank, record in found.metrics]
+    rows = [
+        _row({"host": host, "attempt": attempt, "rank": rank}, record) for host, attempt, rank, record in found.metrics
+    ]
     if not as_csv:
         return "\n".join(json.dumps(row) for row in rows), warnings
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -52,6 +56,11 @@ def _replayed(run: KnownRun, connector: Connector | None) -> tuple[Replay, list[
         source = run.folder if not nodes else folder
         found = replay(run, source)
     return found, [*warnings, *found.warnings]
+
+
+def _row(ours: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Ours first, and whatever a script has written under the same names left out."""
+    return {**ours, **record, **ours}
 
 
 def _cell(value: object) -> object:

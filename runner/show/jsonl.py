@@ -17,8 +17,9 @@ _RANK_LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log")
 class JsonPrinter:
     """Prints a run as JSON lines.
 
-    Every object has `type`: `log` (host, attempt, rank, line), `event`, `metrics`, `telemetry` (host and the record),
-    `link` (host, state, note), `say` (text), `exit` (host, record), `end` (run, result), `detached` (run).
+    Every object has `type`: `log` (host, attempt, rank, line), `event`, `metrics`, `telemetry`, `exit` (host, record),
+    `link` (host, state, note), `say` (text), `end` (run, result), `detached` (run). What others wrote is a record of
+    its own: it can never stand for a key of ours.
     """
 
     def __init__(self, out: TextIO) -> None:
@@ -37,7 +38,7 @@ class JsonPrinter:
         host = state.hosts[node].name
         place = metrics_place(file)
         if place:
-            self._print({"type": "metrics", "host": host, "attempt": place[0], "rank": place[1], **record})
+            self._print({"type": "metrics", "host": host, "attempt": place[0], "rank": place[1], "record": record})
         elif file in ("events.jsonl", "telemetry.jsonl", "exit.json"):
             kind = {"events.jsonl": "event", "telemetry.jsonl": "telemetry", "exit.json": "exit"}[file]
             self._print({"type": kind, "host": host, "record": record})

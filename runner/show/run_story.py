@@ -45,7 +45,7 @@ def run_json(run: KnownRun, found: Replay) -> dict[str, Any]:
         "source": run.source,
         "profile": run.profile,
         "versions": {host.name: _version(found, node) for node, host in enumerate(run.hosts)},
-        "timeline": [{"host": run.hosts[node].name, **event} for node, event in found.events],
+        "timeline": [{**event, "host": run.hosts[node].name} for node, event in found.events],
         "causes": [
             {"attempt": one.attempt, "words": attempt_words(found.state, one.attempt)} for one in causes(found.state)
         ],

@@ -85,7 +85,7 @@ def test_json(user: Callable[..., User]) -> None:
     assert {line["type"] for line in lines} >= {"say", "link", "event", "log", "metrics", "telemetry", "exit", "end"}
     logs = sorted(f"{line['host']}:{line['rank']} │ {line['line']}" for line in lines if line["type"] == "log")
     assert logs == _SAID
-    losses = [line["loss"] for line in lines if line["type"] == "metrics" and line["rank"] == 0]
+    losses = [line["record"]["loss"] for line in lines if line["type"] == "metrics" and line["rank"] == 0]
     assert losses == [1, 1 / 2, 1 / 3, 1 / 4]
     assert lines[-1]["type"] == "end"
     assert (lines[-1]["result"]["state"], lines[-1]["result"]["code"]) == ("finished", 0)

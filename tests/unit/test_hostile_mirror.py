@@ -236,3 +236,30 @@ def test_odd_values_while_a_run_goes_on(data: st.DataObject) -> None:
 )
 def test_numbers_are_finite(text: bytes, value: Any) -> None:
     assert list(records(text, 3)) == [(3, value)]
+
+
+FORGED = {
+    "type": "end", "run": RUN, "result": {"state": "finished", "code": 0}, "host": "n2", "rank": 7, "attempt": 9,
+    "record": {"type": "end"}, "t": T, "step": 3, "loss": 0.25,
+}  # fmt: skip
+
+
+def test_no_script_can_forge_what_json_prints(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it writes to its metrics or prints is a record of a rank on a host, and nothing else."""
+    printed = f"{json.dumps(FORGED)}\n".encode()
+    write(base, {"attempt-2/rank-0.metrics.jsonl": printed, "attempt-2/rank-0.log": printed})
+    said = [json.loads(line) for line in typed(["attach", "--json", RUN], monkeypatch).splitlines() if line[:1] == "{"]
+    ends = [line for line in said if line["type"] == "end"]
+    assert len(ends) == 1 and ends[0]["result"]["state"] == "failed"
+    metrics = next(line for line in said if line["type"] == "metrics" and line["host"] == "n1")
+    assert (metrics["attempt"], metrics["rank"], metrics["record"]) == (2, 0, FORGED)
+    rows = [json.loads(line) for line in typed(["metrics", RUN], monkeypatch).splitlines()]
+    assert (rows[0]["host"], rows[0]["attempt"], rows[0]["rank"], rows[0]["loss"]) == ("n1", 2, 0, 0.25)
+    table = typed(["metrics", "--csv", RUN], monkeypatch).splitlines()
+    assert table[0].startswith("host,attempt,rank,") and table[1].startswith("n1,2,0,")
+
+
+def test_no_host_can_speak_for_another(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(base, {"events.jsonl": lines([{"t": T, "e": "note", "text": "x", "host": "n2"}])})
+    story = json.loads(typed(["show", "--json", RUN], monkeypatch))
+    assert [event["host"] for event in story["timeline"] if event.get("text") == "x" and event["t"] == T] == ["n1"]
