@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,7 +11,16 @@ from click.shell_completion import CompletionItem
 
 from runner.cli.app import has_terminal, open_app
 from runner.cli.parts import AS_JSON, AS_LINES, complete_hosts, example, paths, ssh_options
-from runner.cli.which import RUN_DIR, check_run_dir, complete_runs, connectors, finding, run_options, warn
+from runner.cli.which import (
+    RUN_DIR,
+    check_run_dir,
+    complete_runs,
+    connectors,
+    finding,
+    optional_run_options,
+    run_options,
+    warn,
+)
 
 LOCAL = click.option("--local", is_flag=True, help="Tell what is held here, without asking any host.")
 
@@ -145,18 +155,43 @@ def show(local: bool, as_json: bool, **where: Any) -> None:
     click.echo(text)
 
 
-@click.command(epilog=example("disttui metrics 2node-7f3a --csv > 2node.csv"))
+@click.command(
+    epilog=example(
+        "disttui metrics 2node-7f3a --csv > 2node.csv", "disttui metrics --try train.log --pattern '(?P<loss>…)'"
+    )
+)
 @LOCAL
 @click.option("--csv", "as_csv", is_flag=True, help="Print one table with a column per metric.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line (the default).")
-@run_options
-def metrics(local: bool, as_csv: bool, as_json: bool, **where: Any) -> None:
+@click.option(
+    "--try",
+    "tried",
+    metavar="LOGFILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Show instead which lines of a log hold metrics, and what is read from them.",
+)
+@click.option("--pattern", metavar="REGEX", help="With --try: the expression to use, as metrics.pattern in a profile.")
+@optional_run_options
+def metrics(
+    local: bool, as_csv: bool, as_json: bool, tried: Path | None, pattern: str | None, run: str | None, **where: Any
+) -> None:
     """Print every metric of every rank of RUN."""
     from runner.commands.tell import metrics as figures
     from runner.errors import InputError
 
     if as_csv and as_json:
         raise InputError("--csv and --json exclude each other", "Give one of them.")
+    if tried is not None:
+        from runner.commands.try_log import try_log
+
+        if run is not None or as_csv:
+            raise InputError("--try reads a file: it goes with neither RUN nor --csv", "Give one of them.")
+        raise SystemExit(try_log(tried, pattern, click.echo, as_json=as_json))
+    if run is None:
+        raise click.UsageError("Missing argument 'RUN'.")
+    if pattern is not None:
+        raise InputError("--pattern goes with --try", "A run's pattern stands in its profile: metrics.pattern.")
+    where["run"] = run
     with finding(where) as (known, connector):
         text, warnings = figures(known, None if local else connector, as_csv=as_csv)
     warn(warnings)

@@ -58,15 +58,23 @@ _FINDING: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         shell_complete=complete_hosts,
         help="Find a run there that was started elsewhere, by anybody.",
     ),
-    click.argument("run", metavar="RUN", shell_complete=complete_runs),
 )
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the run, and the options that find one that was started elsewhere."""
+    return _with_run(command, required=True)
+
+
+def optional_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the same for a command that has something to do without a run, too."""
+    return _with_run(command, required=False)
+
+
+def _with_run(command: Callable[..., Any], *, required: bool) -> Callable[..., Any]:
     for option in _FINDING:
         command = option(command)
-    return command
+    return click.argument("run", metavar="RUN", required=required, shell_complete=complete_runs)(command)
 
 
 def _agree(asked: str, run: str, others: Sequence[str]) -> None:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from runner.node.observe.bars import Bars
 from runner.node.observe.harvest import Harvest
-from runner.node.observe.patterns import LONGEST, recognise
+from runner.node.observe.patterns import LONGEST
+from runner.node.observe.recogniser import Recogniser, may_tell
 from tests.unit.waiting import wait_for
 
 FORMS = (Path(__file__).parents[1] / "data" / "logs" / "forms.txt").read_text().splitlines()
@@ -40,8 +41,7 @@ class Rank:
 
 
 def read(line: str) -> dict[str, Any] | None:
-    bar = Bars().recognise(line)
-    return recognise(line) if bar is None else bar or None
+    return Recogniser().read(line.encode()) or None if may_tell(line.encode()) else None
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -115,6 +115,42 @@ def test_a_bar_per_epoch_counts_on() -> None:
             found = bars.recognise(line)
             assert found is not None
             assert (found["step"], found["steps"]) == (done + 8 * (epoch - 1), 16)
+
+
+def test_a_counter_of_each_epoch_counts_on() -> None:
+    known = Recogniser()
+    lines = [f"Epoch: [{epoch}][{step:3}/200]\tTime 0.1 (0.2)\tLoss 6.9 (7.0)" for epoch in (0, 1) for step in (0, 100)]
+    found = [known.read(line.encode()) or {} for line in lines]
+    assert [record["step"] for record in found] == [0, 100, 200, 300]
+    lines = [f"Epoch [{epoch}/3], Step [{step}/600], Loss: 0.5" for epoch in (1, 2) for step in (300, 600)]
+    known = Recogniser()
+    found = [known.read(line.encode()) or {} for line in lines]
+    assert [(record["step"], record["steps"]) for record in found] == [
+        (300, 1800),
+        (600, 1800),
+        (900, 1800),
+        (1200, 1800),
+    ]
+
+
+def test_a_table_of_losses_has_its_names_from_its_head() -> None:
+    known = Recogniser()
+    assert not known.read(b"      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size")
+    row = "      2/100      2.36G      1.185      2.345      1.234         32        640"
+    assert known.read(f"{row}: 100%|####| 8/8 [00:02<00:00, 3.5it/s]".encode()) == {
+        "box_loss": 1.185,
+        "cls_loss": 2.345,
+        "dfl_loss": 1.234,
+        "step": 8,
+        "epoch": 2,
+        "steps": 800,
+        "steps_per_s": 3.5,
+    }
+
+
+def test_a_link_in_a_line_is_no_metric() -> None:
+    link = "\x1b]8;id=704;file:///home/a/train.py#42\x1b\\train.py\x1b]8;;\x1b\\ step 3 loss 0.5"
+    assert read(link) == {"step": 3, "loss": 0.5}
 
 
 def test_the_profiles_pattern_wins(tmp_path: Path) -> None:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
-from typing import Optional
+from typing import List, Optional
 
-from .patterns import LONGEST, Record, pairs
+from .patterns import LONGEST, Record, pairs, put
 
 # Epoch 1/3:  12%|█▏  | 12/100 [00:01<00:10, 8.1it/s, loss=1.2], and 12it [00:01, 8.1it/s] where the end is not known.
 _BAR = re.compile(
     r"(?:^|\||: )\s{0,12}(\d{1,12})(?:/(\d{1,12})|it)\s{1,12}\[[^\],]{1,40},\s{0,12}"
     r"(\d{1,12}(?:\.\d{1,12})?|\?)\s?(it|step|batch|s)/(it|step|batch|s)(?:,([^\]]*))?\]"
 )
+# The same by rich: Epoch 0/9 ━━━━╸ 12/100 0:00:01 • 0:00:10 8.10it/s train_loss: 1.20
+_RICH = re.compile(
+    r"[━╸╺─ ]{4,400}\s(\d{1,12})/(\d{1,12})\s{1,4}[\d:]{4,12} • [\d:-]{4,12}\s{1,4}"
+    r"(\d{1,12}(?:\.\d{1,12})?)(it)/(s)(.*)"
+)
+# torchtune shows epoch, step and loss in front of its bar: 1|25|Loss: 1.2345678:   2%|
+_HEADED = re.compile(r"(\d{1,6})\|\d{1,12}\|")
+# ultralytics a row of numbers, whose names stand in an earlier line: 1/100 2.36G 1.185 2.345 1.234 32 640: 100%|
+_COLUMNS = re.compile(r"\s{1,12}Epoch\s{1,12}GPU_mem((?:\s{1,12}[\w-]{1,20}){1,12})\s*$")
+_ROW = re.compile(r"\s{1,12}(\d{1,6})/(\d{1,6})\s{1,12}[\d.]{1,12}[GM]((?:\s{1,12}[\d.]{1,12}){1,12})$")
 _TRAINING = re.compile(r"epoch|train|step|iter", re.IGNORECASE)
 _NOT_TRAINING = re.compile(r"val|test|eval|predict|sanity", re.IGNORECASE)
-_EPOCH = re.compile(r"epoch\s{0,4}\[?(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECASE)
+EPOCH = re.compile(r"epoch\s{0,4}\[?(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECASE)
 
 
 class Bars:
@@ -30,20 +40,36 @@ class Bars:
         self._total = 0
         self._earlier = 0
         """Steps of the epochs before this one, each of which had a bar of its own."""
+        self._columns: List[str] = []
 
     def recognise(self, line: str) -> Optional[Record]:
         """The metrics of a line that is a bar, none for a bar that does not count; None for any other line."""
-        bar = _BAR.search(line) if len(line) <= LONGEST else None
+        if len(line) > LONGEST:
+            return None
+        bar = _BAR.search(line) or _RICH.search(line)
         if bar is None:
+            columns = _COLUMNS.match(line)
+            if columns:
+                self._columns = columns.group(1).split()
             return None
         done, total, speed, per, of, rest = bar.groups()
         title = _title(line[: bar.start()])
-        found = pairs(rest or "")
-        if not self._counts(title, int(total or 0), "loss" in found):
+        found = pairs(rest or "") or self._in_title(title)
+        if not self._counts(title, int(total or 0), any(name.endswith("loss") for name in found)):
             return {}
         found.update(self._progress(int(done), int(total or 0), title))
         if speed != "?" and float(speed) > 0 and (per == "s") != (of == "s"):
             found["steps_per_s"] = round(1 / float(speed), 6) if per == "s" else float(speed)
+        return found
+
+    def _in_title(self, title: str) -> Record:
+        row = _ROW.match(title)
+        if row is None:
+            return pairs(title)
+        found: Record = {}
+        for name, number in zip(self._columns, row.group(3).split()):  # noqa: B905 (Python 3.8)
+            if name.endswith("loss"):
+                put(found, name, number)
         return found
 
     def _counts(self, title: str, total: int, trains: bool) -> bool:
@@ -60,10 +86,10 @@ class Bars:
         self._total = total
         self.step = self._earlier + done
         found["step"] = self.step
-        epoch = _EPOCH.search(title)
+        epoch = EPOCH.search(title) or _ROW.match(title) or _HEADED.match(title)
         if epoch:
             found["epoch"] = int(epoch.group(1))
-            if epoch.group(2) and total:
+            if epoch.re is not _HEADED and epoch.group(2) and total:
                 found["steps"] = total * int(epoch.group(2))
         elif total and not self._earlier:
             found["steps"] = total

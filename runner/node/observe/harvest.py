@@ -15,8 +15,8 @@ import time
 from types import FrameType
 from typing import List, Optional, Sequence
 
-from .bars import Bars
-from .patterns import HINTS, LONGEST, Record, by_pattern, recognise
+from .patterns import LONGEST, Record, by_pattern
+from .recogniser import Recogniser, may_tell
 
 _RATE = 1 << 20
 _NEWEST = 64 << 10
@@ -31,7 +31,59 @@ _TIMERS = (
     (signal.ITIMER_REAL, signal.SIGALRM, _MATCH_PATIENCE),
 )
 _BREAKS = re.compile(rb"[\r\n]+")
-_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
+
+
+class Reader:
+    """Finds metrics in lines: by the profile's expression, else in the forms that are known.
+
+    Args:
+        pattern: The profile's expression; its named groups are the metrics, and nothing else is looked for.
+
+    Attributes:
+        notes: What the user should know, to be taken by the caller.
+    """
+
+    def __init__(self, pattern: Optional[str]) -> None:
+        self.notes: List[str] = []
+        self._own: "Optional[re.Pattern[str]]" = None
+        try:
+            self._own = re.compile(pattern) if pattern else None
+        except re.error as error:
+            self.notes.append("metrics.pattern is no regular expression: %s" % error)
+
+    def read(self, lines: List[bytes], known: Recogniser, most: int) -> List[Record]:
+        """The metrics that some lines hold.
+
+        Args:
+            known: The recogniser of the rank that has printed them.
+            most: How many lines may be looked at closely, the newest.
+        """
+        if self._own is not None:
+            return self._match(lines[-most:])
+        telling = [line for line in lines if may_tell(line)][-most:]
+        return [record for line in telling if (record := known.read(line))]
+
+    def _match(self, lines: List[bytes]) -> List[Record]:
+        """Apply the profile's expression, which may be one that never ends."""
+        found: List[Record] = []
+        guard = _Guard()
+        try:
+            for line in lines:
+                text = line.decode("utf-8", "replace")
+                with guard:
+                    match = self._own.search(text) if self._own else None
+                record = by_pattern(match) if match else None
+                if record:
+                    found.append(record)
+        except _TooSlowError:
+            self._own = None
+            self.notes.append(
+                "metrics.pattern took more than %g s for one line and is not used any more; the usual forms of"
+                " metrics are recognised instead" % _MATCH_LIMIT
+            )
+        finally:
+            guard.close()
+        return found
 
 
 class Harvest:
@@ -43,12 +95,12 @@ class Harvest:
         pattern: The profile's expression; its named groups are the metrics, and nothing else is looked for.
 
     Attributes:
-        notes: What the user should know, to be taken by whoever polls.
+        notes: What the user should know, to be taken by the caller of `poll`.
     """
 
     def __init__(self, attempt_dir: str, ranks: Sequence[int], pattern: Optional[str]) -> None:
-        self.notes: List[str] = []
-        self._own = self._compile(pattern)
+        self._reader = Reader(pattern)
+        self.notes = self._reader.notes
         self._rows = [_Row(os.path.join(attempt_dir, "rank-%d" % rank)) for rank in ranks]
         self._polled = time.monotonic()
 
@@ -61,58 +113,14 @@ class Harvest:
         for done, row in enumerate(rows):
             share = max(budget // (len(rows) - done), _NEWEST // len(rows))
             budget -= min(share, row.behind)
-            row.write(self._recognise(row, row.read(share), _MOST_LINES // len(rows)))
-
-    def _recognise(self, row: "_Row", lines: List[bytes], most: int) -> List[Record]:
-        if self._own is not None:
-            return self._match(lines[-most:])
-        records = []
-        for line in [line for line in lines if _may_tell(line)][-most:]:
-            text = _COLOURS.sub("", line.decode("utf-8", "replace"))
-            record = row.bars.recognise(text)
-            if record is None:
-                record = recognise(text)
-            if record:
-                if "step" not in record and row.bars.step is not None:
-                    record["step"] = row.bars.step
-                records.append(record)
-        return records
-
-    def _match(self, lines: List[bytes]) -> List[Record]:
-        """Apply the profile's expression, which may be one that never ends."""
-        records = []
-        guard = _Guard()
-        try:
-            for line in lines:
-                text = line.decode("utf-8", "replace")
-                with guard:
-                    match = self._own.search(text) if self._own else None
-                record = by_pattern(match) if match else None
-                if record:
-                    records.append(record)
-        except _TooSlowError:
-            self._own = None
-            self.notes.append(
-                "metrics.pattern took more than %g s for one line and is not used any more; the usual forms of"
-                " metrics are recognised instead" % _MATCH_LIMIT
-            )
-        finally:
-            guard.close()
-        return records
-
-    def _compile(self, pattern: Optional[str]) -> "Optional[re.Pattern[str]]":
-        try:
-            return re.compile(pattern) if pattern else None
-        except re.error as error:
-            self.notes.append("metrics.pattern is no regular expression: %s" % error)
-            return None
+            row.write(self._reader.read(row.read(share), row.known, _MOST_LINES // len(rows)))
 
 
 class _Row:
     """One rank's log and metrics file, and how far both are."""
 
     def __init__(self, base: str) -> None:
-        self.bars = Bars()
+        self.known = Recogniser()
         self._log = base + ".log"
         self._metrics = base + ".metrics.jsonl"
         self._size = 0
@@ -203,11 +211,6 @@ class _Guard:
     @staticmethod
     def _stop(_number: int, _frame: Optional[FrameType]) -> None:
         raise _TooSlowError
-
-
-def _may_tell(line: bytes) -> bool:
-    lower = line.lower()
-    return any(hint in lower for hint in HINTS)
 
 
 def _size(path: str) -> Optional[int]:

@@ -23,30 +23,54 @@ _NUMBER = (
     r"[-+]?(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})?|[-+]?(?:nan|inf)\b"
 )
 _WORD = r"[\w./()%-]{0,40}"
-_END = r"(?!\d|[:-]\d)"
+# 0:12:34 is a time of day, 8x a size: only these units are known. M is a million where m is minutes, which are none.
+_END = r"(?!\.?\d|[:-]\d)"
+_UNIT = r"\s?((?-i:[kKM])(?![A-Za-z])|ms\b|s\b|%)?(?![A-Za-z])"
 # name: number, name = number, name: [number/total]; a name is up to five words.
 _PAIR = re.compile(
     rf"(?<![\w./(-])([A-Za-z]{_WORD}(?: [A-Za-z(]{_WORD}){{0,4}})\s{{0,12}}[:=]\s{{0,12}}\[{{0,2}}\s{{0,12}}"
     rf"({_NUMBER}){_END}"
-    rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?\s?([kKM](?![A-Za-z])|ms\b)?",
+    rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?{_UNIT}",
     re.IGNORECASE,
 )
 # The same without a sign between, for names that can be nothing else: Step 100, Epoch [1/10], iter 7 loss 2.3.
 _SPACED = re.compile(
-    rf"(?<![\w./-])(train loss|val loss|loss|global step|step|iteration|iter|epoch)\s{{1,12}}\[?\s{{0,12}}({_NUMBER})"
+    rf"(?<![\w./-])((?:(?:train|training|val|valid|validation|eval|test)[ _])?loss|global step|step|iteration|iter"
+    rf"|epoch|lr|norm|ms/batch)\s{{1,12}}\[?\s{{0,12}}({_NUMBER})"
     rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])",
     re.IGNORECASE,
 )
+# The step in brackets behind its epoch, and in front of the word: Epoch: [0][ 10/200], 200/ 2983 batches.
+_BRACKETS = re.compile(r"\bepoch:?\s?\[\d{1,9}\]\s{0,4}\[\s{0,12}(\d{1,12})\s?/\s{0,12}(\d{1,12})\]", re.IGNORECASE)
+_BATCHES = re.compile(r"(?<![\w./])(\d{1,12})\s?/\s{0,12}(\d{1,12}) batches\b", re.IGNORECASE)
+_OPTIMIZER_STEP = re.compile(
+    rf"(?<![\w./-])(?:global )?step:?\s{{1,12}}({_NUMBER})(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])",
+    re.IGNORECASE,
+)
+# The unit says what it is: 233.36 ms, 35149 tok/s, time 192.41ms; torchvision's and imagenet's seconds of a batch.
+_MEASURED = re.compile(
+    r"(?:^|[|(,] ?|\btime:? {1,4})(\d{1,12}(?:\.\d{0,12})?) ?"
+    r"(ms|tok/s|tok/sec|tokens/s|tokens/sec|samples/s|samples/sec|img/s|images/s|images/sec|steps/s|it/s)(?![\w/])",
+    re.IGNORECASE,
+)
+_METER = re.compile(r"\bTime\s{1,8}(\d{1,12}\.\d{1,12}) \(\s{0,8}\d")
+# A line of a validation: its loss is no training's, its counter no step.
+_VALIDATION = re.compile(r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set)?\s?:", re.IGNORECASE)
+# Where a line of a program's own source is named, as loggers do: train.py:42, __main__:train:42.
+_SOURCE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|rs)$", re.IGNORECASE)
 # 'name': number, as Python prints a dictionary and JSON an object; Trainer 5 quotes its numbers.
 _QUOTED = re.compile(rf"""['"]([\w./ -]{{1,60}})['"]\s{{0,4}}:\s{{0,4}}['"]?({_NUMBER})""", re.IGNORECASE)
 _NAMES = {
-    "loss": "loss", "train_loss": "loss", "training_loss": "loss", "lm_loss": "loss",
+    "loss": "loss", "train_loss": "loss", "training_loss": "loss", "lm_loss": "loss", "total_loss": "loss",
+    "loss_train": "loss",
     "val_loss": "val_loss", "eval_loss": "val_loss", "valid_loss": "val_loss", "validation_loss": "val_loss",
+    "loss_val": "val_loss",
     "lr": "lr", "learning_rate": "lr",
     "grad_norm": "grad_norm", "gradient_norm": "grad_norm", "gnorm": "grad_norm", "norm": "grad_norm",
     "step": "step", "global_step": "step", "iter": "step", "iteration": "step",
     "epoch": "epoch", "train_epoch": "epoch",
     "step_time": "step_time", "time_per_step": "step_time", "iter_time": "step_time", "dt": "step_time",
+    "ms/batch": "step_time", "batch_time": "step_time",
     "elapsed_time_per_iteration": "step_time",
     "steps/s": "steps_per_s", "steps/sec": "steps_per_s", "it/s": "steps_per_s", "iter/s": "steps_per_s",
     "steps_per_sec": "steps_per_s", "steps_per_second": "steps_per_s", "iterations/s": "steps_per_s",
@@ -56,12 +80,13 @@ _NAMES = {
     "tokens/s": "tokens_per_s", "tokens/sec": "tokens_per_s", "tok/s": "tokens_per_s", "tok/sec": "tokens_per_s",
     "tokens_per_sec": "tokens_per_s", "tokens_per_second": "tokens_per_s", "tps": "tokens_per_s",
 }  # fmt: skip
+_KNOWN = frozenset(_NAMES.values())
 # What may stand before a name without being a part of it.
 _BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank"])
 _TELLING = frozenset(
     ["loss", "val_loss", "lr", "grad_norm", "step_time", "steps_per_s", "samples_per_s", "tokens_per_s"]
 )
-_FACTORS = {"k": 1e3, "m": 1e6, "ms": 1e-3}
+_FACTORS = {"k": 1e3, "K": 1e3, "M": 1e6, "ms": 1e-3}
 
 
 def recognise(line: str) -> Optional[Record]:
@@ -74,11 +99,50 @@ def recognise(line: str) -> Optional[Record]:
     if "train_runtime" in found:
         return None  # Trainer's summary: its loss is the mean of all that came before
     if not found:
-        for pattern in (_SPACED, _PAIR):
-            for match in pattern.finditer(line):
-                put(found, *match.groups())
+        _unquoted(found, line)
+    if _VALIDATION.match(line):
+        found = _validation(found)
     trained = "loss" in found or "val_loss" in found
     return found if trained or ("step" in found and not _TELLING.isdisjoint(found)) else None
+
+
+def _unquoted(found: Record, line: str) -> None:
+    """Note every value of a line that is written for people."""
+    for counter in (_BRACKETS, _BATCHES):
+        counted = counter.search(line)
+        if counted:
+            put(found, "step", *counted.groups())
+    optimizer = _OPTIMIZER_STEP.search(line)
+    if optimizer:
+        # Where both are shown, iterations are parts of a step (gradient accumulation).
+        put(found, "step", *optimizer.groups())
+    for match in _SPACED.finditer(line):
+        name, number, total = match.groups()
+        put(found, name, number, total, "ms" if name.lower() == "ms/batch" else None)
+    for match in _PAIR.finditer(line):
+        if not _is_source(line, match):
+            put(found, *match.groups())
+    for match in _MEASURED.finditer(line):
+        number, unit = match.groups()
+        in_ms = unit.lower() == "ms"
+        put(found, "step_time" if in_ms else unit, number, None, "ms" if in_ms else None)
+    meter = _METER.search(line)
+    if meter:
+        put(found, "step_time", meter.group(1))
+
+
+def _is_source(line: str, match: "re.Match[str]") -> bool:
+    name = match.group(1)
+    if _SOURCE.search(name):
+        return True
+    return line[: match.start()].endswith(":") and _canonical(name)[0] not in _KNOWN
+
+
+def _validation(found: Record) -> Record:
+    """What a line of a validation tells of the training: its loss, under the name of a validation's."""
+    loss = found.get("val_loss", found.get("loss", found.get("average_loss")))
+    rest = {name: value for name, value in found.items() if name in ("epoch", "accuracy")}
+    return {} if loss is None else {"val_loss": loss, **rest}
 
 
 def pairs(text: str) -> Record:
@@ -104,8 +168,9 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
     """Note one value under the name that is known everywhere; the first of a line counts."""
     name, unit_of_name = _canonical(name)
     value = _value(number)
-    if not isinstance(value, str) and (unit or unit_of_name):
-        value = round(value * _FACTORS[(unit or unit_of_name).lower()], 9)
+    factor = _FACTORS.get(unit or unit_of_name)
+    if factor is not None and not isinstance(value, str):
+        value = round(value * factor, 9)
     found.setdefault(name, value)
     if total and name == "step":
         found.setdefault("steps", int(total.replace(",", "")))

@@ -1,0 +1,61 @@
+"""The metrics in the lines of one rank, whose meaning may need what earlier lines said."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+from .bars import EPOCH, Bars
+from .patterns import HINTS, Record, recognise
+
+# Colours and cursor moves; titles and links (OSC), whose addresses hold names and numbers of their own.
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)")
+
+
+def may_tell(line: bytes) -> bool:
+    """Whether a line may hold metrics: a quick look that spares most lines of a log the closer one."""
+    lower = line.lower()
+    return any(hint in lower for hint in HINTS)
+
+
+class Recogniser:
+    """Knows the forms that training scripts commonly print.
+
+    A counter that begins anew with every epoch counts on here, so that steps go up over the whole run.
+    """
+
+    def __init__(self) -> None:
+        self._bars = Bars()
+        self._epoch = 0.0
+        self._step = 0
+        self._total = 0
+        self._earlier = 0
+
+    def read(self, line: bytes) -> Optional[Record]:
+        """The metrics in one line, None or none where it holds none."""
+        text = _ESCAPES.sub("", line.decode("utf-8", "replace"))
+        record = self._bars.recognise(text)
+        if record is not None:
+            return record
+        record = recognise(text)
+        if record is None:
+            return None
+        if "step" in record:
+            self._count_on(record, text)
+        elif self._bars.step is not None:
+            record["step"] = self._bars.step
+        return record
+
+    def _count_on(self, record: Record, text: str) -> None:
+        step, total, epoch = record["step"], record.get("steps"), record.get("epoch")
+        if not (isinstance(step, int) and isinstance(total, int) and isinstance(epoch, (int, float))):
+            return
+        if epoch > self._epoch and step < self._step:
+            self._earlier += self._total
+        self._epoch, self._step, self._total = float(epoch), step, total
+        record["step"] = self._earlier + step
+        named = EPOCH.search(text)
+        if named and named.group(2):
+            record["steps"] = total * int(named.group(2))
+        elif self._earlier:
+            del record["steps"]
