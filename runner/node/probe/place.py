@@ -26,8 +26,8 @@ def disk(run_dir: str, problems: List[str]) -> Dict[str, Any]:
     usage = shutil.disk_usage(parent)
     try:
         weak = folders.weakness(parent)
-    except OSError as error:
-        weak = str(error)
+    except OSError:
+        weak = ""  # told below
     if weak:
         problems.append(f"run_dir {path} will be refused: {weak}")
     writable = True
