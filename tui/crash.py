@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
-from runner import __version__
+from runner import __version__, private
 
 
 def note(environ: Mapping[str, str], again: str | None) -> str:
@@ -18,8 +18,8 @@ def note(environ: Mapping[str, str], again: str | None) -> str:
     state = environ.get("XDG_STATE_HOME")
     path = (Path(state) if state else Path.home() / ".local" / "state") / "disttui" / "crash.txt"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.write_text(f"disttui {__version__}\n{traceback.format_exc()}", encoding="utf-8")
+        private.make_folder(path.parent)
+        private.write(path, f"disttui {__version__}\n{traceback.format_exc()}")
         where = f"what happened is in {path}"
     except OSError as error:
         where = f"{path} could not be written ({error.strerror}):\n{traceback.format_exc()}"

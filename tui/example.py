@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from runner import private
 from runner.errors import InputError
 from runner.paths import inside
 
@@ -25,7 +26,7 @@ def unpacked(environ: Mapping[str, str]) -> Path:
     if folder.is_dir():
         return folder
     try:
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private.make_folder(home)
         made = Path(tempfile.mkdtemp(dir=home))
         with zipfile.ZipFile(io.BytesIO(data)) as packed:
             packed.extractall(made)

@@ -18,6 +18,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
+from runner import private
 from runner.errors import InputError
 from runner.profile.load import plain
 from runner.profile.nodes import compose
@@ -90,8 +91,8 @@ def save(text: str, path: Path, *, replace: bool) -> None:
     try:
         if target.exists() and not replace:
             raise InputError(f"{name}: there is a file already", "Give another name, or replace it.")
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
-        target.parent.mkdir(parents=True, exist_ok=True)
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o664 & ~_umask()
+        private.make_folder(target.parent, 0o775)
         descriptor, part = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             file.write(text)

@@ -36,7 +36,7 @@ def tell_end(profile: Profile, run: KnownRun, state: RunState, say: Callable[[st
         say(f"on_end has not run: it does on this machine, once `disttui attach {run.run}` sees the run's end")
         return
     try:
-        (run.folder / ".on_end").touch(exist_ok=False)
+        (run.folder / ".on_end").touch(0o600, exist_ok=False)
     except FileExistsError:
         return  # another viewer of ours was first
     except OSError as error:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from runner import private
 from runner.errors import InputError
 from runner.node.serve.listing import FORMAT, summarize
 from runner.paths import inside
@@ -87,7 +88,7 @@ class KnownRun:
 
     def save(self) -> None:
         """Write run.json. Raises OSError."""
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private.make_folder(self.folder)
         skipped = ("folder", "warnings", "hosts")
         data = {name: value for name, value in vars(self).items() if name not in skipped}
         data |= {"disttui": FORMAT, "hosts": [vars(host) for host in self.hosts]}
@@ -176,7 +177,7 @@ def make_folder(environ: Mapping[str, str]) -> None:
     """Make the folder of all runs, before any host is troubled for one. Raises InputError when it cannot be had."""
     folder = mirrors_folder(environ)
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private.make_folder(folder)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
@@ -196,8 +197,8 @@ def profile_of(run: KnownRun, overrides: Sequence[str] = ()) -> Profile:
 @contextmanager
 def mirror_of(run: KnownRun) -> Iterator[Path]:
     """The folder to mirror a run into: its own, or a passing one while another viewer of this machine uses that."""
-    run.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (run.folder / ".viewer").open("w") as lock:
+    private.make_folder(run.folder)
+    with os.fdopen(os.open(run.folder / ".viewer", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

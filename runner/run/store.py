@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from runner import private
 from runner.errors import DisttuiError
 from runner.node.serve.mirror import CHECKED
 from runner.paths import PathError, inside
@@ -48,7 +49,7 @@ class HostStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private.make_folder(folder)
         self._names: dict[int, str] = {}
         self._open: dict[str, BinaryIO] = {}
         self._held: dict[str, list[int]] = held(folder)
@@ -166,7 +167,7 @@ class HostStore:
         """Write down what is held. Lengths are the files' own, so that a viewer that is killed loses nothing."""
         part = self.folder / _KEPT_PART
         try:
-            part.write_text(json.dumps({name: known[:2] for name, known in self._held.items()}))
+            private.write(part, json.dumps({name: known[:2] for name, known in self._held.items()}))
             part.replace(self.folder / KEPT)
         except OSError:
             part.unlink(missing_ok=True)

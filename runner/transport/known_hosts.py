@@ -15,6 +15,8 @@ from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 
+from runner import private
+
 DEFAULT_PORT = 22
 KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 """Types of host keys that can be verified here."""
@@ -160,7 +162,7 @@ def append(file: str, name: str, key_type: str, blob: bytes) -> None:
     `name` is what `lookup_name` or `hashed` gives.
     """
     path = Path(file)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private.make_folder(path.parent)
     line = f"{name} {key_type} {base64.b64encode(blob).decode()}\n".encode()
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from paramiko.ed25519key import Ed25519Key
 
+from runner import private
 from runner.errors import InputError
 from runner.transport.base import Address, Connection, RefusePrompts
 from runner.transport.sandbox_server import LoopbackServer
@@ -95,7 +96,7 @@ class Sandbox:
         config, known = "", ""
         for index, name in enumerate(names):
             home = root / (name if not _SAFE.search(name) else f"{_SAFE.sub('_', name)}-{index}")
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private.make_folder(home)
             host_key = _new_key(self._private / f"host-key-{index}")
             server = LoopbackServer(host_key, user_key, home, _USER)
             self._servers.append(server)

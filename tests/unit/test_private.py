@@ -1,0 +1,56 @@
+"""What is made on the viewer is for its user alone, whatever the umask says."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.profile import parse
+from runner.profile.save import save
+from runner.run.history import keep, mirror_of
+from runner.run.store import HostStore
+from runner.transport import known_hosts
+from tui import crash, example
+
+
+@pytest.fixture(autouse=True)
+def careless() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def _open_to_others(folder: Path, mask: int = 0o077) -> list[str]:
+    paths = [path for path in folder.rglob("*") if not path.is_symlink()]
+    return [f"{path} {stat.filemode(path.stat().st_mode)}" for path in paths if path.stat().st_mode & mask]
+
+
+def test_umask_zero_opens_nothing_of_a_run_to_others(tmp_path: Path) -> None:
+    environ = {"XDG_DATA_HOME": str(tmp_path / "data" / "share"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    profile = parse("disttui: 1\nhosts: [local]\njob: {builtin: bytegpt}\n", "profile", ())
+    run = keep(profile, [1], "one-1a2b", environ)
+    run.note_seen({"run": run.run})
+    with mirror_of(run) as folder:
+        store = HostStore(folder / "0")
+        store.announce({"file": 0, "name": "attempt-1/rank-0.log", "generation": 0, "size": 5, "start": 0})
+        store.close()
+    try:
+        raise ValueError
+    except ValueError:
+        crash.note(environ, None)
+    example.unpacked({"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    known_hosts.append(str(tmp_path / "ssh" / "known_hosts"), "n1", "ssh-ed25519", b"key")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "data", "ssh", "state"]
+    cache = tmp_path / "cache" / "disttui"
+    assert [path for path in _open_to_others(tmp_path) if not path.startswith(f"{cache}/example-")] == []
+    assert [path.stat().st_mode & 0o777 for path in (cache, *cache.iterdir())] == [0o700, 0o700]
+
+
+def test_umask_zero_makes_no_profile_that_all_can_change(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "profiles" / "one.yaml"
+    save("x: 1\n", path, replace=False)
+    assert _open_to_others(tmp_path, 0o002) == []
