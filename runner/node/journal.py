@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 _WAITING_LINES = 2000
+_LONGEST_JSON = 8 << 20
 _EXIT_SIZE = 64 * 1024
 _EXIT_ROOM = "exit.room"
 
@@ -63,10 +64,11 @@ def write_json(path: str, data: Any) -> None:
 
 
 def read_json(path: str) -> Any:
-    """What a JSON file holds, None when it is missing or broken."""
+    """What a JSON file holds, None when it is missing, broken, no file or too large to be one of ours."""
     try:
-        with open(path, "rb") as file:
-            return json.loads(file.read())
+        # A pipe in its place would hold us for ever.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return json.loads(file.read(_LONGEST_JSON))
     except (OSError, ValueError, RecursionError):
         return None
 

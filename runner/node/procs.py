@@ -101,10 +101,18 @@ def variable(pid: int, name: str) -> str:
     return ""
 
 
+def owner(pid: int) -> int | None:
+    """The uid that a process runs as, None when it is gone."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
 def tagged(procs: dict[int, Proc], run: str, node: int) -> set[int]:
-    """All that carry the tag of this run and node, of whichever attempt."""
+    """All of this user that carry the tag of this run and node, of whichever attempt: others may write any tag."""
     prefix = f"{run}/{node}/"
-    return {pid for pid in procs if tag(pid).startswith(prefix)}
+    return {pid for pid in procs if tag(pid).startswith(prefix) and owner(pid) == os.getuid()}
 
 
 def command(pid: int) -> str:
@@ -146,11 +154,13 @@ def identity(pid: int) -> dict[str, Any]:
     }
 
 
-def alive(who: dict[str, Any]) -> bool:
-    """Whether the process of an `identity` still runs, here and in this boot."""
+def alive(who: Any) -> bool:
+    """Whether the process of an `identity` still runs, here and in this boot; False for what is none."""
+    if not isinstance(who, dict) or not isinstance(who.get("pid"), int):
+        return False
     if (who.get("boot_id"), who.get("pid_namespace")) != (boot_id(), pid_namespace()):
         return False
-    proc = read(int(who.get("pid") or 0))
+    proc = read(who["pid"])
     return proc is not None and not proc.dead and proc.start == who.get("start_time")
 
 

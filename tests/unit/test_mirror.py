@@ -270,3 +270,17 @@ def test_what_keeps_a_mirror_from_being_written_has_its_own_cure(tmp_path: Path)
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     with pytest.raises(DisttuiError, match="Let the run's logs be written there"):
         store.write(1, 0, b"line")
+
+
+def test_files_of_a_script_with_odd_names_cost_the_run_no_viewer(tmp_path: Path) -> None:
+    """The viewer takes none but our names, and whoever announces another is a liar."""
+    (tmp_path / "attempt-1").mkdir()
+    for name in ("\x1b[2J.log", os.fsdecode(b"\xff.jsonl"), "a\nb.json", ".hidden.log", "x" * 200 + ".log"):
+        (tmp_path / "attempt-1" / name).write_text("x")
+    (tmp_path / "attempt-\x1b").mkdir()
+    (tmp_path / "attempt-\x1b" / "rank-0.log").write_text("x")
+    (tmp_path / "attempt-1" / "rank-0.log").write_text("x")
+    (tmp_path / "exit.json").write_text("{}")
+    told: list[dict[str, Any]] = []
+    Mirror(str(tmp_path), {}, None, told.append, lambda *_: None).run(threading.Event())
+    assert sorted(event["name"] for event in told if "name" in event) == ["attempt-1/rank-0.log", "exit.json"]

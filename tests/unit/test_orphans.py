@@ -185,3 +185,41 @@ def test_a_host_that_is_off_is_said_not_to_have_been_asked(tmp_path: Path) -> No
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 3
     assert done.stdout == "nothing is left of any ended run on local; 1 host could not be asked\n", done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs a second user")
+def test_a_tag_that_another_user_forges_counts_for_nothing(strays: Strays) -> None:
+    strays.start()
+    strays.end()
+    forged = {procs.TAG: f"{strays.run}/0/1", "DISTTUI_DIR": f"{strays.folder}/attempt-1"}
+    shell = ["/bin/sh", "-c", "read line", "sh"]
+    more: dict[str, Any] = {"env": {**os.environ, **forged}, "user": 65533, "cwd": "/", "stdin": subprocess.PIPE}
+    stranger = subprocess.Popen(shell, **more)
+    warden = subprocess.Popen([*shell, "warden", str(strays.folder)], **more)
+    strays.children += [stranger, warden]
+    wait_for(lambda: procs.tag(stranger.pid), "its environment")
+    wait_for(lambda: b"warden" in Path(f"/proc/{warden.pid}/cmdline").read_bytes(), "its arguments")
+    assert procs.tagged(procs.table(), strays.run, 0) == {strays.children[0].pid}
+    [row] = found(strays.run, end=True)
+    assert (row["pid"], row["ended"]) == (strays.children[0].pid, True)
+    assert stranger.poll() is None
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs a second user")
+@pytest.mark.parametrize("trap", ["a large file", "a link", "a pipe", "a file of another"])
+def test_root_reads_no_file_whole_and_no_link_of_another_user(strays: Strays, trap: str) -> None:
+    """Its supervisor.json says that the supervisor is dead: where it is read, the process is an orphan."""
+    strays.up()
+    path = strays.folder / "supervisor.json"
+    if trap == "a large file":
+        path.write_text(path.read_text() + " " * (1 << 20) + "x")
+    elif trap == "a link":
+        path.rename(strays.folder / "real")
+        path.symlink_to("real")
+    elif trap == "a pipe":
+        path.unlink()
+        os.mkfifo(path)
+    else:
+        os.chown(path, 65533, 65533)
+    strays.start()
+    assert found(strays.run) == []

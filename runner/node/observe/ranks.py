@@ -15,6 +15,7 @@ from . import last_words
 from .growth import Growth
 from .log_limit import LogLimit
 from .oom import OomWatch
+from .reports import report, whole
 from .signs import Signs
 
 MESSAGE_LIMIT = 4000
@@ -25,6 +26,8 @@ _WORKS = 3.0
 """Seconds for which a process group must have been up, or logs have grown, until an attempt counts as begun."""
 _TORCHRUNS_LEAD = 1.0
 """Seconds by which torchrun, which ends its ranks by the same grace, may have begun with that before us."""
+_MOST_REPORTS = 100
+"""Records of ranks.jsonl for each rank that count: one makes about four."""
 _SOLITUDE = 20.0
 """Seconds after which a rank of a distributed job must have joined its process group."""
 
@@ -56,6 +59,7 @@ class Ranks:
         self._growth = Growth(folder, host.ranks)
         self._log_limit = LogLimit(folder, host.launch.get("log_limit"), say)
         self._oom = OomWatch()
+        self._reported = 0
         self._watched: dict[int, tuple[int | None, procs.Proc]] = {}
         self._over: set[int] = set()
         self._due: float | None = None
@@ -77,10 +81,13 @@ class Ranks:
 
     def poll(self) -> None:
         """Take what has been reported since the last call."""
-        for record in self._reports.records():
-            handler = getattr(self, "_on_" + str(record.get("e")), None)
-            if handler and isinstance(record.get("rank"), int):
-                handler(record, int(record["rank"]))
+        for record in map(report, self._reports.records()):
+            self._reported += 1
+            if record is None or self._reported > _MOST_REPORTS * len(self._host.ranks):
+                continue
+            handler = getattr(self, "_on_" + record["e"], None)
+            if handler:
+                handler(record, record["rank"])
         for rank in [rank for rank, (fd, _) in self._watched.items() if fd is None]:
             self._check(rank)
 
@@ -99,9 +106,9 @@ class Ranks:
             if records and not self.started:
                 self.started = self.begun = True
                 self._say(event("step", attempt=self._attempt))
-            step = records[-1].get("step") if records else None
-            if isinstance(step, (int, float)):
-                self.step = max(self.step or 0, int(step))
+            step = whole(records[-1].get("step"), 1 << 53) if records else None
+            if step is not None:
+                self.step = max(self.step or 0, step)
 
     def _note_work(self, grown: bool, now: float) -> None:
         if self.begun:
@@ -152,7 +159,7 @@ class Ranks:
         self._oom.close()
 
     def _on_start(self, record: dict[str, Any], rank: int) -> None:
-        pid, world_size = int(record["pid"]), record.get("world_size")
+        pid, world_size = record["pid"], record["world_size"]
         self.pids[rank] = pid
         self._say(self._event("rank", record, "local_rank", "pid", "world_size"))
         self._check_world_size(rank, world_size, record["t"])
@@ -173,11 +180,11 @@ class Ranks:
 
     def _on_error(self, record: dict[str, Any], rank: int) -> None:
         self._say({**self._event("error", record, "type", "message", "traceback"), "at": record["t"]})
-        self._fail_once(rank, "exception", str(record.get("type")), str(record.get("message")), None, record["t"])
+        self._fail_once(rank, "exception", record["type"] or "", record["message"] or "", None, record["t"])
 
     def _on_exit(self, record: dict[str, Any], rank: int) -> None:
         if record.get("code"):
-            self._ended(rank, record["code"], record.get("pid"), record["t"], str(record.get("said") or ""))
+            self._ended(rank, record["code"], record.get("pid"), record["t"], record["said"] or "")
 
     def _check(self, rank: int) -> None:
         if rank not in self._watched:

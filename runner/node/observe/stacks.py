@@ -11,10 +11,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List
 
-from ..journal import write_json
+from ..journal import Tail, records, write_json
 from ..procs import read
 from ..rank.doors import same_user
 from . import growth
+from .reports import report
 
 _LIMIT = 2.0
 _LONGEST_ANSWER = 4 << 20
@@ -94,17 +95,11 @@ def _newest_attempt(folder: str) -> str:
 
 def _started(attempt: str) -> List[Dict[str, Any]]:
     ranks: Dict[int, Dict[str, Any]] = {}
-    try:
-        with open(os.path.join(attempt, "ranks.jsonl"), encoding="utf-8") as file:
-            for line in file:
-                try:
-                    record = json.loads(line)
-                except ValueError:
-                    continue  # torn by a full disk, or not yet whole
-                if record.get("e") == "start":
-                    ranks[record["rank"]] = record
-    except FileNotFoundError:
-        pass
+    tail = Tail(os.path.join(attempt, "ranks.jsonl"))
+    while lines := tail.lines():
+        for record in map(report, records(lines)):
+            if record and record["e"] == "start":
+                ranks[record["rank"]] = record
     return [ranks[number] for number in sorted(ranks)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import zlib
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -17,6 +18,8 @@ CHECKED = 1024
 
 NAMES = (".jsonl", ".log", ".json", "launcher.ready")
 PRIVATE = ("supervisor.json",)
+_NAME = re.compile(r"(attempt-[0-9]{1,9}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""What our files are called: a script that makes others in our folder must not cost its run the viewers."""
 
 
 class _File:
@@ -102,7 +105,7 @@ class Mirror:
             for base in names:
                 path = os.path.join(folder, base)
                 name = os.path.relpath(path, self._folder)
-                if name not in self._files and base.endswith(NAMES) and base not in PRIVATE:
+                if name not in self._files and _NAME.fullmatch(name) and base.endswith(NAMES) and base not in PRIVATE:
                     self._files[name] = _File(len(self._files), name, path)
 
     def _find_folders(self) -> List[str]:

@@ -6,7 +6,10 @@ disk that many hosts share, or belong to a container that is not to be looked in
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import stat
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from .. import procs
@@ -15,6 +18,8 @@ from ..problem import Problem
 from ..supervise import stop
 from ..telemetry.processes import user_name
 
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_SMALL = 64 * 1024
 _LISTEN = b"0A"
 _DRIVER = 5.0
 """Seconds that the driver may take to tell who uses its GPUs."""
@@ -27,6 +32,8 @@ class _Member(NamedTuple):
     node: int
     attempt: int
     folder: str
+    uid: int
+    """Whose process it is: what it says counts among that user's processes and folders alone."""
 
 
 def orphans(end: bool = False, run: str = "") -> List[Dict[str, Any]]:
@@ -42,7 +49,7 @@ def orphans(end: bool = False, run: str = "") -> List[Dict[str, Any]]:
     found: Dict[int, Tuple[_Member, str]] = {}
     for pid in table:
         member = _member(pid)
-        if member is None or member.folder in kept or (run and member.run != run):
+        if member is None or (member.uid, member.folder) in kept or (run and member.run != run):
             continue
         if own is None or own[:2] != member[:2]:  # else we are in the job's own container, the supervisor outside
             why = _why(pid, member)
@@ -51,8 +58,8 @@ def orphans(end: bool = False, run: str = "") -> List[Dict[str, Any]]:
     memory = _gpu_memory() if found and has_device() else {}
     rows = [_row(table[pid], member, why, memory.get(pid)) for pid, (member, why) in found.items()]
     if end:
-        for whose in {(member.run, member.node, member.folder) for member, _ in found.values()}:
-            _end(*whose)
+        for whose in {member._replace(attempt=0) for member, _ in found.values()}:
+            _end(whose)
         for row in rows:
             now = procs.read(row["pid"])
             row["ended"] = now is None or now.dead or now.start != table[row["pid"]].start
@@ -63,14 +70,15 @@ def _member(pid: int) -> Optional[_Member]:
     """Where a process belongs, None for one of no run or whose environment may not be read."""
     run, _, rest = procs.tag(pid).partition("/")
     node, _, attempt = rest.partition("/")
-    folder = procs.variable(pid, "DISTTUI_DIR") if node.isdigit() and attempt.isdigit() else ""
-    return _Member(run, int(node), int(attempt), os.path.dirname(folder)) if run and folder.startswith("/") else None
+    folder = procs.variable(pid, "DISTTUI_DIR") if _NUMBER.fullmatch(node) and _NUMBER.fullmatch(attempt) else ""
+    uid = procs.owner(pid) if run and folder.startswith("/") else None
+    return None if uid is None else _Member(run, int(node), int(attempt), os.path.dirname(folder), uid)
 
 
-def _kept(table: Dict[int, procs.Proc]) -> Set[str]:
-    """The folders whose warden or supervisor can be seen alive: both have the folder as their last argument."""
-    words = [_words(pid) for pid in table]
-    return {os.fsdecode(word[-1]) for word in words if word[-2:-1] == [b"warden"]}
+def _kept(table: Dict[int, procs.Proc]) -> Set[Tuple[Optional[int], str]]:
+    """Whose folders have a warden or supervisor that can be seen alive: both have the folder as their last argument."""
+    words = {pid: _words(pid) for pid in table}
+    return {(procs.owner(pid), os.fsdecode(word[-1])) for pid, word in words.items() if word[-2:-1] == [b"warden"]}
 
 
 def _why(pid: int, member: _Member) -> str:
@@ -78,14 +86,16 @@ def _why(pid: int, member: _Member) -> str:
     # Looked at as the process sees it: a container may have other disks.
     folder = "/proc/%d/root%s" % (pid, member.folder)
     try:
-        names = os.listdir(folder)
+        seen = os.lstat(folder)
     except FileNotFoundError:
         return "its run folder is gone" if os.path.isdir("/proc/%d/root/" % pid) else ""
     except OSError:
         return ""
-    if "exit.json" in names:
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != member.uid:
+        return ""  # its word against the folder's owner
+    if os.path.lexists(folder + "/exit.json"):
         return "its run has ended"
-    up = _read(folder + "/supervisor.json")
+    up = _read(folder + "/supervisor.json", member.uid)
     if up.get("boot_id") != procs.boot_id():
         return ""
     if up.get("pid_namespace") not in (procs.pid_namespace(), _namespace(pid)):
@@ -112,18 +122,18 @@ def _row(proc: procs.Proc, member: _Member, why: str, gpu_memory: Optional[int])
     }
 
 
-def _end(run: str, node: int, folder: str) -> None:
+def _end(whose: _Member) -> None:
     def members() -> Set[int]:
-        found = procs.table()
-        tagged = (pid for pid in procs.tagged(found, run, node) if not found[pid].dead and pid != os.getpid())
-        return {pid for pid in tagged if (_member(pid) or _Member("", 0, 0, "")).folder == folder}
+        found = ((pid, _member(pid)) for pid, proc in procs.table().items() if not proc.dead and pid != os.getpid())
+        return {pid for pid, member in found if member and member._replace(attempt=0) == whose}
 
     stop.sweep(members)
+    if whose.uid != os.geteuid():
+        return  # what another user writes, the owner could not read
     try:
-        if os.stat(folder).st_uid == os.geteuid():  # what another user writes, the owner could not read
-            from .runs import status
+        from .runs import status
 
-            status(folder)
+        status(whose.folder)
     except (OSError, Problem):
         pass
 
@@ -136,11 +146,16 @@ def _words(pid: int) -> List[bytes]:
         return []
 
 
-def _read(path: str) -> Dict[str, Any]:
-    from ..journal import read_json
-
-    # The path is another process's word: a pipe in its place would hold us for ever.
-    found = read_json(path) if os.path.isfile(path) else None
+def _read(path: str, uid: int) -> Dict[str, Any]:
+    """A small JSON object in a file of this user, empty where there is none: the path is another process's word."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            seen = os.fstat(file.fileno())
+            if not stat.S_ISREG(seen.st_mode) or seen.st_uid != uid or seen.st_size > _SMALL:
+                return {}
+            found = json.loads(file.read(_SMALL))
+    except (OSError, ValueError, RecursionError):
+        return {}
     return found if isinstance(found, dict) else {}
 
 

@@ -81,7 +81,7 @@ def request_stop(folder: str, now: bool, reason: str) -> dict[str, Any]:
     written = True
     with locks.hold("spawn", folder):
         before = journal.read_json(path)
-        if before is None or (now and not before["now"]):
+        if not isinstance(before, dict) or (now and not before.get("now")):
             try:
                 journal.write_json(path, {"t": time.time(), "reason": reason, "now": now})
             except OSError:

@@ -14,6 +14,7 @@ from ..loop import Loop
 from ..observe import saves
 from ..observe.harvest import Harvest
 from ..observe.ranks import MESSAGE_LIMIT, Ranks, signal_name
+from ..observe.reports import launcher_end
 from . import routes, spawn, stop
 
 _LOG_TAIL = 2000
@@ -101,13 +102,9 @@ class Attempt:
         if not self.gone:
             os.close(self._word)
         code = procs.exit_code(status)
-        told = read_json(self._path("launcher.json"))
-        if not isinstance(told, dict):
-            told = {"code": code, "error": None, "port_in_use": False, "failures": []}
-        if code and not told.get("code"):
-            told["code"] = code
+        told = launcher_end(read_json(self._path("launcher.json")), code, len(self._host.ranks))
         self.ranks.poll()
-        self._say(event("launcher", attempt=self.number, code=told["code"], error=told.get("error")))
+        self._say(event("launcher", attempt=self.number, code=told["code"], error=told["error"]))
         return told
 
     def launch_failure(self, told: dict[str, Any]) -> dict[str, Any]:

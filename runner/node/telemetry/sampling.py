@@ -79,7 +79,7 @@ class Sampling:
     def _is_ours(self, pid: int) -> bool | None:
         if procs.read(pid) is None:
             return None  # of another PID namespace
-        return procs.tag(pid).startswith(f"{self._host.run}/")
+        return procs.tag(pid).startswith(f"{self._host.run}/") and procs.owner(pid) == os.getuid()
 
 
 def _gpus(spec: dict[str, Any]) -> list[int] | None:

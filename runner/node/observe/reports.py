@@ -1,0 +1,91 @@
+"""What ranks and their launcher say of themselves: any script may write into their files, so each record is checked."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Optional
+
+_LONGEST_TYPE = 200
+_LONGEST_MESSAGE = 64 << 10
+_LONGEST_TRACEBACK = 512 << 10
+_LATEST = 1e11
+"""Unix time, seconds: beyond it is none."""
+_LARGEST = 1 << 31
+
+
+def report(record: dict[str, Any]) -> Optional[dict[str, Any]]:
+    """A record of ranks.jsonl with every field of its kind, what is wrong replaced; None where that makes it useless.
+
+    Texts are bounded and can be encoded. `t` is now where it is no time.
+    """
+    kind, rank = record.get("e"), whole(record.get("rank"))
+    pid = whole(record.get("pid"))
+    if not isinstance(kind, str) or rank is None or (kind == "start" and not pid):
+        return None
+    checked = {"e": kind, "rank": rank, "pid": pid, "t": when(record.get("t"))}
+    for name in ("local_rank", "world_size", "start_time", "signal"):
+        checked[name] = whole(record.get(name), 1 << 63)
+    checked["code"] = whole(record.get("code"), signed=True)
+    limits = {
+        "type": _LONGEST_TYPE,
+        "message": _LONGEST_MESSAGE,
+        "said": _LONGEST_MESSAGE,
+        "backend": _LONGEST_TYPE,
+        "door": _LONGEST_TYPE,
+    }
+    for name, limit in limits.items():
+        checked[name] = _text(record.get(name), limit)
+    # The exception itself stands at the end.
+    checked["traceback"] = _text(record.get("traceback"), -_LONGEST_TRACEBACK)
+    return checked
+
+
+def launcher_end(told: Any, code: int, ranks: int) -> dict[str, Any]:
+    """What launcher.json says, every field checked.
+
+    Args:
+        told: What the file holds, None: nothing.
+        code: The launcher's exit code, where the file has none.
+        ranks: How many ranks this host has.
+    """
+    told = told if isinstance(told, dict) else {}
+    failures = told.get("failures")
+    checked = [_failure(one, ranks) for one in failures[:ranks]] if isinstance(failures, list) else []
+    return {
+        "code": whole(told.get("code"), signed=True) or code,
+        "error": _text(told.get("error"), _LONGEST_MESSAGE),
+        "signal": whole(told.get("signal")),
+        "port_in_use": told.get("port_in_use") is True,
+        "failures": [one for one in checked if one is not None],
+    }
+
+
+def whole(value: Any, limit: int = _LARGEST, signed: bool = False) -> Optional[int]:
+    """A whole number from 0 (or above `-limit`, if `signed`) to below `limit`, None for anything else."""
+    if isinstance(value, float) and abs(value) < limit and value == int(value):
+        value = int(value)
+    fits = isinstance(value, int) and not isinstance(value, bool) and (-limit if signed else -1) < value < limit
+    return value if fits else None
+
+
+def when(value: Any) -> float:
+    """A unix time; now where `value` is none."""
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _LATEST
+    return float(value) if fits else time.time()
+
+
+def _failure(one: Any, ranks: int) -> Optional[dict[str, Any]]:
+    if not isinstance(one, dict):
+        return None
+    local, code = whole(one.get("local_rank"), ranks), whole(one.get("code"), signed=True)
+    if local is None:
+        return None
+    return {"local_rank": local, "code": code, "pid": whole(one.get("pid")), "t": when(one.get("t"))}
+
+
+def _text(value: Any, limit: int) -> Optional[str]:
+    """At most `limit` characters, the last ones where it is negative; without lone surrogates. None: no text."""
+    if not isinstance(value, str):
+        return None
+    cut = value[limit:] if limit < 0 else value[:limit]
+    return cut.encode("utf-8", "replace").decode()
