@@ -157,7 +157,8 @@ def show(local: bool, as_json: bool, **where: Any) -> None:
 
 @click.command(
     epilog=example(
-        "disttui metrics 2node-7f3a --csv > 2node.csv", "disttui metrics --try train.log --pattern '(?P<loss>…)'"
+        "disttui metrics 2node-7f3a --csv > 2node.csv",
+        "disttui metrics --try train.log --pattern 'step=(?P<step>\\d+)'",
     )
 )
 @LOCAL

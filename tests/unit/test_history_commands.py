@@ -78,6 +78,23 @@ def test_run_ids_complete(tmp_path: Path) -> None:
     assert done.stdout == "plain,two-7f3a\n"
 
 
+def test_a_log_is_tried_without_any_run(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_bytes(b"hello\n\nstep 1 loss 0.5\rstep 2 loss 0.25\n\xff\xfe" + b"x" * 3000000)
+    tried = command(tmp_path, "metrics", "--try", str(log), "--json")
+    assert [json.loads(line) for line in tried.stdout.splitlines()] == [
+        {"line": 3, "record": {"step": 1, "loss": 0.5}},
+        {"line": 3, "record": {"step": 2, "loss": 0.25}},
+    ]
+    tried = command(tmp_path, "metrics", "--try", str(log), "--pattern", r"loss (?P<train_error>\S+)")
+    assert "train_error 0.25" in tried.stdout
+    assert "2 lines of" in tried.stdout
+    for wrong in (["--pattern", "("], ["run"], ["--csv"]):
+        refused = command(tmp_path, "metrics", "--try", str(log), *wrong)
+        assert refused.returncode == 2
+        assert "Traceback" not in refused.stderr
+
+
 def test_metrics_as_a_table_is_no_trap_for_spreadsheets(tmp_path: Path) -> None:
     made = kept(tmp_path)
     ended = lines({"t": 12, "state": "finished", "code": 0})
