@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -116,6 +117,26 @@ class Needs:
 
 
 @dataclass(frozen=True)
+class Git:
+    """The commit that is checked out, and whether the code differs from it."""
+
+    head: str
+    dirty: bool
+
+
+@dataclass(frozen=True)
+class Code:
+    """Fingerprints of the job's own code, None where it cannot be read or is too much to look at."""
+
+    script: str | None
+    folder: str | None
+    """Of all Python files in the script's folder or in the package, and below."""
+    git: Git | None
+    nccl_line: int | None
+    """Where the script itself begins a process group with nccl."""
+
+
+@dataclass(frozen=True)
 class HostFacts:
     """Everything the probe found on one host."""
 
@@ -145,6 +166,8 @@ class HostFacts:
     activate_problem: str = ""
     """How `activate` failed, which is one of `problems`; empty: it did not."""
     needs: Needs = Needs()
+    code: Code | None = None
+    """None: the job is no file of its own."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> HostFacts:
@@ -167,6 +190,7 @@ class HostFacts:
             problems=tuple(data["problems"]),
             activate_problem=data.get("activate_problem", ""),
             needs=Needs(needs.get("module"), tuple(needs.get("programs", ()))),
+            code=_code(data.get("code")),
         )
 
 
@@ -178,3 +202,20 @@ _PLAIN = (
 
 def _take(kind: type[Any], data: Mapping[str, Any]) -> Any:
     return kind(**{name: data[name] for name in kind.__dataclass_fields__ if name in data})
+
+
+def _code(data: Any) -> Code | None:
+    if not isinstance(data, Mapping):
+        return None
+    git, line = data.get("git"), data.get("nccl_line")
+    head = _digest(git.get("head")) if isinstance(git, Mapping) else None
+    return Code(
+        _digest(data.get("script")),
+        _digest(data.get("folder")),
+        Git(head, bool(git.get("dirty"))) if head and isinstance(git, Mapping) else None,
+        line if isinstance(line, int) else None,
+    )
+
+
+def _digest(value: Any) -> str | None:
+    return value if isinstance(value, str) and re.fullmatch("[0-9a-f]{40,64}", value) else None

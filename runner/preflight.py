@@ -13,9 +13,10 @@ from typing import Literal
 
 from runner import addresses, bytegpt
 from runner.choose import find_python, release, who_uses
-from runner.facts import HostFacts, Interpreter
+from runner.facts import Git, HostFacts, Interpreter
 from runner.plan import HostPlan, Plan
 from runner.profile import Profile, ProfileErrors
+from runner.show.effects import names
 from runner.show.numbers import gibibytes
 
 OLDEST_TORCH = (2, 6)
@@ -53,10 +54,12 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
         found += _gpus(profile, host, one, plan.backend)
         found += _places(profile, host, one)
         found += _needs(profile, host, one)
+        found += _nccl(profile, plan, host, one)
         found += _host(host, one)
     found += _arguments(profile)
     found += _launch(profile)
     found += _network(profile, plan, facts)
+    found += _code(profile, plan, facts)
     found += _between(profile, plan, facts)
     return tuple(sorted(found, key=lambda finding: ("error", "warning", "info").index(finding.level)))
 
@@ -200,6 +203,63 @@ def _network(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterat
             there = ", ".join(nic.name for nic in found.nics if nic.up and not nic.loopback)
             what = f"there is no interface {own.interface}"
             yield Finding("error", host.name, what, f"Mend `interface`; there are: {there}")
+
+
+def _nccl(profile: Profile, plan: Plan, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
+    """The job asks for nccl by itself, whatever backend was chosen for it."""
+    if plan.backend == "nccl":
+        return
+    target = profile.job.target
+    if any(word == "nccl" or word.endswith("=nccl") for word in target.args):
+        asked = "job.args ask for backend nccl" if target.kind != "command" else "job.command asks for backend nccl"
+    elif facts.code and facts.code.nccl_line:
+        asked = f"line {facts.code.nccl_line} of {target.value} begins a process group with nccl"
+    else:
+        return
+    _, python, _ = find_python(profile, profile.hosts[host.node_rank], facts)
+    if not facts.gpus:
+        why = "there is no GPU"
+    elif python and python.torch and not python.cuda:
+        why = f"torch {python.torch} of {python.path} has no CUDA"
+    elif not host.gpus:
+        why = "this run computes on the CPU"
+    else:
+        return
+    cure = "Have the job choose gloo where there is no GPU: torch.cuda.is_available() says so"
+    yield Finding("warning", host.name, f"{asked}, and {why}", cure)
+
+
+def _code(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:
+    """Hosts that hold different versions of the job's code."""
+    known = [(host.name, one.code) for host, one in zip(plan.hosts, facts, strict=True) if one.code]
+    what = profile.job.target.value
+    versions = (
+        (f"{what} differs", [(name, code.script) for name, code in known]),
+        (f"the Python files beside {what} differ", [(name, code.folder) for name, code in known]),
+        ("the commit that is checked out differs", [(name, code.git and code.git.head) for name, code in known]),
+    )
+    commits = {
+        name: f"{code.git.head[:7]}{' with changes' if code.git.dirty else ''}" for name, code in known if code.git
+    }
+    for words, found in versions:
+        groups: dict[str, list[str]] = {}
+        for name, digest in found:
+            if digest:
+                groups.setdefault(digest, []).append(name)
+        if len(groups) > 1:
+            sides = (f"{names(group)}{_shared(group, commits)}" for group in groups.values())
+            yield Finding("warning", None, f"{words}: {' ≠ '.join(sides)}", "Copy the same code to all hosts")
+            return
+
+
+def _commit(git: Git) -> str:
+    return git.head[:7] + (" with changes" if git.dirty else "")
+
+
+def _shared(hosts: Sequence[str], commits: Mapping[str, str]) -> str:
+    """` (3f2a1bc with changes)`, where all of them are at the same."""
+    at = {commits.get(host) for host in hosts}
+    return f" ({found})" if len(at) == 1 and (found := at.pop()) else ""
 
 
 def _between(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from typing import Any, Dict, List
 
 from ..system import system
 from ..together import together
-from . import cgroup, cpu, gpu, interpreters, nics, place
+from . import cgroup, code, cpu, gpu, interpreters, nics, place
 
 _LIMIT = 20.0
 
@@ -43,6 +43,7 @@ def probe(request: Dict[str, Any], gpu_limit: float = 10.0) -> Dict[str, Any]:
             problems,
             interpreters.Wanted(request.get("module") or "", tuple(request.get("programs") or ())),
         ),
+        "code": partial(code.facts, folder, request.get("script"), request.get("module") or ""),
         "disk": partial(place.disk, run_dir, problems),
         "workdir": partial(place.workdir, folder, request.get("script")),
         "resolves": partial(place.resolves, problems),
@@ -93,6 +94,7 @@ def _unread(folder: str, run_dir: str) -> Dict[str, Any]:
         "interpreters": [],
         "activate_problem": "",
         "needs": {"module": None, "programs": []},
+        "code": None,
         "disk": {"path": run_dir, "total": 0, "free": 0, "writable": False},
         "workdir": {"path": folder, "exists": False, "script": None, "script_exists": None},
         "free_port": None,

@@ -1,0 +1,124 @@
+"""The job's own code on this host, as fingerprints, to tell versions apart before hosts train with different ones."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from typing import Any, Dict, Iterator, Optional, Tuple
+
+from .child import ask
+
+_MOST_FILES = 1000
+_MOST_BYTES = 16 << 20
+_MOST_ENTRIES = 20_000
+_SECONDS = 1.0
+"""Limits of a look at a folder; one that is beyond them is not compared."""
+_GIT_SECONDS = 3.0
+_NOT_OURS = frozenset(["__pycache__", "node_modules", "site-packages", "wandb"])
+_NCCL = re.compile(rb"""init_process_group\(\s*(?:backend\s*=\s*)?(["'])nccl\1""")
+
+
+class _TooMuch(Exception):
+    pass
+
+
+def facts(workdir: str, script: Optional[str], module: str) -> Optional[Dict[str, Any]]:
+    """Return the probe's `code`, None where the job is no file of its own.
+
+    Args:
+        script: Relative to `workdir`, or absolute.
+        module: Its name; compared where it lies in `workdir`.
+    """
+    if script:
+        path = os.path.normpath(os.path.join(workdir, os.path.expanduser(script)))
+        folder = os.path.dirname(path)
+    elif module:
+        path = os.path.join(workdir, *module.split(".")) + ".py"
+        folder = os.path.join(workdir, module.split(".", maxsplit=1)[0])
+    else:
+        return None
+    text = _read(path, _MOST_BYTES)
+    # What lies in a home beside a script belongs to anything.
+    at_home = os.path.realpath(folder) == os.path.realpath(os.path.expanduser("~"))
+    digest, files = (None, 0) if at_home else _python_files(folder)
+    if text is None and not files:
+        return None
+    found = _NCCL.search(text or b"")
+    return {
+        "script": None if text is None else hashlib.sha256(text).hexdigest(),
+        "folder": digest,
+        "git": _git(folder),
+        "nccl_line": (text or b"").count(b"\n", 0, found.start()) + 1 if found else None,
+    }
+
+
+def _python_files(folder: str) -> Tuple[Optional[str], int]:
+    """Return the SHA-256 of all names and contents below a folder, and how many; None: too many to look at."""
+    whole = hashlib.sha256()
+    files = size = 0
+    try:
+        for path in _walk(folder):
+            text = _read(path, _MOST_BYTES - size)
+            files += 1
+            if text is None or files > _MOST_FILES:
+                return None, files
+            size += len(text)
+            name = os.path.relpath(path, folder).encode("utf-8", "surrogateescape")
+            whole.update(b"%d %s %d " % (len(name), name, len(text)) + text)
+    except _TooMuch:
+        return None, files
+    return whole.hexdigest(), files
+
+
+def _walk(folder: str) -> Iterator[str]:
+    """Give the Python files below a folder in an order that is the same everywhere; raises _TooMuch."""
+    deadline = time.monotonic() + _SECONDS
+    entries = 0
+    for path, folders, names in os.walk(folder):
+        entries += len(folders) + len(names)
+        if entries > _MOST_ENTRIES or time.monotonic() > deadline:
+            raise _TooMuch
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name not in _NOT_OURS
+            and not os.path.exists(os.path.join(path, name, "pyvenv.cfg"))
+        )
+        for name in sorted(names):
+            if name.endswith(".py"):
+                yield os.path.join(path, name)
+
+
+def _read(path: str, most: int) -> Optional[bytes]:
+    """Return a regular file, None where it cannot be read or is larger."""
+    try:
+        if not os.path.isfile(path):
+            return None
+        with open(path, "rb") as file:
+            text = file.read(most + 1)
+    except OSError:
+        return None
+    return text if len(text) <= most else None
+
+
+def _git(folder: str) -> Optional[Dict[str, Any]]:
+    """Return the commit that is checked out, and whether files below the folder differ from it."""
+    above = os.path.realpath(folder)
+    while not os.path.exists(os.path.join(above, ".git")):
+        if os.path.dirname(above) == above:
+            return None
+        above = os.path.dirname(above)
+    # Reads only: no lock is taken, and no file monitor of the repository's choice is started.
+    command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch"]
+    try:
+        answer = ask([*command, "--untracked-files=no", "--", "."], _GIT_SECONDS, folder)
+    except OSError:
+        return None
+    found = re.search(r"^# branch\.oid ([0-9a-f]{40,64})$", answer.out, re.MULTILINE)
+    if answer.code != 0 or not found:
+        return None
+    dirty = any(line and not line.startswith("#") for line in answer.out.splitlines())
+    return {"head": found.group(1), "dirty": dirty}

@@ -1,0 +1,139 @@
+"""Hosts that hold different versions of a script are named before the start."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.facts import Code, HostFacts
+from runner.node.probe import code as module
+from runner.node.probe.report import probe
+from tests.unit.planning import facts, planned
+
+SCRIPT = {"script": "train.py"}
+
+
+def fingerprint(folder: Path, **request: str) -> Code | None:
+    answer = probe({"workdir": str(folder), "gpus": False, **(request or {"script": "train.py"})})
+    return HostFacts.from_json(json.loads(json.dumps(answer))).code
+
+
+def sources(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def found(one: Path, other: Path, **request: str) -> list[str]:
+    hosts = [
+        replace(facts(name), code=fingerprint(at, **request))
+        for name, at in (("cpu_desk", one), ("cpu_container", other))
+    ]
+    job = {"module": request["module"]} if request else SCRIPT
+    return [
+        line for line in planned(*hosts, job=job).found("warning") if "interpreters" not in line and "differ" in line
+    ]
+
+
+def test_a_script_that_differs_between_hosts_is_a_warning(tmp_path: Path) -> None:
+    one, other = (
+        sources(tmp_path / "a", {"train.py": "VERSION = 'A'"}),
+        sources(tmp_path / "b", {"train.py": "VERSION = 'B'"}),
+    )
+    assert found(one, other) == ["None: train.py differs: node1 ≠ node2 → Copy the same code to all hosts"]
+    sources(other, {"train.py": "VERSION = 'A'"})
+    assert found(one, other) == []
+
+
+def test_a_file_beside_it_that_differs_is_a_warning(tmp_path: Path) -> None:
+    one, other = (sources(tmp_path / name, {"train.py": "import model", "model/net.py": "x = 1"}) for name in "ab")
+    assert found(one, other) == []
+    sources(other, {"model/net.py": "x = 2"})
+    assert found(one, other) == [
+        "None: the Python files beside train.py differ: node1 ≠ node2 → Copy the same code to all hosts"
+    ]
+    sources(other, {"model/net.py": "x = 1", "model/new.py": ""})
+    assert len(found(one, other)) == 1, "a file that only one has"
+
+
+def test_what_is_no_code_of_the_job_is_left_out(tmp_path: Path) -> None:
+    one, other = (sources(tmp_path / name, {"train.py": "pass"}) for name in "ab")
+    sources(other, {"__pycache__/x.py": "1", ".hidden/x.py": "1", "venv/pyvenv.cfg": "", "venv/lib/x.py": "1"})
+    sources(other, {"wandb/run-1/code.py": "1", "log.txt": "1", ".git/config": ""})
+    (other / "loop").symlink_to(other)
+    assert found(one, other) == []
+
+
+def test_a_package_is_compared_as_a_whole(tmp_path: Path) -> None:
+    one, other = (
+        sources(tmp_path / name, {"pkg/train.py": "x", "pkg/__init__.py": "", "other.py": "1"}) for name in "ab"
+    )
+    sources(other, {"other.py": "2"})
+    assert found(one, other, module="pkg.train") == []
+    sources(other, {"pkg/net.py": "2"})
+    assert "beside pkg.train differ" in found(one, other, module="pkg.train")[0]
+    assert fingerprint(tmp_path, module="torch.distributed.run") is None
+
+
+def test_a_folder_that_is_too_large_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = (sources(tmp_path / name, {"train.py": "x"}) for name in "ab")
+    sources(other, {f"f{number}.py": "" for number in range(20)})
+    monkeypatch.setattr(module, "_MOST_FILES", 10)
+    assert found(one, other) == []
+    known = fingerprint(other)
+    assert known and known.script and known.folder is None
+
+
+def test_the_commits_are_named(tmp_path: Path) -> None:
+    def git(folder: Path, *words: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+        return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+    one, other = (sources(tmp_path / name, {"train.py": "x = 1"}) for name in "ab")
+    for folder in (one, other):
+        git(folder, "init", "-q")
+        git(folder, "add", ".")
+        git(folder, "commit", "-qm", folder.name)
+    heads = [git(folder, "rev-parse", "HEAD")[:7] for folder in (one, other)]
+    if heads[0] != heads[1]:
+        assert (
+            f"the commit that is checked out differs: node1 ({heads[0]}) ≠ node2 ({heads[1]})" in found(one, other)[0]
+        )
+    sources(other, {"train.py": "x = 2"})
+    assert f"train.py differs: node1 ({heads[0]}) ≠ node2 ({heads[1]} with changes)" in found(one, other)[0]
+
+
+@pytest.mark.parametrize("text", ["init_process_group('nccl')", 'dist.init_process_group(\n  backend="nccl")'])
+def test_a_script_that_asks_for_nccl_on_the_cpu_is_a_warning(tmp_path: Path, text: str) -> None:
+    code = fingerprint(sources(tmp_path, {"train.py": f"import torch\n{text}\n"}))
+    (told,) = planned(replace(facts("cpu_desk"), code=code), job=SCRIPT).found("warning")
+    assert "node1: line 2 of train.py begins a process group with nccl, and there is no GPU → " in told
+    assert planned(replace(facts("a100x8"), code=code), job=SCRIPT).found("warning") == []
+
+
+def test_arguments_that_ask_for_nccl_without_a_gpu_are_a_warning() -> None:
+    cpu_torch = replace(facts("a100x8").interpreters[0], torch="2.13.0+cpu", cuda=None)
+    without = replace(facts("a100x8"), interpreters=(cpu_torch,))
+    for args in (["--backend", "nccl"], ["--dist-backend=nccl"]):
+        job = {**SCRIPT, "args": args}
+        (told,) = planned(facts("cpu_desk"), job=job).found("warning")
+        assert "job.args ask for backend nccl, and there is no GPU" in told
+        told = "\n".join(planned(without, job=job, launch={"backend": "gloo"}).found("warning"))
+        assert "job.args ask for backend nccl, and torch 2.13.0+cpu of /opt/venv" in told
+
+
+@pytest.mark.parametrize(
+    "code", [None, [], "x", {}, {"script": [], "folder": {}, "git": 1, "nccl_line": "x"}, {"script": "\x1b[2J" * 20}]
+)
+def test_a_host_that_lies_about_its_code_breaks_nothing(code: Any) -> None:
+    data = json.loads((Path(__file__).parents[1] / "data" / "facts" / "cpu_desk.json").read_text())
+    host = HostFacts.from_json({**data, "code": code})
+    assert host.code in (None, Code(None, None, None, None))
+    assert planned(host, host, job=SCRIPT).found("error") == []
