@@ -140,7 +140,7 @@ def plan(
 @cli.command(epilog=example("disttui validate mine.yaml 2node"))
 @click.argument("profiles", nargs=-1, required=True, metavar="PROFILE...", shell_complete=complete_profiles)
 def validate(profiles: tuple[str, ...]) -> None:
-    """Check each PROFILE without reaching any host; show what it would run.
+    """Check each PROFILE, and show what it runs, without any host.
 
     Every error is told, with its line and column. Exit code 2 when there is one.
     """
