@@ -9,6 +9,7 @@ from typing import Any
 
 from runner.diagnose.straggler import straggler_sentence
 from runner.run.state import RunState
+from runner.show.status import ungrouped_words
 from runner.show.story import attempt_words, end_words
 from runner.text import clean
 
@@ -124,6 +125,10 @@ def _alarm(event: Record, state: RunState) -> Told:
     return ("ok" if over else "warning"), f"{'over: ' if over else ''}{event.get('text') or event.get('kind')}"
 
 
+def _ungrouped(event: Record, state: RunState) -> Told:
+    return ("ok" if event.get("over") else "warning"), ungrouped_words(event)
+
+
 def _note(event: Record, state: RunState) -> Told:
     if _BEGINS.fullmatch(str(event.get("text"))):
         return None
@@ -153,5 +158,6 @@ _TELL: Mapping[str, Callable[[Record, RunState], Told]] = {
     "straggler": _straggler,
     "alarm": _alarm,
     "note": _note,
+    "ungrouped": _ungrouped,
     "verdict": _verdict,
 }

@@ -38,6 +38,8 @@ class Attempt:
     cause: Record | None = None
     """Why it failed, as the leader knows, where another attempt followed."""
     stopping: Record | None = None
+    ungrouped: bool = False
+    """Whether its ranks work, or have ended well, and none was seen in a process group."""
 
 
 def reported(attempt: Attempt, report: Record) -> Attempt:
@@ -75,6 +77,10 @@ def _stopping(attempt: Attempt, event: Record) -> Attempt:
     return replace(attempt, stopping=event)
 
 
+def _ungrouped(attempt: Attempt, event: Record) -> Attempt:
+    return replace(attempt, ungrouped=not event.get("over"))
+
+
 FOLDS: Mapping[str, Callable[[Attempt, Record], Attempt]] = {
     "attempt": _begun,
     "launch": _launched,
@@ -84,5 +90,6 @@ FOLDS: Mapping[str, Callable[[Attempt, Record], Attempt]] = {
     "death": _failed,
     "failed": _blamed,
     "stopping": _stopping,
+    "ungrouped": _ungrouped,
 }
 """By the kind of the event."""

@@ -18,6 +18,7 @@ _SHAPES: Mapping[str, Mapping[str, Any]] = {
     "death": {"attempt": int},
     "failed": {"attempt": int, "cause": Mapping | None},
     "stopping": {"attempt": int, "t": int | float},
+    "ungrouped": {"attempt": int},
     "left": {"processes": list},
     "straggler": {"rank": int},
 }

@@ -16,7 +16,7 @@ from runner.run.state import RunState
 from runner.show.hold import Hold
 from runner.show.numbers import number
 from runner.show.put import put
-from runner.show.status import status_line
+from runner.show.status import status_line, ungrouped_words
 from runner.text import LineMaker, clean, clean_lines
 
 REDRAW = 0.1
@@ -118,6 +118,8 @@ class TextPrinter:
             self.say(f"{host}: {clean(str(record.get('text', '')))}{' (over)' if record.get('over') else ''}")
         elif kind == "straggler":
             self.say(straggler_sentence(record, state.host_of(record.get("rank"))))
+        elif kind == "ungrouped":
+            self.say(f"{host}: {ungrouped_words(record)}")
         elif kind == "stall":
             self._say_stall(record)
         elif kind == "host" and node == 0:

@@ -16,6 +16,7 @@ from runner.run.replay import Replay
 from runner.run.state import RunState
 from runner.show.late import headline
 from runner.show.numbers import clock, duration, number
+from runner.show.status import ungrouped_words
 from runner.show.story import attempt_words, end_words, ending, root_words
 from runner.text import clean, clean_lines
 
@@ -118,6 +119,8 @@ def _told(state: RunState, node: int, event: Mapping[str, Any]) -> str | None:
         return f"ends its ranks ({clean(str(event.get('reason')))}{', at once' if event.get('now') else ''})"
     if kind in ("note", "alarm"):
         return clean(str(event.get("text") or ""))
+    if kind == "ungrouped":
+        return ungrouped_words(event)
     if kind == "stall":
         return "the ranks go on" if event.get("over") else "no rank makes progress any more"
     if kind == "straggler":

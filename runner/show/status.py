@@ -64,6 +64,13 @@ def host_words(state: RunState, *, counted: bool = False) -> str:
     return "  ".join(f"{GLYPHS.get(word, '◌')} {len(names)} {word}{_few(word, names)}" for word, names in kinds.items())
 
 
+def ungrouped_words(event: Mapping[str, Any]) -> str:
+    """An `ungrouped` event in words."""
+    if event.get("over"):
+        return "its ranks have joined a process group"
+    return "none of its ranks was seen in a process group: each may be training by itself"
+
+
 def progress(state: RunState) -> tuple[float, float] | None:
     """(step, steps) of the run, None while nothing tells them."""
     metrics = state.metrics

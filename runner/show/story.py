@@ -42,7 +42,7 @@ def ending(
         return ["left the run going on its hosts", *where]
     kind = str(result.get("state", "ended"))
     if kind == "finished":
-        return [*_trained(state, elapsed), *where]
+        return [_trained(state, elapsed), *where[:-1], *(f"! {word}" for word in _doubts(state)), where[-1]]
     if kind == "stopped":
         return [f"■ {state.run} stopped after {duration(elapsed)}{_at_step(state)}", *_left(state), *where]
     cause = find(state)
@@ -53,7 +53,7 @@ def ending(
     return [*lines, *_detail(cause.failure, launcher_tails)]
 
 
-def _trained(state: RunState, elapsed: float) -> list[str]:
+def _trained(state: RunState, elapsed: float) -> str:
     metrics = state.metrics
     size = f"{amount(state.world_size, 'rank')} on {amount(len(state.hosts), 'host')}"
     words = [f"✓ {state.run} finished in {duration(elapsed)}: {size}"]
@@ -65,7 +65,19 @@ def _trained(state: RunState, elapsed: float) -> list[str]:
     validated = number(metrics.get("val_loss"))
     if validated is not None:
         words.append(f"validation loss {validated:.4g}")
-    return ["  ".join([*words, *throughput(metrics)])]
+    return "  ".join([*words, *throughput(metrics)])
+
+
+def _doubts(state: RunState) -> list[str]:
+    """What a run that has ended well lacks of what one expects of a training."""
+    alone = [host.name for host in state.hosts if (one := host.story.attempts.get(state.attempt)) and one.ungrouped]
+    doubts = []
+    if alone:
+        where = "on any host" if len(alone) == len(state.hosts) else f"on {', '.join(alone)}"
+        doubts.append(f"no rank was seen in a process group {where}: each may have trained by itself")
+    if not any(host.series for host in state.hosts):
+        doubts.append("no metric was recognised in what the ranks printed")
+    return doubts
 
 
 def _failed(state: RunState, cause: Cause, elapsed: float) -> list[str]:

@@ -12,6 +12,7 @@ from ..host import Host
 from ..journal import Tail, event
 from ..loop import Loop
 from . import last_words
+from .company import Company
 from .growth import Growth
 from .log_limit import LogLimit
 from .oom import OomWatch
@@ -28,8 +29,6 @@ _TORCHRUNS_LEAD = 1.0
 """Seconds by which torchrun, which ends its ranks by the same grace, may have begun with that before us."""
 _MOST_REPORTS = 100
 """Records of ranks.jsonl for each rank that count: one makes about four."""
-_SOLITUDE = 20.0
-"""Seconds after which a rank of a distributed job must have joined its process group."""
 
 
 class Ranks:
@@ -73,6 +72,7 @@ class Ranks:
         self.begun = False
         """Whether something shows that the ranks have come to their work: a metric, a process group that is up for
         some seconds, or logs that grow for some."""
+        self.company = Company(host, attempt, say)
         self.signs = Signs(host.ranks, time.monotonic())
         self._grouped: float | None = None
         self._grew: set[int] = set()
@@ -109,6 +109,7 @@ class Ranks:
             step = whole(records[-1].get("step"), 1 << 53) if records else None
             if step is not None:
                 self.step = max(self.step or 0, step)
+        self.company.look(self.living(), self.started, now)
 
     def _note_work(self, grown: bool, now: float) -> None:
         if self.begun:
@@ -144,14 +145,6 @@ class Ranks:
         """Note that ranks which are still there in `grace` seconds will be killed by us."""
         self._grace, self._due = grace, time.monotonic() + grace - _TORCHRUNS_LEAD
 
-    def warn_of_solitude(self) -> None:
-        """Say so where ranks have trained for long and none of this host was ever in a process group."""
-        long = time.monotonic() - self._began > _SOLITUDE
-        alone = self.started and long and self._grouped is None and self._host.world_size > 1
-        if alone and self._host.launch["instrument"]:
-            text = "no rank of this host has joined a process group: each may have trained alone"
-            self._say(event("note", level="warning", text=text))
-
     def close(self) -> None:
         """Watch no more processes."""
         for rank in list(self._watched):
@@ -175,6 +168,7 @@ class Ranks:
 
     def _on_group(self, record: dict[str, Any], rank: int) -> None:
         self._grouped = self._grouped or time.monotonic()
+        self.company.join()
         self._say(self._event("group", record, "world_size", "backend"))
         self._check_world_size(rank, record.get("world_size"), record["t"])
 

@@ -18,6 +18,7 @@ import traceback
 from types import ModuleType
 from typing import Any, Callable, List, Sequence
 
+from .doors import tell_group
 from .identity import Reports
 
 # What the interpreter itself calls for -m, for zips and for folders; it restores nothing.
@@ -152,7 +153,9 @@ def _run(body: Callable[[], Any], reports: Reports) -> None:
     problem = None
     try:
         body()
+        _tell_group(reports)
     except SystemExit as error:
+        _tell_group(reports)
         ended.append(_exit_code(error.code))
         if isinstance(error.code, str):
             said["said"] = error.code[:_LONGEST_MESSAGE]
@@ -169,6 +172,14 @@ def _run(body: Callable[[], Any], reports: Reports) -> None:
     if isinstance(problem, KeyboardInterrupt) and _note_interrupt():
         return
     raise SystemExit(1)
+
+
+def _tell_group(reports: Reports) -> None:
+    """A script that is over in a moment may have had a process group that nobody has looked for yet."""
+    try:
+        tell_group(reports)
+    except Exception:  # noqa: S110  # the script may have left anything in its modules
+        pass
 
 
 def _exit_code(code: object) -> int:

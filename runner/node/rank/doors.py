@@ -27,6 +27,8 @@ _MOST_ENTRIES = 32
 _LONGEST_NAME = 100
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LOOK_EVERY = 0.5
+_GROUPED: "List[Reports]" = []
+"""Those that have told of their process group."""
 """Seconds between two looks whether the process group is up."""
 
 
@@ -92,11 +94,9 @@ def same_user(peer: socket.socket) -> bool:
 
 def _serve(door: socket.socket, reports: Reports) -> None:
     door.settimeout(_LOOK_EVERY)
-    grouped = False
     while True:
         try:
-            if not grouped and _report_group(reports):
-                grouped = True
+            if tell_group(reports):
                 door.settimeout(None)
             visitor, _ = door.accept()
             with visitor:
@@ -110,13 +110,16 @@ def _serve(door: socket.socket, reports: Reports) -> None:
             time.sleep(_LOOK_EVERY)
 
 
-def _report_group(reports: Reports) -> bool:
+def tell_group(reports: Reports) -> bool:
     """Look, without importing anything, whether torch.distributed is initialised; True once that is reported."""
+    if reports in _GROUPED:
+        return True
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or getattr(getattr(distributed, "__spec__", None), "_initializing", False):
         return False
     if not distributed.is_available() or not distributed.is_initialized():
         return False
+    _GROUPED.append(reports)
     reports.say("group", world_size=distributed.get_world_size(), backend=str(distributed.get_backend()))
     return True
 

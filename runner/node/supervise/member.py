@@ -173,7 +173,7 @@ class Member:
         if told.get("port_in_use") and not attempt.ranks.failed:
             self._report({"k": "failed", "cause": None, "port_in_use": True})
         elif told["code"] == 0 and attempt.gone and not attempt.ranks.failed:
-            attempt.ranks.warn_of_solitude()
+            attempt.ranks.company.end()
             self._then.append({"k": "done"})
             self._start_ending(float(self._host.launch["grace"]), ask=False)
         elif not attempt.ranks.failed:

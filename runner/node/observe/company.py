@@ -1,0 +1,77 @@
+"""Whether the ranks of this host have found the others: hosts that train each by itself look just as busy."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Iterable
+
+from .. import procs
+from ..host import Host
+from ..journal import event
+
+_SOLITUDE = 20.0
+"""Seconds after which ranks that train should have joined their process group."""
+_EVERY = 1.0
+_HELPERS = ("multiprocessing.", "torch/_inductor/", "torch._inductor")
+"""What Python programs are that torch and DataLoaders start for themselves."""
+
+
+class Company:
+    """Says `ungrouped` where ranks work and none of this host has joined a process group.
+
+    Not where nobody can know: ranks that are not instrumented, and those that start further Python programs, as
+    `accelerate launch` does, which may join in their place.
+
+    Args:
+        say: Takes an event.
+    """
+
+    def __init__(self, host: Host, attempt: int, say: Callable[[dict[str, Any]], None]) -> None:
+        target = host.spec["target"]
+        self._known = host.world_size > 1 and bool(host.launch["instrument"]) and target["kind"] != "command"
+        self._attempt = attempt
+        self._say = say
+        self._began: float | None = None
+        self._looked = 0.0
+        self._grouped = False
+        self._told = False
+
+    def join(self) -> None:
+        """A rank has joined a process group."""
+        self._grouped = True
+        if self._told:
+            self._told = False
+            self._say(event("ungrouped", attempt=self._attempt, over=True))
+
+    def look(self, pids: Iterable[int], trains: bool, now: float) -> None:
+        """Look at the ranks. `trains`: they have written metrics; `now` is monotonic seconds."""
+        pids = list(pids)
+        if self._grouped or self._told or not self._known or not pids or now - self._looked < _EVERY:
+            return
+        self._looked = now
+        self._began = now if self._began is None else self._began
+        self._known = not _start_programs(pids)
+        if self._known and trains and now - self._began >= _SOLITUDE:
+            self._tell()
+
+    def end(self) -> None:
+        """The ranks have ended well."""
+        if self._began is not None and self._known and not self._grouped and not self._told:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._told = True
+        self._say(event("ungrouped", attempt=self._attempt))
+
+
+def _start_programs(pids: Iterable[int]) -> bool:
+    """Whether there are other Python programs below these ranks, which are no helpers and no forks of theirs."""
+    found = procs.table()
+    for pid in pids:
+        own = procs.command(pid)
+        for below in procs.descendants(found, pid):
+            command = procs.command(below)
+            python = os.path.basename(command.split(" ", 1)[0]).startswith("python")
+            if python and command != own and not any(helper in command for helper in _HELPERS):
+                return True
+    return False

@@ -1,0 +1,121 @@
+"""Ranks that train each by themselves are told from those that have found the others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.node.host import Host
+from runner.node.observe.company import Company
+from runner.run.state import RunState, begin, fold
+from runner.show.story import ending
+from tests.unit.runs_kit import Make, making, same
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Make]:
+    yield from making(tmp_path)
+
+
+def watching(kind: str = "script", **launch: Any) -> tuple[Company, list[dict[str, Any]]]:
+    """What watches over the only rank of a host of two, and what it says."""
+    spec = {"nproc": [1, 1], "launch": {"instrument": True, **launch}, "target": {"kind": kind}}
+    said: list[dict[str, Any]] = []
+    return Company(Host(spec, "", "", None, {}, 0o022), 1, said.append), said
+
+
+@pytest.fixture
+def rank() -> Iterator[subprocess.Popen[str]]:
+    """A process that starts what it is given on a line, and says so."""
+    code = "import subprocess, sys\nfor line in sys.stdin:\n    subprocess.Popen(eval(line)); print('done', flush=True)"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as process:
+        yield process
+        process.kill()
+
+
+def starts(rank: subprocess.Popen[str], command: list[str]) -> None:
+    assert rank.stdin and rank.stdout
+    rank.stdin.write(f"{command!r}\n")
+    rank.stdin.flush()
+    assert rank.stdout.readline() == "done\n"
+
+
+def test_ranks_that_train_alone_are_told_within_half_a_minute(rank: subprocess.Popen[str]) -> None:
+    company, said = watching()
+    for now in range(100, 130):
+        company.look([rank.pid], True, float(now))
+    assert [(one["e"], one["attempt"]) for one in said] == [("ungrouped", 1)]
+    company.join()
+    assert said[-1]["over"] is True
+
+
+def test_ranks_that_still_read_their_data_are_not(rank: subprocess.Popen[str]) -> None:
+    company, said = watching()
+    for now in range(100, 160):
+        company.look([rank.pid], False, float(now))
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("command", "known"),
+    [
+        (["sleep", "60"], True),
+        ([sys.executable, "-c", "from multiprocessing.spawn import spawn_main; import time; time.sleep(60)"], True),
+        ([sys.executable, "-u", "-c", "import time; time.sleep(60)"], False),
+    ],
+    ids=["a tool", "a DataLoader worker", "a launcher's script"],
+)
+def test_a_launcher_in_a_launcher_is_not_told_to_train_alone(
+    rank: subprocess.Popen[str], command: list[str], known: bool
+) -> None:
+    """`accelerate launch` starts the script as another program, which joins in its place."""
+    company, said = watching()
+    starts(rank, command)
+    company.look([rank.pid], True, 100.0)
+    company.look([rank.pid], True, 125.0)
+    assert bool(said) is known
+
+
+@pytest.mark.parametrize(("kind", "launch"), [("command", {}), ("script", {"instrument": False})])
+def test_nothing_is_said_where_it_cannot_be_known(
+    rank: subprocess.Popen[str], kind: str, launch: dict[str, Any]
+) -> None:
+    company, said = watching(kind, **launch)
+    for now in (100.0, 130.0):
+        company.look([rank.pid], True, now)
+    company.end()
+    assert said == []
+
+
+def closing(events: list[tuple[int, dict[str, Any]]], result: dict[str, Any]) -> list[str]:
+    state: RunState = begin("t-1", ("host0", "host1"), (1, 1))
+    for node, event in events:
+        state = fold(state, node, "events.jsonl", event)
+    return ending(fold(state, 0, "exit.json", result), 3.0, Path("/x"), {})
+
+
+def test_a_short_run_without_any_process_group_says_so_in_its_closing_lines(cluster: Make) -> None:
+    run = cluster("time.sleep(3)", [1, 1])
+    run.start()
+    result = same(run)
+    assert result["state"] == "finished"
+    lines = closing([(node, event) for node in (0, 1) for event in run.events(node)], result)
+    assert lines[1:3] == [
+        "! no rank was seen in a process group on any host: each may have trained by itself",
+        "! no metric was recognised in what the ranks printed",
+    ]
+
+
+def test_a_short_run_of_one_rank_needs_no_process_group(cluster: Make) -> None:
+    run = cluster("step(1)\ntime.sleep(3)")
+    run.start()
+    assert run.exit(0)["state"] == "finished"
+    assert run.events(0, "ungrouped") == []
