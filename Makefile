@@ -11,8 +11,13 @@ HOSTS ?= 2
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c .ci/constraints.txt
 
+# All but torch and what it needs, whose files differ with the index, is compared with the hashes that are kept here.
+HASHED := $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes
+LOCK := uv pip compile pyproject.toml --quiet -c .ci/constraints.txt --universal --python-version 3.10 \
+	--generate-hashes --no-annotate --custom-compile-command 'make lock'
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +46,10 @@ lint: .venv/dev ## Style, types, the walls between the parts, the Python of the 
 bench: .venv/dev ## Measure against bare torchrun by hand (needs root; see docs/performance.md)
 	$(BIN)/python -m tests.bench
 
+lock: ## Write requirements.lock and .ci/dev.lock anew from .ci/constraints.txt (needs uv)
+	$(LOCK) -o requirements.lock
+	$(LOCK) --extra dev -o .ci/dev.lock
+
 clean: ## Remove the environment and everything that was built
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -53,11 +62,13 @@ clean: ## Remove the environment and everything that was built
 		{ echo "$(PYTHON) cannot make an environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	touch $@
 
-.venv/train: .venv/python pyproject.toml .ci/constraints.txt
+.venv/train: .venv/python pyproject.toml .ci/constraints.txt requirements.lock
 	@echo "Installing disttui and torch into .venv (once; minutes where torch must be downloaded) …"
+	$(HASHED) -r requirements.lock
 	$(PIP) -e '.[train]'
 	touch $@
 
-.venv/dev: .venv/train
+.venv/dev: .venv/train .ci/dev.lock
+	$(HASHED) -r .ci/dev.lock
 	$(PIP) -e '.[train,dev]'
 	touch $@
