@@ -1,77 +1,194 @@
-"""Names that one process of this machine can hold at a time, on no file system (homes are often shared)."""
+"""Locks of a run's folder that one process of this user can hold at a time: flock on a file that nobody else can open.
+
+The file lies in the run's folder. Where that is on a file server, whose locks are slow and may hang, or cannot be
+locked, it lies on this machine, under a name that only the run's folder tells. A lock ends with the process that holds
+it. Its file may be removed by whoever holds it: who has locked a file looks whether it is still the one of that name.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import ctypes
+import errno
+import fcntl
 import os
-import socket
+import stat
 import sys
 import time
-from typing import Any, Iterator
+from typing import Iterator
 
+from . import procs
 from .problem import Problem
 
+_NAME = ".locks"
+_BASES = ("/dev/shm", "/tmp", "/var/tmp")
+_REMOTE = {
+    0x6969: "nfs", 0xFF534D42: "cifs", 0xFE534D42: "smb2", 0x517B: "smb", 0x5346414F: "afs", 0x6B414653: "kafs",
+    0x73757245: "coda", 0x0BD00BD0: "lustre", 0x47504653: "gpfs", 0x19830326: "beegfs", 0x00C36400: "ceph",
+    0x01021997: "9p", 0x65735546: "fuse", 0x7461636F: "ocfs2", 0x01161970: "gfs2", 0xAAD7AAEA: "panfs",
+}  # fmt: skip
+"""Kinds of file systems (statfs(2)) that other machines may share."""
+_NO_LOCK_HERE = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR,
+                 errno.ENXIO, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # fmt: skip
 
-def name_of(kind: str, folder: str) -> str:
-    """A short name for something of this user's that belongs to a folder."""
-    digest = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:24]
-    return f"disttui-{kind}-{os.getuid()}-{digest}"
+
+class Held(Problem):
+    """Another process has the lock and does not give it back."""
 
 
-def socket_address(name: str) -> str:
-    """Where a UNIX socket of this name is bound: in the abstract space, or in a private folder on macOS."""
-    return "\0" + name if sys.platform == "linux" else os.path.join(_folder(), name)
+class Lock:
+    """A lock that is held until `close`."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def close(self) -> None:
+        """Give it back."""
+        os.close(self._fd)
 
 
-def take(name: str) -> Any | None:
-    """Take a name without waiting; close what is returned to give it back. None: somebody has it."""
-    if sys.platform != "linux":
-        return _take_file(name)
-    holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        holder.bind(socket_address(name))
-    except OSError:
-        holder.close()
+def take(kind: str, folder: str) -> Lock | None:
+    """Take a lock of a run's folder without waiting; None: somebody has it.
+
+    Raises OSError: the folder is not there, or no file can be locked anywhere.
+    """
+    problem: OSError | None = None
+    for path in _places(kind, folder):
+        try:
+            fd = _open(path)
+        except OSError as error:
+            if error.errno not in _NO_LOCK_HERE:
+                raise
+            problem = error
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(fd, path):
+                return Lock(fd)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            problem = error
+            os.close(fd)
+            if error.errno not in _NO_LOCK_HERE:
+                raise
+            continue
+        os.close(fd)
         return None
-    return holder
+    raise problem or OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), folder)
 
 
 @contextlib.contextmanager
 def hold(kind: str, folder: str, timeout: float = 30.0) -> Iterator[None]:
-    """Hold a folder's lock of one kind for a block. Raises Problem after `timeout` seconds."""
-    name = name_of(kind, folder)
+    """Hold a folder's lock of one kind for a block. Raises Held after `timeout` seconds, and OSError as `take`."""
     deadline = time.monotonic() + timeout
-    holder = take(name)
-    while holder is None:
+    lock = take(kind, folder)
+    while lock is None:
         if time.monotonic() > deadline:
-            raise Problem(f"{folder}: another disttui holds its {kind} lock", "try again in a minute")
+            raise Held(f"{folder}: {holder(kind, folder)} holds its {kind} lock", "try again in a minute")
         time.sleep(0.005)
-        holder = take(name)
+        lock = take(kind, folder)
     try:
         yield
     finally:
-        holder.close()
+        lock.close()
 
 
-def _folder() -> str:
-    import tempfile
-
-    path = os.path.join(tempfile.gettempdir(), f"disttui-{os.getuid()}")
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    info = os.lstat(path)
-    if info.st_uid != os.getuid() or info.st_mode & 0o077:
-        raise Problem(f"{path} is open to others", "remove it")
-    return path
+def holder(kind: str, folder: str) -> str:
+    """Who holds a lock, in words."""
+    for path in _places(kind, folder):
+        pid = _holder(path)
+        if pid:
+            return f"process {pid} ({procs.command(pid)[:100]})"
+    return "another process of disttui"
 
 
-def _take_file(name: str) -> Any | None:
-    import fcntl
+def forget(folder: str) -> None:
+    """Remove what lies outside of a folder that is about to be removed. Raises OSError."""
+    if not os.path.exists(os.path.join(folder, _NAME)):
+        return
+    for kind in ("start", "run"):
+        for path in _places(kind, folder):
+            if os.path.dirname(path) in _BASES:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
 
-    file = open(os.path.join(_folder(), name + ".lock"), "w")  # noqa: SIM115
+
+def _places(kind: str, folder: str) -> Iterator[str]:
+    """Where a lock's file may lie, best first."""
+    if not _is_remote(folder):
+        yield os.path.join(folder, f".{kind}.lock")
+    token = _token(folder)
+    for base in _BASES:
+        try:
+            mode = os.stat(base).st_mode
+        except OSError:
+            continue
+        if mode & stat.S_ISVTX or not mode & stat.S_IWOTH:
+            yield os.path.join(base, f"disttui-{token}-{kind}.lock")
+
+
+def _open(path: str) -> int:
+    """Open a lock's file, or make it. Raises OSError, EACCES for one that others could open or have made."""
+    # A FIFO or a device in its place must not make us wait.
+    fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    info = os.fstat(fd)
+    if not stat.S_ISREG(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
+        os.close(fd)
+        raise OSError(errno.EACCES, "another user has made it", path)
+    return fd
+
+
+def _is_at(fd: int, path: str) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(fd), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _token(folder: str) -> str:
+    """A word that the run's folder keeps, the same for all who ask."""
+    path = os.path.join(folder, _NAME)
+    passing = f"{path}.{os.urandom(8).hex()}"
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read(32)
+    except FileNotFoundError:
+        pass
+    fd = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, os.urandom(16).hex().encode())
+        os.link(passing, path)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        os.rename(passing, path)  # a file server without hard links
+    finally:
+        os.close(fd)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(passing)
+    with open(path, encoding="ascii") as file:
+        return file.read(32)
+
+
+def _is_remote(folder: str) -> bool:
+    if sys.platform != "linux":
+        return False
+    answer = ctypes.create_string_buffer(512)
+    if ctypes.CDLL(None).statfs(os.fsencode(folder), answer):
+        return False
+    return ctypes.c_long.from_buffer(answer).value & 0xFFFFFFFF in _REMOTE
+
+
+def _holder(path: str) -> int:
+    """The pid that /proc/locks names for a file, 0: none that can be seen from here."""
+    try:
+        inode = str(os.lstat(path).st_ino)
+        with open("/proc/locks", encoding="ascii") as file:
+            rows = [line.split() for line in file]
     except OSError:
-        file.close()
-        return None
-    return file
+        return 0
+    found = [row[4] for row in rows if row[1] == "FLOCK" and row[5].rpartition(":")[2] == inode]
+    return max(0, int(found[0])) if found else 0

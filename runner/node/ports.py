@@ -4,40 +4,57 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Any, Callable, Iterable, NamedTuple
+from typing import Callable, Container, Iterable, NamedTuple
 
-from . import locks
+from . import folders, procs
 from .problem import Problem
+
+_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+_SHOWN = os.path.exists(_TABLES[0])
+"""Whether the system shows who listens where."""
 
 
 class Reserved(NamedTuple):
-    """A port that no other disttui of this machine takes while `holder` is open."""
+    """A port that nobody else can take while `server` listens at it."""
 
     port: int
-    holder: Any
+    server: socket.socket
 
 
-def reserve(ports: tuple[int, int], after: int = 0) -> Reserved:
-    """Find a free port of an inclusive range, starting behind `after`. Raises Problem when none is left."""
+def reserve(ports: tuple[int, int], after: int = 0, only: str | None = None, without: Container[int] = ()) -> Reserved:
+    """Listen at a free port of an inclusive range, starting behind `after`; of every address, or of one alone.
+
+    Raises Problem when none but those of `without` is left, which says who has them.
+    """
     first, last = ports
     order = [*range(max(first, after + 1), last + 1), *range(first, min(after, last) + 1)]
+    why = "torch cannot listen at any of them"
     for port in order:
-        holder = locks.take(f"disttui-port-{port}")
-        if holder is None:
+        if port in without:
             continue
-        if is_free(port):
-            return Reserved(port, holder)
-        holder.close()
-    raise Problem(f"no free port between {first} and {last}", "widen launch.ports in the profile")
+        try:
+            return Reserved(port, listen(port, only))
+        except OSError as error:
+            why = error.strerror or str(error)
+    raise Problem(f"no free port between {first} and {last}: {holders(ports) or why}", "change launch.ports")
 
 
-def is_free(port: int) -> bool:
-    """Whether a server could listen on this port now."""
-    try:
-        listen(port).close()
-    except OSError:
-        return False
-    return True
+def holders(ports: tuple[int, int]) -> str:
+    """Who listens at the ports of an inclusive range, in words; empty where the system hides that."""
+    first, last = ports
+    found: dict[int, dict[str, int]] = {}
+    for row in _listening():
+        if first <= row.port <= last:
+            found.setdefault(row.uid, {})[row.inode] = row.port
+    owners = {inode: pid for pid, inodes in _all_sockets().items() for inode in inodes} if found else {}
+    words = []
+    for uid, inodes in sorted(found.items(), key=lambda item: -len(set(item[1].values()))):
+        pids = sorted({owners[inode] for inode in inodes if inode in owners})
+        seen = ", ".join(f"pid {pid}: {procs.command(pid)[:80]}" for pid in pids[:3])
+        count = len(set(inodes.values()))
+        held = f"port {next(iter(inodes.values()))}" if count == 1 else f"{count} ports"
+        words.append(f"{_holds(uid)} {held}" + (f" ({seen})" if seen else ""))
+    return ", ".join(words)
 
 
 def listen(port: int, only: str | None = None) -> socket.socket:
@@ -58,9 +75,9 @@ def is_listening(port: int, pids: Callable[[], Iterable[int]]) -> bool:
 
     They are asked for only when somebody listens: finding them may mean reading the whole process table.
     """
-    inodes = _listeners(port)
-    if inodes is None:
+    if not _SHOWN:
         return _answers(port)
+    inodes = {row.inode for row in _listening() if row.port == port}
     if not inodes:
         return False
     owned: set[str] = set()
@@ -69,13 +86,12 @@ def is_listening(port: int, pids: Callable[[], Iterable[int]]) -> bool:
     return bool(inodes & owned)
 
 
-def listener(port: int) -> int | None:
-    """The pid of a process that listens on the port, 0 where it cannot be seen whose it is; None: nobody does."""
-    inodes = _listeners(port)
+def own_listener(port: int) -> int | None:
+    """The pid of a process of this user that listens on the port, 0 where it cannot be seen; None: there is none."""
+    inodes = {row.inode for row in _listening() if row.port == port and row.uid == os.getuid()}
     if not inodes:
         return None
-    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
-    return next((pid for pid in pids if inodes & _sockets(pid)), 0)
+    return next((pid for pid, sockets in _all_sockets().items() if inodes & sockets), 0)
 
 
 def _listen(server: socket.socket, address: tuple[str, int]) -> socket.socket:
@@ -90,21 +106,35 @@ def _listen(server: socket.socket, address: tuple[str, int]) -> socket.socket:
     return server
 
 
-def _listeners(port: int) -> set[str] | None:
-    found: set[str] = set()
-    seen = False
-    for name in ("/proc/net/tcp", "/proc/net/tcp6"):
+class _Row(NamedTuple):
+    port: int
+    uid: int
+    inode: str
+
+
+def _listening() -> list[_Row]:
+    """The listening sockets that /proc shows."""
+    found = []
+    for name in _TABLES:
         try:
             with open(name, encoding="ascii") as file:
                 lines = file.readlines()[1:]
         except OSError:
             continue
-        seen = True
         for line in lines:
             fields = line.split()
-            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
-                found.add(fields[9])
-    return found if seen else None
+            if fields[3] == "0A":
+                found.append(_Row(int(fields[1].rpartition(":")[2], 16), int(fields[7]), fields[9]))
+    return found
+
+
+def _all_sockets() -> dict[int, set[str]]:
+    """The inodes of all sockets that may be looked at, by pid."""
+    return {int(name): _sockets(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+
+
+def _holds(uid: int) -> str:
+    return "you hold" if uid == os.getuid() else f"{folders.user_name(uid)} holds"
 
 
 def _sockets(pid: int) -> set[str]:

@@ -46,8 +46,8 @@ class Cluster:
         self.python.write_text(f'#!/bin/sh\nexec {sys.executable} {STUB} "$@"\n')
         self.python.chmod(0o755)
         first = random.randrange(20000, 30000)
-        self.launch = {"ports": [first, first + 30], "join_timeout": 30, "host_timeout": 30,
-                       "rejoin_timeout": 0, "restarts": 0, "grace": 5, "instrument": True}  # fmt: skip
+        self.launch: dict[str, Any] = {"ports": [first, first + 30], "join_timeout": 30, "host_timeout": 30,
+                                       "rejoin_timeout": 0, "restarts": 0, "grace": 5, "instrument": True}  # fmt: skip
         self.launch.update(changes.pop("launch", {}))
         self.changes = changes
 

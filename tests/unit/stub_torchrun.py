@@ -58,19 +58,28 @@ def main() -> None:
     port = int(given["--master-port"])
     server = None
     if first == 0:
-        server = socket.socket()
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             if str(port) in os.environ.get("STUB_TAKEN", "").split(","):
                 raise OSError("taken")
-            server.bind(("", port))
+            server = listen(port, order.get("listener"))
         except OSError:
             end(1, error="EADDRINUSE", port_in_use=True)
-        server.listen()
     else:
         with socket.create_connection((given["--master-addr"], port), 30) as master:
             master.sendall(b"%d" % nproc)
     run(nproc, first, world, port, server)
+
+
+def listen(port: int, number: int | None) -> socket.socket:
+    """Listen at a port, or at the socket that comes through a descriptor."""
+    if number is not None and not os.environ.get("STUB_DEAF"):
+        with socket.socket(fileno=number) as way:
+            return socket.socket(fileno=socket.recv_fds(way, 1, 1)[1][0])
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind(("", port))
+    server.listen()
+    return server
 
 
 def meet(server: socket.socket, missing: int, stopped: list[int]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from runner import ship
+from runner.node.ports import is_listening, listen, reserve
 from tests.unit.waiting import wait_for
 
 pytest.importorskip("torch")
@@ -41,7 +42,12 @@ class Launch:
     """One launcher of a host, with two ranks."""
 
     def __init__(
-        self, folder: Path, *job: str, python: str = sys.executable, env: dict[str, str] | None = None
+        self,
+        folder: Path,
+        *job: str,
+        python: str = sys.executable,
+        env: dict[str, str] | None = None,
+        keep: tuple[int, ...] = (),
     ) -> None:
         self.attempt = folder / "attempt-1"
         self.attempt.mkdir()
@@ -54,17 +60,18 @@ class Launch:
                 [python, "-u", node_zip, "torchrun", *options, node_zip, "shim", *job],
                 cwd=folder, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
                 env={**PLAIN, "DISTTUI_DIR": str(self.attempt), "DISTTUI_RUN": folder.name, "DISTTUI_NODE": "0",
-                     "DISTTUI_ATTEMPT": "1", "OMP_NUM_THREADS": "1", **(env or {})},
+                     "DISTTUI_ATTEMPT": "1", "OMP_NUM_THREADS": "1", **(env or {})}, pass_fds=keep,
             )  # fmt: skip
 
     def ready(self) -> None:
         wait_for(lambda: (self.attempt / "launcher.ready").exists() or self.process.poll() is not None)
         assert self.process.poll() is None, self.log("launcher")
 
-    def go(self, port: int | None = None, **env: str) -> None:
+    def go(self, port: int | None = None, listener: int | None = None, **env: str) -> None:
         args = ["--master-addr", "127.0.0.1", "--master-port", str(port or free_port()), "--rdzv-id", "test-1"]
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"args": args, "env": env}).encode() + b"\n")
+        more = {} if listener is None else {"listener": listener}
+        self.process.stdin.write(json.dumps({"args": args, "env": env, **more}).encode() + b"\n")
         self.process.stdin.close()
 
     def end(self) -> dict[str, Any]:
@@ -281,6 +288,31 @@ def test_an_unusable_torch_is_said(launch: Callable[..., Launch], tmp_path: Path
     (tmp_path / "lib" / "torch" / "__init__.py").write_text(source)
     told = launch("script", "x.py", env={"PYTHONPATH": str(tmp_path / "lib")}).end()
     assert words in told["error"]
+
+
+def test_torch_serves_at_the_socket_that_it_is_given(launch: Callable[..., Launch], tmp_path: Path) -> None:
+    """The port is held from the first moment on, and is open to this machine alone where the socket is."""
+    ours, theirs = socket.socketpair()
+    one = launch("script", script(tmp_path, TRAIN), keep=(theirs.fileno(),))
+    port, server = reserve((29500, 29599), only="127.0.0.1")
+    with ours, server:
+        socket.send_fds(ours, [b"1"], [server.fileno()])
+    one.go(port=port, listener=theirs.fileno(), EXTRA="more")
+    theirs.close()
+    wait_for(lambda: len(one.reports("group")) == 2)
+    assert is_listening(port, lambda: [one.process.pid])
+    with pytest.raises(OSError, match="in use"):
+        listen(port)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port), 5)
+    (tmp_path / "enough").touch()
+    assert one.end()["code"] == 0, one.log("launcher")
+
+
+def test_torch_listens_by_itself_where_the_socket_does_not_come(launch: Callable[..., Launch], tmp_path: Path) -> None:
+    one = launch("script", script(tmp_path, "print('up')\n"))
+    one.go(listener=77)
+    assert one.end()["code"] == 0, one.log("launcher")
 
 
 def test_a_wrong_option_is_told(launch: Callable[..., Launch], tmp_path: Path) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from pathlib import Path
 
 import pytest
 
-from runner.node import locks, ports
+from runner.node import ports
 from runner.node.problem import Problem
 from runner.node.supervise import routes
 
@@ -20,13 +19,13 @@ def test_reserved_ports_are_not_given_twice() -> None:
     first = ports.reserve((41000, 41100))
     second = ports.reserve((41000, 41100))
     assert first.port != second.port
-    first.holder.close()
+    first.server.close()
     third = ports.reserve((first.port, first.port))
     assert third.port == first.port
-    with pytest.raises(Problem, match="no free port"):
+    with pytest.raises(Problem, match=f"no free port .*: you holds? port {third.port} .pid {os.getpid()}: "):
         ports.reserve((third.port, third.port))
-    second.holder.close()
-    third.holder.close()
+    second.server.close()
+    third.server.close()
 
 
 def test_the_next_port_wraps_around() -> None:
@@ -35,21 +34,28 @@ def test_the_next_port_wraps_around() -> None:
     assert found.port == 31202
     again = ports.reserve((31200, 31202), after=31202)
     assert again.port == 31200
-    found.holder.close()
-    again.holder.close()
+    third = ports.reserve((31200, 31203), after=31200, without={31201, 31202})
+    assert third.port == 31203
+    for one in (found, again, third):
+        one.server.close()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_a_taken_port_is_not_free(address: str) -> None:
+def test_a_taken_port_is_not_given(address: str) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         server = socket.create_server((address, 0), family=family)
     except OSError:
         pytest.skip("no IPv6 here")
     port = server.getsockname()[1]
-    assert not ports.is_free(port)
     with pytest.raises(Problem):
         ports.reserve((port, port))
+    server.close()
+
+
+def test_a_port_reserved_for_this_machine_is_not_open_to_others() -> None:
+    port, server = ports.reserve((31210, 31220), only="127.0.0.1")
+    assert server.getsockname()[:2] == ("127.0.0.1", port)
     server.close()
 
 
@@ -79,13 +85,3 @@ def test_interface_of_an_address() -> None:
     assert routes.interface_towards("not an address") is None
     for address in routes.reachable_addresses():
         assert routes.interface_towards(address) not in (None, "lo")
-
-
-def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
-    with locks.hold("start", str(tmp_path)):
-        with pytest.raises(Problem, match="holds its start lock"), locks.hold("start", str(tmp_path), 0.1):
-            pass
-        with locks.hold("spawn", str(tmp_path)):
-            pass
-    with locks.hold("start", str(tmp_path)):
-        pass

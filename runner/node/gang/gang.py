@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import Any, Callable
 
@@ -48,7 +49,10 @@ class Gang:
         self._attempt = 1
         self._went = 0.0
         self._lasted = 0.0
-        self._port: ports.Reserved | None = None
+        self._port = 0
+        self._master_socket: socket.socket | None = None
+        self._refused: set[int] = set()
+        """Ports at which torch could not listen in this attempt."""
         self._failures: list[dict[str, Any]] = []
         self._done: set[int] = set()
         self._ended: dict[int, dict[str, Any]] = {}
@@ -124,6 +128,15 @@ class Gang:
         self._roll.lost.pop(node, None)
         self._maybe_go()
 
+    def hand_over(self) -> socket.socket | None:
+        """The socket that listens at the master port, once, for this host's launcher; None: it has to listen itself."""
+        given, self._master_socket = self._master_socket, None
+        if given and self._refused:
+            # A launcher that did not listen at the last one may not get what it is given: behind a wrapping command.
+            given.close()
+            return None
+        return given
+
     def stop(self, reason: str, now: bool) -> None:
         """Stop the run, on every host."""
         if self._phase == "over":
@@ -169,6 +182,7 @@ class Gang:
     def _on_failed(self, node: int, message: dict[str, Any]) -> None:
         alone = self._phase == "starting" or len(self._roll.nodes) == 1
         if message["port_in_use"] and node == 0 and alone:
+            self._refused.add(self._port)
             self._go_on_next_port()
         elif message["port_in_use"]:
             self._fail(of_host(node, "launch", "the master port was taken by another program"), "failure")
@@ -234,19 +248,22 @@ class Gang:
 
     def _go_on_next_port(self) -> None:
         master = self._roll.master
-        last = self._port
+        # Behind a master on loopback all hosts are this machine: torch's store, which asks nobody who he is, is not for
+        # the network then.
+        only = master if master in ("127.0.0.1", "::1") else None
+        if self._master_socket:
+            self._master_socket.close()
+        allowed = tuple(self._host.launch["ports"])
         try:
-            self._port = ports.reserve(tuple(self._host.launch["ports"]), last.port if last else 0)
+            self._port, self._master_socket = ports.reserve(allowed, self._port, only, self._refused)
         except Problem as problem:
             self._hopeless = True
             self._fail(of_host(0, "launch", problem.what), "failure")
             return
-        if last:
-            last.holder.close()
         self._went = time.monotonic()
-        fields = {"master": master, "port": self._port.port, "world_size": self._host.world_size}
+        fields = {"master": master, "port": self._port, "world_size": self._host.world_size}
         self._say(event("attempt", attempt=self._attempt, **fields))
-        self._go = {"k": "go", "attempt": self._attempt, "master": master, "port": self._port.port}
+        self._go = {"k": "go", "attempt": self._attempt, "master": master, "port": self._port}
         self._phase = "starting" if len(self._roll.nodes) > 1 else "running"
         self._send_go(0)
 
@@ -298,6 +315,7 @@ class Gang:
         self._attempt += 1
         self._phase = "regrouping"
         self._failures, self._ended, self._done, self._went = [], {}, set(), 0.0
+        self._refused.clear()
         self._say(event("note", level="warning", text=f"attempt {self._attempt} begins"))
         for node in self._roll.nodes:
             self._send(node, {"k": "warm", "attempt": self._attempt})

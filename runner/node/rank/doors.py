@@ -1,6 +1,6 @@
 """The two doors through which a rank can be asked where it is, while its own code runs on undisturbed.
 
-The first is a thread on an abstract UNIX socket: it answers whoever has the same user id with the stacks of all threads
+The first is a thread on a UNIX socket: it answers whoever has the same user id with the stacks of all threads
 and the flight recorder. The second is faulthandler on a real-time signal, for a rank that holds the interpreter's lock.
 """
 
@@ -8,36 +8,26 @@ from __future__ import annotations
 
 import _thread
 import faulthandler
-import hashlib
 import json
 import linecache
 import os
 import signal
 import socket
-import struct
 import sys
 import time
 from types import FrameType
 from typing import Any, Dict, List, Optional
 
+from .. import sockets
 from .identity import Reports
 
 _MOST_FRAMES = 100
 _MOST_ENTRIES = 32
-_LONGEST_NAME = 100
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LOOK_EVERY = 0.5
 _GROUPED: "List[Reports]" = []
 """Those that have told of their process group."""
 """Seconds between two looks whether the process group is up."""
-
-
-def name_of(run: str, node: str, attempt: str, rank: int) -> str:
-    """The socket's name without its leading NUL; names too long for the kernel are shortened to their hash."""
-    name = "disttui-%s-%s-%s-%d" % (run, node, attempt, rank)
-    if len(name.encode()) > _LONGEST_NAME:
-        name = "disttui-%s-%d" % (hashlib.sha256(name.encode()).hexdigest()[:32], rank)
-    return name
 
 
 def open_signal() -> Optional[int]:
@@ -50,30 +40,15 @@ def open_signal() -> Optional[int]:
     return number
 
 
-def open_socket(folder: str, name: str) -> Optional[socket.socket]:
-    """Bind the door to the abstract name, or to one of the kernel's choice where somebody sits on it.
-
-    Without abstract names (macOS) it is a file of the attempt's folder. None where no door can be made.
-    """
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    names = ["\0" + name, ""] if sys.platform == "linux" else [os.path.join(folder, name)]
-    while names:
-        try:
-            door.bind(names.pop(0))
-            door.listen(8)
-        except OSError:
-            continue
-        # A forked DataLoader worker would hold the name after this process has ended.
-        os.register_at_fork(after_in_child=door.close)
-        return door
-    door.close()
-    return None
-
-
-def address_of(door: socket.socket) -> str:
-    """What the start report calls the door: an abstract name without its NUL, or a path."""
-    address = door.getsockname()
-    return address[1:].decode() if isinstance(address, bytes) else str(address)
+def open_socket() -> Optional[socket.socket]:
+    """Open the door; None where none can be made."""
+    try:
+        door = sockets.listen()
+    except OSError:
+        return None
+    # A forked DataLoader worker would hold the name after this process has ended.
+    os.register_at_fork(after_in_child=door.close)
+    return door
 
 
 def serve(door: socket.socket, reports: Reports) -> None:
@@ -82,14 +57,6 @@ def serve(door: socket.socket, reports: Reports) -> None:
     A bare thread, not threading's: the script's `threading.enumerate()` stays as it was.
     """
     _thread.start_new_thread(_serve, (door, reports))
-
-
-def same_user(peer: socket.socket) -> bool:
-    """Whether the other end belongs to this user or to root: anybody may bind or call an abstract name."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True
-    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return uid in (0, os.getuid())
 
 
 def _serve(door: socket.socket, reports: Reports) -> None:
@@ -101,7 +68,7 @@ def _serve(door: socket.socket, reports: Reports) -> None:
             visitor, _ = door.accept()
             with visitor:
                 visitor.settimeout(2)
-                if same_user(visitor):
+                if sockets.same_user(visitor):
                     visitor.sendall(json.dumps(_answer()).encode())
         except socket.timeout:
             continue

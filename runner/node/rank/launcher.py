@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import socket
 import sys
 import time
 from typing import Any, Dict, List, Optional, Sequence
@@ -41,8 +42,44 @@ def main(argv: Sequence[str]) -> int:
     os.close(null)
     os.environ.update(order.get("env", {}))
     os.environ[VARIABLE] = str(os.getpid())
+    if "listener" in order:
+        _serve_at(order["listener"])
     _be_torchrun(run, [*order["args"], *argv])
     return 0
+
+
+def _serve_at(number: int) -> None:
+    """Have torchrun's store serve at the listening socket that comes through a descriptor: nobody can take its port.
+
+    Without it (torch 2.0 cannot, a wrapping command may have closed it) the store listens by itself.
+    """
+    import array
+
+    from torch.distributed.elastic.rendezvous import static_tcp_rendezvous
+
+    make = static_tcp_rendezvous.TCPStore
+    try:
+        with socket.socket(fileno=number) as way:
+            if "master_listen_fd" not in (make.__init__.__doc__ or ""):
+                return
+            flags = socket.MSG_DONTWAIT | getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+            numbers = array.array("i")
+            _, [(_, _, data)], _, _ = way.recvmsg(1, socket.CMSG_SPACE(numbers.itemsize), flags)
+            numbers.frombytes(data[: numbers.itemsize])
+    except (OSError, ValueError):
+        return
+    os.set_inheritable(numbers[0], False)
+
+    def make_at(host: str, port: int, world_size: int, is_master: bool, *rest: Any, **more: Any) -> Any:
+        if is_master and numbers:
+            more["master_listen_fd"] = numbers.pop()
+        try:
+            return make(host, port, world_size, is_master, *rest, **more)
+        except NotImplementedError:
+            # The libuv server of torch 2.4 and some later ones.
+            return make(host, port, world_size, is_master, *rest, use_libuv=False, **more)
+
+    static_tcp_rendezvous.TCPStore = make_at
 
 
 class _UnusableError(Exception):

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, List, NoReturn, Sequence
-
-if TYPE_CHECKING:
-    from .identity import Place
+from typing import List, NoReturn, Sequence
 
 
 def main(argv: Sequence[str]) -> int:
@@ -47,12 +44,13 @@ def main(argv: Sequence[str]) -> int:
         reports.say("start", **start)
         sys.path[:] = path
         _execute(kind, value, args)
+    from .. import sockets
     from . import become, doors
 
     start["signal"] = doors.open_signal()
-    door = doors.open_socket(folder, _door_name(place))
+    door = doors.open_socket()
     if door is not None:
-        start["door"] = doors.address_of(door)
+        start["door"] = sockets.address_of(door)
     reports.say("start", **start)
     if door is not None:
         doors.serve(door, reports)
@@ -90,13 +88,6 @@ def _be_first_to_go() -> None:
             file.write(str(min(1000, int(file.read()) + 500)))
     except (OSError, ValueError):
         pass
-
-
-def _door_name(place: Place) -> str:
-    from .doors import name_of
-
-    env = os.environ
-    return name_of(env.get("DISTTUI_RUN", ""), env.get("DISTTUI_NODE", ""), env.get("DISTTUI_ATTEMPT", ""), place.rank)
 
 
 def _execute(kind: str, value: str, args: List[str]) -> NoReturn:

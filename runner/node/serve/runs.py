@@ -8,7 +8,6 @@ import re
 import select
 import subprocess
 import sys
-import time
 from typing import Any
 
 from .. import folders, journal, locks, procs
@@ -17,6 +16,8 @@ from ..supervise import control, warden
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _UP = 30.0
+_MOMENT = 2.0
+"""Seconds to wait for a process of ours that may hang."""
 
 
 def run_folder(run_dir: str, run: str, node_rank: int) -> str:
@@ -73,20 +74,18 @@ def request_stop(folder: str, now: bool, reason: str) -> dict[str, Any]:
 
     Returns `stopped` (whether there was anything to stop) and `state`. Raises Problem for a run that is not there.
     """
-    state = status(folder)
-    reason = reason[:200]
-    if not state["alive"]:
-        return {"stopped": False, "state": (state["exit"] or {}).get("state")}
-    path = os.path.join(folder, "stop")
-    written = True
-    with locks.hold("spawn", folder):
-        before = journal.read_json(path)
-        if not isinstance(before, dict) or (now and not before.get("now")):
-            try:
-                journal.write_json(path, {"t": time.time(), "reason": reason, "now": now})
-            except OSError:
-                written = False
+    found = status(folder)
+    if found["exit"] is None and not found["alive"] and found["pid"] is not None:
+        found = _settle(folder)  # whoever else has begun with that may hang
+    if not found["alive"]:
+        return {"stopped": False, "state": (found["exit"] or {}).get("state")}
+    reason, written = reason[:200], True
+    try:
+        control.write_stop(folder, reason, now)
+    except OSError:
+        written = False
     if not control.ask(folder, {"op": "stop", "reason": reason, "now": now}) and not written:
+        path = os.path.join(folder, "stop")
         raise Problem(f"{path} cannot be written, and the supervisor does not answer", "make room on the disk")
     return {"stopped": True, "state": "stopping"}
 
@@ -94,30 +93,44 @@ def request_stop(folder: str, now: bool, reason: str) -> dict[str, Any]:
 def status(folder: str, settle: bool = True) -> dict[str, Any]:
     """Whether a run lives on this host, its supervisor's pid, and its end. Raises Problem when it is not there.
 
-    A run whose supervisor and warden were both killed is brought to its end here, if `settle`.
+    A run whose supervisor and warden were both killed is brought to its end here, if `settle`. Waits for nobody for
+    more than a moment: a run that is still being started lives.
     """
-    if not os.path.exists(os.path.join(folder, "spec.json")):
-        raise Problem(f"there is no run at {folder}", "look for it with disttui ps")
-    _check_ours(folder)
-    with locks.hold("start", folder):
-        return _settle(folder) if settle else _look(folder)
+    _require(folder)
+    found = _look(folder)
+    if found["alive"] or found["exit"]:
+        return found
+    try:
+        with locks.hold("start", folder, _MOMENT):
+            return _settle(folder) if settle else _look(folder)
+    except locks.Held:
+        return {**found, "alive": found["pid"] is None}
 
 
 def forget(folder: str) -> dict[str, Any]:
     """Remove a run directory. Raises Problem while the run lives or when it is not there."""
-    if status(folder)["alive"]:
-        raise Problem(f"the run at {folder} is alive", "stop it first")
     import shutil
 
-    try:
-        shutil.rmtree(folder)
-    except OSError as error:
-        raise Problem(f"{folder} cannot be removed: {error}") from None
+    _require(folder)
+    with locks.hold("start", folder, _MOMENT):
+        if _settle(folder)["alive"]:
+            raise Problem(f"the run at {folder} is alive", "stop it first")
+        try:
+            locks.forget(folder)
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise Problem(f"{folder} cannot be removed: {error}") from None
     run = os.path.dirname(folder)
     if not any(name.isdigit() for name in os.listdir(run)):
         # The last host of those that share this disk takes the checkpoints with it.
         shutil.rmtree(run, ignore_errors=True)
     return {}
+
+
+def _require(folder: str) -> None:
+    if not os.path.exists(os.path.join(folder, "spec.json")):
+        raise Problem(f"there is no run at {folder}", "look for it with disttui ps")
+    _check_ours(folder)
 
 
 def _look(folder: str) -> dict[str, Any]:

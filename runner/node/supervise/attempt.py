@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import array
 import json
 import os
+import socket
 import time
 from typing import Any, Callable
 
@@ -52,14 +54,19 @@ class Attempt:
                 os.unlink(self._path(name))
         command = host.command()
         reader, self._word = os.pipe()
+        # Beside standard input: shells behave otherwise where that is a socket.
+        self._gift, gift = socket.socketpair()
         log = os.open(self._path("launcher.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             cwd = os.fsencode(host.workdir)
-            self._pid = spawn.start(command, host.environment(number), cwd, host.umask, reader, log)
+            self._pid = spawn.start(command, host.environment(number), cwd, host.umask, reader, log, gift.fileno())
         except OSError:
             os.close(self._word)
+            self._gift.close()
             raise
         finally:
+            self._gift_number = gift.fileno()
+            gift.close()
             os.close(reader)
             os.close(log)
         self.launcher: int | None = self._pid
@@ -72,8 +79,8 @@ class Attempt:
         """Whether the launcher has the word."""
         return self._went is not None
 
-    def go(self, master: str, port: int) -> None:
-        """Give the launcher the word."""
+    def go(self, master: str, port: int, server: socket.socket | None) -> None:
+        """Give the launcher the word, and the socket that listens at the port where there is one."""
         self._went, self._began = time.monotonic(), time.time()
         self.port = None if self._host.node else port
         args = ["--master-addr", master, "--master-port", str(port)]
@@ -90,8 +97,12 @@ class Attempt:
         command = [*self._shown[:at], *args, *self._shown[at:]]
         fields = {"pid": self.launcher, "command": command, "interface": interface}
         self._say(event("launch", attempt=self.number, **fields))
+        word: dict[str, Any] = {"args": args, "env": env}
+        if server and self._give(server):
+            word["listener"] = self._gift_number
+        self._gift.close()
         try:
-            os.write(self._word, json.dumps({"args": args, "env": env}).encode() + b"\n")
+            os.write(self._word, json.dumps(word).encode() + b"\n")
             os.close(self._word)
         except OSError:
             pass  # it has ended, which its parent will hear of in a moment
@@ -101,6 +112,7 @@ class Attempt:
         self.launcher = None
         if not self.gone:
             os.close(self._word)
+            self._gift.close()
         code = procs.exit_code(status)
         told = launcher_end(read_json(self._path("launcher.json")), code, len(self._host.ranks))
         self.ranks.poll()
@@ -147,6 +159,16 @@ class Attempt:
         late = self._went is not None and time.monotonic() - self._went > _READY
         ready = late or os.path.exists(self._path("launcher.ready"))
         return ready and ports.is_listening(port, lambda: {self._pid, *procs.descendants(procs.table(), self._pid)})
+
+    def _give(self, server: socket.socket) -> bool:
+        """Hand a socket to the launcher; False where the descriptor for that has not come through to it."""
+        with server:
+            numbers = array.array("i", [server.fileno()])
+            try:
+                self._gift.sendmsg([b"1"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)])
+            except OSError:
+                return False
+        return True
 
     def _last_words(self) -> str:
         try:

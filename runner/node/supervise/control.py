@@ -1,30 +1,26 @@
-"""The supervisor's door for requests of this user on this host: one JSON line per connection."""
+"""How a supervisor is asked by its user on its host: a socket that takes one line of JSON, and the stop file."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
-import struct
-import sys
+import threading
+import time
 from typing import Any, Callable
 
-from .. import locks
+from .. import sockets
+from ..journal import read_json, write_json
 from ..loop import Loop
 
 
 class Control:
-    """Takes requests at a folder's UNIX socket and hands them to `take`."""
+    """Takes requests at a UNIX socket and hands them to `take`; clients find its `address` in supervisor.json."""
 
-    def __init__(self, loop: Loop, folder: str, take: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, loop: Loop, take: Callable[[dict[str, Any]], None]) -> None:
         self._take = take
-        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        address = locks.socket_address(locks.name_of("run", folder))
-        if not address.startswith("\0") and os.path.exists(address):
-            os.unlink(address)
-        self._server.bind(address)
-        self._server.listen(8)
+        self._server = sockets.listen()
         self._server.setblocking(False)
+        self.address = sockets.address_of(self._server)
         loop.watch(self._server, self._accept)
 
     def _accept(self) -> None:
@@ -33,7 +29,7 @@ class Control:
         except OSError:
             return
         with client:
-            if not is_own(client):
+            if not sockets.same_user(client):
                 return
             client.settimeout(0.5)
             try:
@@ -46,21 +42,42 @@ class Control:
 
 def ask(folder: str, request: dict[str, Any]) -> bool:
     """Hand a request to the supervisor of a folder; False when there is none."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(2.0)
-        try:
-            client.connect(locks.socket_address(locks.name_of("run", folder)))
-            if not is_own(client):
-                return False
+    up = read_json(os.path.join(folder, "supervisor.json"))
+    address = up.get("control") if isinstance(up, dict) else None
+    if not isinstance(address, str):
+        return False
+    try:
+        with sockets.connect(address, 2.0) as client:
             client.sendall(json.dumps(request).encode())
-        except OSError:
-            return False
+    except OSError:
+        return False
     return True
 
 
-def is_own(peer: socket.socket) -> bool:
-    """Whether the other end of a UNIX socket belongs to this user (abstract names have no permissions)."""
-    if sys.platform != "linux":
-        return True  # the socket's folder is 0700
-    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return bool(uid == os.getuid())
+def write_stop(folder: str, reason: str, now: bool) -> None:
+    """Write the stop file, which is never cleared: the first one stays unless `now` is added. Raises OSError.
+
+    No lock is taken: nothing may keep a stop waiting.
+    """
+    path = os.path.join(folder, "stop")
+    record = {"t": time.time(), "reason": reason, "now": now}
+    if now:
+        if not _stopped(path).get("now"):
+            write_json(path, record)
+        return
+    passing = f"{path}.{os.getpid()}.{threading.get_ident()}"
+    write_json(passing, record)
+    try:
+        os.link(passing, path)  # unlike a rename it never replaces one with `now`
+    except OSError:
+        # There is one already, or the file system has no hard links.
+        if not _stopped(path):
+            os.rename(passing, path)
+            return
+    os.unlink(passing)
+
+
+def _stopped(path: str) -> dict[str, Any]:
+    """What a stop file holds, nothing where it is missing or broken."""
+    found = read_json(path)
+    return found if isinstance(found, dict) else {}

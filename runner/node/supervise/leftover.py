@@ -39,7 +39,7 @@ class Leftover:
 
     def look(self) -> dict[str, Any] | None:
         """Return the `held` of exit.json (docs/formats.md), empty: nothing; None: ask again in a moment."""
-        holder = None if self._port is None else ports.listener(self._port)
+        holder = None if self._port is None else ports.own_listener(self._port)
         memory = self._memory
         if (holder is not None or memory or memory is None) and time.monotonic() < self._deadline:
             return None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from typing import Any, Callable
 
-from .. import locks
 from ..gang import cause, messages
 from ..host import Host
-from ..journal import event, write_json
+from ..journal import event
 from ..loop import Loop, Timer
 from ..observe import stacks
 from .attempt import Attempt
+from .control import write_stop
 from .kept import Kept
 from .leftover import Leftover
 from .stop import Ending
@@ -61,6 +62,8 @@ class Member:
         self.held: dict[str, Any] = {}
         self.shows: Callable[[], list[str]] = list
         """Tells what this host shows that may slow its ranks down."""
+        self.master_socket: Callable[[], socket.socket | None] = lambda: None
+        """Gives, on the first host, the socket that listens at the master port."""
         loop.every(_LOOK, self._look)
         loop.every(_SIGNS, self._tell_signs)
 
@@ -84,12 +87,12 @@ class Member:
         self._number = number
         self._held.clear()
         try:
-            with locks.hold("spawn", self._host.folder):
-                if self._stopping or os.path.exists(self._host.path("stop")):
-                    return
-                for kept in self._zips:
-                    kept.restore()
-                self._attempt = Attempt(self._host, number, self._loop, self._say, self._fail)
+            # A stop that is written from now on is heard of within a second, and ends what has been started.
+            if self._stopping or os.path.exists(self._host.path("stop")):
+                return
+            for kept in self._zips:
+                kept.restore()
+            self._attempt = Attempt(self._host, number, self._loop, self._say, self._fail)
         except OSError as error:
             name = os.fsdecode(error.filename) if error.filename else ""
             self._fail_launch(f"cannot start the launcher: {name}: {error.strerror}")
@@ -117,10 +120,7 @@ class Member:
         """Stop the run on this host: no launcher is started any more, what runs ends."""
         self._stopping = True
         try:
-            with locks.hold("spawn", self._host.folder):
-                if not os.path.exists(self._host.path("stop")):
-                    stop = {"t": time.time(), "reason": reason, "now": now}
-                    write_json(self._host.path("stop"), stop)
+            write_stop(self._host.folder, reason, now)
         except OSError:
             pass  # the disk is full; we remember it ourselves
         self.end(reason, now, then or [])
@@ -190,7 +190,7 @@ class Member:
         if self._host.node:
             fields = {"master": master, "port": port, "world_size": self._host.world_size}
             self._say(event("attempt", attempt=number, **fields))
-        attempt.go(master, port)
+        attempt.go(master, port, self.master_socket())
         if self._host.node == 0:
             self._await_listening(attempt, port)
 

@@ -18,11 +18,12 @@ def adopt_orphans() -> None:
 
 
 def start(
-    command: list[bytes], environment: dict[bytes, bytes], cwd: bytes, umask: int, stdin: int, output: int
+    command: list[bytes], environment: dict[bytes, bytes], cwd: bytes, umask: int, stdin: int, output: int, keep: int
 ) -> int:
     """Start a command and return its pid.
 
-    The caller must have no other threads, and waits for the child itself.
+    The caller must have no other threads, and waits for the child itself. `keep` is a descriptor that the child has
+    under the same number.
 
     Raises:
         OSError: It cannot be started; `filename` says which of folder and program is to blame.
@@ -45,6 +46,7 @@ def start(
             os.dup2(output, 1)
             os.dup2(output, 2)
             os.umask(umask)
+            os.set_inheritable(keep, True)
             os.chdir(cwd)
             where = command[0]
             os.execvpe(command[0], command, environment)  # noqa: S606

@@ -9,7 +9,7 @@ import socket
 import time
 from typing import Any
 
-from .. import journal, ports, procs
+from .. import journal, locks, ports, procs
 from ..gang.follower import Follower
 from ..gang.gang import Gang
 from ..gang.leader import Leader
@@ -50,15 +50,18 @@ class Supervisor:
         self._gang: Gang | None = None
         self._leader: Leader | None = None
         self._follower: Follower | None = None
-        self._port: ports.Reserved | None = None
 
     def open(self) -> dict[str, Any]:
         """Take this run's places on the host; returns supervisor.json. Raises Problem or OSError."""
+        self._lock = locks.take("run", self._host.folder)
+        if self._lock is None:
+            other = locks.holder("run", self._host.folder)
+            raise Problem(f"{self._host.folder} has a supervisor already: {other}", "stop that run first")
         own = {name: procs.identity(os.getpid())[name] for name in ("pid", "boot_id")}
         journal.prepare_exit(self._host.folder)
         self._say(event("supervisor", hostname=socket.gethostname(), python=_version(), **own))
         self._hear_signals()
-        Control(self._loop, self._host.folder, self._asked)
+        control = Control(self._loop, self._asked)
         gang = None
         if len(self._host.spec["hosts"]) == 1:
             self._gang = self._new_gang([self._host.spec["master"] or "127.0.0.1"])
@@ -69,6 +72,7 @@ class Supervisor:
                 self._host, self._loop, self._say, self._member.receive, self._fence, self._give_up
             )
         who = {**procs.identity(os.getpid()), "warden": procs.identity(os.getppid()), "gang": gang}
+        who["control"] = control.address
         journal.write_json(self._host.path("supervisor.json"), who)
         return who
 
@@ -96,16 +100,17 @@ class Supervisor:
         addresses = [given, *(ip for ip in own if ip != given)] if given else own
         if not addresses:
             raise Problem("this host has no address that others could reach", "set launch.master")
-        self._port = ports.reserve(tuple(self._host.launch["ports"]))
+        port, server = ports.reserve(tuple(self._host.launch["ports"]), only=alone)
         self._gang = self._new_gang(addresses)
-        server = ports.listen(self._port.port, alone)
         self._leader = Leader(self._host, self._loop, server, self._gang, self._say)
-        place = {"port": self._port.port, "addresses": addresses}
+        place = {"port": port, "addresses": addresses}
         self._say(event("listen", **place))
         return place
 
     def _new_gang(self, addresses: list[str]) -> Gang:
-        return Gang(self._host, self._loop, self._say, self._send_down, addresses)
+        gang = Gang(self._host, self._loop, self._say, self._send_down, addresses)
+        self._member.master_socket = gang.hand_over
+        return gang
 
     def _send_up(self, message: dict[str, Any]) -> None:
         if self._follower:
