@@ -83,6 +83,7 @@ class Plan:
                 "host_timeout": launch.host_timeout,
                 "rejoin_timeout": launch.rejoin_timeout,
                 "restarts": launch.restarts,
+                "resume_args": list(launch.resume_args),
                 "grace": launch.grace,
                 "instrument": launch.instrument,
                 "log_limit": launch.log_limit,

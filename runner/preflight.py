@@ -186,6 +186,9 @@ def _launch(profile: Profile) -> Iterator[Finding]:
     if profile.launch.rejoin_timeout and not profile.launch.restarts:
         what = "launch.rejoin_timeout waits for a lost host before the next attempt, and there is none"
         yield Finding("warning", None, what, "Set `launch.restarts` to the further attempts that there may be")
+    if profile.launch.resume_args and not profile.launch.restarts:
+        what = "launch.resume_args are added from the second attempt on, and there is none"
+        yield Finding("warning", None, what, "Set `launch.restarts` to the further attempts that there may be")
 
 
 def _network(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:

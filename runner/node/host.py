@@ -76,7 +76,7 @@ class Host(NamedTuple):
         """The folder of an attempt."""
         return self.path(f"attempt-{attempt}")
 
-    def command(self) -> list[bytes]:
+    def command(self, attempt: int) -> list[bytes]:
         """The launcher's argv: activation, wrapping command, torchrun, and the shim that ranks start through."""
         spec = self.spec
         target = spec["target"]
@@ -86,6 +86,8 @@ class Host(NamedTuple):
         python = os.path.expanduser(spec["python"])
         launcher = [python, self.node_zip, "torchrun", *spec["launcher_args"]]
         words = [*spec["wrap"], *launcher, self.node_zip, "shim", kind, value, *target["args"]]
+        if attempt > 1:
+            words += self.launch.get("resume_args", [])
         if spec["activate"]:
             shell = ["bash", "-c", spec["activate"] + _AFTER_ACTIVATE, "disttui"]
             words = [*shell, python, self.node_zip, "envexec", *words]
@@ -98,7 +100,7 @@ class Host(NamedTuple):
             "DISTTUI_RUN": self.run,
             "DISTTUI_NODE": str(self.node),
             "DISTTUI_ATTEMPT": str(attempt),
-            "DISTTUI_RESUME": "1" if attempt > 1 else "0",
+            **({"DISTTUI_RESUME": "1"} if attempt > 1 else {}),
             "DISTTUI_TAG": f"{self.run}/{self.node}/{attempt}",
             "DISTTUI_DIR": self.attempt_folder(attempt),
             "DISTTUI_CHECKPOINTS": self.checkpoints,
@@ -108,7 +110,8 @@ class Host(NamedTuple):
         if spec["activate"]:
             own[OVERLAY] = json.dumps(profile)
         added = {to_bytes(name): to_bytes(value) for name, value in {**own, **profile}.items()}
-        return {**os.environb, **added}
+        login = {name: value for name, value in os.environb.items() if name != b"DISTTUI_RESUME"}
+        return {**login, **added}
 
 
 def plan_hash(spec: dict[str, Any]) -> str:

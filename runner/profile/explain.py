@@ -24,7 +24,8 @@ _SYNONYMS = {
     "master_port": "ports", "port": "ports", "version": "disttui",
 }  # fmt: skip
 _LISTS = {
-    "hosts": "[node1, node2]", "gpus": "[0, 1]", "args": '[--steps, "300"]', "command": "[./train.sh, fast]",
+    "hosts": "[node1, node2]", "gpus": "[0, 1]", "args": '[--steps, "300"]', "resume_args": "[--resume, auto]",
+    "command": "[./train.sh, fast]",
     "ports": "[29500, 29599]",
 }  # fmt: skip
 _MISSING = {

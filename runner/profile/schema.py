@@ -111,6 +111,9 @@ class Profile(Model):
             what = "is not the first host" if launch.master in others else "is no IP address and no host"
             expected = f"expected auto, an IP address or {hosts[0].name}, where node rank 0 runs"
             flaws.append((f"{show(launch.master)} {what}", expected, ("launch", "master")))
+        job: Job | None = info.data.get("job")
+        if launch.resume_args and job and job.builtin:
+            flaws.append(("the built-in job resumes by itself", "remove it", ("launch", "resume_args")))
         if flaws:
             raise conflicts(flaws)
         return launch

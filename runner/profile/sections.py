@@ -146,6 +146,8 @@ class Launch(Model):
     rejoin_timeout: f.Seconds = 0.0
     """With restarts left: how long a lost host is waited for, once it must have ended its ranks; 0: not at all."""
     restarts: Annotated[int, whole(0, 1000)] = 0
+    resume_args: tuple[f.Word, ...] = ()
+    """Added to the job's arguments from the second attempt on."""
     grace: f.Seconds = 10.0
     instrument: f.Flag = True
     run_dir: f.RunDir = f.RUN_DIR

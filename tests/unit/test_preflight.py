@@ -126,6 +126,14 @@ def test_waiting_for_a_lost_host_needs_a_further_attempt() -> None:
     assert planned(facts("cpu_desk"), launch={"rejoin_timeout": 300, "restarts": 1}).findings == ()
 
 
+def test_arguments_to_resume_by_need_a_further_attempt() -> None:
+    launch = {"resume_args": ["--resume"]}
+    (told,) = planned(facts("cpu_desk"), job=SCRIPT, launch=launch).found("warning")
+    assert "launch.resume_args" in told and "launch.restarts" in told
+    it = planned(facts("cpu_desk"), job=SCRIPT, launch={**launch, "restarts": 1})
+    assert it.findings == () and it.plan.spec(0, "x")["launch"]["resume_args"] == ["--resume"]
+
+
 def test_warnings_about_a_neglected_host() -> None:
     told = "\n".join(planned(facts("cpu_desk"), facts("neglected")).found("warning"))
     for part in (

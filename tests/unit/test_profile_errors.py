@@ -139,6 +139,8 @@ LAUNCHES = [
     ("{instrument: maybe}", "4:22: instrument: 'maybe', expected true or false"),
     ("{run_dir: runs}", "4:19: run_dir: 'runs', expected an absolute path or one that starts with ~/"),
     ("{share: staff}", "4:17: share: not built yet, remove it"),
+    ("{resume_args: --resume}", "4:23: resume_args: '--resume', expected a list, like [--resume, auto]"),
+    ("{resume_args: [x]}", "4:23: the built-in job resumes by itself, remove it"),
     ("{max_restarts: 1}", "4:10: unknown key 'max_restarts', did you mean 'restarts'?"),
 ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -156,6 +157,24 @@ def test_term_of_the_machine_is_a_stop(cluster: Make, who: str) -> None:
     os.kill((up if who == "supervisor" else up["warden"])["pid"], signal.SIGTERM)
     assert run.exit(0)["state"] == "stopped"
     assert run.events(0, "stopping")[0]["reason"] == "signal"
+
+
+def test_an_unchanged_script_resumes_by_its_own_arguments(cluster: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = """
+told = json.dumps([sys.argv[1:], os.environ.get("DISTTUI_RESUME")])
+open(os.environ["DISTTUI_DIR"] + "/told", "w").write(told)
+step(attempt)
+if attempt == 1:
+    time.sleep(1)  # the step is seen
+    raise ValueError("once")
+"""
+    monkeypatch.setenv("DISTTUI_RESUME", "1")  # of a shell inside another run
+    run = cluster(job, launch={"restarts": 1, "resume_args": ["--init_from=resume"]})
+    run.changes["target"] = {**run.spec(0)["target"], "args": ["--lr", "1"]}
+    run.start()
+    assert run.exit(0)["state"] == "finished"
+    told = [json.loads(run.path(0, f"attempt-{attempt}/told").read_text()) for attempt in (1, 2)]
+    assert told == [[["--lr", "1"], None], [["--lr", "1", "--init_from=resume"], "1"]]
 
 
 def test_restart_recovers(cluster: Make) -> None:

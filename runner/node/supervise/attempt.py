@@ -52,7 +52,7 @@ class Attempt:
         for name in ("launcher.json", "launcher.ready"):
             if os.path.exists(self._path(name)):
                 os.unlink(self._path(name))
-        command = host.command()
+        command = host.command(number)
         reader, self._word = os.pipe()
         # Beside standard input: shells behave otherwise where that is a socket.
         self._gift, gift = socket.socketpair()
