@@ -30,7 +30,7 @@ def _to_the_last_step(screen: Tmux) -> None:
     screen.press("n")
     screen.until("step 1 of 5")
     screen.until("node2 .*ssh")
-    screen.type("/node1 node2")
+    screen.type("node1 node2")
     screen.until("enter adds node1, node2")
     screen.press("Enter")
     screen.until("2 hosts ticked, 2 ready")

@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def _type_hosts(screen: Tmux, names: str) -> None:
-    screen.press("/")
+    screen.press("Down", "/")  # from the line or the list
     screen.until("f1 help")
     screen.type(names)
     screen.press("Enter")

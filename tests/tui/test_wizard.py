@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 
+from runner.discovery import typed_hosts
 from runner.errors import HostError
 from runner.profile import load, parse
 from tests.tui.shelf_kit import asked
 from tests.tui.snap import SIZES, assert_snapshot, screen_text
 from tests.tui.wizard_kit import facts, record, type_text, until, walk, wizard
 from tui.screens.home import HomeScreen
+from tui.screens.wizard import hosts_screen
 from tui.screens.wizard.draft import HostState
 from tui.screens.wizard.save import SaveScreen
 
@@ -208,7 +211,8 @@ def test_editing_keeps_comments_and_shows_what_changes(tmp_path: Path, monkeypat
 
     async def play() -> None:
         async with wizard(tmp_path, profile=path) as (pilot, opened):
-            await pilot.press("enter", "enter")
+            await until(pilot, lambda: opened._at == 4)
+            await pilot.press("escape", "escape")
             await until(pilot, lambda: opened._at == 2)
             await pilot.press("3", "down", "3", "enter", "enter")
             await until(pilot, lambda: opened._at == 4)
@@ -275,5 +279,47 @@ def test_no_hostile_byte_reaches_a_strip(tmp_path: Path, monkeypatch: pytest.Mon
                 await pilot.press(key)
                 await pilot.pause()
                 harmless(pilot.app)
+
+    asyncio.run(play())
+
+
+def _crowd() -> dict[str, Any]:
+    refused = {f"n{at}": HostError(f"n{at}", f"10.0.0.{at}:22 refuses the connection", "Is it on?") for at in range(9)}
+    return {"ok": facts("cpu_desk"), **{name: HostState(name, "failed", error=why) for name, why in refused.items()}}
+
+
+def test_three_pasted_lines_are_three_hosts_and_the_line_has_the_focus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = _crowd()
+    record(monkeypatch, hosts)
+    monkeypatch.setattr(hosts_screen, "find_all", lambda *_: [typed_hosts("local n7 n8")])
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await until(pilot, lambda: "n8" in screen_text(pilot.app))
+            assert opened.focused is opened.query_one("#names")
+            pilot.app.post_message(events.Paste("ok\nn1\nn2\n"))
+            await until(pilot, lambda: "enter adds ok, n1, n2" in screen_text(pilot.app))
+            await pilot.press("enter")
+            await until(pilot, lambda: opened._view.draft.hosts == ["ok", "n1", "n2"])
+
+    asyncio.run(play())
+
+
+def test_errors_of_many_hosts_are_folded_and_one_key_leaves_them_all_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = _crowd()
+    record(monkeypatch, hosts)
+
+    async def play() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, list(hosts), 1)
+            await until(pilot, lambda: "✗ 9 n0, n1, n2, n3, n4, n5 and 3 more: refuses" in screen_text(pilot.app))
+            assert "tab X leaves out all 9" in screen_text(pilot.app)
+            await pilot.press("tab", "X")
+            await until(pilot, lambda: opened._view.draft.hosts == ["ok"])
+            assert "1 host ticked, 1 ready" in screen_text(pilot.app)
 
     asyncio.run(play())

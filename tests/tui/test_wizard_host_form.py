@@ -167,7 +167,8 @@ def test_comments_stay_where_they_are(tmp_path: Path, monkeypatch: pytest.Monkey
 
     async def play() -> None:
         async with wizard(tmp_path, profile=path) as (pilot, opened):
-            await pilot.press("enter", "enter")
+            await until(pilot, lambda: opened._at == 4)
+            await pilot.press("escape", "escape")
             await until(pilot, lambda: opened._at == 2)
             await edit(pilot, opened, 0)
             choose(pilot, "gpu-1")

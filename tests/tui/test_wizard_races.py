@@ -69,7 +69,7 @@ def test_a_start_is_not_left_and_its_dashboard_waits_for_help_to_be_read(
             await pilot.press("escape")
             await pilot.pause()
             assert pilot.app.screen_stack[-1] is opened, "it may be left before it has a run to show"
-            await pilot.press("question_mark")
+            await pilot.press("f1")
             start.go_on.set()
             await pilot.pause(0.5)
             assert isinstance(pilot.app.screen, HelpScreen) and not runs

@@ -35,7 +35,7 @@ def test_a_profile_that_everybody_can_write_is_asked_about(
         app = DisttuiApp(environ(tmp_path, TEXTUAL_ANIMATIONS="none", HOME="/home/ada"))
         async with app.run_test(size=(80, 24)) as pilot:
             app.open_wizard(path)
-            await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+            await until(pilot, lambda: isinstance(app.screen, ConfirmScreen) and app.screen.ready)
             asked = app.screen
             assert isinstance(asked, ConfirmScreen)
             assert "everybody on this machine can write it" in asked._consequence

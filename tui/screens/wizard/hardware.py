@@ -28,11 +28,14 @@ class HardwareTable(Table):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("hardware.retry", "r", "ask('retry')", "look again", "probe this host once more", group=VIEW),
         bind("hardware.leave_out", "x", "ask('drop')", "leave out", "leave this host out of the run", group=OPEN),
+        bind(
+            "hardware.dead", "X", "ask('drop dead')", "drop dead", "leave out all hosts that cannot be used", show=False
+        ),
         bind("table.open", "enter", "open", "go on", "go on to the next step", group=OPEN),
     ]
 
     class Asked(Message):
-        """Something is wanted with a host: `retry` or `drop`."""
+        """Something is wanted with a host: `retry` or `drop`; or with all that have failed: `drop dead`."""
 
         def __init__(self, key: str, what: str) -> None:
             super().__init__()
@@ -81,7 +84,10 @@ class HardwareStep(Step):
         waiting = [state.name for state in self.view.of_hosts() if state.pending]
         failed = [state.name for state in self.view.of_hosts() if state.state in ("failed", "left out")]
         if failed:
-            return f"{', '.join(failed[:3])} cannot be used: r tries again, x leaves it out."
+            if len(failed) > 1:
+                more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
+                return f"{', '.join(failed[:3])}{more} cannot be used: r tries again, X leaves them all out."
+            return f"{failed[0]} cannot be used: r tries again, x leaves it out."
         return f"{', '.join(waiting[:3])} has not answered yet: wait, or leave it out with x." if waiting else ""
 
     @on(Table.Highlighted)

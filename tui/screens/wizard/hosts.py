@@ -18,7 +18,7 @@ from runner.show.numbers import gibibytes
 from tui.keys import OPEN, VIEW, bind
 from tui.screens.wizard.draft import SANDBOX, HostState, View
 from tui.screens.wizard.hardware import gpu_kinds
-from tui.screens.wizard.step import Notes, Step, count, trouble
+from tui.screens.wizard.step import Notes, Step, count, folded, trouble
 from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table, state_cell
 
@@ -38,6 +38,7 @@ class HostTable(Table):
         bind("hosts.tick", "space", "tick", "tick", "take this host, or leave it out", group=OPEN),
         bind("hosts.type", "slash,i,a", "type", "type", "type host names, or filter", group=OPEN),
         bind("hosts.retry", "r", "retry", "try again", "reach this host once more", group=VIEW, show=False),
+        bind("hosts.dead", "X", "drop_dead", "drop dead", "leave out all hosts that cannot be used", show=False),
         bind("hosts.cancel", "x", "cancel", "give up", "stop waiting for this host", group=VIEW, show=False),
         bind("table.open", "enter", "open", "go on", "go on to the next step", group=OPEN),
     ]
@@ -50,7 +51,7 @@ class HostTable(Table):
             self.key = key
 
     class Asked(Message):
-        """Something is wanted with a host: `retry` or `cancel`."""
+        """Something is wanted with a host: `retry` or `cancel`; or with all that have failed: `drop dead`."""
 
         def __init__(self, key: str, what: str) -> None:
             super().__init__()
@@ -69,6 +70,10 @@ class HostTable(Table):
         """Give it up."""
         self.post_message(self.Asked(self.key, "cancel"))
 
+    def action_drop_dead(self) -> None:
+        """Leave out what has failed."""
+        self.post_message(self.Asked(self.key, "drop dead"))
+
     def action_type(self) -> None:
         """To the input."""
         self.screen.query_one("#names", Input).focus()
@@ -82,6 +87,12 @@ class NameInput(Input):
         bind("names.go", "enter", "submit", "add, go on", "add what is typed; go on where nothing is", group=OPEN),
         bind("names.clear", "escape", "clear_or_back", "clear", "empty the line; back where it is empty", show=False),
     ]
+
+    def _on_paste(self, event: events.Paste) -> None:
+        """Take all lines: Textual's own line takes the first alone."""
+        event.stop()
+        event.prevent_default()
+        self.replace(" ".join(event.text.split()), *self.selection)
 
     def action_to_list(self) -> None:
         """To the list."""
@@ -129,9 +140,8 @@ class HostsStep(Step):
         self._tell()
 
     def enter(self) -> None:
-        """Type where there is nothing to choose from, else choose."""
-        some = any(one.host not in ("local", PLAYED) for one in self._candidates())
-        self.query_one(HostTable if some else NameInput).focus()
+        """To the line: what is typed blindly must tick nothing in a list."""
+        self.query_one(NameInput).focus()
 
     def leave(self) -> str:
         """At least one host."""
@@ -169,23 +179,40 @@ class HostsStep(Step):
         if typed:
             yield self._meaning(typed)
             return
-        key = self.query_one(HostTable).key
-        if key == PLAYED and self.query_one(HostTable).has_focus:
-            yield "Two hosts played on this machine, over real SSH on its loopback: nothing else is needed."
-            yield "A run on them ends when disttui ends; runs on real hosts go on."
-        state = self.view.states.get(key)
-        if state and state.error and key in self.draft.hosts:
-            yield from trouble(state.error)
-            yield Point("tries again", mark="r ", mark_style=_KEY)
-        elif state and state.pending and key in self.draft.hosts:
-            yield "No answer yet. Everything else goes on meanwhile."
-            yield Point("stops waiting for it", mark="x ", mark_style=_KEY)
-        elif not self.draft.hosts:
+        table, states = self.query_one(HostTable), self.view.of_hosts()
+        about = list(self._about(table.key)) if table.has_focus else []
+        yield from about
+        dead = [state for state in states if state.error]
+        to_list = "" if table.has_focus else "tab "
+        if len(dead) > 1:
+            yield Point(f"leaves out all {len(dead)} that cannot be used", mark=f"{to_list}X ", mark_style=_KEY)
+            yield from () if about else folded(dead)
+        elif dead and not table.has_focus and dead[0].error:
+            yield from trouble(dead[0].error)
+            yield Point("tries again", mark="tab r ", mark_style=_KEY)
+        elif not states:
             yield "Type host names, enter adds them; or go down to the list and tick some with space."
-        elif not any(one.pending or one.error for one in self.view.of_hosts()):
+        elif not dead and not any(one.pending for one in states):
             yield Point("goes on: what these hosts have", mark="enter ", mark_style=_KEY)
+        elif not about and not dead:
+            waiting = [one.name for one in states if one.pending]
+            yield f"No answer yet from {', '.join(waiting[:6])}{' …' if len(waiting) > 6 else ''}."
         for source in self.view.found:
             yield from (Point(problem, "$state-slow", "▲ ") for problem in source.problems[:3])
+
+    def _about(self, key: str) -> Iterator[Point | str]:
+        """The row under the cursor of the list."""
+        assert self.view is not None
+        state = self.view.states.get(key) if key in self.draft.hosts else None
+        if key == PLAYED:
+            yield "Two hosts played on this machine, over real SSH on its loopback: nothing else is needed."
+            yield "A run on them ends when disttui ends; runs on real hosts go on."
+        if state and state.error:
+            yield from trouble(state.error)
+            yield Point("tries again", mark="r ", mark_style=_KEY)
+        elif state and state.pending:
+            yield "No answer yet. Everything else goes on meanwhile."
+            yield Point("stops waiting for it", mark="x ", mark_style=_KEY)
 
     def _meaning(self, typed: str) -> Point | str:
         """What enter would do with what is typed."""

@@ -114,9 +114,22 @@ class HostsScreen(DisttuiScreen):
         self._set(state)
         self._show()
 
+    def _drop_dead(self) -> None:
+        """Leave out every host that has failed, where another is left."""
+        draft = self._view.draft
+        left = [state.name for state in self._view.of_hosts() if state.error is None]
+        if left and len(left) < len(draft.hosts):
+            self._take(draft.with_hosts(left, sandbox=draft.sandbox))
+            self._show()
+        elif not left:
+            self.notify("No host could be used: r tries again, or choose others", severity="warning")
+
     @on(HostTable.Asked)
     @on(HardwareTable.Asked)
     def _asked(self, event: HostTable.Asked | HardwareTable.Asked) -> None:
+        if event.what == "drop dead":
+            self._drop_dead()
+            return
         names = self._view.draft.hosts if event.key == PLAYED else [event.key]
         for name in names:
             if name not in self._view.draft.hosts:

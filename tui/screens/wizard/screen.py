@@ -191,7 +191,7 @@ class WizardScreen(HostsScreen):
             return
         self._saved = draft.data
         self._take(draft)
-        self._go(LAST if self._hurry else 0)
+        self._go(LAST)
 
     def _show(self) -> None:
         self._view = replace(self._view, weighed=weigh(self._view, self.disttui.environ))

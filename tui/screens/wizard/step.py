@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from textual.containers import Vertical
@@ -11,8 +12,11 @@ from textual.message import Message
 
 from runner.errors import DisttuiError
 from runner.text import clean
-from tui.screens.wizard.draft import Draft, View
+from tui.screens.wizard.draft import Draft, HostState, View
 from tui.widgets.points import Pages, Point
+
+_ADDRESS = re.compile(r"^\S*(?:\d+\.){3}\d+\]?(?::\d+)?\s|^\S+:\d+\s")
+"""The address that begins the words of what keeps a host from being reached."""
 
 
 class Step(Vertical):
@@ -79,6 +83,23 @@ class Notes(Pages):
 def count(number: int, word: str) -> str:
     """`1 host`, `2 hosts`, `2 processes`."""
     return f"{number} {word}" + ("" if number == 1 else "es" if word.endswith("s") else "s")
+
+
+def folded(states: Iterable[HostState]) -> Iterator[Point]:
+    """What keeps hosts from being used: each trouble once, with its hosts, the commonest first."""
+    kinds: dict[str, list[str]] = {}
+    for state in states:
+        if state.error:
+            kinds.setdefault(_kind(state.name, state.error.what), []).append(state.name)
+    for what, names in sorted(kinds.items(), key=lambda one: -len(one[1])):
+        more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+        yield Point(f"{', '.join(names[:6])}{more}: {what}", "$state-failed", f"✗ {len(names)} ")
+
+
+def _kind(name: str, what: str) -> str:
+    """A trouble's first line without the host and the address, which differ between hosts that have the same one."""
+    line = (what.splitlines() or [""])[0].removeprefix(f"{name}: ")
+    return _ADDRESS.sub("", line).partition(": ")[0]
 
 
 def trouble(error: DisttuiError) -> Iterator[Point]:
