@@ -157,6 +157,37 @@ def _known(failure: Failure) -> Hint | None:
     return None
 
 
+_NO_CUDA = re.compile(r"Torch not compiled with CUDA enabled|no attribute '_cuda_setDevice'")
+_NO_NCCL = re.compile(r"Distributed package doesn't have NCCL built in")
+_NO_DRIVER = re.compile(r"Found no NVIDIA driver on your system|No CUDA GPUs are available")
+_DEVICE_IDS = re.compile(r"DistributedDataParallel device_ids .*got device_ids .*device\(type='cpu'\)", re.DOTALL)
+
+
+def _no_gpu(state: RunState, cause: Cause) -> Hint | None:
+    """What scripts made for GPUs die of where there is none, or a torch that knows none."""
+    words, name = _words(cause.failure), clean(cause.failure.host)
+    cards = (state.hosts[cause.failure.node].telemetry or {}).get("gpus")
+    on_cpu = "The script asks for a GPU by itself: give it the CPU and gloo by its own options, if it has them, or take"
+    on_cpu += " hosts with GPUs."
+    if isinstance(cards, list) and cards:
+        count = "a GPU" if len(cards) == 1 else f"{len(cards)} GPUs"
+        cure = f"{name} has {count}: install a torch that is built for CUDA there, or name the right one by `python`."
+    elif isinstance(cards, list):
+        cure = f"{name} has no GPU. {on_cpu}"
+    else:
+        cure = on_cpu
+    if _NO_CUDA.search(words):
+        return Hint("torch without CUDA", f"The torch of {name} is built without CUDA. {cure}")
+    if _NO_NCCL.search(words):
+        return Hint("torch without NCCL", f"The torch of {name} is built without NCCL. {cure}")
+    if _NO_DRIVER.search(words) and not cards:
+        return Hint("no GPU", f"torch finds no GPU that it may use on {name}. {on_cpu}")
+    if _DEVICE_IDS.search(words):
+        text = "DistributedDataParallel takes no `device_ids` for a model on the CPU: leave them out there, as in "
+        return Hint("device_ids on the CPU", text + "`device_ids=[local_rank] if torch.cuda.is_available() else None`.")
+    return None
+
+
 def _uneven(state: RunState, cause: Cause) -> Hint | None:
     if not cause.gone:
         return None
@@ -181,7 +212,7 @@ def _world(state: RunState, cause: Cause) -> Hint | None:
 
 def _missing_module(state: RunState, cause: Cause) -> Hint | None:
     failure = cause.failure
-    if failure.kind == "launch":
+    if failure.kind in ("launch", "exit"):
         # The last line of what a launcher that could not begin has printed; before it may stand warnings.
         found = _MISSING_MODULE.search(failure.message.rstrip().rpartition("\n")[2])
     else:
@@ -194,6 +225,18 @@ def _missing_module(state: RunState, cause: Cause) -> Hint | None:
         "module missing",
         f"{where} has no module {name} for the Python that is used there: install it, or set `python:` or `activate:`.",
     )
+
+
+def _missing_program(state: RunState, cause: Cause) -> Hint | None:
+    """A `command` that is not there, by what the shim or a shell says of it."""
+    failure = cause.failure
+    said = failure.message.strip().rpartition("\n")[2]
+    found = re.search(r"([^\s:]+): (?:No such file or directory|(?:command )?not found)$", said)
+    if failure.kind != "exit" or failure.code != 127 or not found:
+        return None
+    name, where = clean(found.group(1)), _only_where(state, cause, found.group(0))
+    cure = "install it, name it with its full path, or set `activate:`"
+    return Hint("program missing", f"{where} has no program {name} on its PATH: {cure}.")
 
 
 def _missing_file(state: RunState, cause: Cause) -> Hint | None:
@@ -211,7 +254,14 @@ def _missing_file(state: RunState, cause: Cause) -> Hint | None:
     )
 
 
-_SPECIAL: tuple[Callable[[RunState, Cause], Hint | None], ...] = (_uneven, _world, _missing_module, _missing_file)
+_SPECIAL: tuple[Callable[[RunState, Cause], Hint | None], ...] = (
+    _uneven,
+    _world,
+    _no_gpu,
+    _missing_module,
+    _missing_program,
+    _missing_file,
+)
 
 
 def _only_where(state: RunState, cause: Cause, words: str) -> str:

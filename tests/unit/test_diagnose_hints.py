@@ -60,6 +60,10 @@ def hinted(state: RunState) -> tuple[str, str]:
         ("gloo_loopback", "gloo interface", "an address of node2 that the others cannot reach"),
         ("gloo_mismatched", "mismatched collectives", "different collectives"),
         ("nccl_version", "NCCL versions", "disttui probe"),
+        ("cuda_not_compiled", "torch without CUDA", "node2 is built without CUDA. The script asks for a GPU"),
+        ("cuda_set_device", "torch without CUDA", "node2 is built without CUDA"),
+        ("nccl_not_built", "torch without NCCL", "node2 is built without NCCL"),
+        ("device_ids_on_cpu", "device_ids on the CPU", "torch.cuda.is_available()"),
         ("nccl_interface", "NCCL interface", "interface:"),
     ],
 )
@@ -69,6 +73,31 @@ def test_a_known_failure_has_its_hint(case: str, name: str, words: str) -> None:
     found = hinted(failed({1: report}))
     assert found[0] == name
     assert words in found[1]
+
+
+@pytest.mark.parametrize(
+    ("cards", "words"),
+    [
+        ([], "node2 has no GPU. The script asks for a GPU by itself"),
+        ([{"index": 0}, {"index": 1}], "node2 has 2 GPUs: install a torch that is built for CUDA"),
+    ],
+    ids=["no GPU", "GPUs"],
+)
+def test_what_to_do_about_a_torch_without_cuda_depends_on_the_host(cards: list[Any], words: str) -> None:
+    state = failed({1: json.loads((_DATA / "cuda_set_device.json").read_text())})
+    assert words in hinted(fold(state, 1, "telemetry.jsonl", {"t": 9.0, "gpus": cards}))[1]
+
+
+def test_a_command_that_is_not_there_is_a_program_to_install() -> None:
+    said = {"code": 127, "said": "disttui: accelerate: No such file or directory"}
+    name, text = hinted(failed({1: said, 0: said}, kind="death"))
+    assert name == "program missing"
+    assert text.startswith("node1, node2 has no program accelerate on its PATH")
+
+
+def test_a_module_that_python_does_not_find_is_named() -> None:
+    said = "python: Error while finding module specification for 'a.b' (ModuleNotFoundError: No module named 'a')"
+    assert hinted(failed({1: {"code": 1, "said": said}}, kind="death"))[0] == "module missing"
 
 
 def test_every_recorded_failure_is_tested() -> None:

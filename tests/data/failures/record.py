@@ -1,4 +1,4 @@
-"""Records the real failures of this folder: run it with the project's interpreter as root on Linux.
+"""Records the real failures of this folder: run it with the project's interpreter as root on Linux, for all or some.
 
 Each case is a script that fails; what the rank shim would report of it goes to <name>.json. The other files, whose
 `source` is an address, hold error texts that others have published (this machine has no GPU).
@@ -40,6 +40,12 @@ CASES = {
     "gloo_mismatched": "_two(lambda dist, torch, rank: dist.all_reduce(torch.ones(4 + rank)))",
     "worker_bus_error": "_worker(7)",
     "worker_killed": "_worker(9)",
+    "cuda_not_compiled": "import torch; torch.ones(1).cuda()",
+    "cuda_set_device": "import torch; torch.cuda.set_device(0)",
+    "nccl_not_built": "import torch.distributed as d; d.init_process_group('nccl', 'file:///tmp/x', rank=0, world_size=1)",
+    "device_ids_on_cpu": """import tempfile, torch
+torch.distributed.init_process_group("gloo", f"file://{tempfile.mktemp()}", rank=0, world_size=1)
+torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2), device_ids=[0])""",
 }
 WORKER = """
 class Data:
@@ -74,6 +80,8 @@ def main() -> None:
     """Run every case in a network namespace of its own, so that nothing leaves the machine."""
     version = _run([sys.executable, "-c", "import torch; print(torch.__version__)"], "").strip()
     for name, body in CASES.items():
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         text = HEAD + "".join(f"    {line}\n" for line in body.splitlines()) + WORKER + TAIL
         shown = _run(["unshare", "-n", "sh", "-c", f"ip link set lo up; exec {sys.executable} -"], text)
         [told] = [line for line in shown.splitlines() if line.startswith('{"type"')]
