@@ -44,7 +44,8 @@ def ending(
     if kind == "finished":
         return [_trained(state, elapsed), *where[:-1], *(f"! {word}" for word in _doubts(state)), where[-1]]
     if kind == "stopped":
-        return [f"■ {state.run} stopped after {duration(elapsed)}{_at_step(state)}", *_left(state), *where]
+        why = [*(f"  {line}" for line in stall_lines(state)), *(f"! {word}" for word in _alone(state))]
+        return [f"■ {state.run} stopped after {duration(elapsed)}{_at_step(state)}", *why, *_left(state), *where]
     cause = find(state)
     if cause is None:
         failed = f"✗ {state.run} {kind} after {duration(elapsed)}{_at_step(state)}: no rank and no host says why"
@@ -68,16 +69,19 @@ def _trained(state: RunState, elapsed: float) -> str:
     return "  ".join([*words, *throughput(metrics)])
 
 
+def _alone(state: RunState) -> list[str]:
+    """The hosts whose ranks may have trained without the others."""
+    alone = [host.name for host in state.hosts if (one := host.story.attempts.get(state.attempt)) and one.ungrouped]
+    if not alone:
+        return []
+    where = "on any host" if len(alone) == len(state.hosts) else f"on {', '.join(alone)}"
+    return [f"no rank was seen in a process group {where}: each may have trained by itself"]
+
+
 def _doubts(state: RunState) -> list[str]:
     """What a run that has ended well lacks of what one expects of a training."""
-    alone = [host.name for host in state.hosts if (one := host.story.attempts.get(state.attempt)) and one.ungrouped]
-    doubts = []
-    if alone:
-        where = "on any host" if len(alone) == len(state.hosts) else f"on {', '.join(alone)}"
-        doubts.append(f"no rank was seen in a process group {where}: each may have trained by itself")
-    if not any(host.series for host in state.hosts):
-        doubts.append("no metric was recognised in what the ranks printed")
-    return doubts
+    silent = not any(host.series for host in state.hosts)
+    return _alone(state) + (["no metric was recognised in what the ranks printed"] if silent else [])
 
 
 def _failed(state: RunState, cause: Cause, elapsed: float) -> list[str]:

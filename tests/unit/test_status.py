@@ -185,6 +185,20 @@ def test_a_failed_attempt_is_told_when_the_next_begins() -> None:
     assert err.getvalue() == "disttui: attempt 1 failed: rank 1 on node2 raised ValueError: boom\n"
 
 
+def test_why_a_run_stood_still_is_known_after_it_was_stopped() -> None:
+    """What its ranks answered at the stall stays with the run: `show`, `diagnose` and a replay read it there."""
+    state = fold(training(), 0, "events.jsonl", {"t": 50.0, "e": "stall", "attempt": 1, "stacks": "stacks-1.json"})
+    for rank in (0, 1):
+        frames = [{"file": "data.py", "line": 3 + rank, "function": "load_batch"}]
+        ranks = {str(rank): {"threads": [{"main": True, "frames": frames}], "recorder": {}, "silent": 31.0}}
+        state = fold(state, rank, "stacks-1.json", {"t": 51.0, "attempt": 1, "ranks": ranks})
+    lines = ending(finish(state, {"state": "stopped", "code": 130, "attempt": 1}), 65, Path("logs"), {})
+    assert lines[1:3] == [
+        "  it stood still: rank 0 is in load_batch (data.py:3) for 31 s",
+        "  it stood still: rank 1 is in load_batch (data.py:4) for 31 s",
+    ]
+
+
 def test_the_story_of_a_signal() -> None:
     cause = {"node": 0, "rank": 0, "kind": "signal", "code": -9}
     lines = ending(finish(training(), {"state": "failed", "code": 1, "cause": cause}), 30, Path("logs"), {})
