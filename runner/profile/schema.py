@@ -27,19 +27,33 @@ class Profile(Model):
     """A whole profile. The order of the fields matters: a check sees what stands above it."""
 
     disttui: Annotated[Literal[1], BeforeValidator(_version)]
+    """The version of the schema: 1."""
     name: f.RunName
+    """Ids of runs begin with it; not given: the file's name."""
     description: f.Prose = ""
+    """For people."""
     num_processes: f.Processes = None
+    """Processes per machine, as torchrun's --nproc-per-node; auto: one for each GPU, or each core."""
     python: f.Python = None
+    """The interpreter on the hosts; auto: the first that has torch."""
     activate: f.Word = ""
+    """A line for bash that is run first, in `workdir`, such as `conda activate x`; if it fails nothing is started."""
     env: Mapping[f.EnvName, f.EnvValue] = {}
+    """Variables of every rank; those of the job and of a host go over these."""
     hosts: tuple[Host, ...]
+    """The machines, each as one word or as a mapping; node rank 0 is the first."""
     job: Job
+    """What runs."""
     launch: Launch = Launch()
+    """How it is started, watched and ended."""
     parallel: Parallel = Parallel()
+    """How the built-in job's model is spread over the ranks."""
     precision: Annotated[Precision, f.one_of("auto", "fp32", "bf16", later=("fp16",))] = "auto"
+    """Of the built-in job; auto: bf16 where all GPUs have it, else fp32."""
     metrics: Metrics = Metrics()
+    """How metrics are read from a log of your own form."""
     on_end: OnEnd = OnEnd()
+    """What is done when a run has ended, on the machine that started it; both get a summary as JSON, and 10 s."""
 
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
     _references: dict[Path, Place] = PrivateAttr(default_factory=dict)

@@ -37,26 +37,29 @@ class Host(Model):
     """One machine. `num_processes`, `python` and `activate` are effective: the profile's where not given here."""
 
     host: f.HostText
-    """The ssh alias, name or IP address; `local` for this machine."""
+    """An ssh alias, a name or an IP address, with user@ and :port if need be; `local` for this machine."""
     name: f.HostName = ""
-    """Its label, unique in the profile."""
+    """Its label, unique in the profile; not given: `host`."""
     user: f.User | None = None
+    """The login name; not given: ssh's own choice."""
     port: f.Port | None = None
+    """Of its SSH server; not given: ssh's own choice."""
     num_processes: f.Processes = None
-    """None: decided from what the probe finds."""
+    """Its own, in place of the profile's."""
     gpus: f.Gpus = None
-    """Indices of the GPUs to use; empty: none; None: decided from what the probe finds."""
+    """Indices of the GPUs to use, [] for none; auto: those that nobody uses."""
     env: Mapping[f.EnvName, f.EnvValue] = {}
-    """This host's own variables only; `Profile.host_env` has all layers."""
+    """Variables of this host's ranks, over the job's and the profile's."""
     python: f.Python = None
-    """None: found by the probe."""
+    """Its own, in place of the profile's."""
     activate: f.Word = ""
+    """Its own, in place of the profile's."""
     workdir: f.Folder | None = None
-    """None: the job's."""
+    """Its own, in place of the job's."""
     address: f.Ip = None
-    """The IP address that the other hosts reach it by; None: found out."""
+    """The IP address that the other hosts reach it by; auto: tried out."""
     interface: f.Interface = None
-    """None: the one that routes to the master."""
+    """The network interface of NCCL and gloo; auto: the one that routes to the master."""
 
     @property
     def endpoint(self) -> Address:
@@ -95,15 +98,25 @@ class Job(Model):
     """What runs: exactly one of `builtin`, `script`, `module` and `command`."""
 
     builtin: Annotated[Literal["bytegpt"], f.one_of("bytegpt")] | None = None
+    """The job that comes with disttui; `disttui bytegpt` lists its arguments."""
     script: f.Script | None = None
+    """A Python file, a zip or a folder with __main__.py, from `workdir` on."""
     module: f.Module | None = None
+    """A module, as `python -m` takes it."""
     command: tuple[f.Word, ...] | None = None
+    """A program with its arguments, started once per rank; its ranks cannot be asked for stacks."""
     args: tuple[f.Word, ...] = ()
+    """Arguments of the job, word by word: no shell reads them."""
     workdir: f.Folder = "~"
+    """The folder on the hosts that the job runs in."""
     env: Mapping[f.EnvName, f.EnvValue] = {}
+    """Variables of every rank, over the profile's; `${env:NAME}` is taken from your shell at the start, not stored."""
     wrap: tuple[f.Word, ...] = ()
+    """Words before the interpreter, such as [apptainer, exec, img.sif]; `disttui logs` has their output."""
     setup: f.NotBuilt = None
+    """Not built yet."""
     sync: f.NotBuilt = None
+    """Not built yet."""
 
     @property
     def target(self) -> Target:
@@ -136,45 +149,63 @@ class Launch(Model):
     launcher: Annotated[
         Literal["torchrun"], f.one_of("torchrun", later=("accelerate", "mpirun", "deepspeed", "srun"))
     ] = "torchrun"
+    """What starts the ranks of a host."""
     backend: Annotated[Backend, f.one_of("auto", "nccl", "gloo")] = "auto"
+    """auto: nccl where every process has a GPU, else gloo."""
     master: f.AutoText = None
-    """An IP address, or the name of the first host; None: found out while joining."""
+    """An IP address, or the name of the first host; auto: the address that all hosts have reached."""
     ports: f.Ports = (29500, 29599)
-    """First and last."""
+    """First and last port between the hosts; the first that are free are taken."""
     join_timeout: f.SomeSeconds = 60.0
+    """How long all hosts are waited for at the start."""
     host_timeout: f.SomeSeconds = 60.0
+    """How long a host may be silent until it counts as lost."""
     rejoin_timeout: f.Seconds = 0.0
     """With restarts left: how long a lost host is waited for, once it must have ended its ranks; 0: not at all."""
     restarts: Annotated[int, whole(0, 1000)] = 0
+    """Further attempts after a failure."""
     resume_args: tuple[f.Word, ...] = ()
-    """Added to the job's arguments from the second attempt on."""
+    """Added to the job's arguments from the second attempt on, such as [--init_from=resume]."""
     grace: f.Seconds = 10.0
+    """How long ranks that are asked to end have for it, until they are killed."""
     instrument: f.Flag = True
+    """Whether ranks report errors and can be asked for stacks; false: only their output is followed."""
     run_dir: f.RunDir = f.RUN_DIR
+    """The folder on the hosts for logs and checkpoints."""
     share: f.NotBuilt = None
+    """Not built yet."""
     log_limit: f.LogSize = None
-    """Bytes of a rank's log that its host keeps at least, the newest; None: all."""
+    """Bytes of a rank's log that its host keeps at least, the newest; none: all."""
 
 
 class Parallel(Model):
     """How the model is spread over the ranks."""
 
     strategy: Annotated[Strategy, f.one_of("auto", "ddp", "fsdp", later=("hsdp",))] = "auto"
+    """Of the built-in job; auto: fsdp where the model is too large for the smallest rank's memory, else ddp."""
     dp_replicate: f.NotBuilt = None
+    """Not built yet."""
     dp_shard: f.NotBuilt = None
+    """Not built yet."""
     tp: f.NotBuilt = None
+    """Not built yet."""
     cp: f.NotBuilt = None
+    """Not built yet."""
     pp: f.NotBuilt = None
+    """Not built yet."""
 
 
 class OnEnd(Model):
     """What is done where a run was started from, when it has ended; both get its summary as JSON."""
 
     command: tuple[f.Word, ...] = ()
+    """A program with its arguments; it gets the summary on its standard input."""
     webhook: f.Url | None = None
+    """A web address that the summary is posted to."""
 
 
 class Metrics(Model):
     """How metrics are read from a log that disttui does not know."""
 
     pattern: f.Pattern | None = None
+    """A regular expression of Python's kind; its named groups are metrics, such as loss=(?P<loss>[0-9.]+)."""
