@@ -1,0 +1,108 @@
+"""What disttui reads in the output of other people's training scripts (tests/data/foreign)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.diagnose.cause import find
+from runner.diagnose.hints import hint
+from runner.node.observe import last_words
+from runner.node.observe.harvest import Harvest
+from runner.run.state import RunState, begin, fold
+from runner.show.story import attempt_words
+
+_DATA = Path(__file__).parents[1] / "data" / "foreign"
+
+
+def harvested(name: str, folder: Path) -> list[dict[str, Any]]:
+    harvest = Harvest(str(folder), [0], None)
+    shutil.copy(_DATA / f"{name}.log", folder / "rank-0.log")
+    harvest.poll()
+    metrics = folder / "rank-0.metrics.jsonl"
+    return [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "newest"),
+    [
+        ("nanogpt", 3.2987, {"step": 60, "loss": 3.1199, "val_loss": 3.0945, "step_time": 0.50059}),
+        ("imagenet", 7.4625, {"step": 86, "steps": 3000, "epoch": 0, "loss": 4881.6, "step_time": 0.352}),
+        ("trainer", 4.033, {"step": 150, "steps": 150, "epoch": 3, "val_loss": 4.03}),
+        ("lightning_tqdm", 0.693, {"step": 50, "epoch": 1, "loss": 0.682, "val_loss": 0.689, "steps_per_s": 13.99}),
+        ("lightning_rich", 0.734, {"step": 50, "loss": 0.734, "val_loss": 0.694}),
+        ("uneven", 2.0, {"step": 4, "loss": 2.0}),
+    ],
+)
+def test_the_metrics_of_scripts_that_nobody_here_wrote(
+    tmp_path: Path, name: str, first: float, newest: dict[str, Any]
+) -> None:
+    records = harvested(name, tmp_path)
+    assert next(record["loss"] for record in records if "loss" in record) == first
+    merged = {key: value for record in records for key, value in record.items()}
+    assert {key: merged.get(key) for key in newest} == newest
+
+
+@pytest.mark.parametrize("name", ["multinode", "argparse", "no_program", "no_module", "no_cuda", "no_nccl"])
+def test_no_metrics_where_there_are_none(tmp_path: Path, name: str) -> None:
+    assert harvested(name, tmp_path) == []
+
+
+def ended(name: str, rank: int, code: int) -> RunState:
+    """A run of two hosts, one rank of which has ended with this log and says nothing by itself."""
+    state = begin("t-1", ("node1", "node2"), (1, 1))
+    path = str(_DATA / f"{name}.log")
+    words, told = last_words.read(path, code), {"attempt": 1, "rank": rank, "at": 9.0, "t": 9.0}
+    if words:
+        state = fold(state, rank, "events.jsonl", {"e": "error", **told, **words})
+    said = "" if words else last_words.said(path, code)
+    return fold(state, rank, "events.jsonl", {"e": "death", **told, "code": code, **({"said": said} if said else {})})
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words", "hinted"),
+    [
+        (
+            "argparse",
+            2,
+            "ended with exit code 2: multinode_cpu.py: error: unrecognized arguments: --nope",
+            None,
+        ),
+        (
+            "no_program",
+            127,
+            "ended with exit code 127: disttui: accelerate: No such file or directory",
+            "program missing",
+        ),
+        (
+            "no_cuda",
+            1,
+            "raised AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'",
+            "torch without CUDA",
+        ),
+        (
+            "no_nccl",
+            1,
+            "raised RuntimeError: Distributed package doesn't have NCCL built in",
+            "torch without NCCL",
+        ),
+    ],
+)
+def test_why_scripts_that_nobody_here_wrote_have_failed(name: str, code: int, words: str, hinted: str | None) -> None:
+    state = ended(name, 0, code)
+    assert attempt_words(state, 1) == f"rank 0 on node1 {words}"
+    cause = find(state)
+    assert cause
+    known = hint(state, cause)
+    assert (known.name if known else None) == hinted
+
+
+def test_who_had_ended_while_the_other_still_waited() -> None:
+    state = ended("uneven", 1, 1)
+    state = fold(state, 0, "attempt-1/ranks.jsonl", {"t": 8.5, "e": "exit", "rank": 0, "code": 0})
+    words = "rank 0 on node1 had ended (exit code 0) while rank 1 on node2 still waited in all_reduce (uneven.py:5)"
+    assert attempt_words(state, 1).startswith(words)
