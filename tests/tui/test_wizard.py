@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from runner.errors import HostError
 from runner.profile import load, parse
 from tests.tui.shelf_kit import asked
 from tests.tui.snap import SIZES, assert_snapshot, screen_text
-from tests.tui.wizard_kit import facts, record, type_text, until, walk, wizard
+from tests.tui.wizard_kit import FACTS, facts, record, type_text, until, walk, wizard
 from tui.screens.home import HomeScreen
 from tui.screens.wizard import hosts_screen
 from tui.screens.wizard.draft import HostState
@@ -281,6 +282,40 @@ def test_no_hostile_byte_reaches_a_strip(tmp_path: Path, monkeypatch: pytest.Mon
                 harmless(pilot.app)
 
     asyncio.run(play())
+
+
+def test_a_host_without_torch_and_nccl_without_gpus_are_crossed_out_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = [{**one, "torch": None, "cuda": None, "nccl": None} for one in _interpreters("cpu_desk")]
+    record(monkeypatch, {"ok": facts("cpu_desk"), "bare": facts("cpu_desk", boot_id="other", interpreters=bare)})
+
+    async def play() -> None:
+        async with wizard(tmp_path, size=(160, 48)) as (pilot, opened):
+            await walk(pilot, opened, ["ok", "bare"], 2)
+            shown = screen_text(pilot.app)
+            assert re.search(r"✓ +ok ", shown) and re.search(r"✗ +bare .* none ", shown), shown
+            await pilot.press("down")
+            await until(pilot, lambda: "✗ no torch in" in screen_text(pilot.app))
+
+    asyncio.run(play())
+
+    record(monkeypatch, CPUS)
+
+    async def choose() -> None:
+        async with wizard(tmp_path, size=(160, 48)) as (pilot, opened):
+            await walk(pilot, opened, list(CPUS), 3)
+            opened.query_one("#whole-run").focus()
+            await pilot.press("j", "right")
+            await until(pilot, lambda: re.search(r"backend +✗ nccl", screen_text(pilot.app)))
+            assert "✗ node1: backend nccl, but there is no GPU" in screen_text(pilot.app)
+
+    asyncio.run(choose())
+
+
+def _interpreters(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((FACTS / f"{name}.json").read_text())["interpreters"]
+    return found
 
 
 def _crowd() -> dict[str, Any]:

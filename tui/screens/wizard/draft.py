@@ -167,6 +167,18 @@ class View:
         """The states of the draft's hosts, in their order."""
         return [self.states.get(name) or HostState(name, "connecting") for name in self.draft.hosts]
 
+    def errors(self, state: HostState) -> list[Finding]:
+        """What keeps the run from being started with a host that has answered, as far as it is known by now."""
+        if self.weighed is not None:
+            rank = self.draft.hosts.index(state.name)
+            name = self.weighed.plan.hosts[rank].name if rank < len(self.weighed.plan.hosts) else state.name
+            return [one for one in self.weighed.findings if one.level == "error" and one.host == name]
+        if state.facts is None or any(one.torch for one in state.facts.interpreters):
+            return []
+        looked = ", ".join(one.path for one in state.facts.interpreters)
+        what = f"no torch in {looked}" if looked else "no Python was found"
+        return [Finding("error", state.name, what, "Install torch there, or name the right Python at step 4")]
+
 
 def new_draft() -> Draft:
     """What a newcomer begins with: the built-in job, no hosts."""

@@ -70,7 +70,7 @@ class HardwareStep(Step):
         known = [(state.name, state.facts) for state in states if state.facts]
         marked, self._differences = differences(known)
         places = {name: at for at, (name, _) in enumerate(known)}
-        rows = [_row(state, places.get(state.name, -1), marked) for state in states]
+        rows = [_row(state, places.get(state.name, -1), marked, bool(view.errors(state))) for state in states]
         self.query_one(HardwareTable).show(rows)
         self._tell()
 
@@ -99,7 +99,12 @@ class HardwareStep(Step):
         key = self.query_one(HardwareTable).key
         state = self.view.states.get(key)
         apart = (Point(line[2:], "$state-slow", "≠ ") for line in _joined(self._differences, "  "))
-        self.query_one(Notes).tell(key, *_about(state), *apart)
+        wrong = (
+            point
+            for finding in (self.view.errors(state) if state and state.facts and not state.pending else ())
+            for point in (Point(finding.what, "$state-failed", "✗ "), Point(finding.cure, mark="→ "))
+        )
+        self.query_one(Notes).tell(key, *wrong, *_about(state), *apart)
 
 
 def _about(state: HostState | None) -> Iterator[Point | str]:
@@ -113,7 +118,7 @@ def _about(state: HostState | None) -> Iterator[Point | str]:
         yield from (Point(line, hang=2) for line in _joined(host_details(facts, True), " " * 6))
 
 
-def _row(state: HostState, at: int, marked: set[tuple[int, str]]) -> Row:
+def _row(state: HostState, at: int, marked: set[tuple[int, str]], wrong: bool) -> Row:
     if state.facts is None:
         seen = LOOKS["waiting" if state.pending else "failed"]
         return Row(state.name, ([(seen.glyph, seen.css)], state.name, [(state.state, seen.css)], *[""] * 5))
@@ -127,11 +132,15 @@ def _row(state: HostState, at: int, marked: set[tuple[int, str]]) -> Row:
     torch += f" cu{cuda}" if cuda and "+cu" not in torch else ""
     gpus = cell("GPUs", gpu_kinds(facts))
     busy = any(gpu.busy for gpu in facts.gpus)
+    seen = LOOKS["failed" if wrong else "done"]
+    told_torch: Cell = [(torch, "state--failed")]
+    if any(one.torch for one in facts.interpreters):
+        told_torch = cell("torch", torch)
     return Row(
         state.name,
-        ([("✓", "state--done")], [(state.name, "table--strong")], gpus,
+        ([(seen.glyph, seen.css)], [(state.name, "table--strong")], gpus,
          [(free.removesuffix(" free"), "state--slow" if busy else "")], cell("cores", cores),
-         cell("memory", memory.removesuffix(" GiB")), cell("torch", torch), address),
+         cell("memory", memory.removesuffix(" GiB")), told_torch, address),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from textual.message import Message
 
 from runner.advice import Advice
 from runner.choose import HostChoice
+from runner.preflight import Finding
 from tui.keys import OPEN, bind
 from tui.screens.wizard.draft import Draft, View, Weighed
 from tui.screens.wizard.step import Notes, Step
@@ -136,7 +137,8 @@ class ProcessesStep(Step):
         warnings = len(weighed.recommendation.warnings)
         title = totals(weighed.plan) + (f" · ▲ {warnings} to know" if warnings else "")
         run = self.query_one("#whole-run", ValueTable)
-        notes.tell(title, *(_about_run(run.key, weighed) if self._at_run else self._about_host(weighed)))
+        about = _about_run(run.key, weighed) if self._at_run else self._about_host(weighed)
+        notes.tell(title, *(_error(one) for one in weighed.findings if one.level == "error"), *about)
 
     def _about_host(self, weighed: Weighed) -> Iterator[Point | str]:
         key = self.query_one("#per-host", ValueTable).key
@@ -157,6 +159,11 @@ def _about_run(key: str, weighed: Weighed) -> Iterator[Point | str]:
     if key == "total":
         yield f"Accelerate calls this num_machines {len(weighed.plan.hosts)}, num_processes {weighed.plan.world_size}."
     yield from (_warning(one) for one in weighed.recommendation.warnings if one.host is None)
+
+
+def _error(finding: Finding) -> Point:
+    where = f"{finding.host}: " if finding.host else ""
+    return Point(f"{where}{finding.what}. {finding.cure}.", "$state-failed", "✗ ")
 
 
 def _warning(advice: Advice) -> Point:
@@ -202,7 +209,10 @@ def _run_rows(draft: Draft, weighed: Weighed) -> Iterator[Row]:
     for key, value in values.items():
         reason = found.reasons["world_size" if key == "total" else key]
         own = key in _CHOICES and _given(draft, _CHOICES[key][0]) != "auto"
+        wrong = any(one.level == "error" and one.what.startswith(f"{key} {value}") for one in weighed.findings)
         shown: Cell = [(value, "state--running" if own else "table--strong")]
+        if wrong:
+            shown = [(f"✗ {value}", "state--failed")]
         yield Row(key, (key, shown, [(reason.removeprefix(f"{value}: "), "table--muted")]))
 
 
