@@ -18,8 +18,10 @@ from runner.facts import HostFacts
 from runner.profile import Host, Profile, parse_host
 from runner.profile.problems import printable
 from runner.run.after import tell_end
+from runner.run.find import run_names
 from runner.run.history import KnownRun, keep, mirror_of
-from runner.run.launch import launch, new_run_id
+from runner.run.ids import new_run_id
+from runner.run.launch import launch
 from runner.run.session import Session, Signals
 from runner.run.state import RunState
 from runner.run.survey import Surveyed, open_link, side_by_side, survey
@@ -162,7 +164,7 @@ def _tell_plan(prepared: Prepared, tell: Speaker) -> None:
 def _start(profile: Profile, prepared: Prepared, environ: Mapping[str, str], kept: Mapping[str, Any]) -> KnownRun:
     """Start the run on all hosts; what is needed to come back to it is written down before. Raises DisttuiError."""
     plan = prepared.plan
-    run_id = new_run_id(profile.name)
+    run_id = new_run_id(profile.name, run_names(environ))
     known = keep(profile, [host.num_processes for host in plan.hosts], run_id, environ, **kept)
     try:
         launch(

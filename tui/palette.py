@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
+from runner.run.ids import short
+
 if TYPE_CHECKING:
     from tui.app import DisttuiApp
 
@@ -56,7 +58,7 @@ class Everything(Provider):
     def _runs(self) -> Iterator[Found]:
         for row in self._app.shelf.runs:
             words = f"run, {row.state}, on {', '.join(row.hosts[:4])}"
-            yield Found(row.run, words, partial(self._app.open_run, row.run))
+            yield Found(short(row.run), words, partial(self._app.open_run, row.run))
 
     def _profiles(self) -> Iterator[Found]:
         for row in self._app.shelf.profiles:

@@ -149,10 +149,11 @@ def _ask_about(path: Path, profile: Profile, why: str) -> None:
 
 def ask_about_rerun(run: str, profile: Profile) -> None:
     """Show what the profile of a run that was found on a host has run, and ask. Raises InputError."""
+    from runner.run.ids import short
     from runner.show.effects import foreign_lines
 
-    cure = f"Read it (disttui show {run}); then add --trust-profile."
-    _ask(f"{run}: its profile is the word of the host that it was found on", foreign_lines(profile), cure)
+    cure = f"Read it (disttui show {short(run)}); then add --trust-profile."
+    _ask(f"{short(run)}: its profile is the word of the host that it was found on", foreign_lines(profile), cure)
 
 
 def _ask(what: str, shown: Iterable[tuple[str, str]], cure: str) -> None:

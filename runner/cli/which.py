@@ -23,8 +23,11 @@ RUN_DIR = "~/.disttui/runs"
 def complete_runs(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
     """The ids that begin so."""
     from runner.run.find import run_names
+    from runner.run.ids import short
 
-    return [CompletionItem(name) for name in run_names(os.environ) if name.startswith(incomplete)]
+    names = run_names(os.environ)
+    shown = {name: short(name, names) for name in names if name.startswith(incomplete)}
+    return [CompletionItem(few if few.startswith(incomplete) else name) for name, few in shown.items()]
 
 
 def check_run_dir(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -80,9 +83,10 @@ def _with_run(command: Callable[..., Any], *, required: bool) -> Callable[..., A
 def _agree(asked: str, run: str, others: Sequence[str]) -> None:
     """Ask whether hosts may be reached that another host names. Raises InputError."""
     from runner.errors import InputError
+    from runner.run.ids import short
     from runner.transport.prompts import confirm
 
-    told = f"{asked} says that {run} also runs on {', '.join(others)}"
+    told = f"{asked} says that {short(run)} also runs on {', '.join(others)}"
     answer = confirm(f"{told}.\nLog in there as well, as your ssh reaches these names?")
     if answer:
         return

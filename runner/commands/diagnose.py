@@ -13,6 +13,7 @@ from runner.diagnose.hints import hint
 from runner.diagnose.straggler import spread_sentence, straggler_sentence
 from runner.errors import DisttuiError
 from runner.run.history import KnownRun, mirror_of
+from runner.run.ids import short
 from runner.run.remote import Reached, missing, reach, sync
 from runner.run.replay import replay
 from runner.run.state import RunState
@@ -78,7 +79,7 @@ def _as_text(run: KnownRun, state: RunState, ranks: list[Standing]) -> str:
         return "\n".join(ending(state, _elapsed(run, state), run.folder, {}, len(state.attempts)))
     silent = [one.silent for one in ranks if one.silent is not None]
     last = f", last sign of life {duration(min(silent))} ago" if silent else ""
-    lines = [f"{run.run} lives: attempt {max(1, state.attempt)}{last}"]
+    lines = [f"{short(run.run)} lives: attempt {max(1, state.attempt)}{last}"]
     if not ranks:
         lines.append("no rank could be asked: none has started yet, or its host is not reached")
     lines += sentences(ranks)

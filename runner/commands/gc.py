@@ -14,6 +14,7 @@ from runner.node.serve.listing import disk_use
 from runner.profile.numbers import size
 from runner.run.find import known_runs
 from runner.run.history import KnownRun
+from runner.run.ids import short
 from runner.run.remote import reach
 from runner.run.summary import summaries
 from runner.show.numbers import amount, duration, gibibytes
@@ -64,7 +65,7 @@ def choose(
         try:
             found = _look(run, connect(run.ssh_config))
         except DisttuiError as error:
-            problems.append(f"{run.run}: {clean(error.what)}; left alone")
+            problems.append(f"{short(run.run)}: {clean(error.what)}; left alone")
             continue
         if found:
             ended.append(found)
@@ -81,9 +82,9 @@ def choose(
 def render(chosen: list[Old]) -> str:
     """What would be removed, as a table."""
     now = time.time()
-    width = max(len(old.run.run) for old in chosen)
+    width = max(len(short(old.run.run)) for old in chosen)
     lines = [
-        f"  {old.run.run.ljust(width)}  ended {duration(now - old.ended)} ago  {gibibytes(old.size):>9}  "
+        f"  {short(old.run.run).ljust(width)}  ended {duration(now - old.ended)} ago  {gibibytes(old.size):>9}  "
         f"on {', '.join(host.name for host in old.run.hosts)}"
         for old in chosen
     ]
@@ -98,7 +99,7 @@ def remove(chosen: list[Old], connect: Callable[[str | None], Connector], say: C
         try:
             forget(old.run, connect(old.run.ssh_config), say)
         except DisttuiError as error:
-            say(f"{old.run.run}: {error.what}")
+            say(f"{short(old.run.run)}: {error.what}")
             code = error.exit_code
     return code
 

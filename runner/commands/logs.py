@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from runner.errors import DisttuiError, InputError
 from runner.run.fill import fill
 from runner.run.history import KnownRun, mirror_of
+from runner.run.ids import short
 from runner.run.records import records
 from runner.run.remote import Reached, missing, reach, sync
 from runner.run.session import Session, Signals
@@ -72,10 +73,10 @@ def logs(run: KnownRun, connector: Connector, wanted: Wanted, *, follow: bool = 
     """
     printer = _Lines(sys.stdout, sys.stderr, run, wanted)
     if wanted.host is not None and wanted.host not in printer.names:
-        raise InputError(f"{run.run} has no host {clean(wanted.host)!r}", f"It has {', '.join(printer.names)}.")
+        raise InputError(f"{short(run.run)} has no host {clean(wanted.host)!r}", f"It has {', '.join(printer.names)}.")
     if wanted.rank is not None and not 0 <= wanted.rank < sum(host.nproc for host in run.hosts):
         last = sum(host.nproc for host in run.hosts) - 1
-        raise InputError(f"{run.run} has no rank {wanted.rank}", f"Its ranks are 0 to {last}.")
+        raise InputError(f"{short(run.run)} has no rank {wanted.rank}", f"Its ranks are 0 to {last}.")
     signals = Signals()
     with mirror_of(run) as folder:
         # A mirror that is whole may still lack the beginning of a log that somebody attached to.

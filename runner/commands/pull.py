@@ -14,6 +14,7 @@ from runner.commands.stop import refuse_sandbox
 from runner.errors import DisttuiError, HostError, InputError
 from runner.paths import PathError, inside
 from runner.run.history import KnownRun
+from runner.run.ids import short
 from runner.run.link import GONE, Link
 from runner.run.remote import reach
 from runner.run.survey import HostsError
@@ -73,7 +74,7 @@ def pull(run: KnownRun, connector: Connector, to: Path, say: Say) -> int:
     if problems:
         raise problems[0] if len(problems) == 1 else HostsError(problems)
     if not taken:
-        say(f"{run.run} has left no checkpoints or results on its hosts")
+        say(f"{short(run.run)} has left no checkpoints or results on its hosts")
     elif not count:
         say(f"{to}: {amount(len(taken), 'file')} here already, nothing is new")
     else:

@@ -11,6 +11,7 @@ from typing import Any
 from runner.errors import DisttuiError, HostError, InputError
 from runner.run.find import folder_of
 from runner.run.history import KnownRun
+from runner.run.ids import short
 from runner.run.remote import Reached, reach
 from runner.run.summary import summaries
 from runner.show.numbers import number, when
@@ -63,7 +64,7 @@ def forget(run: KnownRun, connector: Connector, say: Say) -> int:
         try:
             reached.refuse_some()
         except DisttuiError as error:
-            cure = f"Try again later, or forget the mirror alone: disttui forget {run.run} --here"
+            cure = f"Try again later, or forget the mirror alone: disttui forget {short(run.run)} --here"
             raise HostError("nothing is removed", str(error.what), cure) from None
         listed = reached.ask("list", **run.request())
         found = {
@@ -73,11 +74,13 @@ def forget(run: KnownRun, connector: Connector, say: Say) -> int:
         }
         living = [run.hosts[node].name for node, ones in found.items() if any(one.get("alive") for one in ones)]
         if living:
-            raise InputError(f"{run.run} lives on {', '.join(living)}", f"Stop it first: disttui stop {run.run}")
+            raise InputError(
+                f"{short(run.run)} lives on {', '.join(living)}", f"Stop it first: disttui stop {short(run.run)}"
+            )
         _raise_first(listed)
         _raise_first(reached.ask("forget", [node for node, ones in found.items() if ones], **run.request()))
     _remove(run.folder)
-    say(f"{run.run}: removed on {', '.join(host.name for host in run.hosts)} and here")
+    say(f"{short(run.run)}: removed on {', '.join(host.name for host in run.hosts)} and here")
     return 0
 
 
@@ -114,7 +117,7 @@ def refuse_sandbox(run: KnownRun) -> None:
     """Raise InputError for a run whose hosts are no more."""
     if run.sandbox:
         raise InputError(
-            f"{run.run} was played in a sandbox, which lives only as long as its command",
+            f"{short(run.run)} was played in a sandbox, which lives only as long as its command",
             ("Ctrl-C in that command stops it. " if run.summary()["state"] in ("running", "joining", "unknown") else "")
             + "Its records stay here: disttui show, logs, metrics.",
         )
@@ -138,7 +141,9 @@ def _wait(run: KnownRun, reached: Reached, nodes: list[int], say: Say) -> int:
         if waiting and time.monotonic() > deadline:
             names = ", ".join(run.hosts[node].name for node in sorted(waiting))
             raise HostError(
-                names, f"{run.run} has not stopped in {patience:.0f} s", f"Kill it: disttui stop {run.run} --now"
+                names,
+                f"{short(run.run)} has not stopped in {patience:.0f} s",
+                f"Kill it: disttui stop {short(run.run)} --now",
             )
         time.sleep(_POLL if waiting else 0.0)
     left = [f"{run.hosts[node].name}: pid {pid}" for node, end in sorted(ends.items()) for pid in end.get("left") or []]
@@ -149,19 +154,19 @@ def _wait(run: KnownRun, reached: Reached, nodes: list[int], say: Say) -> int:
             say(f"{run.hosts[node].name}: {words}")
     states = {clean(str(end.get("state"))) for end in ends.values()}
     ended = [run.hosts[node].name for node in sorted(ends)]
-    say(f"{run.run} {'/'.join(sorted(states)) or 'stopped'} on {', '.join(ended)}")
+    say(f"{short(run.run)} {'/'.join(sorted(states)) or 'stopped'} on {', '.join(ended)}")
     return 1 if left or not ends else 0
 
 
 def _ended_before(run: KnownRun, statuses: dict[int, Any]) -> str:
     ends = [one["exit"] for _, one in sorted(statuses.items()) if not isinstance(one, DisttuiError) and one["exit"]]
     if not ends:
-        return f"{run.run} is not running: nothing to stop"
+        return f"{short(run.run)} is not running: nothing to stop"
     moment = ends[0].get("t")
     at = f" at {when(moment)}" if isinstance(moment, int | float) else ""
     cause = ends[0].get("cause") or {}
     lost = f" ({clean(str(cause.get('message')))})" if cause.get("kind") == "supervisor lost" else ""
-    return f"{run.run} has {clean(str(ends[0].get('state')))} already{at}{lost}: nothing is left to stop"
+    return f"{short(run.run)} has {clean(str(ends[0].get('state')))} already{at}{lost}: nothing is left to stop"
 
 
 def _raise_first(answers: dict[int, Any]) -> None:

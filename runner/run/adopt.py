@@ -20,7 +20,7 @@ from runner.profile import Profile
 from runner.profile.addresses import split_host
 from runner.run.find import load_run, refuse_newer
 from runner.run.history import KnownHost, KnownRun, remember
-from runner.run.ids import pick
+from runner.run.ids import pick, short
 from runner.run.link import Item, Link
 from runner.run.records import json_object
 from runner.run.remote import REACH, reach_hosts
@@ -104,7 +104,7 @@ def _of_profile(profile: Profile, run: str, names: Sequence[str], counts: Sequen
     """The hosts as a profile of the user's reaches them."""
     if len(profile.hosts) != len(names):
         raise InputError(
-            f"the profile has {len(profile.hosts)} hosts, {run} runs on {len(names)}: {', '.join(names)}",
+            f"the profile has {len(profile.hosts)} hosts, {short(run)} runs on {len(names)}: {', '.join(names)}",
             "Give a profile with these hosts, in this order.",
         )
     ways = zip(profile.hosts, names, counts, strict=True)

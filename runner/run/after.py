@@ -15,6 +15,7 @@ from typing import Any
 from runner.errors import DisttuiError
 from runner.profile import Profile
 from runner.run.history import KnownRun, profile_of
+from runner.run.ids import short
 from runner.run.state import RunState
 from runner.text import clean, clean_lines
 
@@ -33,7 +34,7 @@ def tell_end(profile: Profile, run: KnownRun, state: RunState, say: Callable[[st
     if not (on_end.command or on_end.webhook):
         return
     if state.result is None:
-        say(f"on_end has not run: it does on this machine, once `disttui attach {run.run}` sees the run's end")
+        say(f"on_end has not run: it does on this machine, once `disttui attach {short(run.run)}` sees the run's end")
         return
     try:
         (run.folder / ".on_end").touch(0o600, exist_ok=False)

@@ -11,7 +11,7 @@ from runner.errors import InputError
 from runner.node.serve.listing import FORMAT, RUN
 from runner.paths import inside
 from runner.run.history import KnownHost, KnownRun, read_object
-from runner.run.ids import pick
+from runner.run.ids import pick, short
 from runner.run.store import mirrors_folder
 from runner.text import clean
 
@@ -76,7 +76,7 @@ def load_run(folder: Path) -> KnownRun:
 
 
 def _anew(run: str) -> str:
-    return f"Take it up anew: disttui attach {run} --host HOST; or remove it: disttui forget --here {run}"
+    return f"Take it up anew: disttui attach {short(run)} --host HOST; or remove it: disttui forget --here {short(run)}"
 
 
 def refuse_newer(data: Mapping[str, object], where: str) -> None:

@@ -1,12 +1,38 @@
-"""Which run is meant by an id or its beginning."""
+"""Ids of runs: 64 random bits, of which people see and type as few digits as tell a run from the others."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import re
+import secrets
+from collections.abc import Iterable, Sequence
 
 from runner.errors import InputError
 from runner.text import clean
+
+_WHOLE = re.compile(r".+-[0-9a-f]{16}")
+_HIDDEN = 12
+"""Digits that are not shown."""
+
+
+def new_run_id(name: str, known: Iterable[str]) -> str:
+    """An id that begins with the profile's name, and whose short form none of the `known` has."""
+    known = list(known)
+    while True:
+        run = f"{name}-{secrets.token_hex(8)}"
+        if short(run, known) == short(run):
+            return run
+
+
+def short(run: str, among: Iterable[str] = ()) -> str:
+    """A run's id as people see it: four of its digits, more only where another id of `among` begins alike."""
+    if not _WHOLE.fullmatch(run):
+        return run
+    others = [other for other in among if other != run]
+    length = len(run) - _HIDDEN
+    while length < len(run) and any(other.startswith(run[:length]) for other in others):
+        length += 1
+    return run[:length]
 
 
 def pick(text: str, names: Sequence[str], host: str | None = None) -> str:

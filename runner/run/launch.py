@@ -20,11 +20,6 @@ KILL_PATIENCE = 10.0
 """Seconds for hosts to confirm that they end what was started."""
 
 
-def new_run_id(name: str) -> str:
-    """A short id that begins with the profile's name."""
-    return f"{name}-{secrets.token_hex(2)}"
-
-
 def launch(
     *,
     profile: Profile,

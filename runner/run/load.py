@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.bounded import each, text, whole
+from runner.run.ids import short
 from runner.show.numbers import number
 
 _MOST_GPUS = 64
@@ -46,7 +47,7 @@ class ProcessLoad:
     gpus: tuple[int, ...] = ()
     gpu_memory: float | None = None
     run: str = ""
-    """The run it belongs to, empty for none."""
+    """The run it belongs to, as people see its id; empty for none."""
     tag: str = ""
     """run/node/attempt."""
 
@@ -118,7 +119,7 @@ def _process(item: Mapping[str, Any]) -> ProcessLoad | None:
         if isinstance(gpus, list)
         else (),
         number(item.get("gpu_memory")),
-        tag.partition("/")[0],
+        short(tag.partition("/")[0]),
         tag,
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.run.history import KnownRun
+from runner.run.ids import short
 from runner.run.state import RunState
 from runner.show.live import TextPrinter
 from runner.show.numbers import duration, when
@@ -63,7 +64,7 @@ class LatePrinter(TextPrinter):
 def headline(run: KnownRun, state: RunState) -> str:
     """Where a run is, in one line."""
     counts = " + ".join(f"{host.name} {host.nproc}" for host in run.hosts)
-    words = [f"{run.run}, started {when(run.started)} by {clean(run.by)}: {counts}"]
+    words = [f"{short(run.run)}, started {when(run.started)} by {clean(run.by)}: {counts}"]
     if state.attempt > 1:
         words.append(f"attempt {state.attempt}")
     if done := progress(state):

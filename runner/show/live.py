@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from runner.diagnose.hang import sentences, standings
 from runner.diagnose.straggler import straggler_sentence
+from runner.run.ids import short
 from runner.run.link import SILENCE
 from runner.run.state import RunState
 from runner.show.hold import Hold
@@ -144,7 +145,7 @@ class TextPrinter:
             self.say(f"{host.name}: {note}")
         elif kind == "failed":
             self.say(f"{note}\nthe run goes on without this viewer, which cannot")
-            self.say(f"look in: disttui attach {state.run}\nstop it: disttui stop {state.run}")
+            self.say(f"look in: disttui attach {short(state.run)}\nstop it: disttui stop {short(state.run)}")
 
     def refresh(self, state: RunState) -> None:
         """Let held lines go and draw the status line, now and then."""
@@ -181,7 +182,7 @@ class TextPrinter:
 
     def detached(self, run: str) -> None:
         """Print the id of a run that goes on without this viewer, and how to come back to it."""
-        self._tell(f"look in: disttui attach {run}\nstop it: disttui stop {run}\n")
+        self._tell(f"look in: disttui attach {short(run)}\nstop it: disttui stop {short(run)}\n")
         put(self._out, f"{run}\n")
 
     def _hold(self, place: tuple[str, str]) -> Hold:

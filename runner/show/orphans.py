@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from runner.run.ids import short
 from runner.show.numbers import amount, duration, gibibytes, number
 from runner.show.tables import table
 from runner.text import clean
@@ -39,7 +40,7 @@ def _row(host: str, one: Mapping[str, Any]) -> tuple[str, ...]:
     age, rss, gpu_memory = (number(one.get(name)) for name in ("age", "rss", "gpu_memory"))
     ports = one.get("ports")
     return (
-        clean(str(one.get("run"))),
+        short(clean(str(one.get("run")))),
         clean(host),
         clean(str(one.get("pid"))),
         clean(str(one.get("user") or "?")),

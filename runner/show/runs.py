@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from runner.run.ids import short
 from runner.show.numbers import duration, number
 from runner.show.status import GLYPHS
 from runner.text import clean
@@ -19,7 +20,8 @@ def render_runs(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return "no runs. Start one: disttui run PROFILE"
     now = time.time()
-    table = [_COLUMNS, *(_cells(row, now) for row in rows)]
+    ids = [clean(str(row.get("run"))) for row in rows]
+    table = [_COLUMNS, *(_cells(row, now, short(run, ids)) for row, run in zip(rows, ids, strict=True))]
     widths = [max(len(line[column]) for line in table) for column in range(len(_COLUMNS))]
     lines = []
     for index, cells in enumerate(table):
@@ -32,13 +34,13 @@ def render_runs(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _cells(row: Mapping[str, Any], now: float) -> tuple[str, ...]:
+def _cells(row: Mapping[str, Any], now: float, run: str) -> tuple[str, ...]:
     state = clean(str(row.get("state") or "unknown"))
     started = number(row.get("started"))
     step, steps, loss = number(row.get("step")), number(row.get("steps")), number(row.get("loss"))
     hosts = row.get("hosts")
     return (
-        clean(str(row.get("run"))),
+        run,
         clean(str(row.get("name") or "-")),
         clean(str(row.get("by") or "-")),
         f"{GLYPHS.get(state, '◌')} {state}",

@@ -11,6 +11,7 @@ from runner.diagnose.frames import own
 from runner.diagnose.hang import collective, rank_words, sentences, standings
 from runner.diagnose.hints import hint
 from runner.diagnose.traceback import fold_traceback, frames
+from runner.run.ids import short
 from runner.run.state import RunState
 from runner.show.numbers import amount, duration, gibibytes, number, when
 from runner.show.signals import code_words
@@ -35,9 +36,12 @@ def ending(
     if result is None and all(host.link in ("ended", "gone") for host in state.hosts):
         gone = ", ".join(host.name for host in state.hosts if host.link == "gone")
         if gone:
-            return [f"✗ {state.run} is lost: its run folder on {gone} is gone; its ranks there are ended", *where]
-        cure = f"disttui stop {state.run} ends what is left of it"
-        return [f"✗ {state.run} is lost: its supervisors are gone without a word; {cure}", *where]
+            return [
+                f"✗ {short(state.run)} is lost: its run folder on {gone} is gone; its ranks there are ended",
+                *where,
+            ]
+        cure = f"disttui stop {short(state.run)} ends what is left of it"
+        return [f"✗ {short(state.run)} is lost: its supervisors are gone without a word; {cure}", *where]
     if result is None:
         return ["left the run going on its hosts", *where]
     kind = str(result.get("state", "ended"))
@@ -45,10 +49,10 @@ def ending(
         return [_trained(state, elapsed), *where[:-1], *(f"! {word}" for word in _doubts(state)), where[-1]]
     if kind == "stopped":
         why = [*(f"  {line}" for line in stall_lines(state)), *(f"! {word}" for word in _alone(state))]
-        return [f"■ {state.run} stopped after {duration(elapsed)}{_at_step(state)}", *why, *_left(state), *where]
+        return [f"■ {short(state.run)} stopped after {duration(elapsed)}{_at_step(state)}", *why, *_left(state), *where]
     cause = find(state)
     if cause is None:
-        failed = f"✗ {state.run} {kind} after {duration(elapsed)}{_at_step(state)}: no rank and no host says why"
+        failed = f"✗ {short(state.run)} {kind} after {duration(elapsed)}{_at_step(state)}: no rank and no host says why"
         return [failed, *_left(state), *where]
     lines = [*_failed(state, cause, elapsed), *_left(state), *where]
     return [*lines, *_detail(cause.failure, launcher_tails)]
@@ -57,7 +61,7 @@ def ending(
 def _trained(state: RunState, elapsed: float) -> str:
     metrics = state.metrics
     size = f"{amount(state.world_size, 'rank')} on {amount(len(state.hosts), 'host')}"
-    words = [f"✓ {state.run} finished in {duration(elapsed)}: {size}"]
+    words = [f"✓ {short(state.run)} finished in {duration(elapsed)}: {size}"]
     if state.attempt > 1:
         words[0] += f", in attempt {state.attempt}"
     first, last = state.first_loss, number(metrics.get("loss"))
@@ -86,7 +90,7 @@ def _doubts(state: RunState) -> list[str]:
 
 def _failed(state: RunState, cause: Cause, elapsed: float) -> list[str]:
     words = root_words(state, cause)
-    lines = [f"✗ {state.run} failed after {duration(elapsed)}{_at_step(state)}: {words}"]
+    lines = [f"✗ {short(state.run)} failed after {duration(elapsed)}{_at_step(state)}: {words}"]
     lines += [f"  {line}" for line in others(state, cause)]
     lines += [f"  {line}" for line in stall_lines(state)]
     known = hint(state, cause)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from runner.run.ids import short
 from tests.cluster.typed import User, Viewer, elsewhere, typed, wait_gone
 
 pytestmark = pytest.mark.torch
@@ -87,7 +88,7 @@ def test_a_run_left_to_itself_is_seen_whole_from_elsewhere(user: Callable[..., U
     enough(me)
     for viewer in (mine, yours):
         assert viewer.end() == 0, viewer.said()
-        assert f"✓ {run} finished" in viewer.said()
+        assert f"✓ {short(run)} finished" in viewer.said()
         for rank in range(3):
             assert f"rank {rank} says goodbye" in viewer.said()
     wait_gone(me.cluster)
@@ -126,7 +127,7 @@ def test_stopped_from_elsewhere_through_any_host(user: Callable[..., User]) -> N
     alone = you.profile({"builtin": "bytegpt"}, [f"root@{me.cluster[1].address}"])
     assert "has 1 hosts" in typed(you, "stop", run, "--host", "node2", "--profile", alone, code=2)
     said = typed(you, "stop", run, "--host", f"root@{me.cluster[1].address}", "--profile", profile)
-    assert f"{run} stopped on node1, node2" in said
+    assert f"{short(run)} stopped on node1, node2" in said
     wait_gone(me.cluster, 10)
     assert viewer.end() == 130, viewer.said()
     records = [json.loads(line) for line in viewer.out.read_text().splitlines()]
@@ -168,7 +169,7 @@ def test_supervisors_killed_are_put_in_order_by_a_stop(user: Callable[..., User]
     for pid in ours:
         host.kill(pid)
     folder = host.home / ".disttui/runs" / run / "0"
-    assert f"✗ {run} is lost" in typed(me, "attach", run, "--read-only", code=1)
+    assert f"✗ {short(run)} is lost" in typed(me, "attach", run, "--read-only", code=1)
     assert not (folder / "exit.json").exists()
     assert "lost" in typed(me, "ps")
     assert "already" in typed(me, "stop", run)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from runner.run.ids import short
 from tests.cluster.typed import User, typed, wait_gone
 from tests.faults.kit import COUNT, LATE, NASTY, Fault, wait_until
 from tests.groups import memory_killer
@@ -146,7 +147,7 @@ def test_ranks_without_supervisor_warden_and_run_folder(begin: Begin) -> None:
     assert "nothing is left of any ended run on node1" in typed(me, "orphans", "node1")
     assert second.processes()
     told = typed(me, "orphans", "node2")
-    assert re.search(rf"{fault.run} +node2 .* its run folder is gone ", told), told
+    assert re.search(rf"{short(fault.run)} +node2 .* its run folder is gone ", told), told
     assert "left behind. End them: disttui orphans --end node2" in told
     assert "ended, nothing is left" in typed(me, "orphans", "--end", "node2")
     wait_gone(me.cluster, 10)

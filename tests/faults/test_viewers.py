@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from runner.run.ids import short
 from tests.cluster.typed import Viewer, elsewhere, wait_gone
 from tests.faults.kit import Fault, shown, wait_until
 
@@ -46,7 +47,7 @@ def test_killed_then_hung_up_then_cut_off(begin: Begin) -> None:
     wait_gone(me.cluster, 15)
     fault.exits("finished")
     fault.whole()
-    assert f"✓ {fault.run} finished" in third.said()
+    assert f"✓ {short(fault.run)} finished" in third.said()
 
 
 def test_the_viewers_links_are_cut_silently(begin: Begin) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.run.ids import short
 from tests.tui.live_kit import Live, live, watched
 from tests.tui.shelf_kit import asked, at_home, shows, until
 from tests.tui.snap import screen_text
@@ -33,7 +34,7 @@ async def test_from_the_dashboard(run: Live) -> None:
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await asked(pilot)
         told = " ".join(screen_text(app).split())
-        assert f"Stop {run.run}?" in told
+        assert f"Stop {short(run.run)}?" in told
         assert "2 ranks on 1 host get SIGTERM and time to save a checkpoint" in told
         await pilot.press("escape")
         await until(pilot, lambda: not app.screen.is_modal)
@@ -52,12 +53,12 @@ async def test_from_the_home_screen(run: Live, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(shelf, "QUIET", 2.0)
     async with watched(run, first=None) as (pilot, app):
         await at_home(pilot)
-        await until(pilot, lambda: shows(app, f"not seen  {run.run}"))  # nobody looks at it
+        await until(pilot, lambda: shows(app, f"not seen  {short(run.run)}"))  # nobody looks at it
         await pilot.press("x")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await asked(pilot)
         told = " ".join(screen_text(app).split())
-        assert f"Stop {run.run}?" in told
+        assert f"Stop {short(run.run)}?" in told
         assert "Ends all 2 processes on local" in told and "TERM first, so that they can save" in told
         await pilot.press("y")
         await until(pilot, lambda: not run.pids())
@@ -81,7 +82,7 @@ async def test_a_second_stop_kills_what_is_deaf_to_the_first(tmp_path: Path) -> 
             await until(pilot, lambda: shows(app, "s again kills at once"))
             assert run.pids()
             await pilot.press("s")
-            await until(pilot, lambda: shows(app, f"Kill {run.run} now?"))
+            await until(pilot, lambda: shows(app, f"Kill {short(run.run)} now?"))
             assert "nothing more is saved" in " ".join(screen_text(app).split())
             await asked(pilot)
             await pilot.press("y")
@@ -98,7 +99,7 @@ async def test_read_only_refuses_both(run: Live) -> None:
         assert not app.screen.is_modal and "s stop" not in screen_text(app)
     async with watched(run, first=None, read_only=True) as (pilot, app):
         await at_home(pilot)
-        await until(pilot, lambda: shows(app, run.run) and shows(app, "read-only"))
+        await until(pilot, lambda: shows(app, short(run.run)) and shows(app, "read-only"))
         await pilot.press("x")
         await pilot.pause()
         assert not app.screen.is_modal

@@ -17,6 +17,7 @@ from textual.message import Message
 from runner.errors import DisttuiError
 from runner.run.after import tell_later
 from runner.run.history import KnownRun
+from runner.run.ids import short
 from runner.run.state import RunState
 from tui.attach import attached
 from tui.feed import FeedFailed, LiveFeed, RunChanged
@@ -67,7 +68,7 @@ class DashboardScreen(PanesScreen):
     @property
     def again(self) -> str:
         """The command that opens this screen."""
-        return f"disttui attach {self.run_id}"
+        return f"disttui attach {short(self.run_id)}"
 
     def on_mount(self) -> None:
         """Follow the run."""
@@ -152,14 +153,14 @@ class DashboardScreen(PanesScreen):
             return
         count, hosts = snapshot.state.world_size, len(snapshot.state.hosts)
         if self._stops == 0:
-            question = f"Stop {snapshot.state.run}?"
+            question = f"Stop {short(snapshot.state.run)}?"
             where = f"{hosts} host{'s' if hosts > 1 else ''}"
             will = (
                 f"{count} rank{'s' if count > 1 else ''} on {where} get SIGTERM and time to save a checkpoint; "
                 "what is left after that is killed. Logs, metrics and checkpoints stay."
             )
         else:
-            question = f"Kill {snapshot.state.run} now?"
+            question = f"Kill {short(snapshot.state.run)} now?"
             will = "Every process of the run is killed at once; nothing more is saved."
         if await self.disttui.ask(question, will, "kill" if self._stops else "stop"):
             feed.stop()
@@ -178,4 +179,6 @@ class DashboardScreen(PanesScreen):
         """The run goes on."""
         snapshot = self.snapshot
         if snapshot is not None and snapshot.state.result is None and run_word(snapshot) != "not seen":
-            self.app.notify(f"{snapshot.state.run} goes on; disttui attach {snapshot.state.run} shows it again")
+            self.app.notify(
+                f"{short(snapshot.state.run)} goes on; disttui attach {short(snapshot.state.run)} shows it again"
+            )

@@ -16,6 +16,7 @@ from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
 from runner.errors import DisttuiError
+from runner.run.ids import short
 from runner.show.numbers import duration
 from tui.keys import APP, CHANGE, MOVE, OPEN, VIEW, bind
 from tui.messages import ShelfRead
@@ -234,7 +235,9 @@ class HomeScreen(DisttuiScreen):
     async def action_stop(self) -> None:
         """Ask, then stop the run on all its hosts."""
         row = self._row
-        if isinstance(row, RunRow) and await self.disttui.ask(f"Stop {row.run}?", rows.stop_consequence(row), "stop"):
+        if isinstance(row, RunRow) and await self.disttui.ask(
+            f"Stop {short(row.run)}?", rows.stop_consequence(row), "stop"
+        ):
             self._stop(row.run)
 
     @work(thread=True, group="stop", exit_on_error=False)
@@ -246,9 +249,9 @@ class HomeScreen(DisttuiScreen):
         try:
             end(app, run)
         except DisttuiError as error:
-            app.notify(str(error), title=f"{run} was not stopped", severity="error", timeout=15)
+            app.notify(str(error), title=f"{short(run)} was not stopped", severity="error", timeout=15)
         else:
-            app.notify(f"{run} stopped after {duration(monotonic() - began)}")
+            app.notify(f"{short(run)} stopped after {duration(monotonic() - began)}")
         app.call_from_thread(self.read, True)
 
     def action_details(self) -> None:

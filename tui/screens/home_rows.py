@@ -9,6 +9,7 @@ from typing import Any
 
 from textual.content import Content
 
+from runner.run.ids import short
 from runner.show.numbers import count, duration
 from runner.text import clean
 from tui.shelf import ENDED, ProfileRow, RunRow, Shelf
@@ -51,14 +52,15 @@ def facts(shelf: Shelf) -> list[str]:
 def runs(shelf: Shelf, now: float) -> list[Row]:
     """Those that go on first, the newest of each first."""
     ordered = sorted(shelf.runs, key=lambda row: (row.over, -row.started))
-    return [Row(row.run, _run_cells(row, now)) for row in ordered]
+    ids = [row.run for row in ordered]
+    return [Row(row.run, _run_cells(row, now, short(row.run, ids))) for row in ordered]
 
 
-def _run_cells(row: RunRow, now: float) -> list[Cell]:
+def _run_cells(row: RunRow, now: float, run: str) -> list[Cell]:
     until = row.ended or (now if row.state not in ENDED and row.state != "not seen" else row.seen)
     return [
         state_cell(row.state),
-        row.run,
+        run,
         _names(row.hosts),
         f"{row.processes}",
         _step(row),
@@ -97,7 +99,7 @@ def _running(alive: Sequence[RunRow]) -> Cell:
     parts: list[tuple[str, str]] = []
     for row in alive:
         seen = look(row.state)
-        parts += [(f"{'  ' if parts else ''}{seen.glyph} ", seen.css), (row.run, "")]
+        parts += [(f"{'  ' if parts else ''}{seen.glyph} ", seen.css), (short(row.run), "")]
     return parts or ""
 
 
@@ -125,7 +127,7 @@ def details(row: RunRow | ProfileRow, now: float, home: str) -> Content:
 
 def _run_details(row: RunRow, now: float, home: str) -> list[tuple[str, Content | str]]:
     lines: list[tuple[str, Content | str]] = [
-        ("run", Content.assemble(state_words(row.state), f"  {row.run}  from {row.profile}, by {row.by}")),
+        ("run", Content.assemble(state_words(row.state), f"  {short(row.run)}  from {row.profile}, by {row.by}")),
         ("hosts", f"{', '.join(row.hosts)}  {_count(row.processes, 'rank')}"),
         ("begun", f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(row.started))}, last heard {_ago(row.seen, now)}"),
         ("files", _short(row.folder, home)),

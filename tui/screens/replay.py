@@ -15,6 +15,7 @@ from runner.commands.stop import refuse_sandbox
 from runner.errors import DisttuiError, InputError
 from runner.run.find import find_run
 from runner.run.history import KnownRun, mirror_of
+from runner.run.ids import short
 from runner.run.store import HostStore, host_folder
 from runner.run.survey import open_link
 from tui.earlier import fetch
@@ -70,7 +71,7 @@ class ReplayScreen(PanesScreen):
     @property
     def again(self) -> str:
         """The command that opens this screen."""
-        return f"disttui replay {self.run_id}"
+        return f"disttui replay {short(self.run_id)}"
 
     def body(self) -> Iterable[Widget]:
         """The panes, and the cursor under them."""

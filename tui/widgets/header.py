@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from textual.content import Content
 from textual.widget import Widget
 
+from runner.run.ids import short
 from runner.text import clean
 from tui.theme import state_words
 
@@ -43,7 +44,7 @@ class HeaderBar(Widget):
             state: A word that `tui.theme.look` knows, shown with its glyph and colour.
             right: What stands at the right end, such as the elapsed time.
         """
-        words = clean(title), tuple(map(clean, facts)), clean(state), clean(right)
+        words = short(clean(title)), tuple(map(clean, facts)), clean(state), clean(right)
         if words != (self._title, self._facts, self._state, self._right):
             self._title, self._facts, self._state, self._right = words
             self.refresh()

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from runner.errors import DisttuiError, HostError
+from runner.run.find import run_names
 from runner.run.history import keep
-from runner.run.launch import launch, new_run_id
+from runner.run.ids import new_run_id
+from runner.run.launch import launch
 from runner.run.link import Link
 from runner.run.survey import Surveyed
 from tui.screens.wizard.draft import Draft, Weighed
@@ -23,7 +25,7 @@ def start_run(
         if name not in links:
             raise HostError(host.name, "the link is gone", "Look again with r in step 2.")
         hosts.append(Surveyed(host, links[name], facts))
-    run = new_run_id(profile.name)
+    run = new_run_id(profile.name, run_names(environ))
     # What a variable refers to is looked up before anything is kept of the run.
     for node in range(len(hosts)):
         profile.split_env(node, environ)

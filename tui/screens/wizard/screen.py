@@ -15,6 +15,7 @@ from textual.widget import Widget
 
 from runner.errors import DisttuiError, InputError
 from runner.profile.save import save
+from runner.run.ids import short
 from runner.run.link import Link
 from tui.keys import APP, CHANGE, OPEN, bind
 from tui.screens.base import Command
@@ -277,7 +278,7 @@ class WizardScreen(HostsScreen):
             apart(partial(_close, kept.values()))
         app = self.disttui
         if app.screen is not self:  # but help, or a question of a host's
-            self.notify(f"{run} has started: its dashboard comes when this is closed")
+            self.notify(f"{short(run)} has started: its dashboard comes when this is closed")
         while app.screen is not self:
             await asyncio.sleep(0.05)
         app.pop_screen()
