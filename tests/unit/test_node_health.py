@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from runner.node.gang.health import AT_LEAST, Health
+from runner.node.gang.resume import Resume
 from runner.node.observe.growth import Growth, note_asked
 from runner.node.observe.oom import OomWatch
 from runner.node.observe.signs import Signs
@@ -121,6 +122,30 @@ def test_a_rank_that_is_slow_for_long_is_named_with_what_its_host_shows() -> Non
     gang.times[1] = 0.1
     gang.live(10, every=1)
     assert gang.kinds() == [("straggler", False), ("straggler", True)]
+
+
+def test_ranks_that_go_on_from_different_points_are_a_warning() -> None:
+    told: list[dict[str, Any]] = []
+    resume = Resume(told.append)
+
+    def hear(attempt: int, **points: dict[str, float]) -> None:
+        signs = Signs([0, 1], 0.0)
+        for rank in range(2):
+            record = {name: ranks[str(rank)] for name, ranks in points.items() if str(rank) in ranks}
+            signs.begins(rank, record)
+        resume.hear(attempt, signs.message(1.0, []))
+
+    hear(1, epoch={"0": 0, "1": 0}, step={"0": 100, "1": 10})
+    hear(2, epoch={"0": 80}, step={"0": 180, "1": 10})
+    assert told == [], "rank 1 may just log at another pace"
+    hear(2, epoch={"0": 80, "1": 0})
+    hear(2, epoch={"0": 80, "1": 0})
+    (note,) = told
+    assert (note["e"], note["level"]) == ("note", "warning")
+    assert "attempt 2 begins with epoch 80 on rank 0 and epoch 0 on rank 1. Checkpoints that every host" in note["text"]
+    hear(3, epoch={"0": 90, "1": 90})
+    hear(1, epoch={"0": 1, "1": 2})
+    assert len(told) == 1
 
 
 def test_signs_tell_silence_and_the_usual_step() -> None:

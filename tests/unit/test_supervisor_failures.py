@@ -177,6 +177,30 @@ if attempt == 1:
     assert told == [[["--lr", "1"], None], [["--lr", "1", "--init_from=resume"], "1"]]
 
 
+def test_snapshots_that_differ_between_hosts_are_said_after_the_restart(cluster: Make) -> None:
+    job = """
+snapshot = os.path.join(os.path.dirname(os.environ["DISTTUI_CHECKPOINTS"]), "snapshot")
+begin = int(open(snapshot).read()) if os.path.exists(snapshot) else 0
+for n in range(begin, begin + 3):
+    step(n)
+    time.sleep(1)
+if attempt == 1:
+    if rank == 0:
+        open(snapshot, "w").write("80")
+    else:
+        time.sleep(1)
+        raise ValueError("once")
+"""
+    run = cluster(job + SLEEP, nproc=[1, 1], launch={"restarts": 1})
+    run.start()
+
+    def told() -> list[str]:
+        return [note["text"] for note in run.events(0, "note") if "same point" in note["text"]]
+
+    wait_for(told, "the warning")
+    assert "attempt 2 begins with step 80 on rank 0 and step 0 on rank 1." in told()[0]
+
+
 def test_restart_recovers(cluster: Make) -> None:
     job = """
 step(attempt)

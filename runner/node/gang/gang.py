@@ -13,6 +13,7 @@ from ..loop import Loop
 from ..problem import Problem
 from . import cause
 from .health import Health
+from .resume import Resume
 from .roll import Roll, of_host
 
 _WAITING = 5.0
@@ -71,6 +72,7 @@ class Gang:
             "stop": self._on_stop,
         }
         self._health = Health(say, self._ask_stacks)
+        self._resume = Resume(say)
         loop.every(1.0, self._look_at_health)
 
     @property
@@ -165,6 +167,7 @@ class Gang:
 
     def _on_signs(self, node: int, message: dict[str, Any]) -> None:
         self._health.hear(node, message, time.monotonic())
+        self._resume.hear(int(message["attempt"]), message)
 
     def _look_at_health(self) -> None:
         self._health.look(self._attempt if self._phase == "running" else 0, time.monotonic())

@@ -158,9 +158,12 @@ OF_FOLLOWER: Kinds = {
     "failed": {"attempt": _attempt, "cause": _either(_is_nothing, is_cause), "port_in_use": _is_flag},
     "done": _END,
     "ended": _END,
-    "signs": {"attempt": _attempt, "silent": _by_rank, "times": _by_rank, "shows": _list(text(500), 8)},
+    "signs": {
+        "attempt": _attempt, "silent": _by_rank, "times": _by_rank, "shows": _list(text(500), 8),
+        "first_steps?": _by_rank, "first_epochs?": _by_rank,
+    },
     "stop": {"reason": _reason, "now": _is_flag},
-}
+}  # fmt: skip
 OF_LEADER: Kinds = {
     "beat": _BEAT,
     "warm": {"attempt": _attempt},

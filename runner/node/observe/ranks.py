@@ -78,6 +78,8 @@ class Ranks:
         self._grew: set[int] = set()
         """The seconds in which logs have grown."""
         self._began = time.monotonic()
+        self._began_at: set[int] = set()
+        """Ranks whose first metrics have come."""
 
     def poll(self) -> None:
         """Take what has been reported since the last call."""
@@ -100,7 +102,12 @@ class Ranks:
             self._log_limit.look(rank, self._growth.sizes[rank])
         self._note_work(bool(grown), now)
         for rank, tail in self._metrics.items():
-            records = journal.records(tail.lines()[-_NEWEST:])
+            lines = tail.lines()
+            records = journal.records(lines[-_NEWEST:])
+            if records and rank not in self._began_at:
+                self._began_at.add(rank)
+                for first in journal.records(lines[:1]):
+                    self.signs.begins(rank, first)
             if records:
                 self.signs.steps(rank, records, now)
             if records and not self.started:

@@ -9,6 +9,12 @@ _RECENT = 30.0
 _OWN_TIME = ("forward_time", "step_time")
 """Metrics that tell a slow rank from a waiting one, the better first: under DDP every rank's step takes the same."""
 
+_POINTS = {"step": "first_steps", "epoch": "first_epochs"}
+"""Metrics that tell where in the training a rank is, and the fields for the first of them."""
+
+_MOST_POINTS = 64
+"""Ranks of a host for which it is told: a message has its limits."""
+
 
 class Signs:
     """Collects what the leader needs to tell a stalled gang and a slow rank. Times are monotonic seconds."""
@@ -16,6 +22,7 @@ class Signs:
     def __init__(self, ranks: Iterable[int], now: float) -> None:
         self._last = dict.fromkeys(ranks, now)
         self._times: dict[int, list[tuple[float, float]]] = {rank: [] for rank in self._last}
+        self._first: dict[str, dict[str, float]] = {name: {} for name in _POINTS}
 
     def alive(self, rank: int, now: float) -> None:
         """A rank has logged or stepped."""
@@ -28,6 +35,15 @@ class Signs:
         times = [*self._times[rank], *((now, float(time)) for time in found if time is not None)]
         self._times[rank] = [(when, time) for when, time in times if now - when <= _RECENT][-500:]
 
+    def begins(self, rank: int, record: dict[str, Any]) -> None:
+        """A rank has written its first metrics: where in the training it is."""
+        for name in _POINTS:
+            value = record.get(name)
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1e12:
+                continue
+            if len(self._first[name]) < _MOST_POINTS:
+                self._first[name][str(rank)] = value
+
     def message(self, now: float, shows: Sequence[str]) -> dict[str, Any]:
         """The message `signs` to the leader.
 
@@ -36,7 +52,8 @@ class Signs:
         """
         silent = {str(rank): round(now - last, 2) for rank, last in self._last.items()}
         times = {str(rank): median([time for _, time in found]) for rank, found in self._times.items() if found}
-        return {"k": "signs", "silent": silent, "times": times, "shows": list(shows)[:8]}
+        points = {field: self._first[name] for name, field in _POINTS.items() if self._first[name]}
+        return {"k": "signs", "silent": silent, "times": times, "shows": list(shows)[:8], **points}
 
 
 def median(values: Sequence[float]) -> float:

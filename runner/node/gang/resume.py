@@ -1,0 +1,68 @@
+"""Whether all ranks go on from the same point after a restart: checkpoints of one's own may differ between hosts."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List
+
+from ..journal import event
+
+_NAMES = {"first_steps": "step", "first_epochs": "epoch"}
+_MOST_RANKS = 65_536
+_MOST_SHOWN = 8
+
+
+class Resume:
+    """Fed with the `signs` of all hosts; says one `note` for an attempt whose ranks begin at different points.
+
+    Only ranks that began the first attempt with the same step are compared: others may just log at another pace.
+
+    Args:
+        say: Takes an event.
+    """
+
+    def __init__(self, say: Callable[[Dict[str, Any]], None]) -> None:
+        self._say = say
+        self._attempt = 0
+        self._told = 0
+        self._first: Dict[str, Dict[int, float]] = {}
+        """Of the attempt that was heard of first."""
+        self._now: Dict[str, Dict[int, float]] = {}
+        """Of the newest one."""
+
+    def hear(self, attempt: int, message: Dict[str, Any]) -> None:
+        """Take the `signs` of a host."""
+        if attempt < self._attempt:
+            return
+        if attempt > self._attempt:
+            self._first = self._first or self._now
+            self._attempt, self._now = attempt, {}
+        for field in _NAMES:
+            known = self._now.setdefault(field, {})
+            for rank, value in message.get(field, {}).items():
+                if len(known) < _MOST_RANKS:
+                    known.setdefault(int(rank), value)
+        if self._told != attempt:
+            self._compare()
+
+    def _compare(self) -> None:
+        for field, name in _NAMES.items():
+            before = self._first.get(field, {})
+            now = {rank: value for rank, value in self._now.get(field, {}).items() if rank in before}
+            if len({before[rank] for rank in now}) == 1 and len(set(now.values())) > 1:
+                self._told = self._attempt
+                points: Dict[float, List[int]] = {}
+                for rank, value in sorted(now.items()):
+                    points.setdefault(value, []).append(rank)
+                told = " and ".join(f"{name} {value:g} on {_ranks(ranks)}" for value, ranks in points.items())
+                text = (
+                    f"the ranks do not go on from the same point: attempt {self._attempt} begins with {told}."
+                    " Checkpoints that every host keeps for itself may differ: keep them where all hosts see the same"
+                )
+                self._say(event("note", level="warning", text=text))
+                return
+
+
+def _ranks(ranks: List[int]) -> str:
+    more = len(ranks) - _MOST_SHOWN
+    told = ", ".join(map(str, ranks[:_MOST_SHOWN])) + (f" and {more} more" if more > 0 else "")
+    return ("ranks " if len(ranks) > 1 else "rank ") + told
