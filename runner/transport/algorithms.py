@@ -7,6 +7,9 @@ import fnmatch
 CERTIFICATE = "-cert-v01@openssh.com"
 """What the name of a key's type ends with where a certificate comes with the key."""
 
+SHA1 = "ssh-rsa"
+"""Signatures that are not taken even where the settings allow them; keys of this type sign with SHA-2."""
+
 _PLAIN_KEYS = (
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",

@@ -12,7 +12,7 @@ from paramiko.message import Message
 from paramiko.pkey import PKey
 from paramiko.rsakey import RSAKey
 
-from runner.transport.algorithms import CERTIFICATE
+from runner.transport.algorithms import CERTIFICATE, SHA1
 
 _HOST = 2
 _FIELDS = {"ssh-ed25519": 1, "ssh-rsa": 2, "ecdsa-sha2-nistp256": 2, "ecdsa-sha2-nistp384": 2, "ecdsa-sha2-nistp521": 2}
@@ -56,7 +56,7 @@ class Certificate:
             raise UnusableCertificateError(f"it does not name {hostname}")
         if self.critical:
             raise UnusableCertificateError("it has critical options, which no host's certificate may have")
-        if key_type(self.signature) not in algorithms:
+        if key_type(self.signature) not in algorithms or key_type(self.signature) == SHA1:
             raise UnusableCertificateError("CASignatureAlgorithms does not allow its signature")
         bits = rsa_bits(self.authority)
         if bits is not None and bits < least_rsa_bits:

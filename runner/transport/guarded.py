@@ -15,7 +15,7 @@ from paramiko.ssh_exception import SSHException
 from paramiko.transport import Transport
 
 from runner.errors import HostError
-from runner.transport.algorithms import by_speed, key_type, plain
+from runner.transport.algorithms import SHA1, by_speed, key_type, plain
 from runner.transport.certificates import key_type as type_of
 from runner.transport.certificates import take
 from runner.transport.ssh_config import Target
@@ -115,7 +115,8 @@ class GuardedTransport(Transport):
         self._preferred_kex = _usable(target, "KexAlgorithms", target.key_exchanges, self._kex_info)
         keys = self._key_info  # type: ignore[attr-defined]
         self._preferred_keys = _usable(target, "HostKeyAlgorithms", target.host_key_algorithms, keys)
-        self._preferred_pubkeys = tuple(dict.fromkeys(map(plain, target.public_key_algorithms)))
+        public_keys = map(plain, target.public_key_algorithms)
+        self._preferred_pubkeys = tuple(name for name in dict.fromkeys(public_keys) if name != SHA1)
 
     @property
     def preferred_keys(self) -> tuple[str, ...]:
@@ -139,7 +140,7 @@ class GuardedTransport(Transport):
 
 
 def _usable(target: Target, setting: str, wanted: tuple[str, ...], known: Any) -> tuple[str, ...]:
-    usable = tuple(name for name in wanted if name in known)
+    usable = tuple(name for name in wanted if name in known and plain(name) != SHA1)
     if not usable:
         what = (
             f"{setting} of your ssh configuration allows nothing that disttui can use: {', '.join(wanted) or 'empty'}"

@@ -239,6 +239,12 @@ def test_a_setting_that_cannot_be_kept_is_named(world: World, setting: str) -> N
     assert f"{keyword} of your ssh configuration allows nothing that disttui can use: {value}" in why
 
 
+def test_a_sha1_signature_is_never_taken(world: World) -> None:
+    server = world.servers["sha1"]
+    why = by_disttui(world.place.write(server.block("alias", "  HostKeyAlgorithms +ssh-rsa")))
+    assert "no acceptable host key" in why
+
+
 def test_defaults_are_strict_without_an_ssh_program(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runner.transport.ssh.shutil.which", lambda name: None)
     for name, accepted in (("plain", True), ("old", False), ("cbc", False), ("sha1", False), ("group14", False)):
