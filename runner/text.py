@@ -14,14 +14,15 @@ SEQUENCE = re.compile(
 )
 """An escape sequence: CSI with its parameters, a string sequence (OSC, DCS, SOS, PM, APC) up to its end or the end of
 the text, or two characters. The 8-bit forms (C1) mean the same to many terminals."""
-UNSAFE = re.compile(
-    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+_UNSEEN = (
+    "\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
+    "\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Controls but for the tab, C1, and what reorders or hides text: bidi marks, zero-width characters, line separators."""
+UNSAFE = re.compile(f"[\x00-\x08\x0a-\x1f{_UNSEEN}]")
+"""Controls but for the tab, C1, and what reorders or hides text: bidi marks, characters without a glyph, line
+separators. Selectors of an emoji's form stay: they belong to what is seen."""
 _UNSAFE_BYTES = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
-_SUSPECT = re.compile(
-    "[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
-)
+_SUSPECT = re.compile(f"[{_UNSEEN}]")
 
 
 def clean(text: str) -> str:

@@ -102,5 +102,16 @@ def test_a_progress_bar_can_be_seen_before_its_line_ends() -> None:
     assert maker.progress() is None
 
 
+@pytest.mark.parametrize("character", "\xad\u034f\u115f\u180e\u206a\u206f\u3164\uffa0\U0001d173\U000e0100", ids=ascii)
+def test_characters_that_nobody_sees_are_taken_out(character: str) -> None:
+    """Two names that look alike must be alike."""
+    assert clean(f"node{character}1") == "node1"
+    assert lines_of(f"node{character}1\n".encode()) == ["node1"]
+
+
+def test_an_emoji_keeps_its_form() -> None:
+    assert clean("done \u2764\ufe0f") == "done \u2764\ufe0f"
+
+
 def test_clean_lines_keeps_the_lines() -> None:
     assert clean_lines("a\x1b[31m\nb\x07") == "a\nb"
