@@ -7,6 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runner.bounded import MOST, whole
+from runner.errors import HostError
+from runner.show.numbers import number
+from runner.text import clean
+
 
 @dataclass(frozen=True)
 class GpuProcess:
@@ -171,49 +176,163 @@ class HostFacts:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> HostFacts:
-        """Build from the probe's JSON; unknown keys are ignored, so that a newer node program does not hurt."""
-        plain = {name: data[name] for name in _PLAIN}
-        needs = data.get("needs", {})
+        """Build from the probe's JSON; unknown keys are ignored, so that a newer node program does not hurt.
+
+        Raises:
+            ValueError: Something is missing that is always told, or has values that nothing has.
+        """
         return cls(
-            **plain,
-            resolves=tuple(data["resolves"]),
-            cpu=_take(Cpu, data["cpu"]),
-            memory=_take(Memory, data["memory"]),
-            gpus=tuple(
-                _take(Gpu, {**gpu, "processes": tuple(_take(GpuProcess, p) for p in gpu["processes"])})
-                for gpu in data["gpus"]
-            ),
-            nics=tuple(_take(Nic, {**nic, "addresses": tuple(nic["addresses"])}) for nic in data["nics"]),
-            interpreters=tuple(_take(Interpreter, item) for item in data["interpreters"]),
-            disk=_take(Disk, data["disk"]),
-            workdir=_take(Workdir, data["workdir"]),
-            problems=tuple(data["problems"]),
-            activate_problem=data.get("activate_problem", ""),
-            needs=Needs(needs.get("module"), tuple(needs.get("programs", ()))),
+            **{name: _text(data, name) for name in ("hostname", "user", "home", "kernel", "arch", "boot_id", "python")},
+            time=_number(data, "time"),
+            psutil=_flag(data, "psutil") or False,
+            euid=_whole(data, "euid"),
+            resolves=_texts(data, "resolves"),
+            resolves_to_loopback=_flag(data, "resolves_to_loopback") or False,
+            cpu=_cpu(_object(data, "cpu")),
+            memory=_memory(_object(data, "memory")),
+            gpus=tuple(_gpu(gpu) for gpu in _items(data, "gpus", _MOST_GPUS)),
+            nics=tuple(_nic(nic) for nic in _items(data, "nics", _MOST_NICS)),
+            interpreters=tuple(_interpreter(one) for one in _items(data, "interpreters", _MOST_INTERPRETERS)),
+            disk=_disk(_object(data, "disk")),
+            workdir=_workdir(_object(data, "workdir")),
+            free_port=_maybe_whole(data, "free_port", 1 << 16),
+            kill_user_processes=_flag(data, "kill_user_processes"),
+            linger=_flag(data, "linger"),
+            problems=_texts(data, "problems", 2000),
+            activate_problem=_maybe_text(data, "activate_problem") or "",
+            needs=_needs(data.get("needs")),
             code=_code(data.get("code")),
         )
 
 
-_PLAIN = (
-    "hostname", "user", "home", "kernel", "arch", "boot_id", "time", "python", "psutil", "euid",
-    "resolves_to_loopback", "free_port", "kill_user_processes", "linger",
-)  # fmt: skip
+def facts_of(host: str, answer: Any) -> HostFacts:
+    """What a host answers to the probe. Raises HostError where that makes no sense."""
+    try:
+        return HostFacts.from_json(answer)
+    except (ValueError, AttributeError) as error:
+        what = f"its answer to the probe makes no sense: {clean(str(error))[:100]}"
+        raise HostError(host, what, "See whether another version answers there, or do not trust it.") from None
 
 
-def _take(kind: type[Any], data: Mapping[str, Any]) -> Any:
-    return kind(**{name: data[name] for name in kind.__dataclass_fields__ if name in data})
+_MOST_GPUS, _MOST_NICS, _MOST_INTERPRETERS, _MOST_PROCESSES, _MOST_TEXTS = 64, 1024, 256, 1000, 1000
+_LONGEST = 4096
+"""Characters: of a path."""
+
+
+def _cpu(data: Mapping[str, Any]) -> Cpu:
+    counts = {name: _whole(data, name, 1 << 20) for name in ("physical", "logical", "affinity", "available")}
+    return Cpu(_text(data, "model"), **counts, quota=number(data.get("quota")), load=_number(data, "load"))
+
+
+def _memory(data: Mapping[str, Any]) -> Memory:
+    return Memory(_whole(data, "total"), _whole(data, "available"), _maybe_whole(data, "limit"))
+
+
+def _gpu(data: Mapping[str, Any]) -> Gpu:
+    return Gpu(
+        **{name: _text(data, name) for name in ("uuid", "name", "driver", "compute_capability")},
+        index=_whole(data, "index", 1024),
+        memory_total=_whole(data, "memory_total"),
+        memory_used=_whole(data, "memory_used"),
+        use=number(data.get("use")),
+        processes=tuple(
+            GpuProcess(_whole(one, "pid"), _text(one, "user"), _maybe_whole(one, "memory"), _text(one, "command"))
+            for one in _items(data, "processes", _MOST_PROCESSES)
+        ),
+    )
+
+
+def _nic(data: Mapping[str, Any]) -> Nic:
+    flags = {name: _flag(data, name) or False for name in ("up", "loopback", "virtual")}
+    return Nic(_text(data, "name"), _texts(data, "addresses"), _maybe_whole(data, "speed"), **flags)
+
+
+def _interpreter(data: Mapping[str, Any]) -> Interpreter:
+    versions = {name: _maybe_text(data, name) for name in ("torch", "cuda", "nccl")}
+    return Interpreter(_text(data, "path"), _text(data, "version"), **versions, source=_text(data, "source"))
+
+
+def _disk(data: Mapping[str, Any]) -> Disk:
+    return Disk(_text(data, "path"), _whole(data, "total"), _whole(data, "free"), _flag(data, "writable") or False)
+
+
+def _workdir(data: Mapping[str, Any]) -> Workdir:
+    found = _flag(data, "script_exists")
+    return Workdir(_text(data, "path"), _flag(data, "exists") or False, _maybe_text(data, "script"), found)
+
+
+def _object(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = data.get(name)
+    if not isinstance(value, dict):
+        raise ValueError(name)
+    return value
+
+
+def _items(data: Mapping[str, Any], name: str, most: int) -> list[Mapping[str, Any]]:
+    value = data.get(name)
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value[:most]):
+        raise ValueError(name)
+    return value[:most]
+
+
+def _text(data: Mapping[str, Any], name: str) -> str:
+    # Not cleaned: a path is used as it is; whatever shows it cleans it.
+    value = data.get(name)
+    if not isinstance(value, str):
+        raise ValueError(name)
+    return value[:_LONGEST]
+
+
+def _maybe_text(data: Mapping[str, Any], name: str) -> str | None:
+    return None if data.get(name) is None else _text(data, name)
+
+
+def _texts(data: Mapping[str, Any], name: str, most: int = _LONGEST) -> tuple[str, ...]:
+    value = data.get(name)
+    if not isinstance(value, list | tuple):
+        raise ValueError(name)
+    return tuple(item[:most] for item in value[:_MOST_TEXTS] if isinstance(item, str))
+
+
+def _whole(data: Mapping[str, Any], name: str, below: int = MOST) -> int:
+    value = whole(data.get(name), below)
+    if value is None:
+        raise ValueError(name)
+    return value
+
+
+def _maybe_whole(data: Mapping[str, Any], name: str, below: int = MOST) -> int | None:
+    return whole(data.get(name), below)
+
+
+def _number(data: Mapping[str, Any], name: str) -> float:
+    value = number(data.get(name))
+    if value is None:
+        raise ValueError(name)
+    return value
+
+
+def _flag(data: Mapping[str, Any], name: str) -> bool | None:
+    value = data.get(name)
+    return value if isinstance(value, bool) else None
+
+
+def _needs(data: Any) -> Needs:
+    if not isinstance(data, dict):
+        return Needs()
+    return Needs(_maybe_text(data, "module"), _texts(data, "programs") if "programs" in data else ())
 
 
 def _code(data: Any) -> Code | None:
     if not isinstance(data, Mapping):
         return None
-    git, line = data.get("git"), data.get("nccl_line")
+    git = data.get("git")
     head = _digest(git.get("head")) if isinstance(git, Mapping) else None
     return Code(
         _digest(data.get("script")),
         _digest(data.get("folder")),
         Git(head, bool(git.get("dirty"))) if head and isinstance(git, Mapping) else None,
-        line if isinstance(line, int) else None,
+        _maybe_whole(data, "nccl_line"),
     )
 
 

@@ -7,14 +7,14 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
 from runner.errors import DisttuiError, HostError
-from runner.facts import HostFacts
+from runner.facts import HostFacts, facts_of
 from runner.profile import Host, Profile, parse_host
 from runner.profile.problems import printable
 from runner.run.after import tell_end
@@ -203,13 +203,13 @@ def probe(names: Sequence[str], connector: Connector, *, as_json: bool = False) 
     """What each host has as text, and the exit code of the command that shows it. Raises InputError for bad names."""
     hosts = [parse_host(name) for name in names]
 
-    def one(host: Host) -> tuple[str, dict[str, Any] | DisttuiError]:
+    def one(host: Host) -> tuple[str, HostFacts | DisttuiError]:
         try:
             link = open_link(host, connector)
         except DisttuiError as error:
             return host.name, error
         try:
-            return host.name, link.request("probe", ports=[29500, 29599])
+            return host.name, facts_of(host.name, link.request("probe", ports=[29500, 29599]))
         except DisttuiError as error:
             return host.name, error
         finally:
@@ -221,16 +221,13 @@ def probe(names: Sequence[str], connector: Connector, *, as_json: bool = False) 
         plain = [
             {"host": name, "error": {"what": found.what, "cure": found.cure}}
             if isinstance(found, DisttuiError)
-            else {"host": name, "facts": found}
+            else {"host": name, "facts": asdict(found)}
             for name, found in results
         ]
         return json.dumps(plain, indent=2), 3 if failed else 0
-    shown = [
-        (name, found if isinstance(found, DisttuiError) else HostFacts.from_json(found)) for name, found in results
-    ]
     from runner.show.probe import render_probe
 
-    return render_probe(shown), 3 if failed else 0
+    return render_probe(results), 3 if failed else 0
 
 
 @contextmanager

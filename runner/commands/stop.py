@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import DisttuiError, HostError, InputError
+from runner.run.answers import Exit, no_exit
 from runner.run.find import folder_of
 from runner.run.history import KnownRun
 from runner.run.ids import short
@@ -20,6 +21,8 @@ from runner.text import clean
 from runner.transport import Connector
 
 Say = Callable[[str], None]
+PATIENCE = 30.0
+"""Seconds that a run may take to stop, besides its own limits."""
 _POLL = 0.2
 _LONGEST = 86400.0
 """Seconds that a grace of the run's may keep this command waiting."""
@@ -126,17 +129,17 @@ def refuse_sandbox(run: KnownRun) -> None:
 def _wait(run: KnownRun, reached: Reached, nodes: list[int], say: Say) -> int:
     given = run.profile.get("launch")
     launch: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-    patience = 30.0 + _seconds(launch.get("grace"), 10.0) + _seconds(launch.get("host_timeout"), 60.0)
+    patience = PATIENCE + _seconds(launch.get("grace"), 10.0) + _seconds(launch.get("host_timeout"), 60.0)
     deadline = time.monotonic() + patience
     waiting = set(nodes)
-    ends: dict[int, Any] = {}
+    ends: dict[int, Exit] = {}
     while waiting:
         for node, status in reached.ask("status", sorted(waiting), **run.request()).items():
             if isinstance(status, DisttuiError):
                 say(f"{run.hosts[node].name}: {_short(run, node, status)}")
                 waiting.discard(node)
             elif not status["alive"]:
-                ends[node] = status["exit"] or {}
+                ends[node] = status["exit"] or no_exit()
                 waiting.discard(node)
         if waiting and time.monotonic() > deadline:
             names = ", ".join(run.hosts[node].name for node in sorted(waiting))
@@ -146,13 +149,13 @@ def _wait(run: KnownRun, reached: Reached, nodes: list[int], say: Say) -> int:
                 f"Kill it: disttui stop {short(run.run)} --now",
             )
         time.sleep(_POLL if waiting else 0.0)
-    left = [f"{run.hosts[node].name}: pid {pid}" for node, end in sorted(ends.items()) for pid in end.get("left") or []]
+    left = [f"{run.hosts[node].name}: pid {pid}" for node, end in sorted(ends.items()) for pid in end["left"]]
     if left:
         say(f"could not be ended: {', '.join(left)}")
     for node, end in sorted(ends.items()):
-        for words in held_words(end.get("held")):
+        for words in held_words(end["held"]):
             say(f"{run.hosts[node].name}: {words}")
-    states = {clean(str(end.get("state"))) for end in ends.values()}
+    states = {end["state"] for end in ends.values() if end["state"]}
     ended = [run.hosts[node].name for node in sorted(ends)]
     say(f"{short(run.run)} {'/'.join(sorted(states)) or 'stopped'} on {', '.join(ended)}")
     return 1 if left or not ends else 0
@@ -162,11 +165,10 @@ def _ended_before(run: KnownRun, statuses: dict[int, Any]) -> str:
     ends = [one["exit"] for _, one in sorted(statuses.items()) if not isinstance(one, DisttuiError) and one["exit"]]
     if not ends:
         return f"{short(run.run)} is not running: nothing to stop"
-    moment = ends[0].get("t")
-    at = f" at {when(moment)}" if isinstance(moment, int | float) else ""
-    cause = ends[0].get("cause") or {}
-    lost = f" ({clean(str(cause.get('message')))})" if cause.get("kind") == "supervisor lost" else ""
-    return f"{short(run.run)} has {clean(str(ends[0].get('state')))} already{at}{lost}: nothing is left to stop"
+    end: Exit = ends[0]
+    at = "" if end["t"] is None else f" at {when(end['t'])}"
+    lost = f" ({clean(str(end['cause'].get('message')))})" if end["cause"].get("kind") == "supervisor lost" else ""
+    return f"{short(run.run)} has {end['state'] or 'ended'} already{at}{lost}: nothing is left to stop"
 
 
 def _raise_first(answers: dict[int, Any]) -> None:

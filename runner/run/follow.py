@@ -13,8 +13,8 @@ from typing import Any
 from runner.errors import DisttuiError
 from runner.paths import PathError
 from runner.run.link import SILENCE, Item, Link
-from runner.run.records import records
-from runner.run.store import HostStore
+from runner.run.records import Unfinished
+from runner.run.store import MOST_OLD, HostStore
 
 EAGER = 300.0
 """Seconds of trying to reconnect every 2 s; every 30 s after that."""
@@ -61,7 +61,15 @@ class Skipped:
     offset: int
 
 
-News = LinkNews | RecordRead | LogRead | Skipped
+@dataclass(frozen=True)
+class Told:
+    """Something that the user should know of a host."""
+
+    node: int
+    text: str
+
+
+News = LinkNews | RecordRead | LogRead | Skipped | Told
 
 
 class Follower:
@@ -94,7 +102,7 @@ class Follower:
         self._reopen = reopen
         self._news = news
         self._names: dict[int, str] = {}
-        self._partial: dict[str, bytes] = {}
+        self._partial: dict[str, Unfinished] = {}
         self._replay = replay
         self._only_look = only_look
         self._closed = threading.Event()
@@ -133,6 +141,7 @@ class Follower:
             shown = True
             checked = time.monotonic()
             while not (future.done() or self._closed.wait(0.25)):
+                self.store.settle()
                 if (link.silence < SILENCE) != shown:
                     shown = not shown
                     self._news.put(LinkNews(self.node, "seen" if shown else "not seen"))
@@ -161,7 +170,7 @@ class Follower:
 
     def _note_death(self, status: Future[Any]) -> None:
         found = None if status.cancelled() or status.exception() else status.result()
-        if found and not found["alive"] and found["exit"] is None and not self._ended.is_set():
+        if found is not None and not found["alive"] and found["exit"] is None and not self._ended.is_set():
             self._ended.set()
             self._news.put(LinkNews(self.node, "ended", "its supervisor is gone without a word"))
             self._closed.set()
@@ -197,6 +206,9 @@ class Follower:
                 if restarted:
                     self._partial.pop(restarted, None)
                     self._news.put(LogRead(self.node, restarted, b"", restart=True))
+                    if item.get("generation") == MOST_OLD:
+                        text = f"{restarted} has begun anew {MOST_OLD} times: older copies of it are not kept any more"
+                        self._news.put(Told(self.node, text))
             elif "caught_up" in item:
                 self._news.put(LinkNews(self.node, "caught up"))
             elif "ended" in item:
@@ -216,15 +228,8 @@ class Follower:
         if name.endswith(".log"):
             self._news.put(LogRead(self.node, name, data))
             return
-        before = self._partial.get(name, b"")
-        held = before + data
-        if name.endswith(".json"):
-            # Written by rename, so it comes whole; it may still come in several pieces.
-            self._partial[name] = held
-            lines = held
-        else:
-            lines, _, self._partial[name] = held.rpartition(b"\n")
-        for at, record in records(lines, offset - len(before)):
+        held = self._partial.setdefault(name, Unfinished())
+        for at, record in held.whole_file(offset, data) if name.endswith(".json") else held.lines(offset, data):
             if record is not None:
                 self._news.put(RecordRead(self.node, name, record))
             elif not name.endswith(".json"):

@@ -15,6 +15,9 @@ from typing import Any
 
 from runner.errors import HostError
 from runner.node.serve.frames import Unpacker, pack_json
+from runner.paths import PathError
+from runner.run.answers import read_answer
+from runner.run.records import message
 from runner.ship import COMMAND, loader_line, node_parcel, train_parcel
 from runner.text import clean, clean_lines
 from runner.transport import Connection, Stream
@@ -32,6 +35,8 @@ SILENCE = 5.0
 GONE = 7.0
 """Seconds without a frame after which the channel is given up and made anew: the kernel repeats what a cut has lost
 ever more slowly, a new connection is back sooner."""
+_PROBLEM = 20_000
+"""Characters of a problem that a host tells: a traceback of the node program is one."""
 _MOST = 4 << 20
 """Bytes that are read at once: more than SSH's window lets come, for each read of a flood costs a breath."""
 _FLOOD = 32 * 1024
@@ -67,13 +72,13 @@ class Link:
         self.node_python = ""
         self._connection = connection
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, Future[Any]] = {}
+        self._waiting: dict[int, tuple[str, Future[Any]]] = {}
         self._handlers: dict[int, Handler] = {}
         self._files: Handler | None = None
         self._write_lock = threading.Lock()
         self._closed = False
         self._stream = connection.run(COMMAND.format(python=python))
-        self._unpacker = Unpacker()
+        self._unpacker = Unpacker(message)
         try:
             rest = self._shake_hands(python)
         except BaseException:
@@ -102,7 +107,7 @@ class Link:
         """Like `request`, without waiting."""
         number = next(self._numbers)
         future: Future[Any] = Future()
-        self._waiting[number] = future
+        self._waiting[number] = op, future
         self._send({"id": number, "op": op, **arguments}, future)
         return future
 
@@ -110,7 +115,7 @@ class Link:
         """Ask for a stream; its events go to `handler`. The future is done when the stream has ended."""
         number = next(self._numbers)
         future: Future[Any] = Future()
-        self._waiting[number] = future
+        self._waiting[number] = op, future
         self._handlers[number] = handler
         if op in ("mirror", "read", "fetch"):
             self._files = handler
@@ -119,7 +124,7 @@ class Link:
 
     def cancel(self, future: Future[Any]) -> None:
         """End a stream: its future is done once nothing more of it will come."""
-        for number, waiting in list(self._waiting.items()):
+        for number, (_, waiting) in list(self._waiting.items()):
             if waiting is future:
                 self._send({"cancel": number})
 
@@ -140,11 +145,11 @@ class Link:
         with suppress(ConnectionError):  # a command that has ended at once is explained by what it said
             self._stream.write(loader_line() + json.dumps(hello).encode() + b"\n")
         answer, rest = _read_answer(self._stream, self.host, marker.encode(), python)
-        self.node_python = clean(str(answer.get("python", "?")))
+        self.node_python = clean(str(answer.get("python", "?"))[:100])
         if "error" in answer:
             raise HostError(
                 self.host,
-                f"{python} is version {self.node_python}: {clean(str(answer['error']))}",
+                f"{python} is version {self.node_python}: {clean(str(answer['error'])[:_PROBLEM])}",
                 "Give this host's newer interpreter as `python:` in the profile.",
             )
         missing = answer.get("missing")
@@ -184,8 +189,12 @@ class Link:
                 self._take(data)
                 if len(data) >= _FLOOD:
                     time.sleep(_BREATH)
-        except (OSError, ValueError, LookupError, TypeError, OverflowError) as error:
+        except PathError as error:
+            reason = error.what
+        except (OSError, ValueError) as error:
             reason = str(error)
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
+            reason = f"it sent what makes no sense: {clean(str(error))[:100]}"
         self._end(reason)
 
     def _take(self, data: bytes) -> None:
@@ -202,21 +211,28 @@ class Link:
                 self._answer(frame)
 
     def _answer(self, frame: Mapping[str, Any]) -> None:
-        future = self._waiting.get(frame["id"])
+        op, future = self._waiting.get(frame["id"], ("", None))
         if future is not None and not future.done():
-            if "error" in frame:  # a malformed one ends the link, and with it all that is still waited for
-                problem = frame["error"]
-                error = HostError(self.host, clean_lines(str(problem["what"])), clean(str(problem["cure"])))
-                future.set_exception(error)
+            if "error" in frame:
+                told = frame["error"] if isinstance(frame["error"], dict) else {}
+                what, cure = (
+                    clean_lines(str(told.get("what"))[:_PROBLEM]),
+                    clean(str(told.get("cure") or "")[:_PROBLEM]),
+                )
+                future.set_exception(HostError(self.host, what, cure))
             else:
-                future.set_result(frame.get("ok"))
+                try:
+                    future.set_result(read_answer(op, frame.get("ok")))
+                except ValueError:
+                    cure = "See whether another version answers there, or do not trust it."
+                    future.set_exception(HostError(self.host, f"its answer to '{op}' makes no sense", cure))
         self._waiting.pop(frame["id"], None)
         self._handlers.pop(frame["id"], None)
 
     def _end(self, reason: str) -> None:
         errors = clean_lines(self._stream.errors().strip())[-2000:]
         self.close()
-        for future in list(self._waiting.values()):
+        for _, future in list(self._waiting.values()):
             if not future.done():
                 future.set_exception(
                     HostError(self.host, f"the link broke: {reason}" + (f"\n{errors}" if errors else ""))

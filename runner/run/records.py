@@ -1,4 +1,7 @@
-"""The records of a JSON-lines file, each with its place. What hosts write is hostile: only finite numbers come out."""
+"""The records of a JSON-lines file, each with its place; and what hosts answer.
+
+What hosts write is hostile: only finite numbers and shallow nests come out.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,12 @@ from typing import Any
 
 _ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
 _MOST = 1 << 63
+_MOST_PIECES = 128
+"""Of a JSON file of that length, as the node program cuts it, and some."""
+LONGEST = 4 << 20
+"""Bytes of a record: longer lines are none."""
+DEEPEST = 64
+"""Lists and objects inside one another: nothing of ours comes near, and a printer's stack ends somewhere."""
 
 
 def records(data: bytes, offset: int) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
@@ -23,18 +32,87 @@ def records(data: bytes, offset: int) -> Iterator[tuple[int, Mapping[str, Any] |
         offset += len(line) + 1
 
 
+class Unfinished:
+    """What has come of a file's last record: of a hostile host it may come byte by byte, and never end."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._begin = 0
+        """Offset of what is held, or of the line that is too long."""
+        self._pieces = 0
+        self._too_long = False
+
+    def lines(self, offset: int, data: bytes) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+        """Take the bytes at `offset` of a JSON-lines file; the records that they complete, as `records` has them."""
+        body, newline, rest = data.rpartition(b"\n")
+        if newline and self._too_long:
+            yield self._begin, None
+            first, _, body = body.partition(b"\n")
+            yield from records(body, offset + len(first) + 1)
+        elif newline:
+            yield from records(bytes(self._held) + body, self._begin if self._held else offset)
+        if newline:
+            self._held.clear()
+            self._too_long = False
+        if self._too_long:
+            return
+        if not self._held:
+            self._begin = offset + len(data) - len(rest)
+        self._held += rest
+        self._too_long = len(self._held) > LONGEST
+        if self._too_long:
+            self._held.clear()
+
+    def whole_file(self, offset: int, data: bytes) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+        """Take the bytes at `offset` of a JSON file: written by rename it comes whole, though maybe in pieces."""
+        self._pieces += 1
+        if self._pieces > _MOST_PIECES or len(self._held) + len(data) > LONGEST:
+            self._held.clear()
+            self._pieces = _MOST_PIECES
+            return
+        if not self._held:
+            self._begin = offset
+        self._held += data
+        yield from records(bytes(self._held), self._begin)
+
+
 def json_object(data: bytes) -> dict[str, Any] | None:
     """The one JSON object in `data`, None where there is none.
 
     Numbers that are not finite come as "nan", "inf" and "-inf"; integers of more than 64 bits are no JSON here.
     """
+    # Not json.loads: it makes a new decoder for every line.
+    return _object(data, _CAREFUL if _unusual(data) else _QUICK)
+
+
+def message(data: bytes) -> dict[str, Any] | None:
+    """The same of what a host sends: a number that is none here is null, and the rest of the message counts."""
+    return _object(data, _PATIENT)
+
+
+def _object(data: bytes, decoder: json.JSONDecoder) -> dict[str, Any] | None:
     try:
-        # Not json.loads: it makes a new decoder for every line.
-        record = (_CAREFUL if _unusual(data) else _QUICK).decode(data.decode())
+        record = decoder.decode(data.decode())
     except (ValueError, RecursionError):
         # A line torn by a full disk: the next one is whole again.
         return None
-    return record if isinstance(record, dict) else None
+    if not isinstance(record, dict):
+        return None
+    return None if data.count(b"[") + data.count(b"{") > DEEPEST and _is_deep(record) else record
+
+
+def _is_deep(value: Any) -> bool:
+    layer = [value]
+    for _ in range(DEEPEST):
+        layer = [
+            inner
+            for one in layer
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, dict | list)
+        ]
+        if not layer:
+            return False
+    return True
 
 
 def _unusual(data: bytes) -> bool:
@@ -55,9 +133,19 @@ def _int(text: str) -> int:
     return value
 
 
+def _patient_float(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def _patient_int(text: str) -> int | None:
+    return None if len(text) > 20 or abs(value := int(text)) >= _MOST else value
+
+
 def _constant(name: str) -> str:
     return str(float(name))
 
 
 _QUICK = json.JSONDecoder(parse_constant=_constant)
+_PATIENT = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_patient_float, parse_int=_patient_int)
 _CAREFUL = json.JSONDecoder(parse_constant=_constant, parse_float=_float, parse_int=_int)

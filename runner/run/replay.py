@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runner.paths import PathError
 from runner.run.history import KnownRun
-from runner.run.records import records
+from runner.run.records import LONGEST, Unfinished, records
 from runner.run.state import RunState, fold, metrics_place
 from runner.run.store import HostStore, host_folder
 
@@ -64,22 +65,21 @@ def replay(run: KnownRun, folder: Path) -> Replay:
 
 
 def _file(store: HostStore, name: str) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-    partial, at = b"", 0
+    unfinished = Unfinished()
+    whole, begin = b"", 0
     try:
         for offset, data in store.read(name):
-            held = partial + data
-            start = offset - len(partial)
             if name.endswith(".jsonl"):
-                body, newline, partial = held.rpartition(b"\n")
-                yield from records(body, start) if newline else ()
-            else:
-                partial = held
-            at = offset + len(data)
-    except OSError:
+                # The unfinished last line of a file that grows is no damage.
+                yield from unfinished.lines(offset, data)
+            elif len(whole) + len(data) <= LONGEST:
+                begin = begin if whole else offset
+                whole += data
+    except (OSError, PathError):
         return
-    # The unfinished last line of a file that grows is no damage; a whole small file has no line's end.
-    if partial and not name.endswith(".jsonl"):
-        yield from records(partial, at - len(partial))
+    # A whole small file has no line's end.
+    if whole:
+        yield from records(whole, begin)
 
 
 def _time(event: Mapping[str, Any]) -> float:

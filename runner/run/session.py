@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from runner.run.follow import PIECES, Follower, LinkNews, LogRead, News, RecordRead, Skipped
+from runner.run.follow import PIECES, Follower, LinkNews, LogRead, News, RecordRead, Skipped, Told
 from runner.run.link import Link
 from runner.run.state import RunState, exit_code, fold, link
 from runner.run.store import HostStore, host_folder
@@ -191,6 +191,8 @@ class Session:
         elif isinstance(item, Skipped):
             name = self.state.hosts[item.node].name
             self._printer.say(f"{name}: {item.file} at byte {item.offset}: this is no record, skipped")
+        elif isinstance(item, Told):
+            self._printer.say(f"{self.state.hosts[item.node].name}: {item.text}")
         elif isinstance(item, RecordRead):
             try:
                 self.state = fold(self.state, item.node, item.file, item.record)

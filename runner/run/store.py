@@ -7,12 +7,14 @@ import json
 import os
 import re
 import threading
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from runner import private
+from runner.bounded import whole
 from runner.errors import DisttuiError
 from runner.node.serve.mirror import CHECKED
 from runner.paths import PathError, inside
@@ -24,6 +26,16 @@ _KEPT_PART: Final = ".mirror.json.part"
 PIECE = 64 * 1024
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*")
 _LONGEST_NAME = 200
+_LONGEST_FILE = 1 << 43
+"""Bytes: what every file system of ours can hold."""
+MOST_FILES = 16_384
+"""Files of a host: a hundred attempts of eighty ranks."""
+MOST_OLD = 100
+"""Times that a file may begin anew before older copies of it are not kept any more."""
+_FEW = 256
+"""Changes that are noted at once, each of them."""
+_NOTED = 0.2
+"""Seconds between two notes of what is held: a host that announces much has much to be noted."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors that more room on the disk would mend."""
 
@@ -54,6 +66,9 @@ class HostStore:
         self._open: dict[str, BinaryIO] = {}
         self._held: dict[str, list[int]] = held(folder)
         self._lock = threading.RLock()
+        self._notes = 0
+        self._noted = 0.0
+        self._to_note = False
 
     def have(self) -> dict[str, list[int]]:
         """What the node program needs to resume: name → [generation, length, CRC-32 of the last bytes]."""
@@ -86,10 +101,16 @@ class HostStore:
 
     def announce(self, event: Mapping[str, Any]) -> str | None:
         """Take a file announcement; return the name when this is a new generation that starts the file over."""
-        name = _safe_name(event["name"])
-        self._names[int(event["file"])] = name
+        name = _safe_name(event.get("name"))
+        file, generation = whole(event.get("file")), whole(event.get("generation"))
+        start = whole(event.get("start"), _LONGEST_FILE)
+        if file is None or generation is None or start is None:
+            raise ValueError(f"a host announced {name} with numbers that no file has")
         with self._lock:
-            return self._begin(name, int(event["generation"]), int(event["start"]))
+            if name not in self._held and len(self._held) >= MOST_FILES:
+                raise ValueError(f"a host announced more than {MOST_FILES:,} files of one run")
+            self._names[file] = name
+            return self._begin(name, generation, start)
 
     def _begin(self, name: str, generation: int, start: int) -> str | None:
         known = self._held.get(name)
@@ -102,7 +123,9 @@ class HostStore:
             return name
         self._close(name)
         path = inside(self.folder, name)
-        if path.exists():
+        if path.exists() and generation >= MOST_OLD:
+            path.unlink()
+        elif path.exists():
             # What was mirrored of a truncated file stays readable beside the new one.
             path.rename(inside(self.folder, f"{name}~{known[0] if known else 'old'}"))
         self._held[name] = [generation, start, start]
@@ -111,8 +134,10 @@ class HostStore:
 
     def write(self, file: int, offset: int, data: bytes | memoryview) -> str | None:
         """Append a piece to its file; return the file's name, or None for a piece already held."""
-        name = self._names[file]
+        name = self._names.get(file, "")
         with self._lock:
+            if name not in self._held:
+                raise ValueError("a host sent a piece of a file that it has not announced")
             known = self._held[name]
             if offset != known[2]:
                 return None
@@ -134,9 +159,17 @@ class HostStore:
                 known[1] = start
                 self._note()
 
+    def settle(self) -> None:
+        """Write down what is held, where that waits; called every now and then, and at the end."""
+        with self._lock:
+            if self._to_note:
+                self._noted = 0.0
+                self._note()
+
     def close(self) -> None:
         """Close the files."""
         with self._lock:
+            self.settle()
             for name in list(self._open):
                 self._close(name)
 
@@ -165,6 +198,11 @@ class HostStore:
 
     def _note(self) -> None:
         """Write down what is held. Lengths are the files' own, so that a viewer that is killed loses nothing."""
+        self._notes += 1
+        self._to_note = self._notes > _FEW and time.monotonic() - self._noted < _NOTED
+        if self._to_note:
+            return
+        self._noted = time.monotonic()
         part = self.folder / _KEPT_PART
         try:
             private.write(part, json.dumps({name: known[:2] for name, known in self._held.items()}))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from runner.errors import DisttuiError, HostError
-from runner.facts import HostFacts
+from runner.facts import HostFacts, facts_of
 from runner.profile import Host, Profile
 from runner.run.link import Link
 from runner.transport import Connector
@@ -66,7 +66,7 @@ def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]
             tell(node, "connecting", "")
             link = open_link(host, connector)
             tell(node, "probing", "")
-            facts = HostFacts.from_json(link.request("probe", **probe_request(profile, node)))
+            facts = facts_of(host.name, link.request("probe", **probe_request(profile, node)))
             tell(node, "ready", "")
             return Surveyed(host, link, facts)
         except DisttuiError as error:

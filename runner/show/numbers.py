@@ -51,8 +51,9 @@ def clock(moment: float) -> str:
 
 
 def _local(moment: float) -> time.struct_time | None:
+    told = number(moment)
     try:
-        return time.localtime(moment)
+        return None if told is None else time.localtime(told)
     except (OverflowError, ValueError, OSError):
         return None
 

@@ -222,7 +222,7 @@ def held_words(held: Any) -> list[str]:
     lines = []
     port, memory = held.get("port"), held.get("gpu_memory")
     if isinstance(port, Mapping):
-        who = f"pid {port['pid']} ({str(port.get('command'))[:60]})" if port.get("pid") else "somebody"
+        who = f"pid {str(port['pid'])[:20]} ({str(port.get('command'))[:60]})" if port.get("pid") else "somebody"
         lines.append(f"{who} listens on the run's port {port.get('port')}")
     for one in memory if isinstance(memory, list) else []:
         if isinstance(one, Mapping):

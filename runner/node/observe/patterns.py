@@ -192,4 +192,5 @@ def _value(text: str) -> Value:
     number = float(text)
     if not math.isfinite(number):
         return str(number)
-    return int(text) if text.lstrip("+-").isdigit() else number
+    # No counter has more than 64 bits; what cannot be exact is a float.
+    return int(text) if text.lstrip("+-").isdigit() and abs(number) < 1 << 63 else number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import threading
-from typing import Any, BinaryIO, Iterator, Optional, Tuple, Union
+from typing import Any, BinaryIO, Callable, Iterator, Optional, Tuple, Union
 
 HEADER = struct.Struct(">cI")
 DATA = struct.Struct(">IIQ")
@@ -28,9 +28,14 @@ def pack_data(file: int, generation: int, offset: int, data: bytes) -> bytes:
 
 
 class Unpacker:
-    """Cuts a byte stream into frames. Raises ValueError when the stream is no stream of frames."""
+    """Cuts a byte stream into frames. Raises ValueError when the stream is no stream of frames.
 
-    def __init__(self) -> None:
+    Args:
+        read: Makes an object of a `J` frame's bytes; None where they are none.
+    """
+
+    def __init__(self, read: Optional[Callable[[bytes], Any]] = None) -> None:
+        self._read = read or _loads
         self._begun = bytearray()
         """The frame whose end has not come yet."""
 
@@ -41,14 +46,26 @@ class Unpacker:
             size = _size(self._begun or rest)
             if not self._begun and size <= len(rest):
                 frame, rest = rest[:size], rest[size:]
-                yield _frame(frame)
+                yield self._frame(frame)
                 continue
             wanted = size - len(self._begun)
             self._begun += rest[:wanted]
             rest = rest[wanted:]
             if len(self._begun) == _size(self._begun):
                 whole, self._begun = memoryview(self._begun), bytearray()
-                yield _frame(whole)
+                yield self._frame(whole)
+
+    def _frame(self, frame: memoryview) -> Frame:
+        payload = frame[HEADER.size :]
+        if frame[0] == ord("D"):
+            if len(payload) < DATA.size:
+                raise ValueError("a data frame without its head")
+            file, generation, offset = DATA.unpack_from(payload)
+            return file, generation, offset, payload[DATA.size :]
+        message = self._read(bytes(payload))
+        if not isinstance(message, dict):
+            raise ValueError("a message that is no object")
+        return message
 
 
 def _size(frame: Union[bytearray, memoryview]) -> int:
@@ -61,20 +78,11 @@ def _size(frame: Union[bytearray, memoryview]) -> int:
     return HEADER.size + int(length)
 
 
-def _frame(frame: memoryview) -> Frame:
-    payload = frame[HEADER.size :]
-    if frame[0] == ord("D"):
-        if len(payload) < DATA.size:
-            raise ValueError("a data frame without its head")
-        file, generation, offset = DATA.unpack_from(payload)
-        return file, generation, offset, payload[DATA.size :]
+def _loads(payload: bytes) -> Any:
     try:
-        message = json.loads(bytes(payload))
+        return json.loads(payload)
     except RecursionError:
         raise ValueError("a message nested too deep") from None
-    if not isinstance(message, dict):
-        raise ValueError("a message that is no object")
-    return message
 
 
 def read_frame(stream: BinaryIO) -> Optional[Any]:

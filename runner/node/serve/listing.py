@@ -73,8 +73,18 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, Any] |
         "by": spec.get("by"),
         "size": disk_use(folder),
         "disttui": spec.get("disttui"),
-        **{name: metrics.get(name) for name in ("step", "steps", "loss")},
+        **{name: _figure(metrics.get(name)) for name in ("step", "steps", "loss")},
     }
+
+
+def _figure(value: Any) -> int | float | None:
+    """A script writes what it likes into its metrics: only a number is told."""
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _count(value: Any) -> int | None:
+    usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
+    return value if usable else None
 
 
 def _end(folder: str) -> dict[str, Any] | None:
@@ -123,8 +133,8 @@ def _newest_attempt(folder: str) -> int:
     """The newest attempt that was given the word: its folder is made before, to warm the launcher up."""
     newest = 0
     for line in _ends(os.path.join(folder, "events.jsonl")):
-        if line.get("e") in ("attempt", "launch", "verdict") and isinstance(line.get("attempt"), int):
-            newest = max(newest, line["attempt"])
+        if line.get("e") in ("attempt", "launch", "verdict"):
+            newest = max(newest, _count(line.get("attempt")) or 0)
     return newest
 
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from textual.message import Message
 from textual.message_pump import MessagePump
 
-from runner.errors import DisttuiError, HostError
-from runner.facts import HostFacts
+from runner.errors import DisttuiError
+from runner.facts import facts_of
 from runner.profile import Host
 from runner.run.link import Link
 from runner.run.survey import open_link
@@ -74,11 +74,9 @@ class Reach:
                 self._tell(token, HostState(name, "connecting"))
                 link = open_link(host, self._connector())
             self._tell(token, HostState(name, "probing", link=link))
-            facts = HostFacts.from_json(link.request("probe", **request))
+            facts = facts_of(name, link.request("probe", **request))
         except DisttuiError as error:
             self._fail(name, token, link, error)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            self._fail(name, token, link, HostError(name, f"its answer makes no sense: {error}"))
         else:
             if self._current.get(name) is token:
                 self._links[name] = link

@@ -1,0 +1,291 @@
+"""Hosts that answer anything: each costs its own answer and a sentence with its name, and the others are shown."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runner.commands import diagnose, gc, orphans, ps, pull, stop
+from runner.errors import DisttuiError, HostError
+from runner.facts import facts_of
+from runner.headless import probe
+from runner.node.observe.patterns import recognise
+from runner.node.serve.frames import Unpacker
+from runner.node.serve.listing import summarize
+from runner.run import remote, survey
+from runner.run import store as store_module
+from runner.run.adopt import adopt
+from runner.run.answers import read_answer
+from runner.run.follow import Follower, Told
+from runner.run.history import KnownHost, KnownRun
+from runner.run.link import Link
+from runner.run.load import load_of
+from runner.run.records import LONGEST, Unfinished, json_object, message
+from runner.run.store import HostStore
+from runner.run.summary import summaries
+from runner.show.numbers import amount, clock, count, duration, gibibytes, number, when
+from runner.show.runs import render_runs
+from tests.unit.liar_kit import connector, liar, lied
+from tests.unit.planning import FOLDER
+
+KEYS = (
+    "runs", "run", "node_rank", "hosts", "nproc", "state", "alive", "started", "ended", "step", "steps", "loss", "by",
+    "size", "files", "name", "mtime", "found", "pid", "ports", "age", "exit", "t", "left", "held", "cause", "port",
+    "gpu_memory", "stopped", "ranks", "0", "threads", "frames", "recorder", "problem", "cure", "kind", "gang", "bytes",
+)  # fmt: skip
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**400), 10**400) | st.floats() | st.text(max_size=8)
+    | st.sampled_from(["running", "\x1b[2J", "a", "lied-1a2b", "../x", "\ud800", 1 << 63, 1e308, -1]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6),
+    max_leaves=12,
+)  # fmt: skip
+
+
+class _Wire:
+    """A host in memory: a connection whose one command answers every request at once."""
+
+    def __init__(self, answers: Callable[[dict[str, Any]], Any]) -> None:
+        self.name = "n1"
+        self._answers = answers
+        self._out: Queue[bytes] = Queue()
+        self._frames = Unpacker()
+        self._begun = b""
+
+    def run(self, command: str) -> _Wire:
+        return self
+
+    def read(self, size: int, timeout: float | None = None) -> bytes:
+        try:
+            return self._out.get(timeout=timeout)
+        except Empty:
+            raise TimeoutError from None
+
+    def write(self, data: bytes) -> None:
+        if not self._begun:
+            self._begun = data
+            marker = json.loads(data.split(b"\n")[1])["marker"]
+            self._out.put(f'\n{marker} {{"python": "3.11", "missing": []}}\n'.encode())
+            return
+        for frame in self._frames.feed(data):
+            if isinstance(frame, dict) and "op" in frame:
+                self._out.put(b"J" + struct.pack(">I", len(said := _said(frame["id"], self._answers(frame)))) + said)
+
+    def errors(self) -> str:
+        return ""
+
+    def exit_status(self) -> int | None:
+        return None
+
+    def kill(self, word: str) -> None:
+        """Nothing runs."""
+
+    def close(self) -> None:
+        self._out.put(b"")
+
+
+def _said(number: int, answer: Any) -> bytes:
+    return json.dumps({"id": number, "ok": answer}).encode()
+
+
+@pytest.fixture
+def wired(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[dict[str, Any]], Any]], None]]:
+    """Lets every host answer as given."""
+
+    def use(answers: Callable[[dict[str, Any]], Any]) -> None:
+        def opened(host: Any, _: Any) -> Link:
+            return Link(_Wire(answers), host.name)
+
+        for module in (remote, survey, orphans):
+            monkeypatch.setattr(module, "open_link", opened)
+        monkeypatch.setattr("runner.headless.open_link", opened)
+
+    yield use
+
+
+def _known(folder: Path) -> KnownRun:
+    return lied(folder, KnownHost("n1", "local"))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(answer=ANY)
+def test_whatever_a_host_answers_a_command_has_an_end(
+    answer: Any, tmp_path: Path, wired: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each either returns or raises a DisttuiError, and shows no escape sequence."""
+    wired(lambda request: answer)
+    run = _known(tmp_path)
+    environ = {"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    said: list[str] = []
+    way: Any = lambda _: connector()  # noqa: E731
+    commands: list[Callable[[], Any]] = [
+        lambda: ps.ps(["local"], way, environ, local=False, as_json=False, run_dir="~/x"),
+        lambda: ps.ps(["local"], way, environ, local=False, as_json=True, run_dir="~/x"),
+        lambda: probe(["local"], connector()),
+        lambda: orphans.orphans(["local"], way, environ),
+        lambda: orphans.orphans(["local"], way, environ, end=True, as_json=True),
+        lambda: pull.pull(run, connector(), tmp_path / "to", said.append),
+        lambda: gc.choose(environ, way, older=0.0, over=None),
+        lambda: adopt("lied-1a2b", KnownHost("n1", "local"), connector(), {"XDG_DATA_HOME": str(tmp_path / "x")}, _no),
+        lambda: diagnose.diagnose(run, connector()),
+        lambda: diagnose.diagnose(run, connector(), as_json=True),
+        lambda: stop.stop(run, connector(), said.append),
+        lambda: stop.forget(run, connector(), said.append),
+    ]  # fmt: skip
+    monkeypatch.setattr(diagnose, "_BETWEEN", 0.0)
+    monkeypatch.setattr(stop, "PATIENCE", -1e6)
+    for command in commands:
+        try:
+            told = command()
+        except DisttuiError as error:
+            told = str(error)
+        assert "\x1b" not in str(told).replace("\\x1b", "") and "\x1b" not in "".join(said), (told, said)
+
+
+def _no(*_: object) -> None:
+    raise DisttuiError("asked")
+
+
+@settings(max_examples=400, deadline=None)
+@given(answer=ANY, op=st.sampled_from(["start", "stop", "status", "stacks", "complete", "list"]))
+def test_whatever_a_host_answers_is_read_or_refused(answer: Any, op: str) -> None:
+    try:
+        read_answer(op, answer)
+    except ValueError:
+        pass
+    told = summaries(answer if op == "list" else {"runs": answer})
+    assert "\x1b" not in render_runs([{**one} for one in told])
+    load_of(answer if isinstance(answer, dict) else {"t": 1.0, "gpus": answer, "processes": answer})
+    for show in (number, duration, count, gibibytes, when, clock):
+        show(answer)
+    if isinstance(number(answer), float) and isinstance(answer, int):
+        amount(answer, "rank")
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_whatever_a_host_tells_of_itself_is_read_or_refused(data: st.DataObject) -> None:
+    good = json.loads(next(iter(sorted(FOLDER.glob("*.json")))).read_text())
+    place: Any = good
+    way: list[tuple[Any, Any]] = []
+    while isinstance(place, dict | list) and place and (not way or data.draw(st.booleans())):
+        key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+        way.append((place, key))
+        place = place[key]
+    inner, key = way[-1]
+    inner[key] = data.draw(ANY)
+    try:
+        facts_of("n1", good)
+    except HostError as error:
+        assert str(error).startswith("n1: its answer to the probe makes no sense")
+
+
+def test_a_number_of_330_digits_breaks_neither_ps_nor_the_home_screen(tmp_path: Path) -> None:
+    huge = "9" * 330
+    assert all(abs(float(value)) < 1e19 for value in (recognise(f"step 5/{huge} loss: 1.0") or {}).values())
+    folder = tmp_path / "0" / "attempt-1"
+    folder.mkdir(parents=True)
+    (tmp_path / "0" / "spec.json").write_text('{"disttui": 1, "started": 5.0}')
+    (tmp_path / "0" / "events.jsonl").write_text('{"t": 1, "e": "launch", "attempt": 1}\n')
+    (folder / "rank-0.metrics.jsonl").write_text(f'{{"t": 1, "step": 5}}\n{{"t": 2, "step": 6, "steps": {huge}}}\n')
+    told = summarize(str(tmp_path / "0"), lambda: True)
+    assert told is not None and (told["step"], told["steps"]) == (5, None)
+    # A host of an older version tells it all the same.
+    run = lied(tmp_path, KnownHost("n1", "local"))
+    run.note_seen(summaries({"runs": [{"run": run.run, "step": 5, "steps": int(huge), "loss": 10**400}]})[0])
+    assert "5" in render_runs([run.summary()]) and "steps" not in run.summary()
+    assert "9999" not in render_runs([{"run": "x", "step": int(huge), "steps": int(huge), "loss": int(huge)}])
+
+
+def test_a_liar_costs_its_own_rows_alone(tmp_path: Path) -> None:
+    """What is no message, nests without end or breaks off: the other host's runs are shown, the liar is named."""
+    good = 'yield {"ok": {"runs": [{"run": "good-1", "node_rank": 0, "state": "running", "step": 3}]}}'
+    lies = {
+        "deep": 'yield b"J" + struct.pack(">I", 3_000_000) + b"[" * 3_000_000',
+        "no message": 'yield b"J" + struct.pack(">I", 4) + b"null"',
+        "no frame": 'yield b"X" * 100',
+        "too long": 'yield b"J" + struct.pack(">I", 1 << 31) + b"x" * 100000',
+        "number": 'yield {"ok": 7}',
+        "ends": "os._exit(0)",
+    }
+    hosts = [liar(tmp_path, "good", good), *(liar(tmp_path, name, body) for name, body in lies.items())]
+    run = lied(tmp_path, *hosts)
+    with remote.reach(run, connector()) as reached:
+        begun = time.monotonic()
+        answers = reached.ask("list", run_dir="~/x")
+        took = time.monotonic() - begun
+    assert summaries(answers[0])[0]["step"] == 3
+    for node, name in enumerate(lies, 1):
+        assert isinstance(answers[node], HostError) and str(answers[node]).startswith(f"{name}: "), answers[node]
+    assert took < 20
+
+
+def test_announcements_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "MOST_FILES", 600)
+    store = HostStore(tmp_path / "0")
+    event = {"file": 0, "name": "a.log", "generation": 0, "size": 1, "start": 0}
+    for wrong in (
+        {"start": 1 << 63},
+        {"start": 1 << 62},
+        {"start": -1},
+        {"file": "x"},
+        {"generation": 1.5},
+        {"start": None},
+    ):
+        with pytest.raises(ValueError, match=r"announced a\.log with numbers that no file has"):
+            store.announce({**event, **wrong})
+    with pytest.raises(ValueError, match="not announced"):
+        store.write(7, 0, b"x")
+    for number_of in range(600):
+        store.announce({**event, "file": number_of, "name": f"f{number_of}.log"})
+    with pytest.raises(ValueError, match="more than 600 files"):
+        store.announce({**event, "name": "one-more.log"})
+    store.close()
+    assert len(HostStore(tmp_path / "0").files()) == 600
+
+
+def test_a_file_that_begins_anew_without_end_leaves_100_copies(tmp_path: Path) -> None:
+    news: Queue[Any] = Queue()
+    store = HostStore(tmp_path / "0")
+    follower = Follower(0, {}, store, lambda: pytest.fail("nobody asked"), news)
+    for generation in range(1500):
+        follower._take({"file": 0, "name": "a.log", "generation": generation, "size": 1, "start": 0})
+        follower._take((0, generation, 0, memoryview(b"x")))
+    store.close()
+    assert len(list((tmp_path / "0").glob("a.log~*"))) <= 100
+    told = [item for item in news.queue if isinstance(item, Told)]
+    assert [one.text for one in told] == ["a.log has begun anew 100 times: older copies of it are not kept any more"]
+
+
+def test_a_record_without_an_end_costs_no_time_and_little_memory() -> None:
+    begun = time.monotonic()
+    unfinished = Unfinished()
+    for offset in range(0, 16 * LONGEST, 64):
+        assert not list(unfinished.lines(offset, b"x" * 64))
+    last = 16 * LONGEST
+    assert list(unfinished.lines(last, b'x\n{"a": 1}\n{"b"')) == [(0, None), (last + 2, {"a": 1})]
+    assert list(unfinished.lines(last + 15, b": 2}\n")) == [(last + 11, {"b": 2})]
+    whole = Unfinished()
+    assert not [record for offset in range(300) for _, record in whole.whole_file(offset, b"}") if record]
+    assert time.monotonic() - begun < 30
+
+
+def test_a_nest_without_an_end_is_no_record() -> None:
+    deep = b'{"a":' * 70 + b"1" + b"}" * 70
+    assert json_object(deep) is None and message(deep) is None
+    flat = json.dumps({"a": [[1]] * 500}).encode()
+    assert json_object(flat) == message(flat) == {"a": [[1]] * 500}
+    assert message(b'{"a": %s, "b": NaN, "c": 1e999, "d": 7}' % (b"9" * 5000)) == {
+        "a": None,
+        "b": None,
+        "c": None,
+        "d": 7,
+    }
