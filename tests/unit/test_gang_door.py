@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -169,7 +170,10 @@ def test_a_second_supervisor_of_the_same_node_is_refused(cluster: Make) -> None:
         told.append((kind, why))
         loop.stop()
 
-    Follower(host, loop, lambda event: None, lambda message: None, lambda: None, lost).start()
+    def rest() -> dict[str, Any]:
+        return {"attempt": 1, "idle": True}
+
+    Follower(host, loop, lambda event: None, lambda message: None, lambda: None, rest, lost).start()
     loop.after(20, loop.stop)
     loop.run()
     assert told == [("join", "the leader refuses this host: another supervisor has joined as this host and is alive")]

@@ -264,7 +264,7 @@ class Gate:
         """Host 1 is heard, and what it is sent arrives."""
         self.beats += 1
         before = self.leader._followers[1].link.heard
-        self.one.say({"k": "beat", "t": 1.0, "ack": 0})
+        self.one.say({"k": "beat", "t": 1.0, "ack": 0, "attempt": 1, "idle": False})
         self.turn()
         assert self.leader._followers[1].link.heard > before
         assert self.one.read()
@@ -342,7 +342,9 @@ def test_a_leader_with_the_key_brings_no_follower_down(monkeypatch: pytest.Monke
             host = host_of(1, folder)
             sent: list[dict[str, Any]] = []
             part = Member(host, loop, events.append, sent.append, lambda verdict: None)
-            follower = Follower(host, loop, events.append, part.receive, lambda: None, lambda kind, why, last: None)
+            follower = Follower(
+                host, loop, events.append, part.receive, lambda: None, lambda: part.rest, lambda *_: None
+            )
             near, far = socket.socketpair()
             liar, lying = socket.socketpair()
             lying.setblocking(False)

@@ -29,6 +29,7 @@ class Follower:
     Args:
         take: Takes the leader's messages.
         fence: Is called when the leader was silent for so long that it may think this host dead.
+        rest: Tells what this host's part is at: the `attempt` and `idle` of a beat.
         lost: Is called once when the leader is given up: kind and message of the cause, and unix time of the leader's
             last sign of life, None: there was none.
     """
@@ -40,6 +41,7 @@ class Follower:
         say: Callable[[dict[str, Any]], None],
         take: Callable[[dict[str, Any]], None],
         fence: Callable[[], None],
+        rest: Callable[[], dict[str, Any]],
         lost: Callable[[str, str, float | None], None],
     ) -> None:
         self._host = host
@@ -47,6 +49,7 @@ class Follower:
         self._say = say
         self._take = take
         self._fence = fence
+        self._rest = rest
         self._lost = lost
         self._key = bytes.fromhex(host.secrets["key"])
         self._instance = os.urandom(8).hex()
@@ -222,7 +225,7 @@ class Follower:
 
         channel.hand_over(self._hear, closed)
         self._link.attach(channel)
-        self._link.beat()
+        self._link.beat(**self._rest())
         if first:
             self._loop.after(_SETTLE if self._trying else 0, self._tell_reached)
 
@@ -244,9 +247,9 @@ class Follower:
         if new is None:
             return
         if new["k"] == "beat":
-            self._link.beat(echo=new["t"])
+            self._link.beat(echo=new["t"], **self._rest())
         else:
-            self._link.beat()
+            self._link.beat(**self._rest())
             self._take(new)
 
     def _beat(self) -> None:
@@ -258,7 +261,7 @@ class Follower:
                 tried = "; ".join(f"{address}: {why}" for address, why in self._problems.items())
                 self._end("join", _unreached(self._port, tried))
             return
-        self._link.beat()
+        self._link.beat(**self._rest())
         if silent >= _NOT_SEEN:
             if not self._not_seen:
                 self._say(event("host", node=0, state="not seen", last=last))

@@ -19,6 +19,8 @@ from .roll import Roll, of_host
 _WAITING = 5.0
 _LONG_ENOUGH = 60.0
 """Seconds after which an attempt counts as begun, whatever its ranks show."""
+_IDLE = 3.0
+"""Seconds that nothing of an attempt runs on a host that has said neither that it is done nor that it has failed."""
 FENCE = 6.0
 """Seconds beyond `grace` that a host which fences itself may need for it."""
 
@@ -56,6 +58,8 @@ class Gang:
         """Ports at which torch could not listen in this attempt."""
         self._failures: list[dict[str, Any]] = []
         self._done: set[int] = set()
+        self._idle: dict[int, float] = {}
+        """Hosts on which nothing of the attempt runs though it should, and since when (monotonic seconds)."""
         self._ended: dict[int, dict[str, Any]] = {}
         self._hopeless = False
         self._stop = False
@@ -138,6 +142,24 @@ class Gang:
             given.close()
             return None
         return given
+
+    def rests(self, node: int, attempt: int, idle: bool) -> None:
+        """A host that has heard all our words says whether anything of an attempt still runs there.
+
+        Whatever became of the words that should have told it, an attempt that no longer runs on a host is over.
+        """
+        begun = self._phase in ("running", "ending") or (self._phase == "starting" and node == 0)
+        if not idle or not begun or node in self._ended or attempt > self._attempt:
+            self._idle.pop(node, None)
+            return
+        if time.monotonic() - self._idle.setdefault(node, time.monotonic()) < _IDLE:
+            return
+        if self._phase == "ending":
+            self._ended[node] = {"begun": False, "saved": False, "step": None}
+            self._maybe_settle()
+        else:
+            why = f"nothing of attempt {self._attempt} runs there any more, and nothing has said why"
+            self._fail(of_host(node, "launch", why), "failure")
 
     def stop(self, reason: str, now: bool) -> None:
         """Stop the run, on every host."""
@@ -319,6 +341,7 @@ class Gang:
         self._phase = "regrouping"
         self._failures, self._ended, self._done, self._went = [], {}, set(), 0.0
         self._refused.clear()
+        self._idle.clear()
         self._say(event("note", level="warning", text=f"attempt {self._attempt} begins"))
         for node in self._roll.nodes:
             self._send(node, {"k": "warm", "attempt": self._attempt})

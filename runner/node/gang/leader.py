@@ -71,8 +71,10 @@ class Leader:
         loop.every(1.0, self._beat)
 
     def send(self, node: int, message: dict[str, Any]) -> None:
-        """Send a message to a follower, now or when it is back."""
-        self._followers[node].link.send(message)
+        """Send a message to a follower, now or when it is back; it learns nothing of older attempts then."""
+        link = self._followers[node].link
+        link.leave_out(message.get("attempt", 0))
+        link.send(message)
 
     def delivered(self) -> bool:
         """Whether every follower that is connected has confirmed everything."""
@@ -173,6 +175,8 @@ class Leader:
             return
         if new["k"] == "beat":
             self._measure(node, follower, new)
+            if follower.link.delivered:
+                self._gang.rests(node, new["attempt"], new["idle"])
             return
         follower.link.beat()
         self._gang.receive(node, new)

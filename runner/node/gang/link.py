@@ -145,6 +145,12 @@ class Link:
         if self.channel:
             self.channel.send(self._unheard[-1])
 
+    def leave_out(self, attempt: int) -> None:
+        """Let what the other side has yet to hear say nothing of older attempts any more."""
+        self._unheard = [
+            {"k": "over", "id": old["id"]} if old.get("attempt", attempt) < attempt else old for old in self._unheard
+        ]
+
     def attach(self, channel: Channel) -> None:
         """Go on with a new connection."""
         if self.channel:

@@ -153,7 +153,7 @@ HELLO: Kinds = {
 }  # fmt: skip
 ANSWER: Kinds = {"welcome": {}, "refused": {"why": text(500)}}
 OF_FOLLOWER: Kinds = {
-    "beat": _BEAT,
+    "beat": {**_BEAT, "attempt": _attempt, "idle": _is_flag},
     "reached": {"addresses": _list(is_address, 256), "pending": _is_flag},
     "failed": {"attempt": _attempt, "cause": _either(_is_nothing, is_cause), "port_in_use": _is_flag},
     "done": _END,
@@ -166,6 +166,7 @@ OF_FOLLOWER: Kinds = {
 }  # fmt: skip
 OF_LEADER: Kinds = {
     "beat": _BEAT,
+    "over": {},
     "warm": {"attempt": _attempt},
     "go": {"attempt": _attempt, "master": is_address, "port": is_port},
     "end": {"attempt": _attempt, "reason": _reason, "now": _is_flag},

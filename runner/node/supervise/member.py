@@ -50,6 +50,9 @@ class Member:
         self._send = send
         self._over = over
         self._number = 0
+        self._newest = 0
+        self._queue: list[dict[str, Any]] = []
+        """Words of the newest attempt, while processes of an older one are being ended."""
         self._attempt: Attempt | None = None
         self._ending: Ending | None = None
         self._asked = 0.0
@@ -82,9 +85,15 @@ class Member:
         """Whether no process of an attempt is being run or ended."""
         return self._ending is None and (self._attempt is None or self._attempt.launcher is None)
 
+    @property
+    def rest(self) -> dict[str, Any]:
+        """Which attempt this host is in, and whether nothing of it is left to run or to be told."""
+        return {"attempt": self._number, "idle": self.idle and not self._held and not self._queue}
+
     def warm(self, number: int) -> None:
         """Start the launcher of an attempt, unless the run has been stopped."""
         self._number = number
+        self._newest = max(self._newest, number)
         self._held.clear()
         try:
             # A stop that is written from now on is heard of within a second, and ends what has been started.
@@ -100,8 +109,26 @@ class Member:
     def receive(self, message: dict[str, Any]) -> None:
         """Take a message of the leader; those of older attempts are dropped."""
         kind = message["k"]
-        if message.get("attempt", self._number) < self._number:
+        if kind == "verdict":
+            self._verdict = self._verdict or message
+            self._queue.clear()
+            self._maybe_over()
             return
+        attempt = message.get("attempt", self._newest)
+        if attempt < self._newest:
+            return
+        if attempt > self._newest:
+            self._newest = attempt
+            self._queue.clear()
+        if attempt > self._number and kind != "stop" and not self.idle:
+            # What is left of the older attempt carries the same tag: both at once cannot be told apart.
+            self._queue.append(message)
+            self.end("restart", False, [])
+        else:
+            self._obey(message)
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        kind = message["k"]
         if kind == "warm":
             self.warm(message["attempt"])
         elif kind == "go":
@@ -112,9 +139,6 @@ class Member:
             self.stop(message["reason"], message["now"], [{"k": "ended"}])
         elif kind == "stacks":
             stacks.keep(self._host.folder, self._number, int(message["number"]))
-        elif kind == "verdict":
-            self._verdict = self._verdict or message
-            self._maybe_over()
 
     def stop(self, reason: str, now: bool, then: list[dict[str, Any]] | None = None) -> None:
         """Stop the run on this host: no launcher is started any more, what runs ends."""
@@ -184,7 +208,7 @@ class Member:
         if attempt is None or attempt.number != number or attempt.launcher is None:
             self.warm(number)
         attempt = self._attempt
-        if attempt is None or attempt.launcher is None or self._ending:
+        if attempt is None or attempt.launcher is None or attempt.gone or self._ending:
             return
         master, port = message["master"], message["port"]
         if self._host.node:
@@ -281,12 +305,16 @@ class Member:
         made["step"] = messages.clean_step(made["step"])
         for message in then:
             self._report({**message, "left": [one["pid"] for one in self.left[:1000]], **made})
-        self._maybe_over()
+        queue, self._queue = self._queue, []
+        for message in queue:
+            self._obey(message)
+        self._maybe_over(tried=bool(self.left))
 
-    def _maybe_over(self) -> None:
+    def _maybe_over(self, tried: bool = False) -> None:
+        """Tell the verdict once nothing runs any more, or what runs cannot be ended: that has been `tried`."""
         if self._verdict is None or self._ending:
             return
-        if self.idle:
+        if self.idle or tried:
             self._over(self._verdict)
         else:
             self.end("failure", False, [])

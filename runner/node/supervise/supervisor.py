@@ -27,8 +27,6 @@ _FAREWELL = 2.0
 """Seconds that the verdict may need to reach the others."""
 _CONCLUSION = 10.0
 """Seconds beyond `grace` that the leader may need to conclude a stopped run."""
-
-
 _REASON = 200
 """Characters of a stop's reason that the gang takes."""
 
@@ -68,9 +66,7 @@ class Supervisor:
         elif self._host.node == 0:
             gang = self._open_gang()
         else:
-            self._follower = Follower(
-                self._host, self._loop, self._say, self._member.receive, self._fence, self._give_up
-            )
+            self._follower = self._new_follower()
         who = {**procs.identity(os.getpid()), "warden": procs.identity(os.getppid()), "gang": gang}
         who["control"] = control.address
         journal.write_json(self._host.path("supervisor.json"), who)
@@ -112,6 +108,12 @@ class Supervisor:
         self._member.master_socket = gang.hand_over
         return gang
 
+    def _new_follower(self) -> Follower:
+        member = self._member
+        return Follower(
+            self._host, self._loop, self._say, member.receive, self._fence, lambda: member.rest, self._give_up
+        )
+
     def _send_up(self, message: dict[str, Any]) -> None:
         if self._follower:
             self._follower.send(message)
@@ -152,6 +154,8 @@ class Supervisor:
             self._member.lose_folder()
         for alarm in self._sampling.events():
             self._say(alarm)
+        if self._gang:
+            self._gang.rests(0, **self._member.rest)
         stop = journal.read_json(self._host.path("stop"))
         if isinstance(stop, dict):
             self._stop(str(stop.get("reason"))[:_REASON], bool(stop.get("now")))
