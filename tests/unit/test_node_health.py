@@ -15,7 +15,7 @@ import pytest
 
 from runner.node.gang.health import AT_LEAST, Health
 from runner.node.gang.resume import Resume
-from runner.node.observe.growth import Growth, note_asked
+from runner.node.observe.growth import Growth
 from runner.node.observe.oom import OomWatch
 from runner.node.observe.signs import Signs
 from runner.node.telemetry.alarms import Alarms, shows
@@ -169,20 +169,6 @@ def test_growth_is_noted_where_something_grew(tmp_path: Path) -> None:
     assert growth.look() == {0, 1}
     records = [json.loads(line) for line in (tmp_path / "growth.jsonl").read_text().splitlines()]
     assert [record["sizes"] for record in records] == [{"1": 5}, {"0": 1, "1": 0}]
-
-
-def test_a_stack_that_a_rank_was_made_to_print_is_no_sign_of_life(tmp_path: Path) -> None:
-    growth = Growth(str(tmp_path), [0])
-    log = tmp_path / "rank-0.log"
-    log.write_bytes(b"step 1\n")
-    assert growth.look() == {0}
-    note_asked(str(log))
-    log.write_bytes(b"step 1\nCurrent thread 0x1\n")
-    assert growth.look() == set()
-    assert json.loads((tmp_path / "growth.jsonl").read_text().splitlines()[-1])["sizes"] == {"0": 26}
-    os.utime(f"{log}.asked", (0, 0))
-    log.write_bytes(b"step 1\nCurrent thread 0x1\nstep 2\n")
-    assert growth.look() == {0}
 
 
 GPU = {"index": 3, "mem_used": 10, "mem_total": 100}

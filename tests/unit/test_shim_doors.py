@@ -98,14 +98,19 @@ def test_every_thread_tells_its_stack(start: Callable[..., Any], tmp_path: Path)
         assert answer["recorder"] == {}
 
 
-def test_a_rank_that_holds_the_lock_is_asked_by_signal(start: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_rank_that_holds_the_lock_is_asked_by_signal_and_its_log_stays_its_own(
+    start: Callable[..., Any], tmp_path: Path
+) -> None:
     child = start(HOLDING)
     began = time.monotonic()
     answer = noted(tmp_path)
     assert time.monotonic() - began < 8
-    assert "by a signal into its own log" in answer["note"]
+    assert "by a signal" in answer["note"]
     assert 'job0.py", line 3' in answer["text"]
-    assert answer["text"] in (tmp_path / "attempt-1" / "rank-0.log").read_text()
+    kept = tmp_path / "attempt-1" / "rank-0.stacks"
+    assert answer["text"] in kept.read_text()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "attempt-1" / "rank-0.log").read_bytes() == b"up\n"
     assert child.poll() is None
 
 

@@ -8,9 +8,6 @@ from typing import Iterable
 
 from ..journal import Journal
 
-_ASKED = 5.0
-"""Seconds after a rank was made to print its stack in which its log's growth is no sign of life."""
-
 
 class Growth:
     """Looks at the sizes of the ranks' logs; whoever calls `look` decides how often that is noted.
@@ -38,17 +35,4 @@ class Growth:
         if changed:
             sizes = {str(rank): size for rank, size in changed.items()}
             self._journal.add({"t": round(time.time(), 3), "sizes": sizes})
-        return {rank for rank in changed if not _was_asked(self._logs[rank])}
-
-
-def note_asked(log: str) -> None:
-    """Note that a rank is about to be made to print its stack into its log. Raises OSError."""
-    with open(log + ".asked", "w", encoding="ascii"):
-        pass
-
-
-def _was_asked(log: str) -> bool:
-    try:
-        return time.time() - os.stat(log + ".asked").st_mtime < _ASKED
-    except OSError:
-        return False
+        return set(changed)

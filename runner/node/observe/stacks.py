@@ -13,7 +13,6 @@ from typing import Any, Dict, List
 from .. import sockets
 from ..journal import Tail, records, write_json
 from ..procs import read
-from . import growth
 from .reports import report
 
 _LIMIT = 2.0
@@ -113,7 +112,7 @@ def _ask(attempt: str, rank: Dict[str, Any]) -> Dict[str, Any]:
             return _knock(rank["door"])
         except (OSError, ValueError):
             pass
-    return _signal(os.path.join(attempt, "rank-%d.log" % rank["rank"]), rank)
+    return _signal(os.path.join(attempt, "rank-%d.stacks" % rank["rank"]), rank)
 
 
 def _knock(door: str) -> Dict[str, Any]:
@@ -130,20 +129,17 @@ def _knock(door: str) -> Dict[str, Any]:
     return answer
 
 
-def _signal(log: str, rank: Dict[str, Any]) -> Dict[str, Any]:
-    """Have faulthandler print the stacks into the rank's log, if it still listens, and read them there."""
+def _signal(path: str, rank: Dict[str, Any]) -> Dict[str, Any]:
+    """Have faulthandler print the stacks into the rank's file for them, if it still listens, and read them there."""
     number = rank["signal"]
     if not number:
         return {"note": "this rank is not instrumented: it has no door to ask at"}
     if not _catches(rank["pid"], number):
         return {"note": "the rank does not answer, and its program has taken the signal that would print its stack"}
     try:
-        before = os.stat(log)
-        growth.note_asked(log)
+        before = os.stat(path).st_size
         os.kill(rank["pid"], number)
-        text = _grown(log, before.st_size)
-        # What we have had printed is no sign of life.
-        os.utime(log, ns=(before.st_atime_ns, before.st_mtime_ns))
+        text = _grown(path, before)
     except OSError as error:
         return {"note": "the rank does not answer: %s" % error}
     if not text:
@@ -151,7 +147,7 @@ def _signal(log: str, rank: Dict[str, Any]) -> Dict[str, Any]:
         if process is not None and process.state == "D":
             return {"note": "the rank is inside the kernel, waiting for a disk or a file server", "state": "kernel"}
         return {"note": "the rank answers neither its door nor a signal: it may be stopped, or in the kernel"}
-    note = "the rank holds the interpreter's lock in native code; this was printed by a signal into its own log"
+    note = "the rank holds the interpreter's lock in native code; this was printed by a signal"
     return {"text": text, "note": note}
 
 

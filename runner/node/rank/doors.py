@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import faulthandler
+import fcntl
 import json
 import linecache
 import os
@@ -21,6 +22,7 @@ from typing import Any, Dict, List, Optional
 from .. import sockets
 from .identity import Reports
 
+_HIGH = 200
 _MOST_FRAMES = 100
 _MOST_ENTRIES = 32
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -30,13 +32,20 @@ _GROUPED: "List[Reports]" = []
 """Seconds between two looks whether the process group is up."""
 
 
-def open_signal() -> Optional[int]:
-    """Have a real-time signal print all stacks to standard error, which it returns; None where there is none."""
+def open_signal(path: str) -> Optional[int]:
+    """Have a real-time signal print all stacks into a file of ours; returns its number, None where that cannot be."""
     faulthandler.enable()
     if sys.platform != "linux":
         return None
     number = int(signal.SIGRTMIN) + 9
-    faulthandler.register(number, file=2, all_threads=True)
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # High up: a script may count on its own files getting low numbers, and close those that it does not know.
+        high = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+        os.close(file)
+        faulthandler.register(number, file=high, all_threads=True)
+    except OSError:
+        return None
     return number
 
 

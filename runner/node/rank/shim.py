@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     from .. import sockets
     from . import become, doors
 
-    start["signal"] = doors.open_signal()
+    start["signal"] = doors.open_signal(base + ".stacks")
     door = doors.open_socket()
     if door is not None:
         start["door"] = sockets.address_of(door)
