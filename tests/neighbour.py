@@ -40,7 +40,7 @@ class Neighbour:
         for key in wanted:
             if key not in self.held:
                 self.take(key)
-        for server in select.select(list(self.held.values()), [], [], 0.02)[0]:
+        for server in select.select(list(self.held.values()), [], [], 0.25 if self.dice else 0.02)[0]:
             self.lie_at(server)
 
     def take(self, key: str | int) -> None:

@@ -182,6 +182,11 @@ class ClusterHost:
         inside = ["env", "-i", "-C", "/root", *env, "sh", "-c", line]
         return ["nsenter", "-t", str(self._pid), "-m", "-u", "-i", "-n", "-p", "--", *inside]
 
+    def in_network(self, words: Sequence[str]) -> list[str]:
+        """Return the command that runs these words in the host's network alone: it is no process of the host."""
+        assert self._pid, f"{self.name} is off"
+        return ["nsenter", "-t", str(self._pid), "-n", "--", *words]
+
     def processes(self) -> list[tuple[int, str]]:
         """Return (pid as seen outside, command line) of every process but init and sshd's own."""
         return [(pid, command) for pid, command in self._scan() if not _is_sshd(pid)]

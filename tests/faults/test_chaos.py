@@ -1,5 +1,8 @@
 """Random faults on 4 hosts: whatever comes together, the run ends, says why, keeps every byte and leaves nothing.
 
+All the while another user of every host takes names and ports at random, and a fifth host, which is no member, replays
+to the gang what it has overheard, with other bytes between (tests/neighbour.py, tests/stranger.py).
+
 DISTTUI_CHAOS_SECONDS says for how long (300 s unless it does), DISTTUI_CHAOS_SEED what happens when; the seed is
 printed, and the same seed does the same things in the same order.
 """
@@ -16,8 +19,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.cluster.host import ClusterHost
 from tests.cluster.typed import User, Viewer, elsewhere, typed, wait_gone
 from tests.faults.kit import Fault, wait_until
+from tests.faults.outsiders import Outsiders
 
 _SECONDS = float(os.environ.get("DISTTUI_CHAOS_SECONDS", "300"))
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(_SECONDS + 300)]
@@ -30,13 +35,20 @@ _ENDS = {0: "finished", 1: "failed", 130: "stopped"}
 class _Round:
     """One run, some faults that it must survive or that end it, and its end."""
 
-    def __init__(self, me: User, dice: random.Random) -> None:
+    def __init__(self, me: User, dice: random.Random, outside: ClusterHost) -> None:
         self.dice = dice
+        self.outsiders = Outsiders(me.cluster.hosts, outside, random.Random(dice.random()))
         self.fault = Fault.begin(me, launch={"host_timeout": 8, "grace": 2, "restarts": 3, "join_timeout": 20})
         self.hosts = self.fault.hosts
         self.attempt = 1
         self.died_at = 0
         self.off: set[int] = set()
+        self.point()
+
+    def point(self) -> None:
+        """Show the stranger where to aim."""
+        ports = [self.fault.events(0, kind)[-1]["port"] for kind in ("listen", "attempt")]
+        self.outsiders.point(*ports)
 
     def harmless(self) -> None:
         """Something that the run must not notice."""
@@ -82,6 +94,7 @@ class _Round:
         self.fault.kill(node, who)
         self.attempt += 1
         self.fault.wait_steps(5, self.attempt)
+        self.point()
         self.died_at = max(self.fault.steps(node, self.attempt - 1) for node in range(len(self.hosts)))
 
     def end(self) -> None:
@@ -101,15 +114,18 @@ class _Round:
         elif kind == "warden":
             self.fault.kill(node, "warden", "supervisor")
         elif kind == "power":
+            self.outsiders.leave(node)
             self.hosts[node].power_off()
             self.off.add(node)
         elif kind == "reboot":
+            self.outsiders.leave(node)
             self.hosts[node].reboot()
         else:
             for other in self.hosts:
                 if other is not self.hosts[node]:
                     self.hosts[node].cut_from(other)
         self.check(code)
+        self.outsiders.close()
         if kind == "apart":
             for other in self.hosts:
                 if other is not self.hosts[node]:
@@ -137,12 +153,13 @@ def test_chaos(user: Callable[..., User]) -> None:
     seed = int(os.environ.get("DISTTUI_CHAOS_SEED", random.SystemRandom().randrange(10**9)))
     print(f"\nDISTTUI_CHAOS_SEED={seed} DISTTUI_CHAOS_SECONDS={_SECONDS:g}")
     dice = random.Random(seed)
-    me = user(4)
+    me = user(5)
+    outside = me.cluster.hosts.pop()
     until = time.monotonic() + _SECONDS
     rounds = 0
     while time.monotonic() < until:
         # Each round has dice of its own, so that a slower machine plays the same rounds.
-        one = _Round(me, random.Random(dice.random()))
+        one = _Round(me, random.Random(dice.random()), outside)
         print(f"  round {rounds}: {one.fault.run}", flush=True)
         for _ in range(one.dice.randint(1, 4)):
             if one.dice.random() < 0.3 and one.attempt < 3:
