@@ -173,6 +173,8 @@ class HostFacts:
     needs: Needs = Needs()
     code: Code | None = None
     """None: the job is no file of its own."""
+    ports_held: str = ""
+    """Who listens at the ports of the profile, in words, where none is free."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> HostFacts:
@@ -202,6 +204,7 @@ class HostFacts:
             activate_problem=_maybe_text(data, "activate_problem") or "",
             needs=_needs(data.get("needs")),
             code=_code(data.get("code")),
+            ports_held=data.get("ports_held", ""),
         )
 
 

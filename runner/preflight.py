@@ -194,7 +194,8 @@ def _launch(profile: Profile) -> Iterator[Finding]:
 def _network(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:
     first, last = profile.launch.ports
     if facts[0].free_port is None:
-        what = f"no port from {first} to {last} is free"
+        held = facts[0].ports_held
+        what = f"no port from {first} to {last} is free" + (f": {held}" if held else "")
         yield Finding("error", plan.hosts[0].name, what, "Give other ports by `launch.ports`")
     if all(found.boot_id and found.boot_id == facts[0].boot_id for found in facts):
         return  # one machine: loopback reaches all of it

@@ -54,7 +54,7 @@ def holders(ports: tuple[int, int]) -> str:
         count = len(set(inodes.values()))
         held = f"port {next(iter(inodes.values()))}" if count == 1 else f"{count} ports"
         words.append(f"{_holds(uid)} {held}" + (f" ({seen})" if seen else ""))
-    return ", ".join(words)
+    return ", ".join(words[:5])
 
 
 def listen(port: int, only: str | None = None) -> socket.socket:

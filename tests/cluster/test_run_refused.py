@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -123,7 +124,10 @@ def test_no_free_port(user: Make) -> None:
         assert running.wait() == 3
         [pid] = [pid for pid, command in second.processes() if "29500" in command]
         second.kill(pid)
-    assert "disttui: node2: no port from 29500 to 29501 is free\n  → Give other ports" in running.stdout
+    said = re.search(
+        r"node2: no port from 29500 to 29501 is free: you hold 2 ports \(pid \d+: .*python", running.stdout
+    )
+    assert said and "\n  → Give other ports" in running.stdout, running.stdout
     running.wait_gone(10)
     assert not any((host.home / ".disttui").exists() for host in (first, second))
 

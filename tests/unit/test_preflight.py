@@ -51,6 +51,8 @@ def cases() -> Iterator[Any]:
     old = replace(desk.interpreters[1], torch="2.5.1+cpu")
     yield "old torch", replace(desk, interpreters=(old,)), {}, ("torch 2.5.1+cpu", "older than 2.6", "built-in job")
     yield "no port", replace(desk, free_port=None), {}, ("node1: no port from 29500 to 29599 is free", "launch.ports")
+    held = replace(desk, free_port=None, ports_held="alice holds 100 ports")
+    yield "others' ports", held, {}, ("29599 is free: alice holds 100 ports", "launch.ports")
     yield "absent gpu", box, {"hosts": [{"gpus": [0, 9]}]}, ("node1: there is no GPU 9", "there are: 0, 1, 2")
     few = {"hosts": [{"gpus": [0, 1], "num_processes": 3}]}
     yield "too many processes", box, few, ("node1: num_processes is 3, but there are 2 GPUs", "Lower num_processes")

@@ -10,11 +10,13 @@ import time
 from functools import partial
 from typing import Any, Dict, List
 
+from .. import ports
 from ..system import system
 from ..together import together
 from . import cgroup, code, cpu, gpu, interpreters, nics, place
 
 _LIMIT = 20.0
+_PORTS = (29500, 29599)
 
 
 def probe(request: Dict[str, Any], gpu_limit: float = 10.0) -> Dict[str, Any]:
@@ -47,7 +49,7 @@ def probe(request: Dict[str, Any], gpu_limit: float = 10.0) -> Dict[str, Any]:
         "disk": partial(place.disk, run_dir, problems),
         "workdir": partial(place.workdir, folder, request.get("script")),
         "resolves": partial(place.resolves, problems),
-        "free_port": partial(place.free_port, request.get("ports") or (29500, 29599)),
+        "free_port": partial(place.free_port, request.get("ports") or _PORTS),
         "kill_user_processes": partial(place.kills_user_processes, user),
         "linger": partial(place.lingers, user),
         "boot_id": _boot_id,
@@ -60,6 +62,8 @@ def probe(request: Dict[str, Any], gpu_limit: float = 10.0) -> Dict[str, Any]:
             facts.update(result)
         else:
             facts[name] = result
+    if facts["free_port"] is None:
+        facts["ports_held"] = ports.holders(tuple(request.get("ports") or _PORTS))
     loopback = any(address == "::1" or address.startswith("127.") for address in facts["resolves"])
     return {**facts, "resolves_to_loopback": loopback, "problems": list(problems)}
 
@@ -98,6 +102,7 @@ def _unread(folder: str, run_dir: str) -> Dict[str, Any]:
         "disk": {"path": run_dir, "total": 0, "free": 0, "writable": False},
         "workdir": {"path": folder, "exists": False, "script": None, "script_exists": None},
         "free_port": None,
+        "ports_held": "",
         "kill_user_processes": None,
         "linger": None,
     }  # fmt: skip
