@@ -32,6 +32,8 @@ class Story:
     left: tuple[Record, ...] = ()
     stall: Record | None = None
     """The `stall` that lasts."""
+    stood: Record | None = None
+    """The last `stall` of the newest attempt, with `ended`, the time at which it was over, if it was."""
     slow: Mapping[int, Record] = field(default_factory=dict)
     """Rank → its `straggler` event, while it is slow."""
     alarms: Mapping[str, Record] = field(default_factory=dict)
@@ -235,7 +237,9 @@ def _fold_event(story: Story, event: Record) -> Story:
     if kind == "verdict":
         return replace(story, verdict=event)
     if kind == "stall":
-        return replace(story, stall=None if event.get("over") else event)
+        if event.get("over"):
+            return replace(story, stall=None, stood={**event, "ended": event.get("t")})
+        return replace(story, stall=event, stood=event)
     if kind == "straggler":
         return replace(story, slow=_while_it_lasts(story.slow, event["rank"], event))
     if kind == "alarm":
@@ -244,7 +248,7 @@ def _fold_event(story: Story, event: Record) -> Story:
         number = event["attempt"]
         attempt = FOLDS[kind](story.attempts.get(number, Attempt(number)), event)
         if kind == "attempt":
-            story = replace(story, stall=None, slow={})
+            story = replace(story, stall=None, stood=None, slow={})
         return replace(story, attempts={**story.attempts, number: attempt}, missing=())
     return story
 

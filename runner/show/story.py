@@ -20,6 +20,8 @@ from runner.text import clean, clean_lines
 
 _SHOWN = 5
 """Of a list that may be long."""
+_SHORTLY = 120.0
+"""Seconds from the end of a stall to that of the run, in which one may be why of the other."""
 
 
 def ending(
@@ -100,10 +102,20 @@ def _failed(state: RunState, cause: Cause, elapsed: float) -> list[str]:
 
 
 def stall_lines(state: RunState) -> list[str]:
-    """Where the ranks stood, if the newest attempt ended in a stall."""
-    if not state.hosts[0].story.stall:
+    """Where the ranks stood, if the newest attempt ended in a stall, or failed in the words that end one.
+
+    NCCL's watchdog logs for a minute before it ends a rank that has waited for too long.
+    """
+    stood = state.hosts[0].story.stood
+    if stood is None:
         return []
-    return [f"it stood still: {line}" for line in sentences(standings(state))]
+    over, result = "ended" in stood, state.result or {}
+    until, end = number(stood.get("ended")), number(result.get("t"))
+    shortly = until is not None and end is not None and end - until < _SHORTLY
+    if over and not (shortly and result.get("state") == "failed"):
+        return []
+    words = "before that it stood still" if over else "it stood still"
+    return [f"{words}: {line}" for line in sentences(standings(state))]
 
 
 def others(state: RunState, cause: Cause) -> list[str]:

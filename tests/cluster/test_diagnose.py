@@ -157,16 +157,21 @@ def test_a_hang_of_a_foreign_script(user: Callable[..., User]) -> None:
     assert running.stderr.count("asking every rank where it is") == 1
     assert all((_mirror(me) / str(node) / "stacks-1.json").exists() for node in range(3))
     _stop(running)
+    for after in (running.stderr, _diagnose(me)):
+        assert re.search(f"it stood still: {pattern}", after), after
 
 
 def test_a_rank_of_bytegpt_is_stopped(user: Callable[..., User]) -> None:
-    """A rank under SIGSTOP cannot answer: it is named, with the way to let it go on."""
+    """A rank under SIGSTOP cannot answer: it is named, with the way to let it go on. Before that all is well."""
     me = user(3)
     args = ["--steps", "100000", "--layers", "1", "--width", "16", "--heads", "1", "--context", "16"]
     running = me.start(me.profile({"builtin": "bytegpt", "args": args}, launch={"grace": 2}))
     running.wait_for(lambda: _lines(me, "1/attempt-1/rank-1.metrics.jsonl") > 2)
     events = map(json.loads, (_mirror(me) / "1/events.jsonl").read_text().splitlines())
     [pid] = [event["pid"] for event in events if event["e"] == "rank"]
+    for _ in range(3):
+        told = _diagnose(me)
+        assert re.search(r", and goe?s? on\b", told) and not re.search(r"slow or broken|ranks 0-2 wait", told), told
     me.cluster[1].run(f"kill -STOP {pid}", check=True)
     time.sleep(1)
     told = _diagnose(me)

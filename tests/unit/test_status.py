@@ -185,18 +185,38 @@ def test_a_failed_attempt_is_told_when_the_next_begins() -> None:
     assert err.getvalue() == "disttui: attempt 1 failed: rank 1 on node2 raised ValueError: boom\n"
 
 
-def test_why_a_run_stood_still_is_known_after_it_was_stopped() -> None:
-    """What its ranks answered at the stall stays with the run: `show`, `diagnose` and a replay read it there."""
+def stalled() -> RunState:
+    """Two ranks that stand still, as they were asked at time 50."""
     state = fold(training(), 0, "events.jsonl", {"t": 50.0, "e": "stall", "attempt": 1, "stacks": "stacks-1.json"})
     for rank in (0, 1):
         frames = [{"file": "data.py", "line": 3 + rank, "function": "load_batch"}]
         ranks = {str(rank): {"threads": [{"main": True, "frames": frames}], "recorder": {}, "silent": 31.0}}
         state = fold(state, rank, "stacks-1.json", {"t": 51.0, "attempt": 1, "ranks": ranks})
-    lines = ending(finish(state, {"state": "stopped", "code": 130, "attempt": 1}), 65, Path("logs"), {})
+    return state
+
+
+def test_why_a_run_stood_still_is_known_after_it_was_stopped() -> None:
+    """What its ranks answered at the stall stays with the run: `show`, `diagnose` and a replay read it there."""
+    lines = ending(finish(stalled(), {"state": "stopped", "code": 130, "attempt": 1}), 65, Path("logs"), {})
     assert lines[1:3] == [
         "  it stood still: rank 0 is in load_batch (data.py:3) for 31 s",
         "  it stood still: rank 1 is in load_batch (data.py:4) for 31 s",
     ]
+
+
+@pytest.mark.parametrize(
+    ("end", "t", "told"), [("failed", 130.0, True), ("failed", 900.0, False), ("stopped", 130.0, False)]
+)
+def test_the_words_of_a_watchdog_are_no_end_of_the_stall_that_it_ends(end: str, t: float, told: bool) -> None:
+    """Its ranks log again, which looks like life, and then fail for having stood still."""
+    over = {"t": 80.0, "e": "stall", "attempt": 1, "stacks": "stacks-1.json", "over": True}
+    state = fold(stalled(), 0, "events.jsonl", over)
+    cause = {"node": 0, "rank": 0, "kind": "signal", "code": -6, "at": 129.0}
+    state = finish(state, {"state": end, "code": 1, "attempt": 1, "cause": cause, "t": t})
+    lines = ending(state, 65, Path("logs"), {})
+    words = "  before that it stood still: rank 0 is in load_batch (data.py:3) for 31 s"
+    assert (words in lines) is told
+    assert any("stood still" in line for line in lines) is told
 
 
 def test_the_story_of_a_signal() -> None:

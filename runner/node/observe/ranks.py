@@ -62,6 +62,7 @@ class Ranks:
         self._watched: dict[int, tuple[int | None, procs.Proc]] = {}
         self._over: set[int] = set()
         self._due: float | None = None
+        """Unix time from which on a rank that is killed is killed by us."""
         self._grace = 0.0
         self._vanished: dict[int, float] = {}
         """When ranks were first found gone, or going, of whose end nobody had told."""
@@ -150,7 +151,7 @@ class Ranks:
 
     def asked_to_end(self, grace: float) -> None:
         """Note that ranks which are still there in `grace` seconds will be killed by us."""
-        self._grace, self._due = grace, time.monotonic() + grace - _TORCHRUNS_LEAD
+        self._grace, self._due = grace, time.time() + max(0.0, grace - _TORCHRUNS_LEAD)
 
     def close(self) -> None:
         """Watch no more processes."""
@@ -215,15 +216,15 @@ class Ranks:
             said = (said or last_words.said(self._log(rank), code)).strip()[:MESSAGE_LIMIT]
         more: dict[str, Any] = {"said": said} if said else {}
         if code == -signal.SIGKILL:
-            more.update(self._why_killed(pid))
+            more.update(self._why_killed(pid, at))
         self._say(event("death", attempt=self._attempt, rank=rank, pid=pid, code=code, at=at, **more))
         if code is not None and code < 0:
             self._fail_once(rank, "signal", signal_name(-code), f"killed by {signal_name(-code)}", code, at)
         else:
             self._fail_once(rank, "exit", "", f"ended with exit code {code}{said and ': ' + said}", code, at)
 
-    def _why_killed(self, pid: int | None) -> dict[str, Any]:
-        if self._due is not None and time.monotonic() >= self._due:
+    def _why_killed(self, pid: int | None, at: float) -> dict[str, Any]:
+        if self._due is not None and at >= self._due:
             return {"grace": self._grace}
         evidence = self._oom.evidence(pid)
         return {"oom": evidence} if evidence else {}
