@@ -76,7 +76,8 @@ def find(state: RunState, attempt: int | None = None) -> Cause | None:
     if root is None:
         return None
     rest = tuple(sorted((one for one in found if one is not root), key=lambda one: one.at))
-    return Cause(number, root, rest, _ended_before(state, number, root.at) if root.follows else ())
+    lost = root.follows and root.kind == "exception" and "sigterm" not in f"{root.type} {root.message}".lower()
+    return Cause(number, root, rest, _ended_before(state, number, root.at) if lost else ())
 
 
 def _ended_before(state: RunState, number: int, at: float) -> tuple[int, ...]:

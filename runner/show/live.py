@@ -17,7 +17,7 @@ from runner.run.state import RunState
 from runner.show.hold import Hold
 from runner.show.numbers import number
 from runner.show.put import put
-from runner.show.status import status_line, ungrouped_words
+from runner.show.status import status_line, ungrouped, ungrouped_words
 from runner.text import LineMaker, clean, clean_lines
 
 REDRAW = 0.1
@@ -27,6 +27,8 @@ PLAIN_EVERY = 10.0
 TAIL = 4096
 """Characters of torchrun's own output kept for the story of a failed launch."""
 
+_NAMED = 3
+"""Hosts of which the same is said one by one."""
 _RANK_LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log")
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95)
 """Of the hosts' prefixes, in turn; never the only sign of anything."""
@@ -119,7 +121,7 @@ class TextPrinter:
             self.say(f"{host}: {clean(str(record.get('text', '')))}{' (over)' if record.get('over') else ''}")
         elif kind == "straggler":
             self.say(straggler_sentence(record, state.host_of(record.get("rank"))))
-        elif kind == "ungrouped":
+        elif kind == "ungrouped" and len(ungrouped(state)) <= _NAMED:
             self.say(f"{host}: {ungrouped_words(record)}")
         elif kind == "stall":
             self._say_stall(record)

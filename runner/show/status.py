@@ -64,6 +64,11 @@ def host_words(state: RunState, *, counted: bool = False) -> str:
     return "  ".join(f"{GLYPHS.get(word, '◌')} {len(names)} {word}{_few(word, names)}" for word, names in kinds.items())
 
 
+def ungrouped(state: RunState) -> list[str]:
+    """The hosts whose ranks work in the newest attempt, none of them seen in a process group."""
+    return [host.name for host in state.hosts if (one := host.story.attempts.get(state.attempt)) and one.ungrouped]
+
+
 def ungrouped_words(event: Mapping[str, Any]) -> str:
     """An `ungrouped` event in words."""
     if event.get("over"):

@@ -15,7 +15,7 @@ from runner.run.ids import short
 from runner.run.state import RunState
 from runner.show.numbers import amount, duration, gibibytes, number, when
 from runner.show.signals import code_words
-from runner.show.status import throughput
+from runner.show.status import throughput, ungrouped
 from runner.text import clean, clean_lines
 
 _SHOWN = 5
@@ -77,10 +77,14 @@ def _trained(state: RunState, elapsed: float) -> str:
 
 def _alone(state: RunState) -> list[str]:
     """The hosts whose ranks may have trained without the others."""
-    alone = [host.name for host in state.hosts if (one := host.story.attempts.get(state.attempt)) and one.ungrouped]
+    alone = ungrouped(state)
     if not alone:
         return []
-    where = "on any host" if len(alone) == len(state.hosts) else f"on {', '.join(alone)}"
+    where = (
+        "on any host"
+        if len(alone) == len(state.hosts)
+        else f"on {', '.join(alone[:_SHOWN])}{', …' if len(alone) > _SHOWN else ''}"
+    )
     return [f"no rank was seen in a process group {where}: each may have trained by itself"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from runner.node.host import Host
 from runner.node.observe.company import Company
 from runner.run.state import RunState, begin, fold
+from runner.show.live import TextPrinter
 from runner.show.story import ending
 from tests.unit.runs_kit import Make, making, same
 
@@ -93,6 +95,19 @@ def test_nothing_is_said_where_it_cannot_be_known(
         company.look([rank.pid], True, now)
     company.end()
     assert said == []
+
+
+def test_many_hosts_that_train_alone_are_not_a_line_each() -> None:
+    names = tuple(f"host{number}" for number in range(64))
+    state, err = begin("t-1", names, (1,) * 64), StringIO()
+    printer = TextPrinter(StringIO(), err, names, 64, colour=False)
+    for node in range(64):
+        event = {"e": "ungrouped", "t": 20.0, "attempt": 1}
+        state = fold(state, node, "events.jsonl", event)
+        printer.record(state, node, "events.jsonl", event)
+    lines = err.getvalue().splitlines()
+    words = "none of its ranks was seen in a process group: each may be training by itself"
+    assert lines == [f"disttui: host{number}: {words}" for number in range(3)]
 
 
 def closing(events: list[tuple[int, dict[str, Any]]], result: dict[str, Any]) -> list[str]:

@@ -140,6 +140,13 @@ def test_a_rank_that_ended_well_after_the_failure_is_not_blamed() -> None:
     assert cause and cause.gone == ()
 
 
+def test_a_rank_that_somebody_has_ended_waited_for_nobody() -> None:
+    state = fold(
+        told((1, death(1, 9.2, -15))), 0, "attempt-1/ranks.jsonl", {"t": 9.0, "e": "exit", "rank": 0, "code": 0}
+    )
+    assert attempt_words(state, 1).startswith("rank 1 on node2 ended with SIGTERM")
+
+
 def test_ranks_with_the_same_exception_are_told_together() -> None:
     """Also while it is not yet known how one of their processes ended."""
     state = told((1, error(1, 2.0)), (1, death(1, 2.1, 1)), (0, error(0, 2.2)))

@@ -11,7 +11,8 @@ from ..journal import event
 
 _SOLITUDE = 20.0
 """Seconds after which ranks that train should have joined their process group."""
-_EVERY = 1.0
+_EVERY = (1.0, 10.0)
+"""Seconds between two looks, in the first minute and later: the process table of a large machine takes its time."""
 _HELPERS = ("multiprocessing.", "torch/_inductor/", "torch._inductor")
 """What Python programs are that torch and DataLoaders start for themselves."""
 
@@ -32,7 +33,7 @@ class Company:
         self._attempt = attempt
         self._say = say
         self._began: float | None = None
-        self._looked = 0.0
+        self._next = 0.0
         self._grouped = False
         self._told = False
 
@@ -46,10 +47,10 @@ class Company:
     def look(self, pids: Iterable[int], trains: bool, now: float) -> None:
         """Look at the ranks. `trains`: they have written metrics; `now` is monotonic seconds."""
         pids = list(pids)
-        if self._grouped or self._told or not self._known or not pids or now - self._looked < _EVERY:
+        if self._grouped or self._told or not self._known or not pids or now < self._next:
             return
-        self._looked = now
         self._began = now if self._began is None else self._began
+        self._next = now + _EVERY[now - self._began > 60]
         self._known = not _start_programs(pids)
         if self._known and trains and now - self._began >= _SOLITUDE:
             self._tell()
