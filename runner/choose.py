@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from runner import addresses
 from runner.facts import Gpu, HostFacts, Interpreter
 from runner.profile import Host, Profile
+from runner.profile.fields import MOST_PROCESSES
 from runner.show.numbers import gibibytes
 
 Reasons = Mapping[str, str]
@@ -149,7 +150,7 @@ def offered_gpus(host: Host, facts: HostFacts, share: Share) -> tuple[int, ...]:
 
 def _count_gpus(host: Host, facts: HostFacts, share: Share) -> _Count:
     offered = offered_gpus(host, facts, share)
-    processes = host.num_processes or len(offered) or 1
+    processes = host.num_processes or min(MOST_PROCESSES, len(offered)) or 1
     gpus = offered[:processes]
     why = "the profile says so" if host.gpus is not None else _gpu_state(facts) + _among(share)
     reason = f"one for each GPU that the profile lists ({len(offered)})" if host.gpus is not None else why
@@ -188,14 +189,16 @@ def _count_cpu(host: Host, facts: HostFacts, share: Share) -> _Count:
 
 
 def _cores(facts: HostFacts, share: Share) -> int:
-    return max(1, facts.cpu.available // share[1])
+    return max(1, min(MOST_PROCESSES, facts.cpu.available // share[1]))
 
 
 def _threads(given: str | None, cores: int, processes: int) -> tuple[int, str]:
     threads = max(1, cores // processes)
     if given is None:
         return threads, f"{threads}: {plural(cores, 'core')} for {plural(processes, 'process')}"
-    return int(given) if given.isdecimal() else threads, f"{given}: the profile's environment says so"
+    return int(given) if given.isdecimal() and len(
+        given
+    ) < 10 else threads, f"{given}: the profile's environment says so"
 
 
 def usable_memory(facts: HostFacts) -> int:

@@ -204,7 +204,7 @@ class HostFacts:
             activate_problem=_maybe_text(data, "activate_problem") or "",
             needs=_needs(data.get("needs")),
             code=_code(data.get("code")),
-            ports_held=data.get("ports_held", ""),
+            ports_held=_maybe_text(data, "ports_held") or "",
         )
 
 

@@ -101,11 +101,11 @@ def complete_hosts(ctx: click.Context, param: object, incomplete: str) -> list[C
     return [CompletionItem(host) for host in dict.fromkeys((*known, *named)) if host.startswith(incomplete)]
 
 
-def load_profile(name: str, overrides: tuple[str, ...] = (), *, trusted: bool = False) -> Profile:
+def load_profile(name: str, overrides: tuple[str, ...] = (), *, trusted: bool | None = None) -> Profile:
     """A profile by its name or path that may be run: one that may be somebody else's word is asked about.
 
     Args:
-        trusted: Whether the user has said yes already.
+        trusted: Whether --trust-profile is given; None: the command has no such option.
 
     Raises:
         InputError: It cannot be used; nobody has said yes.
@@ -114,7 +114,7 @@ def load_profile(name: str, overrides: tuple[str, ...] = (), *, trusted: bool = 
 
     path, profile, status = read_profile(name, overrides)
     if not trusted and (why := doubt(path, status)):
-        _ask_about(path, profile, why)
+        _ask_about(path, profile, why, "" if trusted is None else ", or add --trust-profile")
     return profile
 
 
@@ -137,13 +137,13 @@ def read_profile(name: str, overrides: tuple[str, ...] = ()) -> tuple[Path, Prof
     return path, profile, source.status
 
 
-def _ask_about(path: Path, profile: Profile, why: str) -> None:
+def _ask_about(path: Path, profile: Profile, why: str, option: str) -> None:
     """Show what a profile's file has run, and ask. Raises InputError."""
     from runner.show.effects import effect_lines
     from runner.text import clean
 
     shown = clean(str(path))
-    cure = f"Read it (disttui validate {shown}); then copy it to a folder of yours, or add --trust-profile."
+    cure = f"Read it (disttui validate {shown}); then copy it to a folder of yours{option}."
     _ask(f"{shown}: {why}", effect_lines(profile), cure)
 
 

@@ -16,6 +16,8 @@ from runner.profile.problems import bad, near, show
 from runner.text import UNSAFE
 
 RUN_DIR = "~/.disttui/runs"
+MOST_PROCESSES = 1024
+"""Of one host."""
 REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 _RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -209,7 +211,7 @@ HostText = Annotated[Text, AfterValidator(addresses.whole_host)]
 HostName = Annotated[Text, AfterValidator(addresses.host_part)]
 User = Annotated[Text, AfterValidator(addresses.user_part)]
 Port = Annotated[int, BeforeValidator(lambda value: numbers.port_number(value, 1))]
-Processes = Annotated[int | None, whole(1, 1024, auto=True)]
+Processes = Annotated[int | None, whole(1, MOST_PROCESSES, auto=True)]
 Gpus = Annotated[tuple[Annotated[int, whole(0, 1023)], ...] | None, AfterValidator(_once), BeforeValidator(_auto)]
 Python = Annotated[Annotated[Text, AfterValidator(_python), _short(_LONGEST_PATH)] | None, BeforeValidator(_auto)]
 Ip = Annotated[Annotated[Text, AfterValidator(addresses.ip)] | None, BeforeValidator(_auto)]

@@ -74,16 +74,21 @@ def parse(arguments: Sequence[str]) -> Options:
     return options
 
 
+_LARGEST = 10**15
+"""More is a slip of the hand, and too much to calculate with."""
+
+
 def _number(kind: Callable[[str], float], low: float, high: float = math.inf) -> Callable[[str], float]:
     def convert(text: str) -> float:
         try:
             value = kind(text)
         except ValueError:
             wanted = "a whole number" if kind is int else "a number"
-            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}") from None
-        if not low <= value <= high or math.isinf(value):
-            limits = f"at least {low:g}" if math.isinf(high) else f"from {low:g} to {high:g}"
-            raise argparse.ArgumentTypeError(f"must be {limits}, not {text}")
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not {wanted}") from None
+        if not low <= value <= min(high, _LARGEST):
+            unbounded = math.isinf(high) and not value > _LARGEST
+            limits = f"at least {low:g}" if unbounded else f"from {low:g} to {min(high, _LARGEST):g}"
+            raise argparse.ArgumentTypeError(f"must be {limits}, not {text if len(text) <= 40 else text[:39] + '…'}")
         return value
 
     return convert

@@ -126,6 +126,8 @@ def test_a_profile_of_another_user_is_not_run_without_a_yes(profile: Path, tmp_p
         assert f"{profile}: it belongs to the user with number 12345: it is not used without a yes\n" in done.stderr
         assert "add --trust-profile" in done.stderr
     assert not (tmp_path / "work" / "ran").exists()
+    done = command(tmp_path, "attach", "x", "--host", "local", "--profile", str(profile))
+    assert done.returncode == 2 and "copy it to a folder of yours.\n" in done.stderr
     trusted = command(tmp_path, "plan", "--trust-profile", str(profile), TOKEN="x")
     assert "it belongs" not in trusted.stderr and (tmp_path / "work" / "ran").exists()
     assert "▲ it belongs to the user with number 12345" in command(tmp_path, "validate", str(profile)).stdout

@@ -274,3 +274,12 @@ def test_the_printed_command_trains(tmp_path: Path) -> None:
             launcher.terminate()  # torchrun ends its ranks
     assert launcher.returncode == 0, err
     assert out.strip() == "2 4 [\"it's $(nothing)\", 'a\\nb']"
+
+
+@pytest.mark.parametrize("digits", [20, 400, 5000])
+def test_a_number_of_thousands_of_digits_is_no_traceback(digits: int) -> None:
+    many = "9" * digits
+    it = planned(facts("cpu_desk"), env={"OMP_NUM_THREADS": many})
+    assert it.plan.hosts[0].env["OMP_NUM_THREADS"] == many
+    (error,) = planned(facts("cpu_desk"), job={"builtin": "bytegpt", "args": ["--layers", many]}).found("error")
+    assert "bytegpt: argument --layers: " in error and len(error) < 300

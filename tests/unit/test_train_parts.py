@@ -101,6 +101,8 @@ def test_a_global_batch_that_cannot_be_divided_is_refused(batch: int | None, acc
     [
         ("--steps 0", "--steps: must be at least 1, not 0"),
         ("--lr fast", "--lr: 'fast' is not a number"),
+        ("--steps " + "9" * 400, "--steps: must be from 1 to 1e+15, not 999"),
+        ("--steps " + "9" * 5000, "--steps: "),
         ("--lr nan", "--lr: must be"),
         ("--lr inf", "--lr: must be"),
         ("--dropout 1", "--dropout: must be from 0 to 0.99"),
