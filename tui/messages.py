@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from textual.message import Message
 
 from tui.shelf import Shelf
+
+
+class HostsAsked(Message):
+    """The hosts of the newest runs were asked how these are."""
+
+    def __init__(self, silent: Mapping[str, str]) -> None:
+        super().__init__()
+        self.silent = silent
+        """Run → why nothing is known anew."""
 
 
 class ShelfRead(Message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -10,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.paths import inside
 from runner.text import clean
 
 if TYPE_CHECKING:
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
 QUIET = 30.0
 """Seconds without news after which this machine no longer knows whether a run goes on."""
+POINTS = 24
+"""Losses that are kept of a run."""
+LOOK_BACK = 1 << 18
+"""Bytes of a metrics file that are read for them, from its end."""
 ENDED = ("finished", "failed", "stopped", "lost")
 
 
@@ -43,6 +49,10 @@ class RunRow:
     source: str | None
     """File of its profile."""
     problem: str
+    losses: tuple[float, ...] = ()
+    """Its losses as far as they are here, the oldest first, thinned out."""
+    cause: str = ""
+    """Why it failed."""
 
     @property
     def over(self) -> bool:
@@ -139,7 +149,49 @@ def _run_row(run: KnownRun, now: float) -> RunRow:
         loss=_number(told.get("loss"), float),
         started=run.started, ended=_number(told.get("ended"), float), seen=seen, by=clean(run.by),
         folder=run.folder, profile=run.name, source=run.source, problem=clean(run.problem),
+        losses=losses(run.folder, _number(told.get("attempt"), int) or 1), cause=_cause(run.folder),
     )  # fmt: skip
+
+
+def losses(folder: Path, attempt: int) -> tuple[float, ...]:
+    """The losses that rank 0 has told lately, thinned out, of a mirror's files."""
+    path = inside(folder / "0", f"attempt-{attempt}") / "rank-0.metrics.jsonl"
+    return _losses(path, _changed(path))
+
+
+@lru_cache(256)
+def _losses(path: Path, changed: int) -> tuple[float, ...]:
+    lines: list[bytes] = []
+    with suppress(OSError), path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - LOOK_BACK))
+        lines = file.read(LOOK_BACK).splitlines()[int(size > LOOK_BACK) :]
+    found = [value for line in lines if (value := _loss_of(line)) is not None]
+    step = max(1.0, (len(found) - 1) / (POINTS - 1))
+    return tuple(found[round(at * step)] for at in range(min(POINTS, len(found))))
+
+
+def _loss_of(line: bytes) -> float | None:
+    with suppress(ValueError, RecursionError):
+        told = json.loads(line)
+        if isinstance(told, dict):
+            value: float | None = _number(told.get("loss"), float)
+            return value
+    return None
+
+
+def _cause(folder: Path) -> str:
+    """`rank 3: ValueError: no such token`, of the leader's last word; empty where there is none."""
+    told: object = None
+    with suppress(OSError, ValueError, RecursionError):
+        told = json.loads((folder / "0" / "exit.json").read_bytes())
+    cause = told.get("cause") if isinstance(told, dict) else None
+    if not isinstance(cause, dict):
+        return ""
+    parts = [str(cause.get(name) or "") for name in ("type", "message")]
+    words = ": ".join(filter(None, parts)) or str(cause.get("kind") or "")
+    rank = cause.get("rank")
+    return clean(f"rank {rank}: {words}" if isinstance(rank, int) else words)[:300]
 
 
 def _changed(path: Path) -> int:

@@ -44,12 +44,23 @@ def ps(
     rows = {run.run: {**run.summary(), "note": "sandbox" if run.sandbox else ""} for run in runs}
     if not local:
         open_runs = [run for run in runs if not (rows[run.run].get("ended") or run.sandbox or run.problem)]
-        for config in dict.fromkeys(run.ssh_config for run in open_runs):
-            _refresh([run for run in open_runs if run.ssh_config == config], connect(config), rows)
+        _refresh_all(open_runs, connect, rows)
     silent = _others(hosts, connect(None), run_dir, rows) if hosts else []
     problems += silent
     newest = sorted(rows.values(), key=lambda row: -(number(row.get("started")) or 0.0))
     return json.dumps(newest, indent=2) if as_json else render_runs(newest), problems, 3 if silent else 0
+
+
+def refresh(runs: Sequence[KnownRun], connect: Connect) -> dict[str, str]:
+    """Ask the hosts of runs how these are, and keep what they tell; run → why nothing is known anew."""
+    rows: dict[str, dict[str, Any]] = {run.run: {} for run in runs}
+    _refresh_all(runs, connect, rows)
+    return {run: str(row["note"]) for run, row in rows.items() if row.get("note")}
+
+
+def _refresh_all(runs: Sequence[KnownRun], connect: Connect, rows: dict[str, dict[str, Any]]) -> None:
+    for config in dict.fromkeys(run.ssh_config for run in runs):
+        _refresh([run for run in runs if run.ssh_config == config], connect(config), rows)
 
 
 def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dict[str, Any]]) -> None:

@@ -148,7 +148,11 @@ def play(
             await at_home(pilot)
             await scenario(shown, pilot)
 
-    with patch.dict(os.environ, {**environment, "TZ": "UTC"}), patch("tui.screens.home.now", lambda: NOW):
+    with (
+        patch.dict(os.environ, {**environment, "TZ": "UTC"}),
+        patch("tui.screens.home.now", lambda: NOW),
+        patch("tui.screens.home.ask_hosts", lambda *_: {}),  # there are none
+    ):
         time.tzset()
         asyncio.run(main())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from unittest.mock import patch
 
@@ -13,6 +14,7 @@ from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import SIZES, assert_snapshot, screen_text
 from tui.app import DisttuiApp
+from tui.hearing import ask_hosts
 from tui.widgets.table import Table
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[bold red]evil[/]\x00"
@@ -241,3 +243,34 @@ def test_a_run_that_falls_silent_is_called_not_seen(tmp_path: Path) -> None:
             await kit.until(pilot, lambda: kit.shows(app, "◇ not seen"))
 
     kit.play(tmp_path, wait)
+
+
+def test_details_of_a_run_show_its_loss_over_time_and_the_cause_of_its_failure(tmp_path: Path) -> None:
+    folder = kit.add_run(tmp_path, "pair-5e20", {"ada": 1}, ago=900, heard=100, end="failed", step=1, loss=4.0)
+    metrics = [{"t": 1, "step": step, "loss": 4.0 - step / 100} for step in range(300)]
+    path = folder / "0" / "attempt-1" / "rank-0.metrics.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in metrics) + "{broken\n")
+    end = json.loads((folder / "0" / "exit.json").read_text())
+    cause = {"node": 0, "rank": 3, "kind": "exception", "type": "ValueError", "message": "no such token\x1b[2J"}
+    (folder / "0" / "exit.json").write_text(json.dumps({**end, "cause": cause}))
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("d")
+        await kit.until(pilot, lambda: kit.shows(app, "rank 3: ValueError: no such token"))
+        assert re.search(r"loss +█[▁-█]{22}▁  4.000 to 1.010", screen_text(app)), screen_text(app)
+        assert "[1] Runs · 1" in screen_text(app)
+
+    kit.play(tmp_path, look)
+
+
+def test_why_the_hosts_of_a_run_tell_nothing_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kit.add_run(tmp_path, "pair-7f3a", {"no-such-host.invalid": 1}, ago=100, heard=90)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        monkeypatch.setattr("tui.screens.home.ask_hosts", ask_hosts)
+        await pilot.press("d")
+        app.screen._ask()  # type: ignore[attr-defined]
+        await kit.until(pilot, lambda: kit.shows(app, "asked"))
+        assert "not refreshed: " in screen_text(app)
+
+    kit.play(tmp_path, look)

@@ -69,7 +69,7 @@ def test_home_and_all_that_opens_there(tmp_path: Path, size: tuple[int, int]) ->
         screen.until("e edit")
         assert "[red][@click=app.quit]x[" in screen.until("─ Wprofile"), "in the border as well"
         screen.press("Escape")
-        screen.until("2 profiles")
+        screen.until("2. Profiles")
         screen.press("2", "g", "Down", "Enter")
         screen.until("e edit")
         _see(screen, "Wkey")

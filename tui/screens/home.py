@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from time import monotonic
 from time import time as now
@@ -11,6 +12,7 @@ from typing import ClassVar
 from textual import on, work
 from textual.binding import BindingType
 from textual.containers import Vertical
+from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
 from textual.worker import get_current_worker
@@ -18,8 +20,9 @@ from textual.worker import get_current_worker
 from runner.errors import DisttuiError
 from runner.run.ids import short
 from runner.show.numbers import duration
+from tui.hearing import ask_hosts
 from tui.keys import APP, CHANGE, MOVE, OPEN, VIEW, bind
-from tui.messages import ShelfRead
+from tui.messages import HostsAsked, ShelfRead
 from tui.screens import home_rows as rows
 from tui.screens.base import DisttuiScreen
 from tui.shelf import ProfileRow, RunRow, Shelf, fingerprint, read_shelf
@@ -27,6 +30,8 @@ from tui.widgets.table import Table
 
 LOOK_AGAIN = 4.0
 """Seconds between looks at whether something has changed on the disk."""
+ASK_AGAIN = 20.0
+"""Seconds between two questions to the hosts of runs that go on; after 30 without news a run is "not seen"."""
 PANES = ("runs", "profiles", "hosts")
 
 
@@ -34,7 +39,7 @@ class HomeScreen(DisttuiScreen):
     """Runs, profiles and hosts, each in a pane; the cursor's row in detail where it is asked for."""
 
     HELP = """Runs that this machine has started or looked at, the profiles that can be run, and the hosts that either
-    names. A run goes on without this screen; what is shown of it is what this machine heard last."""
+    names. A run goes on without this screen; the hosts of the newest are asked how they are every 20 seconds."""
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("home.new", "n", "new", "new", "describe hosts and job in the wizard", group=OPEN),
         bind("home.run", "r", "run", "run", "run this profile, or this run's again", group=CHANGE),
@@ -97,13 +102,15 @@ class HomeScreen(DisttuiScreen):
         super().__init__()
         self._print: tuple[tuple[str, int], ...] | None = None
         self._told: set[str] = set()
+        self._silent: Mapping[str, str] = {}
+        """Run → why its hosts have told nothing when they were asked last."""
+        self._asking = False
 
     def body(self) -> Iterable[Widget]:
         """Welcome, panes, details, filter."""
         tables = [Table(rows.COLUMNS[pane], id=pane) for pane in PANES]
-        for number, table in enumerate(tables, 1):
+        for table in tables:
             table.add_class("pane")
-            table.border_title = f" {number} {table.id} "
             table.set_class(table.id == "runs", "-current")
         yield Vertical(Static(rows.WELCOME, id="welcome"), *tables, id="panes")
         yield Static(id="details")
@@ -114,16 +121,35 @@ class HomeScreen(DisttuiScreen):
         self.query_one("#details").border_title = " details "
         self._show(self.disttui.shelf)
         self.query_one("#runs").focus()
-        self._again = self.set_interval(LOOK_AGAIN, self.read)
+        self._again = [self.set_interval(LOOK_AGAIN, self.read), self.set_interval(ASK_AGAIN, self._ask)]
 
     def on_screen_suspend(self) -> None:
         """Look no more while another screen is shown: a hidden one that changes has the shown one painted anew."""
-        self._again.pause()
+        for timer in self._again:
+            timer.pause()
 
     def on_screen_resume(self) -> None:
         """Look once this screen is painted, at first and whenever another was left."""
-        self._again.resume()
+        for timer in self._again:
+            timer.resume()
         self.call_after_refresh(self.read)
+        self.call_after_refresh(self._ask)
+
+    def _ask(self) -> None:
+        """Have the hosts of the newest runs asked, in a thread that nobody waits for."""
+        if not self._asking:
+            self._asking = True
+            threading.Thread(target=self._ask_hosts, name="ask", daemon=True).start()
+
+    def _ask_hosts(self) -> None:
+        app = self.disttui
+        self.post_message(HostsAsked(ask_hosts(app.environ, app.ssh_config)))
+
+    def on_hosts_asked(self, message: HostsAsked) -> None:
+        """Read what they have told, or show why they have not."""
+        self._asking, self._silent = False, message.silent
+        self._show_details()
+        self.read()
 
     @work(thread=True, exclusive=True, group="shelf")
     def read(self, anew: bool = False) -> None:
@@ -150,6 +176,9 @@ class HomeScreen(DisttuiScreen):
         self._table("runs").show(rows.runs(shelf, now()))
         self._table("profiles").show(rows.profiles(shelf))
         self._table("hosts").show(rows.hosts(shelf))
+        for number, pane in enumerate(PANES, 1):
+            count = f" · {self._table(pane).all}" if shelf.read else ""
+            self._table(pane).border_title = Content(f" [{number}] {pane.capitalize()}{count} ")
         if is_new and not was:
             self._table("profiles").focus()
         self._show_details()
@@ -260,7 +289,9 @@ class HomeScreen(DisttuiScreen):
 
     def _show_details(self) -> None:
         row = self._row
-        told = rows.details(row, now(), self.disttui.environ.get("HOME", "")) if row else ""
+        home = self.disttui.environ.get("HOME", "")
+        silent = self._silent.get(row.run, "") if isinstance(row, RunRow) else ""
+        told = rows.details(row, now(), home, silent) if row else ""
         self.query_one("#details", Static).update(told)
 
     def action_filter(self) -> None:

@@ -29,6 +29,7 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
     "hosts": (Column("host"), Column("running", rank=1, most=60), Column("profiles", rank=2, most=60, grows=True)),
 }  # fmt: skip
 
+_BARS = "▁▂▃▄▅▆▇█"
 _KEY = "bold $accent"
 WELCOME = Content.assemble(
     ("PyTorch on several machines, over SSH\n\n", "bold"),
@@ -115,9 +116,13 @@ def processes(row: ProfileRow) -> str:
     return f"{' + '.join(map(str, known[:4]))}{' …' if len(known) > 4 else ''} = {sum(known)}"
 
 
-def details(row: RunRow | ProfileRow, now: float, home: str) -> Content:
-    """Everything that is known of a row, a line each; paths under `home` begin with ~."""
-    lines = _run_details(row, now, home) if isinstance(row, RunRow) else _profile_details(row, home)
+def details(row: RunRow | ProfileRow, now: float, home: str, silent: str = "") -> Content:
+    """Everything that is known of a row, a line each; paths under `home` begin with ~.
+
+    Args:
+        silent: Why the hosts of a run have told nothing when they were asked last.
+    """
+    lines = _run_details(row, now, home, silent) if isinstance(row, RunRow) else _profile_details(row, home)
     width = max(len(name) for name, _ in lines)
     parts: list[Any] = []
     for name, value in lines:
@@ -125,16 +130,31 @@ def details(row: RunRow | ProfileRow, now: float, home: str) -> Content:
     return Content.assemble(*parts[:-1])
 
 
-def _run_details(row: RunRow, now: float, home: str) -> list[tuple[str, Content | str]]:
+def _run_details(row: RunRow, now: float, home: str, silent: str) -> list[tuple[str, Content | str]]:
     lines: list[tuple[str, Content | str]] = [
         ("run", Content.assemble(state_words(row.state), f"  {short(row.run)}  from {row.profile}, by {row.by}")),
         ("hosts", f"{', '.join(row.hosts)}  {_count(row.processes, 'rank')}"),
         ("begun", f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(row.started))}, last heard {_ago(row.seen, now)}"),
         ("files", _short(row.folder, home)),
     ]
+    if row.cause:
+        lines.insert(1, ("cause", Content.styled(row.cause, "$state-failed")))
+    if len(row.losses) > 1:
+        bars = Content.styled(sparkline(row.losses), "$accent")
+        ends = f"  {_loss(row.losses[0])} to {_loss(row.losses[-1])}"
+        lines.insert(1, ("loss", Content.assemble(bars, (ends, "$muted"))))
+    if silent and not row.over:
+        lines.append(("asked", Content.styled(silent, "$state-unseen")))
     if row.problem:
         lines.append(("problem", Content.styled(row.problem, "$state-failed")))
     return lines
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """A bar for each value, the lowest the smallest."""
+    low, high = min(values), max(values)
+    steps = len(_BARS) - 1
+    return "".join(_BARS[round((value - low) / (high - low) * steps) if high > low else 0] for value in values)
 
 
 def _profile_details(row: ProfileRow, home: str) -> list[tuple[str, Content | str]]:

@@ -122,6 +122,11 @@ class Table(ScrollView, can_focus=True):
         """Rows that are shown."""
         return len(self._rows)
 
+    @property
+    def all(self) -> int:
+        """Rows there are, shown or not."""
+        return len(self._all)
+
     def show(self, rows: Sequence[Row], columns: Sequence[Column] | None = None) -> None:
         """Show other rows; nothing is drawn when they are the same."""
         if columns is not None and list(columns) != self._columns:
