@@ -18,11 +18,26 @@ _UNSEEN = (
     "\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
     "\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-UNSAFE = re.compile(f"[\x00-\x08\x0a-\x1f{_UNSEEN}]")
-"""Controls but for the tab, C1, and what reorders or hides text: bidi marks, characters without a glyph, line
-separators. Selectors of an emoji's form stay: they belong to what is seen."""
+_HIDDEN = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff"
+)
+"""What reorders or hides text: bidi marks, line separators, and whatever Unicode calls default ignorable: shown as
+nothing, it makes two names look alike. The joiner and the two marks of emoji come below."""
+_EMOJI = (
+    "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u27bf\u2900-\u297f\u2b00-\u2bff\u3030\u303d\u3297\u3299"
+    "\U0001f000-\U0001faff"
+)
+UNSAFE = re.compile(
+    f"[\x00-\x08\x0a-\x1f\x7f-\x9f{_HIDDEN}]"
+    f"|(?<![{_EMOJI}\ufe0f])\u200d|\u200d(?![{_EMOJI}])"  # joins two emoji to one, and is nothing elsewhere
+    f"|(?<![{_EMOJI}])[\ufe0e\ufe0f](?!\u20e3)"  # after an emoji, and in a keycap
+)
+"""Controls but for the tab, C1, and what reorders or hides text."""
 _UNSAFE_BYTES = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
-_SUSPECT = re.compile(f"[{_UNSEEN}]")
+_SUSPECT = re.compile(f"[\x7f-\x9f\u200d\ufe0e\ufe0f{_HIDDEN}]")
+"""What needs a closer look: all that `UNSAFE` may find beyond `_UNSAFE_BYTES`."""
 
 
 def clean(text: str) -> str:

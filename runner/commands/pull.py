@@ -68,7 +68,7 @@ def pull(run: KnownRun, connector: Connector, to: Path, say: Say) -> int:
                         continue
                     total += _fetch(reached.links[node], run, node, path, file)
                     count += 1
-                    say(f"{path} ({gibibytes(file.size)} from {host})")
+                    say(f"{clean(str(path))} ({gibibytes(file.size)} from {clean(host)})")
             except HostError as error:
                 problems.append(error)
     if problems:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 import pytest
 from hypothesis import given
@@ -37,6 +38,10 @@ def lines_of(data: bytes, size: int = 0) -> list[str]:
         ("grün 学習 🚀", "grün 学習 🚀"),
         ("\x1b", ""),
         ("lone \ud800 surrogate", "lone ? surrogate"),
+        ("a\u00adb\u034fc\u180ed\u3164e\u206af\u206fg\u115fh\uffa0i\ufe00j\U000e0100k", "abcdefghijk"),
+        ("a\u200db\ufe0fc\u200d", "abc"),
+        ("👩\u200d💻 🏳\ufe0f\u200d🌈 ❤\ufe0f 1\ufe0f\u20e3", "👩\u200d💻 🏳\ufe0f\u200d🌈 ❤\ufe0f 1\ufe0f\u20e3"),
+        ("👩\u200d\u202e💻", "👩💻"),
     ],
 )
 def test_clean(raw: str, shown: str) -> None:
@@ -46,6 +51,19 @@ def test_clean(raw: str, shown: str) -> None:
 @given(st.text())
 def test_clean_leaves_nothing_dangerous(raw: str) -> None:
     assert not DANGEROUS.search(clean(raw))
+
+
+def test_no_character_that_shows_nothing_is_left() -> None:
+    """Format characters and all that Unicode calls default ignorable, one by one and in a log's line."""
+    ignorable = {0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFEFF, 0xFFA0,
+                 *range(0x180B, 0x1810), *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070),
+                 *range(0xFE00, 0xFE10), *range(0xFFF0, 0xFFF9), *range(0xE0000, 0xE1000)}  # fmt: skip
+    # Signs of Arabic and Kaithi that span the digits after them are seen.
+    seen = {0x600, 0x601, 0x602, 0x603, 0x604, 0x605, 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
+    formats = {code for code in range(0x110000) if unicodedata.category(chr(code)) == "Cf"}
+    for code in sorted((ignorable | formats) - seen):
+        assert clean(f"a{chr(code)}b") == "ab", hex(code)
+        assert lines_of(f"a{chr(code)}b\n".encode()) == ["ab"], hex(code)
 
 
 @given(st.binary(max_size=2000), st.integers(1, 64))
