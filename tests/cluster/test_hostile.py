@@ -54,7 +54,7 @@ def test_values_arrive_as_they_are(user: Callable[..., User], kind: str) -> None
     me = user(1)
     [host] = me.cluster.hosts
     secret = "s3cr3t '\"$(touch /tmp/pwned)\\\n"
-    work = host.home / "wo rk'$(touch pwned)\"\n"
+    work = host.home / "wo rk'$(touch pwned)\""
     work.mkdir()
     name = "-it's $(touch pwned) é.py"
     (work / name).write_text(_DUMP)

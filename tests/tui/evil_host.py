@@ -47,7 +47,7 @@ def _answers(request: Mapping[str, Any], folder: Path) -> Iterator[Answer]:
             yield {"event": telemetry(time.time(), 0)}
             time.sleep(0.5)
     elif op == "mirror":
-        for number, path in enumerate(sorted(path for path in folder.rglob("*") if path.is_file())):
+        for number, path in enumerate(sorted(path for path in folder.rglob("[!.]*") if path.is_file())):
             name, data = path.relative_to(folder).as_posix(), path.read_bytes()
             yield {"event": {"file": number, "name": name, "generation": 0, "size": len(data), "start": 0}}
             yield pack_data(number, 0, 0, data)
