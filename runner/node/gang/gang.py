@@ -214,6 +214,10 @@ class Gang:
         elif message["cause"]:
             # Whoever reports it, it is a failure of its own host.
             failure = {**message["cause"], "node": node}
+            full = failure.pop("disk", None)
+            if full and not self._hopeless and int(self._host.launch["restarts"]):
+                self._say(event("note", level="warning", text=f"no further attempt: {full}"))
+            self._hopeless |= bool(full)
             # A launcher that was killed may have a better time with the next attempt.
             self._hopeless |= failure["kind"] in ("launch", "folder") and (failure["code"] or 0) >= 0
             self._fail({**failure, "at": failure["at"] - self._offsets.get(node, 0.0)}, "failure")

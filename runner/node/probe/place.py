@@ -11,6 +11,7 @@ import tempfile
 from typing import Any, Dict, List, Optional, Sequence
 
 from .. import folders
+from ..disk import fullness
 from ..together import together
 from .files import read_text
 
@@ -38,7 +39,8 @@ def disk(run_dir: str, problems: List[str]) -> Dict[str, Any]:
             file.flush()
     except OSError as error:
         writable = False
-        problems.append(f"run_dir {path}: {parent} cannot be written: {error.strerror or error}")
+        why = fullness(parent) or f"{parent} cannot be written: {error.strerror or error}"
+        problems.append(f"run_dir {path}: {why}")
     return {"path": path, "total": usage.total, "free": usage.free, "writable": writable}
 
 

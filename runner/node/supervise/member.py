@@ -7,6 +7,7 @@ import socket
 import time
 from typing import Any, Callable
 
+from .. import disk
 from ..gang import cause, messages
 from ..host import Host
 from ..journal import event
@@ -248,6 +249,9 @@ class Member:
             self._tell(failure)
 
     def _tell(self, failure: dict[str, Any]) -> None:
+        full = disk.fullness(self._host.folder)
+        if full:
+            failure = _blame_disk(failure, full)
         blamed = messages.clean_cause({"node": self._host.node, **failure})
         self._report({"k": "failed", "cause": blamed, "port_in_use": False})
 
@@ -318,3 +322,12 @@ class Member:
             self._over(self._verdict)
         else:
             self.end("failure", False, [])
+
+
+def _blame_disk(failure: dict[str, Any], full: str) -> dict[str, Any]:
+    """A failure on a full disk: one that says no more than that something ended is told as the disk's."""
+    if failure["kind"] in ("exit", "launch") or cause.is_consequence(failure):
+        who = "" if failure["rank"] is None else f"rank {failure['rank']}: "
+        message = f"{full}; {who}{failure['message']}"
+        failure = {**failure, "rank": None, "kind": "launch", "type": "", "code": None, "message": message}
+    return {**failure, "disk": full}

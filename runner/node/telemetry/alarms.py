@@ -63,6 +63,10 @@ class Alarms:
         if free is not None and total and free < _DISK_LEFT * total:
             text = f"the disk of the run's folder is nearly full: {free / _GIB:.1f} of {total / _GIB:.0f} GiB free"
             yield ("disk", 0), _Reason("disk", text, free)
+        free, total = record.get("inodes_free"), record.get("inodes_total")
+        if free is not None and total and free < _DISK_LEFT * total:
+            text = f"the disk of the run's folder is nearly out of inodes: it can take {free:,} more files"
+            yield ("disk", 1), _Reason("disk", text, free)
         swapping = record.get("swap_rate", 0)
         if swapping > _SWAPPING:
             yield ("swap", 0), _Reason("swap", f"the host is swapping, {swapping / (1 << 20):.0f} MiB/s", swapping)

@@ -6,6 +6,7 @@ import os
 import time
 from typing import Any, Dict, Mapping, Optional, Tuple
 
+from ..disk import room
 from ..probe.gpu import has_device
 from ..system import Process, system
 from .gpu_watch import GpuWatch
@@ -55,8 +56,10 @@ class Sampler:
         self._add_network(record, seconds)
         record.update(self._pressure.sample(seconds))
         try:
-            disk = os.statvfs(self._run_dir)
-            record.update(disk_free=disk.f_bavail * disk.f_frsize, disk_total=disk.f_blocks * disk.f_frsize)
+            left = room(self._run_dir)
+            record.update(disk_free=left.free, disk_total=left.total)
+            if left.inodes_total:
+                record.update(inodes_free=left.inodes_free, inodes_total=left.inodes_total)
         except OSError:
             pass
         record["ranks"] = self._sample_ranks(ranks, seconds)

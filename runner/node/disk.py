@@ -1,0 +1,39 @@
+"""Whether a file system has room: bytes, and inodes where it counts them."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+_LITTLE = 64 * 1024
+_MIB = 1 << 20
+
+
+class Room(NamedTuple):
+    """What is left of a file system for this user; `inodes_total` is 0 where it has no fixed number of them."""
+
+    free: int
+    total: int
+    inodes_free: int
+    inodes_total: int
+
+
+def room(path: str) -> Room:
+    """Look at the file system that `path` is on. Raises OSError."""
+    seen = os.statvfs(path)
+    root = os.geteuid() == 0  # what is set aside is set aside for root
+    free, inodes = (seen.f_bfree, seen.f_ffree) if root else (seen.f_bavail, seen.f_favail)
+    return Room(free * seen.f_frsize, seen.f_blocks * seen.f_frsize, inodes, seen.f_files)
+
+
+def fullness(path: str) -> str:
+    """Say in what way the disk of `path` is full; empty where it is not, or nothing is known."""
+    try:
+        left = room(path)
+    except OSError:
+        return ""
+    if left.inodes_total and not left.inodes_free:
+        return f"the disk of {path} has no inodes left: it can take no file beside its {left.inodes_total:,}"
+    if left.total and left.free < _LITTLE:
+        return f"the disk of {path} is full: {left.free // 1024} KiB free of {left.total // _MIB:,} MiB"
+    return ""
