@@ -213,19 +213,18 @@ class Link:
     def _answer(self, frame: Mapping[str, Any]) -> None:
         op, future = self._waiting.get(frame["id"], ("", None))
         if future is not None and not future.done():
-            if "error" in frame:
-                told = frame["error"] if isinstance(frame["error"], dict) else {}
-                what, cure = (
-                    clean_lines(str(told.get("what"))[:_PROBLEM]),
-                    clean(str(told.get("cure") or "")[:_PROBLEM]),
-                )
-                future.set_exception(HostError(self.host, what, cure))
-            else:
-                try:
+            told = frame.get("error")
+            try:
+                if "error" not in frame:
                     future.set_result(read_answer(op, frame.get("ok")))
-                except ValueError:
-                    cure = "See whether another version answers there, or do not trust it."
-                    future.set_exception(HostError(self.host, f"its answer to '{op}' makes no sense", cure))
+                elif isinstance(told, dict) and isinstance(told.get("what"), str):
+                    what, cure = clean_lines(told["what"][:_PROBLEM]), clean(str(told.get("cure") or "")[:_PROBLEM])
+                    future.set_exception(HostError(self.host, what, cure))
+                else:
+                    raise ValueError
+            except ValueError:
+                cure = "See whether another version answers there, or do not trust it."
+                future.set_exception(HostError(self.host, f"its answer to '{op}' cannot be read", cure))
         self._waiting.pop(frame["id"], None)
         self._handlers.pop(frame["id"], None)
 
