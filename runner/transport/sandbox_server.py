@@ -23,11 +23,16 @@ from paramiko.common import (
     cMSG_CHANNEL_SUCCESS,
 )
 
+from runner.transport.guarded import GuardedPacketizer
+
 _PIECE = 64 * 1024
 _KEPT = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 _EXIT_LIMIT = 1.0
 """Seconds that a command may take to end by itself once its client is gone."""
 _LOOK = 0.2
+_STRANGERS = 64
+"""Connections that have not logged in, at most: every user of this machine may open some."""
+_LOGIN_LIMIT = 60.0
 
 
 class Session(paramiko.ServerInterface):
@@ -69,7 +74,7 @@ class LoopbackServer:
         self.user_key = user_key
         self._host_key = host_key
         self._home = home
-        self._transports: list[paramiko.Transport] = []
+        self._transports: list[_ServerTransport] = []
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -128,10 +133,14 @@ class LoopbackServer:
             except OSError:
                 return
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            transport = _ServerTransport(connection)
-            transport.add_server_key(self._host_key)
             with self._lock:
-                self._transports = [*(known for known in self._transports if known.is_active()), transport]
+                self._transports = [known for known in self._transports if known.is_active()]
+                strangers = [one for one in self._transports if not (one.is_authenticated() or one.packetizer.closed)]
+                if len(strangers) >= _STRANGERS:
+                    strangers[0].packetizer.close()  # the oldest: who has the key needs no time
+                transport = _ServerTransport(connection)
+                self._transports.append(transport)
+            transport.add_server_key(self._host_key)
             transport.start_server(event=threading.Event(), server=self.session(self, transport))
 
     def _environment(self) -> dict[str, str]:
@@ -144,11 +153,20 @@ class LoopbackServer:
 
 
 class _ServerTransport(paramiko.Transport):
-    """Counts the requests that have been granted: a command must not end before its client knows that it began."""
+    """Bounds what a stranger may send, and counts the requests that have been granted: a command must not end before
+    its client knows that it began."""
+
+    packetizer: GuardedPacketizer
 
     def __init__(self, connection: socket.socket) -> None:
-        super().__init__(connection)
+        super().__init__(connection, packetizer_class=GuardedPacketizer)
+        self.packetizer.give(_LOGIN_LIMIT)
         self.replied = threading.Semaphore(0)
+
+    def _auth_trigger(self) -> None:
+        super()._auth_trigger()  # type: ignore[misc]
+        self.packetizer.trust()
+        self.packetizer.give(None)
 
     def _send_user_message(self, data: paramiko.Message) -> None:
         super()._send_user_message(data)  # type: ignore[misc]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 import socket
+import struct
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -88,6 +91,26 @@ def test_strangers_are_not_let_in(sandbox: Sandbox, tmp_path: Path) -> None:
             sandbox.connect(Address("node1"))
     finally:
         other.close()
+
+
+def test_other_users_of_this_machine_neither_fill_its_memory_nor_keep_us_out(sandbox: Sandbox) -> None:
+    """A packet of 4 GB, and 200 connections that say nothing."""
+    port = sandbox._servers[0].port
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    threads = threading.active_count()
+    with socket.create_connection(("127.0.0.1", port), 20) as loud, pytest.raises(OSError, match=r"reset|Broken pipe"):
+        loud.sendall(b"SSH-2.0-x\r\n" + struct.pack(">I", 0xFFFFFFF4))
+        for _ in range(2000):
+            loud.sendall(bytes(MEGA))
+    idle = [socket.create_connection(("127.0.0.1", port), 20) for _ in range(200)]
+    try:
+        assert output(sandbox.connect(Address("node1")), "echo in") == "in\n"
+        wait_for(lambda: threading.active_count() - threads < 100)
+    finally:
+        for each in idle:
+            each.close()
+    if sys.platform == "linux":  # in KiB
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 128 * 1024
 
 
 def test_large_data_both_ways(sandbox: Sandbox) -> None:
