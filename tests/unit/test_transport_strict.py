@@ -245,6 +245,19 @@ def test_a_sha1_signature_is_never_taken(world: World) -> None:
     assert "no acceptable host key" in why
 
 
+def test_stricter_than_ssh_in_what_docs_security_says(world: World, tmp_path: Path) -> None:
+    """A certificate that names no host, and hosts of this machine."""
+    key = new_key(tmp_path / "nameless")
+    ssh_keygen("-q", "-s", str(world.authority), "-h", "-I", "nameless", f"{key}.pub")
+    server = world.place.sshd("nameless", f"HostCertificate {key}-cert.pub", key)
+    config = world.place.write(server.block("alias"), trusted=by_authority(world, server))
+    assert "does not name 127.0.0.1" in by_disttui(config)
+    settings = "  NoHostAuthenticationForLocalhost yes\n  VerifyHostKeyDNS yes"
+    config = world.place.write(world.servers["plain"].block("alias", settings), trusted="")
+    assert by_ssh(config)
+    assert "its host key is unknown" in by_disttui(config)
+
+
 def test_defaults_are_strict_without_an_ssh_program(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runner.transport.ssh.shutil.which", lambda name: None)
     for name, accepted in (("plain", True), ("old", False), ("cbc", False), ("sha1", False), ("group14", False)):
