@@ -42,7 +42,7 @@ def replay(run: KnownRun, folder: Path) -> Replay:
         store = HostStore(host_folder(folder, node))
         for name in sorted(store.files()):
             place = metrics_place(name)
-            if place is None and name not in _FOLDED and not name.endswith((".json", ".ready")):
+            if place is None and name not in _FOLDED and not name.endswith((".json", ".ready", "/ranks.jsonl")):
                 continue
             for offset, record in _file(store, name):
                 try:
@@ -56,7 +56,7 @@ def replay(run: KnownRun, folder: Path) -> Replay:
                     metrics.append((host.name, *place, record))
                 elif name == "events.jsonl":
                     events.append((node, record))
-                else:
+                elif not name.endswith(".jsonl"):
                     small[node, name] = record
     offsets = state.hosts[0].story.offsets
     events.sort(key=lambda item: _time(item[1]) - offsets.get(item[0], 0.0))

@@ -15,6 +15,7 @@ from runner.diagnose.cause import causes, find
 from runner.diagnose.hints import hint
 from runner.diagnose.traceback import fold_traceback
 from runner.run.history import KnownHost, KnownRun
+from runner.run.replay import replay
 from runner.run.state import RunState, begin, fold
 from runner.run.store import HostStore
 from runner.show.story import attempt_words, others
@@ -129,6 +130,24 @@ def test_a_rank_that_ended_well_too_early_is_the_cause_of_the_others_broken_conn
     assert cause and others(state, cause) == ["stopped because of it: rank 2 on node3"]
     known = hint(state, cause)
     assert known and known.name == "uneven ends"
+
+
+def test_who_had_ended_before_is_known_from_the_kept_files_too(tmp_path: Path) -> None:
+    """What `show`, `diagnose` and a replay read: the mirror of a run that has ended."""
+    files: dict[tuple[int, str], list[dict[str, Any]]] = {
+        (0, "attempt-1/ranks.jsonl"): [{"t": 9.0, "e": "exit", "rank": 0, "code": 0}],
+        (1, "events.jsonl"): [{**error(1, 9.2, **_PEER, traceback=_WAITED), "attempt": 1, "t": 9.2}],
+        (0, "exit.json"): [{"t": 9.5, "state": "failed", "code": 1, "attempt": 1, "cause": None}],
+    }
+    for number, ((node, name), found) in enumerate(files.items()):
+        store = HostStore(tmp_path / str(node))
+        store.announce({"file": number, "name": name, "generation": 0, "start": 0})
+        store.write(number, 0, b"".join(json.dumps(one).encode() + b"\n" for one in found))
+        store.close()
+    hosts = (KnownHost("node1", "node1", nproc=1), KnownHost("node2", "node2", nproc=1))
+    run = KnownRun("t-1234", tmp_path, hosts, {}, "~/.disttui/runs", 0.0, "me")
+    state = replay(run, tmp_path).state
+    assert attempt_words(state, 1).startswith("rank 0 on node1 had ended (exit code 0) while rank 1 on node2 still")
 
 
 def test_a_rank_that_ended_well_after_the_failure_is_not_blamed() -> None:
