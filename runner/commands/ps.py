@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from runner.errors import DisttuiError, InputError
 from runner.profile import parse_host
@@ -78,13 +78,25 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dic
             if summary["run"] == run.run and summary.get("node_rank") == node
         ]
         if answers:
-            run.note_seen(answers[0])
-            rows[run.run].update(answers[0])
+            seen, note = _unless_unseen(answers[0], [host.name for host in run.hosts if _place(host) in failed])
+            run.note_seen(seen)
+            rows[run.run].update(seen)
             rows[run.run]["name"] = run.name
+            rows[run.run]["note"] = note or rows[run.run]["note"]
         elif _place(run.hosts[0]) in failed:
             rows[run.run]["note"] = f"not refreshed: {failed[_place(run.hosts[0])]}"
         else:
             rows[run.run].update(state="gone", note=f"{run.hosts[0].name} has no such run any more")
+
+
+def _unless_unseen(seen: Summary, unreached: list[str]) -> tuple[Summary, str]:
+    """A stop is over when the leader says so, which waits for all hosts, or when all hosts do; and a note."""
+    if not unreached or seen.get("state") not in ("stopping", "stopped"):
+        return seen, ""
+    if seen.get("state") == "stopped" and seen.get("node_rank") == 0:
+        return seen, ""
+    open_ = {key: value for key, value in seen.items() if key != "ended"}
+    return cast("Summary", {**open_, "state": "stopping"}), f"{', '.join(unreached)} not reached"
 
 
 def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict[str, dict[str, Any]]) -> list[str]:

@@ -24,6 +24,8 @@ Say = Callable[[str], None]
 PATIENCE = 30.0
 """Seconds that a run may take to stop, besides its own limits."""
 _POLL = 0.2
+_CONCLUSION = 10.0
+"""Seconds that the leader may need for its verdict."""
 _LONGEST = 86400.0
 """Seconds that a grace of the run's may keep this command waiting."""
 
@@ -129,10 +131,13 @@ def refuse_sandbox(run: KnownRun) -> None:
 def _wait(run: KnownRun, reached: Reached, nodes: list[int], say: Say) -> int:
     given = run.profile.get("launch")
     launch: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-    patience = PATIENCE + _seconds(launch.get("grace"), 10.0) + _seconds(launch.get("host_timeout"), 60.0)
+    # A host that cannot reach the leader waits for it until that must have ended its ranks, or has come back.
+    limits = (2 * _seconds(launch.get("grace"), 10.0), _seconds(launch.get("host_timeout"), 60.0))
+    patience = PATIENCE + _CONCLUSION + sum(limits) + _seconds(launch.get("rejoin_timeout"), 0.0)
     deadline = time.monotonic() + patience
     waiting = set(nodes)
     ends: dict[int, Exit] = {}
+    told: set[str] = set()
     while waiting:
         for node, status in reached.ask("status", sorted(waiting), **run.request()).items():
             if isinstance(status, DisttuiError):
@@ -141,6 +146,11 @@ def _wait(run: KnownRun, reached: Reached, nodes: list[int], say: Say) -> int:
             elif not status["alive"]:
                 ends[node] = status["exit"] or no_exit()
                 waiting.discard(node)
+            elif status["waits"]:
+                words = f"{run.hosts[node].name}: {status['waits']}"
+                if words not in told:
+                    told.add(words)
+                    say(words)
         if waiting and time.monotonic() > deadline:
             names = ", ".join(run.hosts[node].name for node in sorted(waiting))
             raise HostError(
@@ -158,7 +168,11 @@ def _wait(run: KnownRun, reached: Reached, nodes: list[int], say: Say) -> int:
     states = {end["state"] for end in ends.values() if end["state"]}
     ended = [run.hosts[node].name for node in sorted(ends)]
     say(f"{short(run.run)} {'/'.join(sorted(states)) or 'stopped'} on {', '.join(ended)}")
-    return 1 if left or not ends else 0
+    # The leader ends last, when it knows of all hosts; without its word there is none for those that were not reached.
+    unknown = [] if 0 in ends else [run.hosts[node].name for node in sorted(reached.errors)]
+    if unknown:
+        say(f"not reached, so that nobody has seen it stopped there: {', '.join(unknown)}")
+    return 1 if left or unknown or not ends else 0
 
 
 def _ended_before(run: KnownRun, statuses: dict[int, Any]) -> str:

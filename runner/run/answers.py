@@ -49,6 +49,7 @@ class Status(TypedDict):
 
     alive: bool
     exit: Exit | None
+    waits: str
 
 
 class Completed(TypedDict):
@@ -83,7 +84,8 @@ def _status(answer: Mapping[str, Any]) -> Status:
     if not isinstance(answer.get("alive"), bool):
         raise ValueError("alive")
     end = answer.get("exit")
-    return {"alive": answer["alive"], "exit": _exit(end) if isinstance(end, dict) else None}
+    waits = text(answer.get("waits"), _LONG)
+    return {"alive": answer["alive"], "exit": _exit(end) if isinstance(end, dict) else None, "waits": waits}
 
 
 def _exit(end: Mapping[str, Any]) -> Exit:

@@ -110,10 +110,17 @@ class RunState:
     def result(self) -> Record | None:
         """How the run ended: the leader's word where it is there, else the worst of the others'; None: it lives."""
         if self.hosts and self.hosts[0].exit is not None:
-            return self.hosts[0].exit
+            return self._unless_stopped(self.hosts[0].exit)
         if self.exits and all(host.exit is not None or host.link == "gone" for host in self.hosts):
             return max(self.exits, key=exit_code)
         return None
+
+    def _unless_stopped(self, end: Record) -> Record:
+        """The leader's word, unless it knows only that hosts are lost which somebody has stopped meanwhile."""
+        cause = end.get("cause")
+        if not isinstance(cause, Mapping) or cause.get("kind") != "host lost":
+            return end
+        return next((other for other in self.exits if other.get("state") == "stopped"), end)
 
     def ranks(self) -> Iterator[tuple[HostState, int, Series]]:
         """Host, rank and metrics of every rank of the newest attempt that has metrics, by rank."""

@@ -423,6 +423,9 @@ def simulated(monkeypatch: pytest.MonkeyPatch, world: World, launch: dict[str, A
 
     def write_exit(folder: str, end: dict[str, Any]) -> None:
         world.files[f"{folder}/exit.json"] = end
+        if end["state"] == "stopped":
+            runs = [host.node for host in world.hosts if any(one.gone for one in host.living.values())]
+            assert not runs, f"{folder} says that the run is stopped, and it runs on {runs}:\n{story(world)}"
         world.hosts[int(folder.split("/")[2])].leave()
 
     def write_stop(folder: str, reason: str, now: bool) -> None:
@@ -550,6 +553,16 @@ def test_every_run_ends(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         play(patch, plan, faults, stop, restarts, rejoin, seed)
+
+
+@pytest.mark.parametrize("away", range(3))
+@pytest.mark.parametrize("asked", range(3))
+def test_a_host_that_was_away_learns_of_the_stop(monkeypatch: pytest.MonkeyPatch, away: int, asked: int) -> None:
+    for lasts in (3.0, 8.0, _HOST_TIMEOUT + 1.0):
+        cut = Fault("cut", away, 10.0, lasts)
+        world = play(monkeypatch, [Fate(None, 500.0)], [cut], (asked, 11.0, False))
+        ends = [world.files[f"/sim/{node}/exit.json"] for node in range(3)]
+        assert [(end["state"], end["cause"]) for end in ends] == [("stopped", None)] * 3, story(world)
 
 
 @pytest.mark.parametrize("seed", range(5))

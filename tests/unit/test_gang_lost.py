@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from runner.node.serve import runs
 from tests.unit.runs_kit import Cluster
 from tests.unit.waiting import wait_for
 
@@ -138,3 +139,32 @@ def test_a_host_that_does_not_come_back_in_time_is_lost(pair: Make) -> None:
     for node in (0, 1):
         assert ends[node]["t"] - ends[node]["cause"]["last"] > 6 + 1 + 6 + 2 - 1
     assert run.living() == {}
+
+
+@pytest.mark.parametrize("asked", [1, 0])
+def test_a_stop_waits_for_a_host_that_is_cut_off_and_says_so(pair: Make, asked: int) -> None:
+    """Asked of leader or follower: none says "stopped" while ranks go on, and who comes back is stopped."""
+    run, wire = pair(SLEEP, host_timeout=120)
+    wire.silent = True
+    away = 1 - asked
+    run.stop(asked)
+    told = run.wait_event(asked, "note", stop=True)["text"]
+    assert told.startswith(f"the stop waits for host{away}, which is not heard of: within 1")
+    assert runs.status(run.folder(asked))["waits"] == told
+    wait_for(lambda: not run.living(asked), "the end of this host's own ranks")
+    assert run.living(away)
+    assert not run.path(asked, "exit.json").exists(), "it is not known to be stopped"
+    wire.silent = False
+    assert [(end["state"], end["cause"]) for end in run.exits()] == [("stopped", None)] * 2
+    assert run.events(away, "stopping")[-1]["reason"] == "user"
+
+
+def test_a_stop_that_cannot_reach_a_host_ends_when_that_must_have_ended_its_ranks(pair: Make) -> None:
+    run, wire = pair(SLEEP, host_timeout=6, grace=1)
+    wire.silent = True
+    cut = time.time()
+    run.stop(0)
+    ends = run.exits()
+    assert (ends[0]["state"], ends[1]["state"]) == ("stopped", "lost")
+    assert ends[0]["t"] - cut > 6 + 1
+    assert ends[0]["t"] > run.events(1, "launcher")[-1]["t"], "the other host's ranks had ended"

@@ -12,7 +12,7 @@ from ..host import Host, plan_hash
 from ..journal import event
 from ..loop import Loop
 from . import messages
-from .gang import FENCE
+from .gang import FENCE, awaited
 from .link import Channel, Link
 from .wirehmac import Session
 
@@ -66,6 +66,8 @@ class Follower:
         self._broken = False
         self._not_seen = False
         self._fenced = False
+        self._stopping = False
+        self._waited_for = False
         self._over = False
         self._began = time.monotonic()
         launch = host.launch
@@ -96,10 +98,19 @@ class Follower:
         """Send a message to the leader, now or when it is back."""
         self._link.send(message)
 
+    def stop(self) -> float:
+        """The run is being stopped. Returns the seconds of the leader's silence after which it is given up.
+
+        Until then it may still run its ranks, and whoever comes back to it learns of the stop from this host.
+        """
+        self._stopping = True
+        return self._limit if self._joined and not self._over else 0.0
+
     @property
-    def connected(self) -> bool:
-        """Whether there is a connection to the leader."""
-        return self._link.connected
+    def _limit(self) -> float:
+        """Seconds of silence after which the leader is given up; its ranks have ended by then."""
+        fence = float(self._host.launch["grace"]) + FENCE if self._stopping else 0.0
+        return float(self._host.launch["host_timeout"]) + max(self._hope, fence)
 
     def delivered(self) -> bool:
         """Whether the leader has confirmed everything, or cannot be asked."""
@@ -272,9 +283,11 @@ class Follower:
             self._fenced = True
             self._say(event("host", node=0, state="lost", last=last))
             self._fence()
-        limit = self._host.launch["host_timeout"] + self._hope
-        if silent >= limit:
-            self._end("host lost", f"the leader was not heard of for {limit:g} s")
+        if self._stopping and self._not_seen and not self._waited_for:
+            self._waited_for = True
+            self._say(awaited(self._host.spec["hosts"][0], self._limit - silent))
+        if silent >= self._limit:
+            self._end("host lost", f"the leader was not heard of for {self._limit:g} s")
 
     def _end(self, kind: str, why: str) -> None:
         if not self._over:

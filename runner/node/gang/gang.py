@@ -25,6 +25,13 @@ FENCE = 6.0
 """Seconds beyond `grace` that a host which fences itself may need for it."""
 
 
+def awaited(name: str, seconds: float) -> dict[str, Any]:
+    """The note for a stop that waits for a host which is not heard of, and for how long at most."""
+    latest = f"within {max(0.0, seconds):.0f} s it ends its ranks by itself"
+    text = f"the stop waits for {name}, which is not heard of: {latest}"
+    return event("note", level="warning", text=text, stop=True)
+
+
 class Gang:
     """The state of the whole run, fed with messages of the hosts and with their silence.
 
@@ -128,6 +135,10 @@ class Gang:
             return
         self._fail(of_host(node, "host lost", why, last), "host lost")
         self._maybe_settle()
+
+    def unstopped(self, node: int) -> bool:
+        """Whether a stop waits for this host."""
+        return self._stop and not self.over and node in self._roll.present and node not in self._ended
 
     def found(self, node: int) -> None:
         """A lost host is heard of again."""
@@ -313,7 +324,12 @@ class Gang:
         if self._phase != "ending" or not self._roll.present <= {*self._ended, *self._roll.lost}:
             return
         if self._stop:
-            self._conclude("stopped", 130, None)
+            # A lost host must have ended its ranks by then; if it is back before, it is stopped like the others.
+            unsure = not self._hopeless and not self._roll.lost.keys() <= self._ended.keys()
+            if unsure and time.monotonic() < self._fenced:
+                self._loop.after(self._fenced - time.monotonic(), self._maybe_settle)
+            else:
+                self._conclude("stopped", 130, None)
             return
         blamed = cause.root(self._failures)
         if self._may_retry(blamed):

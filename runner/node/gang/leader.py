@@ -12,7 +12,7 @@ from ..host import Host, plan_hash
 from ..journal import event
 from ..loop import Loop
 from . import messages
-from .gang import Gang
+from .gang import FENCE, Gang, awaited
 from .link import Channel, Link
 from .wirehmac import Session
 
@@ -36,6 +36,7 @@ class _Follower:
         self.malformed = False
         self.broken: float | None = None
         self.not_seen = False
+        self.waited_for = False
         self.lost = False
         self.trips: list[tuple[float, float]] = []
         self.told: tuple[float, float] | None = None
@@ -226,3 +227,7 @@ class Leader:
             follower.lost = True
             self._say(event("host", node=node, state="lost", last=last))
             self._gang.lose(node, last, gone)
+        if follower.not_seen and not follower.waited_for and self._gang.unstopped(node):
+            follower.waited_for = True
+            left = self._host.launch["host_timeout"] + self._host.launch["grace"] + FENCE - silent
+            self._say(awaited(self._host.spec["hosts"][node], left))

@@ -21,6 +21,7 @@ FORMAT = 1
 """The version of a run folder's format that this code writes."""
 _END = 64 * 1024
 _BEGINNING = 4096
+_SENTENCE = 500
 _FRESH = 15.0
 """Seconds after which a supervisor that lives elsewhere, on a shared disk, counts as dead without telemetry."""
 
@@ -136,6 +137,14 @@ def _newest_attempt(folder: str) -> int:
         if line.get("e") in ("attempt", "launch", "verdict"):
             newest = max(newest, _count(line.get("attempt")) or 0)
     return newest
+
+
+def stop_waits(folder: str) -> str | None:
+    """What the stop of a run waits for, in the supervisor's words; None: nothing."""
+    said = [
+        line for line in _ends(os.path.join(folder, "events.jsonl")) if line.get("e") == "note" and line.get("stop")
+    ]
+    return str(said[-1].get("text"))[:_SENTENCE] if said else None
 
 
 def _metrics(folder: str) -> dict[str, Any]:

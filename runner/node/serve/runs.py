@@ -13,6 +13,7 @@ from typing import Any
 from .. import folders, journal, locks, procs
 from ..problem import Problem
 from ..supervise import control, warden
+from . import listing
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _UP = 30.0
@@ -99,7 +100,7 @@ def status(folder: str, settle: bool = True) -> dict[str, Any]:
     _require(folder)
     found = _look(folder)
     if found["alive"] or found["exit"]:
-        return found
+        return {**found, "waits": listing.stop_waits(folder)} if found["alive"] else found
     try:
         with locks.hold("start", folder, _MOMENT):
             return _settle(folder) if settle else _look(folder)

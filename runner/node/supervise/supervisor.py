@@ -142,10 +142,10 @@ class Supervisor:
             return
         self._send_up({"k": "stop", "reason": reason, "now": now})
         self._member.stop(reason, now)
-        # Without a leader to conclude it, this host's part ends by itself.
-        connected = self._follower and self._follower.connected
-        patience = self._host.launch["grace"] + _CONCLUSION if connected else 0
-        self._loop.after(patience, lambda: self._conclude_alone("stopped", 130, None))
+        # The leader concludes it, who waits for hosts that are cut off. Without one, this host's part ends by itself.
+        patience = self._follower.stop() if self._follower else 0.0
+        late = 2 * patience + self._host.launch["grace"] + _CONCLUSION if patience else 0.0
+        self._loop.after(late, lambda: self._conclude_alone("stopped", 130, None))
 
     def _tick(self) -> None:
         self._events.flush()
