@@ -74,7 +74,11 @@ def pull(run: KnownRun, connector: Connector, to: Path, say: Say) -> int:
     if problems:
         raise problems[0] if len(problems) == 1 else HostsError(problems)
     if not taken:
-        say(f"{short(run.run)} has left no checkpoints or results on its hosts")
+        looked = ", ".join(clean(run.hosts[node].name) for node in sorted(reached.links))
+        say(
+            f"{short(run.run)} has left nothing to pull: looked on {looked} for files in {clean(run.run_dir)}/{run.run}"
+        )
+        say("What a job writes to $DISTTUI_CHECKPOINTS stands there, and whatever else it puts into that folder")
     elif not count:
         say(f"{to}: {amount(len(taken), 'file')} here already, nothing is new")
     else:

@@ -49,6 +49,10 @@ Handler = Callable[[Item], None]
 """Takes a stream's items. Whoever keeps a piece for long copies it: it keeps all alive that came with it."""
 
 
+class LinkLostError(HostError):
+    """The link broke: what the host would have answered is not known, and another try may find out."""
+
+
 class Link:
     """Speaks to one host's node program.
 
@@ -234,7 +238,7 @@ class Link:
         for _, future in list(self._waiting.values()):
             if not future.done():
                 future.set_exception(
-                    HostError(self.host, f"the link broke: {reason}" + (f"\n{errors}" if errors else ""))
+                    LinkLostError(self.host, f"the link broke: {reason}" + (f"\n{errors}" if errors else ""))
                 )
 
 
@@ -263,7 +267,7 @@ def _read_answer(stream: Stream, host: str, marker: bytes, python: str) -> tuple
             raise _no_start(stream, host, heard, python, f"it did not start in {limit:g} s") from None
         except ConnectionError as error:
             cure = "Try again; if it stays so, see the host's load and the log of its sshd."
-            raise HostError(host, f"the link broke while starting: {error}", cure) from None
+            raise LinkLostError(host, f"the link broke while starting: {error}", cure) from None
         if not data:
             raise _no_start(stream, host, heard, python, "it ended at once")
         heard += data

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from runner.errors import DisttuiError, HostError
+from runner.errors import DisttuiError
 from runner.facts import HostFacts, facts_of
 from runner.profile import Host, Profile
-from runner.run.link import Link
+from runner.run.link import Link, LinkLostError
 from runner.transport import Connector
 
 Tell = Callable[[int, str, str], None]
@@ -50,17 +50,17 @@ def open_link(host: Host, connector: Connector) -> Link:
         python = host.python if host.python and host.python[0] in "/~" else "python3"
         return Link(connector.connect(host.endpoint), host.name, python)
     except ConnectionError as error:
-        raise HostError(host.name, f"the link broke while starting: {error}") from None
+        raise LinkLostError(host.name, f"the link broke while starting: {error}") from None
 
 
 def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]:
-    """Connect to all hosts and probe them, side by side.
+    """Connect to all hosts and probe them, side by side. A link that breaks meanwhile is made once more.
 
     Raises:
         HostsError: Some hosts cannot be used; the links to the others are closed.
     """
 
-    def one(node: int, host: Host) -> Surveyed | DisttuiError:
+    def one(node: int, host: Host, *, again: bool = True) -> Surveyed | DisttuiError:
         link = None
         try:
             tell(node, "connecting", "")
@@ -70,9 +70,11 @@ def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]
             tell(node, "ready", "")
             return Surveyed(host, link, facts)
         except DisttuiError as error:
-            tell(node, "failed", error.what)
             if link:
                 link.close()
+            if again and isinstance(error, LinkLostError):
+                return one(node, host, again=False)  # a cut of some seconds is no reason to give up
+            tell(node, "failed", error.what)
             return error
 
     results = side_by_side(lambda item: one(*item), enumerate(profile.hosts))

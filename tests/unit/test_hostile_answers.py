@@ -21,6 +21,7 @@ from runner.headless import probe
 from runner.node.observe.patterns import recognise
 from runner.node.serve.frames import Unpacker
 from runner.node.serve.listing import summarize
+from runner.profile import parse
 from runner.run import remote, survey
 from runner.run import store as store_module
 from runner.run.adopt import adopt
@@ -226,6 +227,36 @@ def test_a_liar_costs_its_own_rows_alone(tmp_path: Path) -> None:
     for node, name in enumerate(lies, 1):
         assert isinstance(answers[node], HostError) and str(answers[node]).startswith(f"{name}: "), answers[node]
     assert took < 20
+
+
+def test_a_link_that_breaks_while_a_host_is_probed_is_made_once_more(tmp_path: Path) -> None:
+    facts = repr(json.loads(sorted(FOLDER.glob("*.json"))[0].read_text()))
+    body = f"""
+    open({str(tmp_path / "tries")!r}, "a").write("x")
+    if len(open({str(tmp_path / "tries")!r}).read()) == TRY:
+        yield {{"ok": {facts}}}
+    os._exit(0)
+    """
+    for tries, reached in ((2, True), (3, False)):
+        (tmp_path / "tries").unlink(missing_ok=True)
+        host = liar(tmp_path, "n1", body.replace("TRY", str(tries)))
+        text = f"disttui: 1\nname: t\nhosts: [{{host: local, python: {host.python}}}]\njob: {{command: [x]}}\n"
+        told: list[str] = []
+        try:
+            found = survey.survey(parse(text, "t"), connector(), lambda _, kind, __: told.append(kind))  # noqa: B023
+        except HostError as error:
+            assert not reached and "the link broke" in str(error)
+            assert told == ["connecting", "probing"] * 2 + ["failed"]
+        else:
+            assert reached and told == ["connecting", "probing"] * 2 + ["ready"]
+            found[0].link.close()
+
+
+def test_pull_says_where_it_looked(tmp_path: Path) -> None:
+    said: list[str] = []
+    run = lied(tmp_path, liar(tmp_path, "n1", 'yield {"ok": {"files": []}}'))
+    assert pull.pull(run, connector(), tmp_path / "to", said.append) == 0
+    assert "looked on n1 for files in ~/.disttui/runs/lied-1a2b" in said[0] and "$DISTTUI_CHECKPOINTS" in said[1]
 
 
 def test_announcements_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
