@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from runner.errors import DisttuiError, HostError
+from runner.run.find import known_runs
 from runner.run.places import Place, chosen, of_runs
 from runner.run.survey import open_link, side_by_side
 from runner.show.orphans import render_orphans
@@ -37,7 +38,8 @@ def orphans(
         HostError: No host can be asked.
     """
     places = chosen(hosts, None, environ) if hosts else of_runs(environ) or chosen(["local"], None, environ)
-    answers = side_by_side(lambda place: _ask(place, connect, end, run), places)
+    asked = {"end": end, "run": run, "run_dirs": sorted({known.run_dir for known in known_runs(environ)[0]})}
+    answers = side_by_side(lambda place: _ask(place, connect, asked), places)
     found = {place.name: answer for place, answer in zip(places, answers, strict=True) if isinstance(answer, list)}
     problems = [answer for answer in answers if isinstance(answer, DisttuiError)]
     if not found:
@@ -51,12 +53,12 @@ def orphans(
 
 
 def _ask(
-    place: Place, connect: Callable[[str | None], Connector], end: bool, run: str
+    place: Place, connect: Callable[[str | None], Connector], asked: Mapping[str, Any]
 ) -> list[dict[str, Any]] | DisttuiError:
     try:
         link = open_link(place.host, connect(place.ssh_config))
         try:
-            told = link.request("orphans", timeout=PATIENCE, end=end, run=run).get("found")
+            told = link.request("orphans", timeout=PATIENCE, **asked).get("found")
         finally:
             link.close()
     except DisttuiError as error:

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from runner.node import procs
+from runner.node import descent, procs
+from runner.node.serve import runs
 from runner.node.serve.orphans import orphans
 from runner.show.orphans import render_orphans
 from tests.unit.runs_kit import Cluster
@@ -223,3 +224,57 @@ def test_root_reads_no_file_whole_and_no_link_of_another_user(strays: Strays, tr
         os.chown(path, 65533, 65533)
     strays.start()
     assert found(strays.run) == []
+
+
+_DAEMON = """
+import subprocess
+step(1)
+child = subprocess.Popen(["/bin/sh", "-c", "while :; do sleep 5; done"], env={}, start_new_session=True)
+print(child.pid)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("by", ["orphans", "status"])
+def test_a_daemon_that_cleared_its_environment_is_found_after_supervisor_and_warden_were_killed(
+    tmp_path: Path, by: str
+) -> None:
+    run = Cluster(tmp_path, [1], _DAEMON)
+    try:
+        run.start()
+        log = run.path(0, "attempt-1/rank-0.log")
+        daemon = int(wait_for(lambda: log.exists() and log.read_text(), "the daemon"))
+        noted = run.path(0, descent.NAME)
+        wait_for(lambda: noted.exists() and str(daemon) in noted.read_text(), "the note")
+        assert noted.stat().st_mode & 0o777 == 0o600
+        up = run.supervisor(0)
+        for who in (up["warden"], up):
+            os.kill(who["pid"], 9)
+        wait_for(lambda: not procs.alive(up) and not procs.alive(up["warden"]), "their death")
+        assert not procs.tag(daemon) and procs.read(daemon)
+        if by == "status":
+            runs.status(run.folder(0))
+        else:
+            assert daemon not in [row["pid"] for row in orphans(False, run.run)]
+            rows = orphans(True, run.run, [str(run.run_dir(0))])
+            assert [(row["ended"], row["node_rank"]) for row in rows if row["pid"] == daemon] == [(True, 0)]
+        now = procs.read(daemon)
+        assert now is None or now.dead
+        assert run.exit(0)["state"] == "failed"
+    finally:
+        run.clean_up()
+
+
+def test_a_note_of_another_boot_or_of_a_number_that_is_taken_anew_names_nobody(tmp_path: Path) -> None:
+    me = procs.read(os.getpid())
+    assert me
+    here: dict[str, Any] = {"boot_id": procs.boot_id(), "pid_namespace": procs.pid_namespace()}
+    for changes, expected in (
+        ({}, {me.pid}),
+        ({"boot_id": "another"}, set()),
+        ({"processes": [[me.pid, me.start + 1], [1, 0], ["x", None], 7]}, set()),
+        ({"processes": "x"}, set()),
+    ):
+        data = {**here, "processes": [[me.pid, me.start]], **changes}
+        (tmp_path / descent.NAME).write_text(json.dumps(data))
+        assert descent.noted(str(tmp_path)) == expected

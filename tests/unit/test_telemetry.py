@@ -109,7 +109,7 @@ def test_record_has_the_fields_of_the_format(tmp_path: Path) -> None:
     record = json.loads(json.dumps(sampler.sample({0: os.getpid(), 3: 2**22 + 1})))
     assert set(record) <= {
         *("t", "cpu", "load", "mem_used", "mem_total", "swap_used", "net_rx", "net_tx", "disk_free", "ranks"),
-        *("gpus", "disk_total", "steal", "io_wait", "swap_rate"),
+        *("gpus", "disk_total", "inodes_free", "inodes_total", "steal", "io_wait", "swap_rate"),
     }
     assert abs(record["t"] - time.time()) < 5
     assert 0 <= record["cpu"] <= 100

@@ -187,7 +187,8 @@ class Server:
     def _orphans(self, request: Dict[str, Any]) -> Any:
         from .orphans import orphans
 
-        return {"found": orphans(bool(request.get("end")), str(request.get("run") or ""))}
+        run_dirs = ["~/.disttui/runs", *map(str, request.get("run_dirs") or [])]
+        return {"found": orphans(bool(request.get("end")), str(request.get("run") or ""), run_dirs)}
 
 
 def _folder(request: Dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ CHECKED = 1024
 """Bytes before the resume offset whose checksum must match what the viewer holds."""
 
 NAMES = (".jsonl", ".log", ".json", "launcher.ready")
-PRIVATE = ("supervisor.json",)
+PRIVATE = ("supervisor.json", "untagged.json")
 _NAME = re.compile(r"(attempt-[0-9]{1,9}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """What our files are called: a script that makes others in our folder must not cost its run the viewers."""
 

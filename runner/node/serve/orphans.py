@@ -6,13 +6,15 @@ disk that many hosts share, or belong to a container that is not to be looked in
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
 import stat
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from .. import procs
+from .. import descent, procs
+from ..folders import foreign
 from ..probe.gpu import has_device
 from ..problem import Problem
 from ..supervise import stop
@@ -36,12 +38,13 @@ class _Member(NamedTuple):
     """Whose process it is: what it says counts among that user's processes and folders alone."""
 
 
-def orphans(end: bool = False, run: str = "") -> List[Dict[str, Any]]:
+def orphans(end: bool = False, run: str = "", run_dirs: Sequence[str] = ()) -> List[Dict[str, Any]]:
     """Return the `found` of the op `orphans` (docs/formats.md), of all users whose processes may be looked at.
 
     Args:
         end: Kill them; `ended` says which are gone.
         run: Of this run only.
+        run_dirs: Where runs lie whose processes may have cleared their environment.
     """
     table = {pid: proc for pid, proc in procs.table().items() if not proc.dead and pid != os.getpid()}
     kept = _kept(table)
@@ -55,6 +58,10 @@ def orphans(end: bool = False, run: str = "") -> List[Dict[str, Any]]:
             why = _why(pid, member)
             if why:
                 found[pid] = (member, why)
+    for pid, member in _untagged(run_dirs).items():
+        why = _why(pid, member) if pid in table and (not run or member.run == run) else ""
+        if why and (member.uid, member.folder) not in kept:
+            found.setdefault(pid, (member, why))
     memory = _gpu_memory() if found and has_device() else {}
     rows = [_row(table[pid], member, why, memory.get(pid)) for pid, (member, why) in found.items()]
     if end:
@@ -73,6 +80,24 @@ def _member(pid: int) -> Optional[_Member]:
     folder = procs.variable(pid, "DISTTUI_DIR") if _NUMBER.fullmatch(node) and _NUMBER.fullmatch(attempt) else ""
     uid = procs.owner(pid) if run and folder.startswith("/") else None
     return None if uid is None else _Member(run, int(node), int(attempt), os.path.dirname(folder), uid)
+
+
+def _untagged(run_dirs: Sequence[str]) -> Dict[int, _Member]:
+    """Processes that this user's runs have noted as theirs, without a tag of their own."""
+    found = {}
+    for base in run_dirs:
+        folders = os.path.join(glob.escape(os.path.abspath(os.path.expanduser(base))), "*", "*")
+        for path in glob.glob(os.path.join(folders, descent.NAME)):
+            folder = os.path.dirname(path)
+            run, node = os.path.basename(os.path.dirname(folder)), os.path.basename(folder)
+            try:
+                ours = _NUMBER.fullmatch(node) and not foreign(folder)
+            except OSError:
+                continue
+            if ours:
+                member = _Member(run, int(node), 0, folder, os.getuid())
+                found.update(dict.fromkeys(descent.noted(folder), member))
+    return found
 
 
 def _kept(table: Dict[int, procs.Proc]) -> Set[Tuple[Optional[int], str]]:
@@ -125,7 +150,8 @@ def _row(proc: procs.Proc, member: _Member, why: str, gpu_memory: Optional[int])
 def _end(whose: _Member) -> None:
     def members() -> Set[int]:
         found = ((pid, _member(pid)) for pid, proc in procs.table().items() if not proc.dead and pid != os.getpid())
-        return {pid for pid, member in found if member and member._replace(attempt=0) == whose}
+        tagged = {pid for pid, member in found if member and member._replace(attempt=0) == whose}
+        return tagged | (descent.noted(whose.folder) if whose.uid == os.getuid() else set())
 
     stop.sweep(members)
     if whose.uid != os.geteuid():

@@ -72,7 +72,7 @@ def conclude(folder: str, why: str, root: int | None) -> None:
         why: What became of the supervisor.
         root: Whoever has adopted its children, None: nobody of ours.
     """
-    from .. import journal
+    from .. import descent, journal
     from ..gang.roll import of_host
     from ..journal import event
     from . import stop
@@ -80,7 +80,7 @@ def conclude(folder: str, why: str, root: int | None) -> None:
     spec = journal.read_json(os.path.join(folder, "spec.json")) or {}
     run, node = str(spec.get("run")), int(spec.get("node_rank", 0))
     last = _last_word(folder)
-    left = stop.sweep(lambda: stop.attempt_processes(run, node, root, everything=True))
+    left = stop.sweep(lambda: stop.attempt_processes(run, node, root, everything=True) | descent.noted(folder))
     blamed = of_host(node, "supervisor lost", why, last)
     attempts = [name[8:] for name in os.listdir(folder) if name.startswith("attempt-")]
     attempt = max((int(number) for number in attempts if number.isdigit()), default=0)

@@ -9,10 +9,13 @@ import time
 from typing import Any, Callable
 
 from .. import procs
+from ..descent import Descent
 from ..host import Host
 from ..journal import Journal
 from . import alarms
 
+_DESCENT = 3.0
+"""Seconds between two looks at the whole process table."""
 _SECONDS = 10
 """Records that reasons for slowness are told from."""
 
@@ -64,6 +67,7 @@ class Sampling:
         records = Journal(self._host.path("telemetry.jsonl"))
         self._sampler = Sampler(self._host.folder)
         watch = alarms.Alarms(_gpus(self._host.spec), self._is_ours)
+        descent, due = Descent(self._host.folder), 0.0
         recent: collections.deque[dict[str, Any]] = collections.deque(maxlen=_SECONDS)
         while not self._closed.is_set():
             record = self._sampler.sample(self._pids())
@@ -72,6 +76,9 @@ class Sampling:
                     return
                 records.add(record)
             recent.append(record)
+            if time.monotonic() >= due:
+                due = time.monotonic() + _DESCENT
+                descent.look()
             self._events.extend(watch.look(record))
             self._shows = alarms.shows(list(recent), os.cpu_count() or 1)
             time.sleep(1.0)
