@@ -41,11 +41,11 @@ _GLYPHS = {
 LOOKS: Mapping[str, Look] = {kind: Look(kind, glyph) for kind, glyph in _GLYPHS.items()}
 _KINDS = {
     "running": ("running",),
-    "slow": ("slow", "straggler", "warning", "stopping", "stalled"),
+    "slow": ("slow", "straggler", "warning", "stopping", "stalled", "awaited"),
     "failed": ("failed", "lost", "error", "gone"),
     "unseen": ("not seen", "unknown"),
     "done": ("finished", "ok", "done"),
-    "stopped": ("stopped", "ended"),
+    "stopped": ("stopped", "ended", "pulled down"),
 }
 _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
 

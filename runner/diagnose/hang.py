@@ -128,6 +128,18 @@ def sentences(ranks: Sequence[Standing]) -> list[str]:
     return lines
 
 
+def awaited(ranks: Sequence[Standing]) -> frozenset[int]:
+    """The ranks that others wait for: those that have not come to a collective that others are in."""
+    asked = {one.rank: progress(one.answer) for one in ranks if one.frames and "recorder" in one.answer}
+    moved = {one.rank for one in ranks if one.moved}
+    known = [wait for wait in waits(asked) if not moved.intersection(wait.inside)]
+    if known:
+        return frozenset(rank for wait in known for rank in wait.missing)
+    if not any(one.collective for one in ranks):
+        return frozenset()
+    return frozenset(one.rank for one in ranks if not one.collective and not one.moved)
+
+
 def merge(ranks: Iterable[Standing]) -> list[list[Standing]]:
     """Ranks with the same stack together, the largest group first: the odd one comes last."""
     groups: dict[Any, list[Standing]] = {}

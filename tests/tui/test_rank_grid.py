@@ -15,7 +15,10 @@ from tests.tui.widget_kit import asynchronous, text_of
 from tui.feed import Snapshot
 from tui.ranks import ranks_now
 from tui.series import History
+from tui.widgets.hosts import HostsPane
+from tui.widgets.progress import time_left
 from tui.widgets.rank_grid import RankGrid
+from tui.widgets.story import story
 
 
 def running(hosts: int, per_host: int, slow: int | None = None, name: str = "node{}", pace: float = 0.2) -> Snapshot:
@@ -158,3 +161,48 @@ async def test_host_names_cannot_steer_the_terminal() -> None:
         await pilot.pause()
         assert "rank 1 ● running 100 ms on [red]n[/red]" in text()
         assert not set("\x1b\x07\x9b") & set(text())
+
+
+def failed_run() -> Snapshot:
+    """Rank 1 on node0 raises; rank 2 on node1 loses its connection because of it."""
+    snapshot = running(2, 2)
+    state = snapshot.state
+    told = {
+        1: (0, "ValueError", "no such token", 5.0),
+        2: (1, "RuntimeError", "Connection closed by peer [10.0.0.1]:29500", 5.5),
+    }
+    for rank, (node, kind, words, at) in told.items():
+        error = {"t": at, "e": "error", "attempt": 1, "rank": rank, "type": kind, "message": words}
+        state = fold(state, node, "events.jsonl", {**error, "traceback": f"{kind}: {words}", "at": at})
+    for node in (0, 1):
+        state = fold(state, node, "exit.json", {"t": 6.0, "state": "failed", "code": 1, "attempt": 1, "left": []})
+    return replace(snapshot, state=state, now=7.0)
+
+
+@asynchronous
+async def test_who_brought_the_run_down_and_who_was_pulled_down_look_different() -> None:
+    snapshot = failed_run()
+    ranks = ranks_now(snapshot)
+    assert [one.word for one in ranks if one.rank in (1, 2)] == ["failed", "pulled down"]
+    hosts = HostsPane()
+    async with text_of(hosts, (100, 5)) as (pilot, text):
+        hosts.show(snapshot)
+        await pilot.pause()
+        assert "node0 ✗ failed" in text() and "node1 ■ pulled down" in text()
+    grid = RankGrid()
+    async with text_of(grid, (80, 5)) as (pilot, text):
+        grid.show(snapshot)
+        await pilot.press("w")
+        assert grid.cursor == 1, "the culprit, not the victim"
+
+
+def test_the_time_of_a_stall_goes_on_and_there_is_no_eta_beside_it() -> None:
+    snapshot = running(1, 2)
+    stall = {"t": 10.0, "e": "stall", "attempt": 1, "since": 5.0, "pace": 0.1, "silent": {"0": 30.0, "1": 31.0}}
+    stalled = replace(snapshot, state=fold(snapshot.state, 0, "events.jsonl", stall))
+    told = [story(replace(stalled, now=now))[0][0] for now in (10.0, 70.0)]
+    assert told == ["▲ no rank makes steps, for 0:31 by now", "▲ no rank makes steps, for 1:31 by now"]
+    later = {"t": 4.0, "step": 3, "steps": 9, "step_time": 0.1}
+    paced = fold(snapshot.state, 0, "attempt-1/rank-0.metrics.jsonl", later)
+    assert time_left(paced) == pytest.approx(6.0)
+    assert time_left(fold(paced, 0, "events.jsonl", stall)) is None

@@ -55,7 +55,7 @@ async def test_from_the_home_screen_which_knows_by_its_hosts_that_it_goes_on(run
         os.utime(path, (1.7e9, 1.7e9))  # nobody has looked at it for long
     async with watched(run, first=None) as (pilot, app):
         await at_home(pilot)
-        await until(pilot, lambda: shows(app, f"running  {short(run.run)}"))
+        await until(pilot, lambda: shows(app, "● running") and shows(app, short(run.run)))
         await pilot.press("x")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await asked(pilot)

@@ -141,7 +141,9 @@ class PanesScreen(LogScreen):
         snapshot = self.snapshot
         if snapshot is not None:
             word = run_word(snapshot)
-            self.header.show(snapshot.state.run, facts(snapshot), word, duration(snapshot.elapsed))
+            self.header.show(
+                snapshot.state.run, facts(snapshot), word, duration(snapshot.elapsed) if snapshot.began else ""
+            )
 
     def _large(self) -> list[HostsPane | RankGrid | Chart]:
         return [self.query_one(HostsPane), self.query_one(RankGrid), *self.query(Chart)]

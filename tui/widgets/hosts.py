@@ -17,6 +17,7 @@ from runner.show.status import host_word
 from runner.text import clean
 from tui.feed import Snapshot
 from tui.keys import MOVE, OPEN, VIEW, bind
+from tui.ranks import blamed
 from tui.theme import RAMP, RAMP_CLASSES, STATE_CLASSES, look
 from tui.widgets.drawn import Drawn, Piece, line
 
@@ -118,7 +119,7 @@ class HostsPane(Drawn):
         snapshot, here = self._snapshot, self.node
         if snapshot is None:
             return
-        words = {host.node: host_word(host, snapshot.state) for host in snapshot.state.hosts}
+        words = _words(snapshot)
         key = ORDERS[self._order].key
         self._hosts = sorted(
             snapshot.state.hosts, key=lambda host: (*key(host, words[host.node], snapshot), float(host.node))
@@ -144,7 +145,7 @@ class HostsPane(Drawn):
         snapshot = self._snapshot
         hosts = snapshot.state.hosts
         names = max([4, *(len(clean(host.name)) for host in hosts)])
-        words = {host.node: host_word(host, snapshot.state) for host in hosts}
+        words = _words(snapshot)
         wide = max(9, *(len(word) + 2 for word in words.values()))
         names = min(names, max(4, width - wide - 8), 24)
         gpus = any(host.telemetry and host.telemetry.get("gpus") for host in hosts)
@@ -286,6 +287,14 @@ class HostsPane(Drawn):
             self._move(self._top + offset.y - 1)
             if event.chain == 2:
                 self.action_open()
+
+
+def _words(snapshot: Snapshot) -> dict[int, str]:
+    """What every host does; of those of a failed run only the one where it began has failed by itself."""
+    words = {host.node: host_word(host, snapshot.state) for host in snapshot.state.hosts}
+    if "failed" in words.values() and (began := blamed(snapshot).node) is not None:
+        words |= {node: "pulled down" for node, word in words.items() if word == "failed" and node != began}
+    return words
 
 
 def is_stale(host: HostState, snapshot: Snapshot) -> bool:

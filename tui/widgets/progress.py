@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from textual.strip import Strip
 
+from runner.run.state import RunState
 from runner.show.numbers import duration, number
 from runner.show.status import eta, metric_words, progress
 from runner.text import clean
@@ -43,7 +44,7 @@ class ProgressLine(Drawn):
             return []
         snapshot, quiet = self._snapshot, self.component("progress--quiet")
         state = snapshot.state
-        state_done, left_time = progress(state), eta(state) if state.result is None else None
+        state_done, left_time = progress(state), time_left(state)
         ends: list[list[Piece]] = []
         if left_time is not None:
             ends.append([("  eta ", quiet), f"{duration(left_time):>5}"])
@@ -82,6 +83,11 @@ class ProgressLine(Drawn):
         if not state.attempt:
             return "waiting for the hosts to join"
         return "no step yet" if any(True for _ in state.ranks()) else "starting the ranks"
+
+
+def time_left(state: RunState) -> float | None:
+    """Seconds left; none where nothing goes on."""
+    return None if state.result is not None or state.hosts[0].story.stall is not None else eta(state)
 
 
 def facts(snapshot: Snapshot) -> list[str]:

@@ -46,9 +46,10 @@ class RankGrid(Drawn):
         bind("grid.right", "l,right", "move(1, 0)", "right", "one rank on", group=MOVE, show=False),
         bind("grid.up", "k,up", "move(0, -1)", "up", "one row up", group=MOVE, show=False),
         bind("grid.down", "j,down", "move(0, 1)", "down", "one row down", group=MOVE, show=False),
-        bind("grid.slowest", "w", "slowest", "slowest", "to the slowest rank", group=MOVE),
+        bind("grid.slowest", "w", "slowest", "slowest",
+             "to the rank that failed first, or that others wait for; else to the slowest", group=MOVE),
         bind("grid.open", "enter", "open", "its log", "show the log of this rank", group=OPEN),
-    ]
+    ]  # fmt: skip
 
     class RankChosen(Message):
         """A rank is to be shown."""
@@ -171,9 +172,10 @@ class RankGrid(Drawn):
             self.choose(to)
 
     def action_slowest(self) -> None:
-        """Go to the slowest rank."""
+        """Go to the rank that has brought the others down or keeps them waiting, else to the slowest."""
         if self._ranks:
-            self.choose(max(self._ranks, key=lambda one: one.ratio).rank)
+            guilty = [one for one in self._ranks if one.culprit]
+            self.choose(max(guilty or self._ranks, key=lambda one: one.ratio).rank)
 
     def action_open(self) -> None:
         """Show the chosen rank's log."""

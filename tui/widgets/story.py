@@ -12,7 +12,7 @@ from textual.strip import Strip
 from runner.diagnose.hang import sentences, standings
 from runner.run.state import RunState
 from runner.show.numbers import duration, number
-from runner.show.story import ending
+from runner.show.story import ending, stall_lines
 from runner.text import clean
 from tui.feed import Snapshot
 from tui.theme import STATE_CLASSES, look
@@ -77,7 +77,9 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
         return [clean(text) for text in told if text and not text.startswith("logs: ")], "failed"
     stall = state.hosts[0].story.stall
     if result is None and stall is not None:
-        return _stall(state, stall), "warning"
+        return [*_stall(state, stall, snapshot.now), "  d asks every rank again"], "warning"
+    if result is not None and result.get("state") == "stopped" and (told := stall_lines(state)):
+        return [clean(text) for text in told], "warning"
     unseen = [host for host in state.hosts if host.link == "not seen"]
     if result is None and unseen and snapshot.playback is None:
         lines = []
@@ -92,10 +94,14 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
     return [], "running"
 
 
-def _stall(state: RunState, stall: Mapping[str, Any]) -> list[str]:
+def _stall(state: RunState, stall: Mapping[str, Any], now: float) -> list[str]:
+    """What is known of a stall at a moment: it lasts since it was seen."""
     silent = stall.get("silent")
     known = [number(seconds) for seconds in silent.values()] if isinstance(silent, Mapping) else []
     longest = max((seconds for seconds in known if seconds is not None), default=None)
-    lines = ["▲ no rank makes steps" + (f", for {duration(longest)} by now" if longest is not None else "")]
+    seen = number(stall.get("t"))
+    since = max(0.0, now - seen) if seen is not None else 0.0
+    lasted = f", for {duration(longest + since)} by now" if longest is not None else ""
+    lines = [f"▲ no rank makes steps{lasted}"]
     told = sentences(standings(state))
-    return [*lines, *(f"  {clean(text)}" for text in told), "  d asks every rank again"]
+    return [*lines, *(f"  {clean(text)}" for text in told)]
