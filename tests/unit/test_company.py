@@ -110,6 +110,12 @@ def test_many_hosts_that_train_alone_are_not_a_line_each() -> None:
     assert lines == [f"disttui: host{number}: {words}" for number in range(3)]
 
 
+_UNTIL_SEEN = """
+while not os.path.exists("seen"):
+    time.sleep(0.1)
+"""
+
+
 def closing(events: list[tuple[int, dict[str, Any]]], result: dict[str, Any]) -> list[str]:
     state: RunState = begin("t-1", ("host0", "host1"), (1, 1))
     for node, event in events:
@@ -118,8 +124,10 @@ def closing(events: list[tuple[int, dict[str, Any]]], result: dict[str, Any]) ->
 
 
 def test_a_short_run_without_any_process_group_says_so_in_its_closing_lines(cluster: Make) -> None:
-    run = cluster("time.sleep(3)", [1, 1])
+    run = cluster(_UNTIL_SEEN, [1, 1])
     run.start()
+    run.wait_ranks()
+    (run.base / "seen").touch()
     result = same(run)
     assert result["state"] == "finished"
     lines = closing([(node, event) for node in (0, 1) for event in run.events(node)], result)
@@ -130,7 +138,9 @@ def test_a_short_run_without_any_process_group_says_so_in_its_closing_lines(clus
 
 
 def test_a_short_run_of_one_rank_needs_no_process_group(cluster: Make) -> None:
-    run = cluster("step(1)\ntime.sleep(3)")
+    run = cluster("step(1)" + _UNTIL_SEEN)
     run.start()
+    run.wait_ranks()
+    (run.base / "seen").touch()
     assert run.exit(0)["state"] == "finished"
     assert run.events(0, "ungrouped") == []

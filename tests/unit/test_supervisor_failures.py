@@ -7,9 +7,9 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from runner.node import journal, procs
 from runner.node.serve import listing, runs
 from runner.run.state import begin, fold
 from runner.show.story import attempt_words, end_words
-from tests.unit.runs_kit import SLEEP, Make, making
+from tests.unit.runs_kit import SLEEP, Cluster, Make, making
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
@@ -230,26 +230,44 @@ def test_no_restart_before_anything_shows_that_it_trains(cluster: Make) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "job",
-    [
-        pytest.param("for n in range(7): time.sleep(1); print('saving')", id="its log grows"),
-        pytest.param(
-            """
+_KILLED = """
+if attempt == 1:
+    while not os.path.exists("enough"):
+        print("saving")
+        time.sleep(0.5)
+    import signal
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+_GROUPED = """
 report = {"t": time.time(), "rank": rank, "local_rank": 0, "pid": os.getpid(), "e": "group", "world_size": 1}
 with open(os.path.join(os.environ["DISTTUI_DIR"], "ranks.jsonl"), "a") as f:
     f.write(json.dumps({**report, "backend": "gloo"}) + "\\n")
-time.sleep(7)
-""",
-            id="its process group is up",
-        ),
-    ],
-)
-def test_a_killed_script_whose_log_nobody_can_read_gets_its_next_attempt(cluster: Make, job: str) -> None:
-    """Without a single metric: it works for some seconds, and so has begun."""
-    kill = "\nimport signal\nif attempt == 1: os.kill(os.getpid(), signal.SIGKILL)"
-    run = cluster(f"if attempt == 1:\n{indent(job, '    ')}{kill}", launch={"restarts": 1})
+"""
+
+
+def seconds_of_growth(run: Cluster) -> int:
+    """In how many seconds the supervisor has seen the first attempt's log grow."""
+    path = run.path(0, "attempt-1/growth.jsonl")
+    return len({int(json.loads(line)["t"]) for line in path.read_text().splitlines()}) if path.exists() else 0
+
+
+def test_a_killed_script_whose_log_nobody_can_read_gets_its_next_attempt(cluster: Make) -> None:
+    """Without a single metric: its log has grown for some seconds, and so it has begun."""
+    run = cluster(_KILLED, launch={"restarts": 1})
     run.start()
+    wait_for(lambda: seconds_of_growth(run) > 4, "a log that has grown for some seconds")
+    (run.base / "enough").touch()
+    end = run.exit(0)
+    assert (end["state"], end["attempt"]) == ("finished", 2)
+
+
+def test_a_killed_script_that_says_nothing_gets_its_next_attempt(cluster: Make) -> None:
+    """Its process group was up for some seconds."""
+    run = cluster(_GROUPED + _KILLED.replace('print("saving")', "pass"), launch={"restarts": 1})
+    run.start()
+    at = run.wait_event(0, "group")["t"]
+    wait_for(lambda: time.time() > at + 7, "a group that is up for some seconds, even on a machine that stalls")
+    (run.base / "enough").touch()
     end = run.exit(0)
     assert (end["state"], end["attempt"]) == ("finished", 2)
 
