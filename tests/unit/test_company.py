@@ -70,15 +70,19 @@ def test_ranks_that_still_read_their_data_are_not(rank: subprocess.Popen[str]) -
     ("command", "known"),
     [
         (["sleep", "60"], True),
-        ([sys.executable, "-c", "from multiprocessing.spawn import spawn_main; import time; time.sleep(60)"], True),
+        (
+            [sys.executable, "-c", "from multiprocessing.resource_tracker import main; import time; time.sleep(60)"],
+            True,
+        ),
+        ([sys.executable, "-c", "from multiprocessing.spawn import spawn_main; import time; time.sleep(60)"], False),
         ([sys.executable, "-u", "-c", "import time; time.sleep(60)"], False),
     ],
-    ids=["a tool", "a DataLoader worker", "a launcher's script"],
+    ids=["a tool", "a helper of Python", "a rank that the script spawns", "a launcher's script"],
 )
 def test_a_launcher_in_a_launcher_is_not_told_to_train_alone(
     rank: subprocess.Popen[str], command: list[str], known: bool
 ) -> None:
-    """`accelerate launch` starts the script as another program, which joins in its place."""
+    """`accelerate launch` starts the script as another program, mp.spawn one for each GPU: those join."""
     company, said = watching()
     starts(rank, command)
     company.look([rank.pid], True, 100.0)

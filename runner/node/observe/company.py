@@ -13,15 +13,15 @@ _SOLITUDE = 20.0
 """Seconds after which ranks that train should have joined their process group."""
 _EVERY = (1.0, 10.0)
 """Seconds between two looks, in the first minute and later: the process table of a large machine takes its time."""
-_HELPERS = ("multiprocessing.", "torch/_inductor/", "torch._inductor")
-"""What Python programs are that torch and DataLoaders start for themselves."""
+_HELPERS = ("multiprocessing.resource_tracker", "torch/_inductor/", "torch._inductor")
+"""What Python programs are that join no process group, whoever starts them."""
 
 
 class Company:
     """Says `ungrouped` where ranks work and none of this host has joined a process group.
 
     Not where nobody can know: ranks that are not instrumented, and those that start further Python programs, as
-    `accelerate launch` does, which may join in their place.
+    `accelerate launch` and `torch.multiprocessing.spawn` do, which may join in their place.
 
     Args:
         say: Takes an event.
@@ -66,7 +66,7 @@ class Company:
 
 
 def _start_programs(pids: Iterable[int]) -> bool:
-    """Whether there are other Python programs below these ranks, which are no helpers and no forks of theirs."""
+    """Whether there are other Python programs below these ranks; their forks are workers of a DataLoader."""
     found = procs.table()
     for pid in pids:
         own = procs.command(pid)
