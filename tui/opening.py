@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from textual import work
 
@@ -54,16 +54,16 @@ class Opening(KeysInTurn):
     @work(group="open profile", exclusive=True)
     async def _open_profile(self, profile: Path | None, launch: bool) -> None:
         async with self.keys_held():
-            wrong, asked = await asyncio.to_thread(_look_at, profile) if profile else (None, "")
-            if wrong:
-                self._open("error", profile, wrong, {"launch": launch})
-            elif not asked:
-                self._open("wizard", profile, launch=launch)
-        if profile and asked:
+            look = await asyncio.to_thread(_look_at, profile) if profile else _Look()
+            if look.wrong:
+                self._open("error", profile, look.wrong, {"launch": launch})
+            elif not look.asked:
+                self._open("wizard", profile, launch=launch, text=look.text)
+        if profile and look.asked:
             # The wizard asks its hosts at once, which runs the profile's `activate` there.
-            question = screen_class("confirm")(f"Open {profile.name}?", asked, "open")
+            question = screen_class("confirm")(f"Open {profile.name}?", look.asked, "open")
             if await self.push_screen_wait(question):
-                self._open("wizard", profile, launch=launch)
+                self._open("wizard", profile, launch=launch, text=look.text)
 
     def open_top(self, hosts: Sequence[str] = (), profile: Path | None = None) -> None:
         """Open the view of what hosts are doing: those named, those of a profile, or all in view."""
@@ -83,8 +83,16 @@ def screen_class(kind: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def _look_at(profile: Path) -> tuple[InputError | None, str]:
-    """What is wrong with a profile, and what is to be said before it is used; empty: nothing."""
+class _Look(NamedTuple):
+    """A profile as it was read, once: what is asked about is what is opened."""
+
+    text: str | None = None
+    wrong: InputError | None = None
+    asked: str = ""
+    """What is to be said before it is used; empty: nothing."""
+
+
+def _look_at(profile: Path) -> _Look:
     from runner.profile import parse, read
     from runner.show.effects import effect_lines
     from runner.text import clean
@@ -94,8 +102,8 @@ def _look_at(profile: Path) -> tuple[InputError | None, str]:
         source = read(profile)
         known = parse(source.text, str(profile))
     except InputError as error:
-        return error, ""
+        return _Look(wrong=error)
     if not (why := doubt(profile, source.status)):
-        return None, ""
+        return _Look(source.text)
     told = [f"{clean(str(profile))}: {clean(why)}. It has this run with your login:"]
-    return None, "\n".join([*told, *(f"{key}: {text}" for key, text in effect_lines(known))])
+    return _Look(source.text, asked="\n".join([*told, *(f"{key}: {text}" for key, text in effect_lines(known))]))

@@ -40,6 +40,8 @@ def test_a_profile_that_everybody_can_write_is_asked_about(
             assert isinstance(asked, ConfirmScreen)
             assert "everybody on this machine can write it" in asked._consequence
             assert "activate: on desk, already for a plan: source v/bin/activate" in asked._consequence
+            # Its owner changes it once more while it is read here.
+            path.write_text(PROFILE.replace("source v/bin/activate", "evil"))
             await pilot.press(answer)
             if answer == "n":
                 await until(pilot, lambda: app.screen is not asked)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from runner.discovery import Found
-from runner.errors import DisttuiError, InputError
+from runner.errors import DisttuiError
 from runner.facts import HostFacts
 from runner.headless import at_home, sandboxed
 from runner.plan import Plan, make_plan
 from runner.preflight import Finding, check
-from runner.profile import Host, Profile, ProfileErrors, parse, parse_host
+from runner.profile import Host, Profile, ProfileErrors, parse, parse_host, read
 from runner.profile.fields import slug
 from runner.profile.problems import printable
 from runner.profile.save import edit, render
@@ -185,13 +185,9 @@ def new_draft() -> Draft:
     return Draft({"disttui": 1, "hosts": [], "job": {"builtin": "bytegpt", "args": ["--steps", "300"]}})
 
 
-def open_draft(path: Path) -> Draft:
-    """The draft of a file. Raises ProfileErrors, InputError."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise InputError(f"{printable(str(path))}: {why}") from None
+def open_draft(path: Path, text: str | None = None) -> Draft:
+    """The draft of a file, with what it held when it was read (None: it is read now). Raises InputError."""
+    text = (read(path).text if text is None else text).replace("\r\n", "\n").replace("\r", "\n")
     profile = parse(text, str(path))
     return Draft(dict(profile.as_written()), text, path, named=True)
 

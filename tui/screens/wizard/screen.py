@@ -45,6 +45,7 @@ class WizardScreen(HostsScreen):
     Args:
         profile: The file to begin with.
         launch: Begin at the last step, and launch when the checks are through.
+        text: What the file held when it was looked at; None: it is read now.
     """
 
     HELP = """Five steps, walked both ways: enter goes on, escape goes back, and nothing is lost on the way. What you
@@ -87,9 +88,10 @@ class WizardScreen(HostsScreen):
     WizardScreen.-wide.-tall #whole-run { margin: 1 0 0 0; }
     """
 
-    def __init__(self, profile: Path | None = None, launch: bool = False) -> None:
+    def __init__(self, profile: Path | None = None, launch: bool = False, text: str | None = None) -> None:
         super().__init__()
         self._file = profile
+        self._text = text
         self._hurry = launch
         self._at = 0
         self._saved: Mapping[str, object] = self._view.draft.data
@@ -185,7 +187,7 @@ class WizardScreen(HostsScreen):
 
     def _open(self, path: Path) -> None:
         try:
-            draft = open_draft(path)
+            draft = open_draft(path, self._text)
         except InputError as error:
             self.notify(str(error), severity="error")
             self._go(0)
