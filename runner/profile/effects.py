@@ -16,8 +16,18 @@ HERE = "this machine"
 JOB = ("job.builtin", "job.script", "job.module", "job.command")
 """Keys of the effect that is the job itself."""
 
-When = Literal["plan", "start", "end"]
-"""`plan`: to find out what a host has, and again at the start; `start`: for every attempt; `end`: of the run."""
+_LOADERS = frozenset((
+    "PATH", "ENV", "BASH_ENV", "ZDOTDIR", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE",
+    "PYTHONPLATLIBDIR", "PYTHONWARNINGS", "PYTHONBREAKPOINT", "PYTHONEXECUTABLE", "PERL5LIB", "PERL5OPT",
+    "NODE_OPTIONS", "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "CUDA_INJECTION64_PATH",
+    "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CC", "CXX",
+))  # fmt: skip
+_LOADING = ("LD_", "DYLD_")
+"""What variables begin with, and which they are, that make programs run other code."""
+
+When = Literal["plan", "start", "resume", "end"]
+"""`plan`: to find out what a host has, and again at the start; `start`: for every attempt; `resume`: for every attempt
+but the first; `end`: of the run."""
 
 
 class Effect(NamedTuple):
@@ -68,11 +78,17 @@ def _effects(profile: Profile) -> Iterator[Effect]:
     # A bare name is looked up after `activate`; only a path is run as it stands. Our own is no choice of the profile's.
     yield from _by_host(profile, "python", "plan", [_path_of(host.python) for host in profile.hosts])
     yield from _by_host(profile, "activate", "plan", [_line_of(host.activate) for host in profile.hosts])
+    for variable in dict.fromkeys(name for rank in range(len(profile.hosts)) for name in profile.host_env(rank)):
+        if variable in _LOADERS or variable.startswith(_LOADING):
+            values = [profile.host_env(rank).get(variable) for rank in range(len(profile.hosts))]
+            yield from _by_host(profile, f"env.{variable}", "start", [(v,) if v is not None else () for v in values])
     everywhere = tuple(host.name for host in profile.hosts)
     if profile.job.wrap:
         yield Effect("job.wrap", everywhere, "start", profile.job.wrap)
     target = profile.job.target
     yield Effect(f"job.{target.kind}", everywhere, "start", (target.value, *target.args))
+    if profile.launch.resume_args:
+        yield Effect("launch.resume_args", everywhere, "resume", profile.launch.resume_args)
     if profile.on_end.command:
         yield Effect("on_end.command", (HERE,), "end", profile.on_end.command)
     if profile.on_end.webhook:

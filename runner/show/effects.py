@@ -12,7 +12,12 @@ from runner.show.quoting import quote
 _MOST_NAMES = 8
 _LINES = ("python", "activate", "on_end.webhook")
 """Keys whose one word is no command of words."""
-_WHEN = {"plan": ", already for a plan", "start": "", "end": ", when the run ends"}
+_WHEN = {
+    "plan": ", already for a plan",
+    "start": "",
+    "resume": ", from the second attempt on",
+    "end": ", when the run ends",
+}
 
 
 def names(where: Sequence[str]) -> str:
@@ -23,7 +28,8 @@ def names(where: Sequence[str]) -> str:
 
 def command_text(effect: Effect) -> str:
     """What is run, as it would be typed, in one line; what cannot be seen is written as its escape."""
-    return printable(effect.words[0] if effect.key in _LINES else " ".join(map(quote, effect.words)))
+    line = effect.key in _LINES or effect.key.startswith("env.")
+    return printable(effect.words[0] if line else " ".join(map(quote, effect.words)))
 
 
 def effect_lines(profile: Profile, *, job: bool = True) -> Iterator[tuple[str, str]]:

@@ -75,6 +75,24 @@ def test_all_that_runs_is_told_with_its_hosts() -> None:
     assert all(text.isprintable() for _, text in told), "an escape could hide what is run"
 
 
+def test_variables_that_load_code_and_later_arguments_are_told_too() -> None:
+    """`sh -c` is harmless until an argument is added; a preloaded library runs in every program."""
+    it = planned(
+        facts("cpu_desk"),
+        facts("cpu_desk"),
+        hosts=[{"env": {"LD_PRELOAD": "~/a.so"}}, {}],
+        env={"PYTHONPATH": "~/lib", "OMP_NUM_THREADS": "1"},
+        job={"command": ["sh", "-c"]},
+        launch={"restarts": 1, "resume_args": ["touch ran"]},
+    )
+    assert list(effect_lines(it.profile)) == [
+        ("env.PYTHONPATH", "on node1, node2: ~/lib"),
+        ("env.LD_PRELOAD", "on node1: ~/a.so"),
+        ("job.command", "on node1, node2: sh -c"),
+        ("launch.resume_args", "on node1, node2, from the second attempt on: 'touch ran'"),
+    ]
+
+
 def test_the_plan_tells_what_runs_besides_the_job() -> None:
     it = planned(*[facts("cpu_desk")] * 3, **EVIL)  # type: ignore[arg-type]
     text = render_plan(it.plan, it.recommendation, it.findings)
