@@ -163,7 +163,9 @@ class Launch(Model):
     rejoin_timeout: f.Seconds = 0.0
     """With restarts left: how long a lost host is waited for, once it must have ended its ranks; 0: not at all."""
     restarts: Annotated[int, whole(0, 1000)] = 0
-    """Further attempts after a failure."""
+    """Further attempts after a failure; none after one that ended within a minute before anything showed that it trains
+    (a metric, a process group or a log that grows for some seconds), or after two with the same error at the same
+    logged step, the second of which has written no file to the job's folder or to that of checkpoints."""
     resume_args: tuple[f.Word, ...] = ()
     """Added to the job's arguments from the second attempt on, such as [--init_from=resume]."""
     grace: f.Seconds = 10.0
