@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 LINE_LIMIT = 64 * 1024
 """Longer lines are cut here, in bytes; the rest continues as a line of its own."""
@@ -14,10 +15,6 @@ SEQUENCE = re.compile(
 )
 """An escape sequence: CSI with its parameters, a string sequence (OSC, DCS, SOS, PM, APC) up to its end or the end of
 the text, or two characters. The 8-bit forms (C1) mean the same to many terminals."""
-_UNSEEN = (
-    "\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
-    "\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-)
 _HIDDEN = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
@@ -38,6 +35,8 @@ UNSAFE = re.compile(
 _UNSAFE_BYTES = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 _SUSPECT = re.compile(f"[\x7f-\x9f\u200d\ufe0e\ufe0f{_HIDDEN}]")
 """What needs a closer look: all that `UNSAFE` may find beyond `_UNSAFE_BYTES`."""
+_COLOUR = re.compile(r"(?:\x1b\[|\x9b)([0-9;:]{0,80})m")
+_END_OF_COLOURS = "\x1b[0m"
 
 
 def clean(text: str) -> str:
@@ -63,33 +62,42 @@ class LineMaker:
 
     Holds an unfinished last line back, folds carriage returns as a terminal does, decodes UTF-8 with replacement and
     cuts lines at `LINE_LIMIT` bytes.
+
+    Args:
+        colours: Keep colours and styles (SGR), for a terminal; each line ends without any.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, colours: bool = False) -> None:
         self._partial = b""
+        self._line = _coloured_line if colours else _safe_line
 
     def feed(self, data: bytes) -> list[str]:
         """Take more bytes; return the lines they complete."""
         if self._partial:
             data = self._partial + data
         body, newline, self._partial = data.rpartition(b"\n")
-        lines = _decode(body) if newline else []
+        lines = _decode(body, self._line) if newline else []
         while len(self._partial) > LINE_LIMIT:
-            lines.append(_safe_line(self._partial[:LINE_LIMIT]))
+            lines.append(self._line(self._partial[:LINE_LIMIT]))
             self._partial = self._partial[LINE_LIMIT:]
         return lines
 
     def flush(self) -> list[str]:
         """Return the unfinished last line, if there is one: the log has ended."""
         rest, self._partial = self._partial, b""
-        return [_safe_line(rest)] if rest else []
+        return [self._line(rest)] if rest else []
 
     def progress(self) -> str | None:
         """The unfinished line as a terminal would show it now, for progress bars that never end their line."""
         return _safe_line(self._partial) if b"\r" in self._partial else None
 
 
-def _decode(body: bytes) -> list[str]:
+def without_colours(line: str) -> str:
+    """A line of a `LineMaker` as one that keeps no colours makes it."""
+    return SEQUENCE.sub("", line) if "\x1b" in line else line
+
+
+def _decode(body: bytes, safe: Callable[[bytes], str]) -> list[str]:
     # Nearly all output is clean: one scan over the whole chunk is what makes a flood of lines cheap.
     if not _UNSAFE_BYTES.search(body):
         text = body.decode("utf-8", "replace")
@@ -98,13 +106,13 @@ def _decode(body: bytes) -> list[str]:
             # The limit is in bytes, a character has four at most.
             if len(body) <= LINE_LIMIT or max(map(len, lines)) <= LINE_LIMIT // 4:
                 return lines
-    return [piece for line in body.split(b"\n") for piece in _pieces(line)]
+    return [piece for line in body.split(b"\n") for piece in _pieces(line, safe)]
 
 
-def _pieces(line: bytes) -> list[str]:
+def _pieces(line: bytes, safe: Callable[[bytes], str]) -> list[str]:
     if len(line) <= LINE_LIMIT:
-        return [_safe_line(line)]
-    return [_safe_line(line[start : start + LINE_LIMIT]) for start in range(0, len(line), LINE_LIMIT)]
+        return [safe(line)]
+    return [safe(line[start : start + LINE_LIMIT]) for start in range(0, len(line), LINE_LIMIT)]
 
 
 def _safe_line(line: bytes) -> str:
@@ -115,3 +123,31 @@ def _safe_line(line: bytes) -> str:
             shown = part + shown[len(part) :]
         text = shown
     return UNSAFE.sub("", text)
+
+
+def _coloured_line(line: bytes) -> str:
+    if b"\r" in line:
+        return _safe_line(line)  # what is drawn over is found by its columns, which codes have none of
+    text = line.decode("utf-8", "replace")
+    shown, at = "", 0
+    for colour in _COLOUR.finditer(text):
+        shown += _without_codes(text[at : colour.start()]) + _usable(colour)
+        at = colour.end()
+    shown += _without_codes(text[at:])
+    return shown + _END_OF_COLOURS if "\x1b" in shown else shown
+
+
+def _without_codes(text: str) -> str:
+    return UNSAFE.sub("", SEQUENCE.sub("", text))
+
+
+def _usable(colour: re.Match[str]) -> str:
+    """The sequence, unless it makes text blink or hides it."""
+    codes = iter(colour.group(1).split(";"))
+    for code in codes:
+        if code in ("38", "48", "58"):
+            for _ in range({"5": 1, "2": 3}.get(next(codes, ""), 0)):
+                next(codes, "")
+        elif code.lstrip("0") in ("5", "6", "8"):
+            return ""
+    return f"\x1b[{colour.group(1)}m"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -23,7 +24,7 @@ from runner.run.state import RunState
 from runner.run.store import HostStore, held, host_folder
 from runner.run.survey import open_link
 from runner.show.numbers import number
-from runner.text import LineMaker, clean, clean_lines
+from runner.text import LineMaker, clean, clean_lines, without_colours
 from runner.transport import Connector
 
 _RANK_LOG = re.compile(r"attempt-(\d+)/(?:rank-(\d+)|launcher)\.log")
@@ -126,6 +127,8 @@ class _Lines:
         self._wanted = wanted
         self.names = [host.name for host in run.hosts]
         self.live = False
+        env = os.environ
+        self._colours = out.isatty() and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
         self._makers: dict[tuple[str, str], LineMaker] = {}
         self._missed: dict[int, str] = {}
         ranks = len(str(max(0, sum(host.nproc for host in run.hosts) - 1)))
@@ -166,7 +169,7 @@ class _Lines:
             self._feed(host, file, data)
 
     def _feed(self, host: str, file: str, data: bytes) -> None:
-        self._print(host, file, self._makers.setdefault((host, file), LineMaker()).feed(data))
+        self._print(host, file, self._makers.setdefault((host, file), LineMaker(colours=self._colours)).feed(data))
 
     def flush(self) -> None:
         """Print unfinished lines."""
@@ -175,7 +178,7 @@ class _Lines:
 
     def _print(self, host: str, file: str, lines: list[str]) -> None:
         grep = self._wanted.grep
-        shown = [line for line in lines if grep.search(line)] if grep else lines
+        shown = [line for line in lines if grep.search(without_colours(line))] if grep else lines
         if shown:
             attempt, rank = _numbers(file)
             whose = "launcher" if rank == _LAUNCHER else rank

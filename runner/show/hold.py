@@ -6,6 +6,8 @@ import re
 import time
 from collections.abc import Sequence
 
+from runner.text import without_colours
+
 PATIENCE = 1.5
 """Seconds that lines which look like a traceback wait for the rank's own report of it."""
 
@@ -25,7 +27,7 @@ class Hold:
     def feed(self, lines: list[str]) -> list[str]:
         """Take lines; return those to print now."""
         if not self._held:
-            first = next((i for i, line in enumerate(lines) if _PREFIX.sub("", line).startswith(_FIRST)), None)
+            first = next((i for i, line in enumerate(lines) if _bare(line).startswith(_FIRST)), None)
             if first is None:
                 return lines
             ready, self._held = lines[:first], lines[first:]
@@ -51,7 +53,11 @@ class Hold:
         if not wanted or len(held) < len(wanted):
             return []
         for start in range(len(held) - len(wanted) + 1):
-            if [_PREFIX.sub("", line) for line in held[start : start + len(wanted)]] == wanted:
+            if [_bare(line) for line in held[start : start + len(wanted)]] == wanted:
                 self._held, self._reported = [], []
                 return held[:start] + held[start + len(wanted) :]
         return []
+
+
+def _bare(line: str) -> str:
+    return _PREFIX.sub("", without_colours(line))

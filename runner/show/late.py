@@ -47,7 +47,7 @@ class LatePrinter(TextPrinter):
             super().log(host, file, data, restart=restart)
             return
         place = (host, file)
-        lines = self._lines.setdefault(place, LineMaker()).feed(data)
+        lines = self._lines.setdefault(place, LineMaker(colours=self._colour)).feed(data)
         self._history.setdefault(place, deque(maxlen=LINES)).extend(lines)
 
     def record(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:

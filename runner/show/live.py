@@ -82,7 +82,7 @@ class TextPrinter:
                     self.launcher_tails.get(host, "") + clean_lines(data.decode("utf-8", "replace")) + "\n"
                 )[-TAIL:]
             return
-        lines = self._lines.setdefault(place, LineMaker()).feed(data)
+        lines = self._lines.setdefault(place, LineMaker(colours=self._colour)).feed(data)
         self._print(place, self._hold(place).feed(lines))
 
     def record(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:

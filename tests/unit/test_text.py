@@ -66,6 +66,42 @@ def test_no_character_that_shows_nothing_is_left() -> None:
         assert lines_of(f"a{chr(code)}b\n".encode()) == ["ab"], hex(code)
 
 
+SGR = re.compile("\x1b\\[[0-9;:]*m")
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("plain", "plain"),
+        ("\x1b[1;31mred\x1b[0m and on", "\x1b[1;31mred\x1b[0m and on\x1b[0m"),
+        ("\x1b[38;5;208morange", "\x1b[38;5;208morange\x1b[0m"),
+        ("\x1b[38;2;5;6;8mrgb", "\x1b[38;2;5;6;8mrgb\x1b[0m"),
+        ("\x1b[5mblink\x1b[1;8mhidden", "blinkhidden"),
+        ("\x1b[2J\x1b[31mred\x1b]0;title\x07", "\x1b[31mred\x1b[0m"),
+        ("\x1b]0;never \x1b[31m ended", "\x1b[31m ended\x1b[0m"),
+        ("10%\r\x1b[32m100%", "100%"),
+    ],
+)
+def test_a_scripts_own_colours_are_kept_for_a_terminal(raw: str, shown: str) -> None:
+    maker = LineMaker(colours=True)
+    assert maker.feed(raw.encode() + b"\n") == [shown]
+
+
+@given(st.binary(max_size=500) | st.text("\x1b\x9b[]38;5m\x07ab\r", max_size=40).map(str.encode))
+def test_colours_are_all_that_a_terminal_gets(data: bytes) -> None:
+    maker = LineMaker(colours=True)
+    for line in maker.feed(data) + maker.flush():
+        assert not DANGEROUS.search(SGR.sub("", line))
+        assert line.endswith("\x1b[0m") or "\x1b" not in line
+
+
+@pytest.mark.parametrize("emoji", ["👨‍👩‍👧", "👩🏽‍💻", "❤️‍🔥"])
+def test_an_emoji_of_several_is_one(emoji: str) -> None:
+    assert clean(emoji) == emoji
+    assert lines_of(f"{emoji} x\n".encode()) == [f"{emoji} x"]
+    assert clean("a\u200db") == "ab"
+
+
 @given(st.binary(max_size=2000), st.integers(1, 64))
 def test_lines_are_safe_and_the_same_for_every_cut(data: bytes, size: int) -> None:
     whole = lines_of(data)
