@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -185,6 +186,21 @@ def test_nobody_can_take_the_master_port_before_torch_does(cluster: Make) -> Non
         with squatting(ports=(29500, 29510)):  # tries again and again
             assert same(run)["state"] == "finished"
     assert [event["port"] for event in run.events(0, "attempt")] == [29501]
+
+
+@pytest.mark.parametrize("around", [{}, {"activate": "export X=1", "wrap": ["env"]}], ids=["plain", "wrapped"])
+def test_the_master_port_of_a_run_on_one_machine_is_not_open_to_the_network(
+    cluster: Make, around: dict[str, object]
+) -> None:
+    run = cluster(SLEEP, **around)
+    run.start()
+    run.wait_ranks()
+    port = run.wait_event(0, "attempt")["port"]
+    socket.create_connection(("127.0.0.1", port), 5).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port), 5)
+    run.stop(now=True)
+    assert run.exit(0)["state"] == "stopped"
 
 
 def test_a_port_that_is_taken_all_the_same_costs_the_next_one_up_to_the_last(cluster: Make) -> None:
