@@ -48,8 +48,8 @@ def test_a_terminal(user: Callable[..., User]) -> None:
     assert all(len(line) < 100 for line in drawn)
     shown = [re.sub(r"\x1b\[[0-9;]*[mK]", "", line).rpartition("\r")[2] for line in raw.split("\r\n")]
     assert sorted(line for line in shown if "│" in line) == _SAID
-    assert shown[-3].startswith("✓ t-")
-    assert "loss 1 → 0.25" in shown[-3]
+    (closing,) = [line for line in shown[-4:] if line.startswith("✓ t-")]
+    assert "loss 1 → 0.25" in closing
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
