@@ -24,6 +24,7 @@ Say = Callable[[str], None]
 PATIENCE = 30.0
 """Seconds that a run may take to stop, besides its own limits."""
 _POLL = 0.2
+_AGAIN = 10.0
 _CONCLUSION = 10.0
 """Seconds that the leader may need for its verdict."""
 _LONGEST = 86400.0
@@ -44,7 +45,7 @@ def stop(run: KnownRun, connector: Connector, say: Say, *, now: bool = False) ->
         for node, error in reached.errors.items():
             say(f"{run.hosts[node].name}: {_short(run, node, error)}; the others hand the stop on to it")
         try:
-            return _stop(run, reached, say, now)
+            return _stop(run, reached, connector, say, now)
         except KeyboardInterrupt:
             names = ", ".join(run.hosts[node].name for node in sorted(reached.links))
             say(f"the stop has gone out to {names}, and goes on without this command")
@@ -89,7 +90,7 @@ def forget(run: KnownRun, connector: Connector, say: Say) -> int:
     return 0
 
 
-def _stop(run: KnownRun, reached: Reached, say: Say, now: bool) -> int:
+def _stop(run: KnownRun, reached: Reached, connector: Connector, say: Say, now: bool) -> int:
     answers = reached.ask("stop", **run.request(), now=now, reason="user")
     problems = {node: answer for node, answer in answers.items() if isinstance(answer, DisttuiError)}
     if len(problems) == len(answers):
@@ -100,7 +101,7 @@ def _stop(run: KnownRun, reached: Reached, say: Say, now: bool) -> int:
     if not any(answers[node]["stopped"] for node in asked):
         say(_ended_before(run, reached.ask("status", asked, **run.request())))
         return 0
-    return _wait(run, reached, asked, say)
+    return _wait(run, reached, connector, asked, say)
 
 
 def _forget_mirror(folder: Path, say: Say) -> int:
@@ -128,7 +129,7 @@ def refuse_sandbox(run: KnownRun) -> None:
         )
 
 
-def _wait(run: KnownRun, reached: Reached, nodes: list[int], say: Say) -> int:
+def _wait(run: KnownRun, reached: Reached, connector: Connector, nodes: list[int], say: Say) -> int:
     given = run.profile.get("launch")
     launch: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     # A host that cannot reach the leader waits for it until that must have ended its ranks, or has come back.
@@ -159,6 +160,11 @@ def _wait(run: KnownRun, reached: Reached, nodes: list[int], say: Say) -> int:
                 f"Kill it: disttui stop {short(run.run)} --now",
             )
         time.sleep(_POLL if waiting else 0.0)
+    unknown = sorted(reached.errors) if 0 not in ends else []
+    if unknown:
+        # The leader ends last, when it knows of all hosts; it may be back by now, and have heard of the stop.
+        ends |= _look_again(run, connector, unknown)
+        unknown = [node for node in unknown if node not in ends] if 0 not in ends else []
     left = [f"{run.hosts[node].name}: pid {pid}" for node, end in sorted(ends.items()) for pid in end["left"]]
     if left:
         say(f"could not be ended: {', '.join(left)}")
@@ -168,11 +174,21 @@ def _wait(run: KnownRun, reached: Reached, nodes: list[int], say: Say) -> int:
     states = {end["state"] for end in ends.values() if end["state"]}
     ended = [run.hosts[node].name for node in sorted(ends)]
     say(f"{short(run.run)} {'/'.join(sorted(states)) or 'stopped'} on {', '.join(ended)}")
-    # The leader ends last, when it knows of all hosts; without its word there is none for those that were not reached.
-    unknown = [] if 0 in ends else [run.hosts[node].name for node in sorted(reached.errors)]
     if unknown:
-        say(f"not reached, so that nobody has seen it stopped there: {', '.join(unknown)}")
+        names = ", ".join(run.hosts[node].name for node in unknown)
+        say(f"not reached, so that nobody has seen it stopped there: {names}")
     return 1 if left or unknown or not ends else 0
+
+
+def _look_again(run: KnownRun, connector: Connector, nodes: list[int]) -> dict[int, Exit]:
+    """The ends of hosts that could not be reached before, as far as they can be now."""
+    with reach(run, connector, nodes, _AGAIN) as reached:
+        answers = reached.ask("status", **run.request())
+    return {
+        node: answer["exit"] or no_exit()
+        for node, answer in answers.items()
+        if not isinstance(answer, DisttuiError) and not answer["alive"]
+    }
 
 
 def _ended_before(run: KnownRun, statuses: dict[int, Any]) -> str:

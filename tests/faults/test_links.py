@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -135,6 +136,35 @@ def test_a_host_without_power(begin: Begin) -> None:
     assert "started anew" in (fault.folder(2) / "exit.json").read_text()
     assert "removed on node1, node2, node3 and here" in typed(me, "forget", run)
     assert not any((host.home / ".disttui/runs" / run).exists() for host in me.cluster.hosts)
+
+
+def test_a_stop_while_the_leader_is_cut_off(begin: Begin) -> None:
+    """Nobody says "stopped" while its ranks go on; `ps` names the host, and what comes back is stopped by the user."""
+    fault = begin(3, launch={"host_timeout": 300})
+    me = fault.me
+    fault.hosts[0].cut()
+    command = me.command("stop", fault.run)
+    with subprocess.Popen(
+        command, cwd=me.home, env=me.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    ) as stop:  # fmt: skip
+        told = fault.wait_event(1, "note", 100, stop=True)
+        assert told["text"].startswith("the stop waits for node1, which is not heard of")
+        said = typed(me, "ps")
+        assert "stopping" in said and "node1 not reached" in said, said
+        assert not (fault.folder(1) / "exit.json").exists()
+        assert stop.poll() is None
+        fault.hosts[0].mend()
+        words, _ = stop.communicate(timeout=100)
+    assert stop.returncode == 0, words
+    assert "node2: the stop waits for node1" in words and "stopped on node1, node2, node3" in words
+    fault.end(130)
+    fault.exits("stopped")
+    assert fault.wait_event(0, "stopping")["reason"] == "user"
+    assert "host lost" not in fault.story()
+    said = typed(me, "ps")
+    assert "stopped" in said and "not reached" not in said
+    fault.whole()
 
 
 @pytest.mark.parametrize("more", [{}, {"restarts": 2, "rejoin_timeout": 300}], ids=str)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from runner.commands import gc, logs
+from runner.commands import gc, logs, ps
 from runner.errors import InputError
 from tests.unit.history_kit import DISTTUI, command, environ, kept, lines, mirrored
 
@@ -36,6 +36,41 @@ def test_since_is_told_by_the_growth_of_the_logs(tmp_path: Path, capsys: pytest.
         logs.logs(made, nobody, logs.Wanted(rank=3))
     with pytest.raises(InputError, match="It has a, b"):
         logs.logs(made, nobody, logs.Wanted(host="c"))
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ({1: "stopped"}, ("stopping", "a not reached")),
+        ({1: "stopping"}, ("stopping", "a not reached")),
+        ({0: "stopped"}, ("stopped", "")),
+        ({0: "stopping"}, ("stopping", "b not reached")),
+        ({0: "stopping", 1: "stopping"}, ("stopping", "")),
+        ({1: "running"}, ("running", "")),
+    ],
+)
+def test_ps_says_stopped_when_it_is_known_of_every_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: dict[int, str], shown: tuple[str, str]
+) -> None:
+    """The leader waits for all hosts before it says so; another host's word counts for itself alone."""
+    made = kept(tmp_path)
+    places = [ps._place(host) for host in made.hosts]
+
+    def ask(*_: Any) -> Any:
+        found = {
+            (places[node], made.run_dir): [{"run": made.run, "node_rank": node, "state": state, "ended": 5.0}]
+            for node, state in told.items()
+        }
+        return found, {place: "cut off" for node, place in enumerate(places) if node not in told}
+
+    monkeypatch.setattr(ps, "_ask", ask)
+    nobody: Any = None
+    text, _, _ = ps.ps([], lambda config: nobody, environ(tmp_path), local=False, as_json=True, run_dir="~")
+    [row] = json.loads(text)
+    assert (row["state"], row["note"]) == shown
+    assert ("ended" in row) == (row["state"] != "stopping" or not shown[1])
+    # What is not known to have ended is asked for again the next time.
+    assert bool(made.summary().get("ended")) == ("ended" in row)
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "1.5h", "yesterday", "99999999999d", "2026-13-01"])
