@@ -71,7 +71,7 @@ def test_a_run_left_to_itself_is_seen_whole_from_elsewhere(user: Callable[..., U
     me = user(3)
     run = detached(me)
     you = elsewhere(me)
-    assert run in typed(you, "ps", "--host", "node2")
+    assert short(run) in typed(you, "ps", "--host", "node2")
     assert "known here" in typed(you, "attach", run, code=2)
     mine, yours = Viewer(me, run[:-1]), Viewer(you, run, "--host", "node3", "--trust-hosts", "--read-only")
     for viewer in (mine, yours):

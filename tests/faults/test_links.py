@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from runner.run.ids import short
 from tests.cluster.typed import typed, wait_gone
 from tests.faults.kit import COUNT, LATE, Fault, wait_until
 
@@ -129,7 +130,7 @@ def test_a_host_without_power(begin: Begin) -> None:
     assert not (fault.folder(2) / "exit.json").exists()
 
     fault.hosts[2].boot()
-    assert run in typed(me, "ps")
+    assert short(run) in typed(me, "ps")
     assert "already" in typed(me, "stop", run)
     fault.exits("failed")
     fault.whole()
