@@ -52,6 +52,8 @@ _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
 STATE_CLASSES = frozenset(look.css for look in LOOKS.values())
 """For COMPONENT_CLASSES of a widget that draws states itself: `get_component_rich_style(look("slow").css)`."""
 RAMP = 8
+FULL = 5
+"""The step of the ramp that a full load has: the last ones look like a failure, and to be busy is none."""
 RAMP_CLASSES = frozenset(f"ramp--{step}" for step in range(RAMP))
 """For COMPONENT_CLASSES: low (blue) to high (orange) of a load or a deviation."""
 SERIES = 8

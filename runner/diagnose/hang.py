@@ -129,12 +129,14 @@ def sentences(ranks: Sequence[Standing]) -> list[str]:
 
 
 def awaited(ranks: Sequence[Standing]) -> frozenset[int]:
-    """The ranks that others wait for: those that have not come to a collective that others are in."""
+    """The ranks that others wait for: those that have not come to a collective that others are in, or cannot go on."""
     asked = {one.rank: progress(one.answer) for one in ranks if one.frames and "recorder" in one.answer}
     moved = {one.rank for one in ranks if one.moved}
     known = [wait for wait in waits(asked) if not moved.intersection(wait.inside)]
-    if known:
-        return frozenset(rank for wait in known for rank in wait.missing)
+    missing = {rank for wait in known for rank in wait.missing}
+    stuck = {one.rank for one in ranks if one.state}
+    if missing or stuck or known:
+        return frozenset(missing or stuck)
     if not any(one.collective for one in ranks):
         return frozenset()
     return frozenset(one.rank for one in ranks if not one.collective and not one.moved)

@@ -273,7 +273,7 @@ async def test_the_log_is_at_the_cursor(tmp_path: Path) -> None:
     async with opened("open_replay", "example", tmp_path) as (pilot, _):
         await until(pilot, lambda: "validation loss 1.687" in shown(pilot))
         await pilot.press("E", "E", "E", "E", "comma")
-        await until(pilot, lambda: "attempt 1 of 2" in shown(pilot))
+        await until(pilot, lambda: "attempt 1, latest 2" in shown(pilot))
         await pilot.press("comma", "comma")
         await until(pilot, lambda: "step 2" in shown(pilot) and "■ PAUSED" in shown(pilot))
         assert "step 400/400" not in shown(pilot)
@@ -285,7 +285,7 @@ async def test_one_leap_into_another_attempt_takes_the_log_with_it(tmp_path: Pat
         await until(pilot, lambda: "validation loss 1.687" in shown(pilot) and "✓ finished" in shown(pilot))
         assert screen.snapshot
         screen.post_message(ReplayBar.Sought(screen.snapshot.began + 30))
-        await until(pilot, lambda: "attempt 1 of 2" in shown(pilot) and "■ PAUSED" in shown(pilot))
+        await until(pilot, lambda: "attempt 1, latest 2" in shown(pilot) and "■ PAUSED" in shown(pilot))
 
 
 def test_why_an_attempt_has_failed_is_a_moment_of_its_own(tmp_path: Path) -> None:

@@ -274,3 +274,12 @@ def test_why_the_hosts_of_a_run_tell_nothing_is_shown(tmp_path: Path, monkeypatc
         assert "not refreshed: " in screen_text(app)
 
     kit.play(tmp_path, look)
+
+
+def test_the_id_of_a_run_is_never_the_column_that_is_cut(tmp_path: Path) -> None:
+    kit.add_run(tmp_path, "a-rather-long-name-7f3a", {"ada": 1}, ago=100, step=1_234_567, steps=2_000_000, loss=1.0)
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        assert "a-rather-long-name-7f3a" in screen_text(app)
+
+    kit.play(tmp_path, look, size=(44, 20))

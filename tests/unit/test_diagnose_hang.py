@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from runner.diagnose.hang import Standing, rank_words, sentences, stacks, standing, standings
+from runner.diagnose.hang import Standing, awaited, rank_words, sentences, stacks, standing, standings
 from runner.run.state import begin, fold
 
 _DATA = Path(__file__).parents[1] / "data" / "failures"
@@ -28,6 +28,14 @@ def test_gloo_names_the_rank_that_has_not_entered() -> None:
         "ranks 0, 2 wait in all_reduce #4 (train.py:6); "
         "rank 1 has not entered it: it is in load_batch (data.py:3) for 62 s"
     ]
+
+
+def test_the_rank_that_others_wait_for_is_the_one_to_look_at() -> None:
+    assert awaited(loaded("hang_gloo")) == {1} and awaited(loaded("hang_nccl")) == {3}
+    ranks = loaded("hang_gloo")
+    ranks[1] = standing(1, "node2", {"note": "…", "state": "stopped", "pid": 77, "silent": 9.0})
+    assert awaited(ranks) == {1}
+    assert awaited([]) == frozenset()
 
 
 def test_identical_stacks_are_merged_and_the_odd_one_is_last() -> None:

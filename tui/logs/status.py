@@ -66,7 +66,7 @@ def parts(lines: LogLines, *, older: bool, loading: bool) -> list[Part]:
     said += [(word, "") for word, on in (("wrap", view.wrap), ("fold ×N", view.choice.fold)) if on]
     log = progress.work.log
     if len(log.attempts) > 1:
-        said.append((f"attempt {log.attempt} of {log.attempts[-1]}", ""))
+        said.append((f"attempt {log.attempt}{_latest(log.attempt, log.attempts[-1])}", ""))
     if not log.loaded:
         said.append(("reading…", "$accent"))
     if older and not loading:
@@ -101,3 +101,8 @@ def _where(lines: LogLines) -> str:
     place = lines.lines.place(row)
     when = f" {clock(log.time_of(log.order.items[place]))}" if log.timed and place < TAIL else ""
     return f"line {min(row + 1, count):,} of {count:,}{when}"
+
+
+def _latest(shown: int | None, newest: int) -> str:
+    """That there is a later attempt than the one shown. How many there may be is said beside the progress."""
+    return f", latest {newest}" if shown != newest else ""

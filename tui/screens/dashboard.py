@@ -108,7 +108,10 @@ class DashboardScreen(PanesScreen):
 
     def on_run_changed(self, event: RunChanged) -> None:
         """Show it."""
+        ended = self.snapshot is not None and self.snapshot.state.result is not None
         self.show(event.snapshot)
+        if (event.snapshot.state.result is not None) != ended:
+            self.refresh_bindings()
         if event.snapshot.ended and event.snapshot.state.result is not None and not self.disttui.read_only:
             self._tell_end(event.snapshot.state)
 
@@ -122,6 +125,12 @@ class DashboardScreen(PanesScreen):
         """Over links of their own, beside those that follow the run."""
         if self._feed and self._known:
             self._feed.earlier(self._known, wanted)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A run that has ended cannot be stopped."""
+        if action == "stop" and self.snapshot is not None and self.snapshot.state.result is not None:
+            return False
+        return super().check_action(action, parameters)
 
     def _tick(self) -> None:
         snapshot = self.snapshot
@@ -147,9 +156,6 @@ class DashboardScreen(PanesScreen):
         """Stop, after a question that says what will happen; a second time, kill."""
         snapshot, feed = self.snapshot, self._feed
         if snapshot is None or feed is None or self.disttui.read_only:
-            return
-        if snapshot.state.result is not None:
-            self.app.notify("the run has ended already")
             return
         count, hosts = snapshot.state.world_size, len(snapshot.state.hosts)
         if self._stops == 0:

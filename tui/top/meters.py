@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from rich.cells import cell_len, set_cell_size
 from rich.style import Style
 
-from tui.theme import RAMP
+from tui.theme import FULL
 from tui.widgets.drawn import Piece
 
 Paint = Callable[[str], Style]
@@ -21,7 +21,7 @@ NONE = "–"
 
 def ramp(share: float) -> str:
     """The component class of a load between 0 and 1."""
-    return f"ramp--{_step(share, RAMP)}"
+    return f"ramp--{_step(share, FULL + 1)}"
 
 
 def bar(percent: float | None, width: int, paint: Paint) -> list[Piece]:

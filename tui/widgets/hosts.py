@@ -18,7 +18,7 @@ from runner.text import clean
 from tui.feed import Snapshot
 from tui.keys import MOVE, OPEN, VIEW, bind
 from tui.ranks import blamed
-from tui.theme import RAMP, RAMP_CLASSES, STATE_CLASSES, look
+from tui.theme import FULL, RAMP_CLASSES, STATE_CLASSES, look
 from tui.widgets.drawn import Drawn, Piece, line
 
 KEEP = 6.0
@@ -184,7 +184,7 @@ class HostsPane(Drawn):
             return quiet
         if cell.share is None:
             return Style.null()
-        return self.component(f"ramp--{max(0, min(RAMP - 1, int(cell.share * RAMP)))}")
+        return self.component(f"ramp--{max(0, min(FULL, int(cell.share * (FULL + 1))))}")
 
     def _values(self, host: HostState, snapshot: Snapshot) -> dict[str, Cell]:
         first = sum(one.nproc for one in snapshot.state.hosts[: host.node])

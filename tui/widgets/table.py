@@ -33,6 +33,8 @@ class Column(NamedTuple):
     most: int = 40
     """Cells it takes at most."""
     grows: bool = False
+    whole: bool = False
+    """Whether it keeps its width where there is little room: what has to be typed or copied is no use cut off."""
     """Whether it takes the room that is left."""
 
 
@@ -179,13 +181,16 @@ class Table(ScrollView, can_focus=True):
             shown.discard(max(shown, key=lambda index: (self._columns[index].rank, index)))
         self._widths = [width if index in shown else 0 for index, width in enumerate(self._grown)]
         for index in [index for index in shown if self._columns[index].grows][:1]:
-            self._widths[index] = min(self._grown[index], 12) + max(0, room - self._needed(shown))
+            self._widths[index] = self._least(index) + max(0, room - self._needed(shown))
         self.virtual_size = Size(self.scrollable_content_region.width, len(self._rows) + 1)
         self.refresh()
 
     def _needed(self, shown: set[int]) -> int:
-        least = (min(self._grown[index], 12) if self._columns[index].grows else self._grown[index] for index in shown)
-        return sum(least) + self.GAP * (len(shown) - 1)
+        return sum(map(self._least, shown)) + self.GAP * (len(shown) - 1)
+
+    def _least(self, index: int) -> int:
+        column, grown = self._columns[index], self._grown[index]
+        return min(grown, 12) if column.grows and not column.whole else grown
 
     def render_line(self, y: int) -> Strip:
         """The head, or a row."""
