@@ -16,7 +16,7 @@ from runner.errors import HostError
 from runner.node import folders, parcel
 from runner.node.probe import place
 from runner.node.problem import Problem
-from runner.node.serve import runs
+from runner.node.serve import listing, runs
 from runner.run.link import Link
 from runner.ship import node_parcel
 from runner.transport.local import LocalConnection
@@ -311,3 +311,13 @@ def test_plan_says_beforehand_that_a_run_dir_will_be_refused(tmp_path: Path) -> 
     assert problems == [
         f"run_dir {tmp_path}/all/runs will be refused: every user can write in {tmp_path}/all, and it is not sticky"
     ]
+
+
+@as_root
+def test_a_folder_of_another_user_is_listed_by_its_owner_and_not_opened(shared: Path) -> None:
+    trap = shared / "t-1" / "0"
+    trap.mkdir(parents=True)
+    os.mkfifo(trap / "spec.json")
+    _give_away(trap.parent, trap)
+    [row] = listing.list_runs(str(shared), None)
+    assert (row["run"], row["problem"]) == ("t-1", f"{trap.parent} belongs to {folders.user_name(_STRANGER)}")

@@ -13,6 +13,7 @@ import time
 from typing import Any, Callable
 
 from .. import procs
+from ..folders import user_name
 from ..journal import records
 from ..problem import Problem
 
@@ -96,6 +97,10 @@ def _end(folder: str) -> dict[str, Any] | None:
 def _nodes(folder: str, run: str) -> list[dict[str, Any]]:
     found = []
     try:
+        owner = os.lstat(folder).st_uid
+        if owner != os.getuid():
+            # Nothing of it is opened: what stands there may be made to hold whoever reads it.
+            return [{"run": run, "problem": f"{folder} belongs to {user_name(owner)}", "cure": _ask_owner(folder)}]
         names = [name for name in os.listdir(folder) if name.isdigit()]
         for name in sorted(names, key=int):
             path = os.path.join(folder, name)
