@@ -325,7 +325,7 @@ class Gang:
             return
         if self._stop:
             # A lost host must have ended its ranks by then; if it is back before, it is stopped like the others.
-            unsure = not self._hopeless and not self._roll.lost.keys() <= self._ended.keys()
+            unsure = not self._roll.lost.keys() <= self._ended.keys()
             if unsure and time.monotonic() < self._fenced:
                 self._loop.after(self._fenced - time.monotonic(), self._maybe_settle)
             else:
