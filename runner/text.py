@@ -36,6 +36,11 @@ _UNSAFE_BYTES = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 _SUSPECT = re.compile(f"[\x7f-\x9f\u200d\ufe0e\ufe0f{_HIDDEN}]")
 """What needs a closer look: all that `UNSAFE` may find beyond `_UNSAFE_BYTES`."""
 _COLOUR = re.compile(r"(?:\x1b\[|\x9b)([0-9;:]{0,80})m")
+_ONE = (
+    r"(?:(?:38|48|58)(?:;5;\d{1,3}|;2(?:;\d{1,3}){3}|:5:\d{1,3}|:2(?::\d{0,3}){3,4})|4:[0-5]"
+    r"|(?!0*(?:5|6|8|38|48|58)(?!\d))\d{0,6})"
+)
+_COLOURS = re.compile(f"{_ONE}(?:;{_ONE})*")
 _END_OF_COLOURS = "\x1b[0m"
 
 
@@ -142,12 +147,5 @@ def _without_codes(text: str) -> str:
 
 
 def _usable(colour: re.Match[str]) -> str:
-    """The sequence, unless it makes text blink or hides it."""
-    codes = iter(colour.group(1).split(";"))
-    for code in codes:
-        if code in ("38", "48", "58"):
-            for _ in range({"5": 1, "2": 3}.get(next(codes, ""), 0)):
-                next(codes, "")
-        elif code.lstrip("0") in ("5", "6", "8"):
-            return ""
-    return f"\x1b[{colour.group(1)}m"
+    """The sequence, unless it makes text blink or hides it, or terminals may read it in different ways."""
+    return f"\x1b[{colour.group(1)}m" if _COLOURS.fullmatch(colour.group(1)) else ""

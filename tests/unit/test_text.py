@@ -87,6 +87,21 @@ def test_a_scripts_own_colours_are_kept_for_a_terminal(raw: str, shown: str) -> 
     assert maker.feed(raw.encode() + b"\n") == [shown]
 
 
+@pytest.mark.parametrize(
+    "codes", [":8", "8:1", "38;8", "38;2;1;8", "38:8", "1;08", "38;5;1;8", "58;9", "005", "9999999"]
+)
+def test_a_colour_that_terminals_read_in_different_ways_is_none(codes: str) -> None:
+    """Some take the rest of a broken one for a code of its own, such as 8, which hides what follows."""
+    assert LineMaker(colours=True).feed(f"\x1b[{codes}mx\n".encode()) == ["x"]
+
+
+@pytest.mark.parametrize(
+    "codes", ["", "0", "1;31", "38;5;208", "01;48;2;1;2;3;4", "38:2::1:2:3", "4:3", "58;5;8", "85"]
+)
+def test_a_colour_by_the_book_is_kept(codes: str) -> None:
+    assert LineMaker(colours=True).feed(f"\x9b{codes}mx\n".encode()) == [f"\x1b[{codes}mx\x1b[0m"]
+
+
 @given(st.binary(max_size=500) | st.text("\x1b\x9b[]38;5m\x07ab\r", max_size=40).map(str.encode))
 def test_colours_are_all_that_a_terminal_gets(data: bytes) -> None:
     maker = LineMaker(colours=True)
