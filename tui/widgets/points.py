@@ -15,6 +15,7 @@ from textual.style import Style
 from textual.visual import RenderOptions, Visual
 from textual.widgets import Static
 
+from runner.text import clean
 from tui.keys import MOVE, bind
 
 _LEAST = 20
@@ -22,7 +23,7 @@ _LEAST = 20
 
 
 class Point(NamedTuple):
-    """One line, as long as it likes. Its words must be clean."""
+    """One line, as long as it likes. Plain words are made safe here; of a `Content` they must be."""
 
     text: str | Content
     style: str = ""
@@ -36,12 +37,12 @@ class Point(NamedTuple):
     @property
     def plain(self) -> str:
         """Its words as they are copied."""
-        return self.mark + str(self.text)
+        return self.mark + clean(str(self.text))
 
     def lines(self, width: int) -> list[Content]:
         """Its lines at a width."""
         mark = Content.styled(self.mark, self.style if self.mark_style is None else self.mark_style)
-        text = self.text if isinstance(self.text, Content) else Content.styled(self.text, self.style)
+        text = self.text if isinstance(self.text, Content) else Content.styled(clean(self.text), self.style)
         indent = cell_len(self.mark) if self.hang is None else self.hang
         if width - indent < _LEAST:
             return mark.append(text).wrap(max(1, width))

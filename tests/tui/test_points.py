@@ -1,0 +1,11 @@
+"""Words in points: whatever a host says in them stays words."""
+
+from __future__ import annotations
+
+from tui.widgets.points import Point
+
+
+def test_an_escape_in_a_point_reaches_neither_the_screen_nor_the_clipboard() -> None:
+    point = Point("no torch in \x1b]52;c;ZXZpbA==\x07/opt/\x1b[2Jpython", mark="✗ ")
+    (line,) = point.lines(60)
+    assert line.plain == "✗ no torch in /opt/python" == point.plain
