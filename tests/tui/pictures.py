@@ -166,7 +166,11 @@ def _moved(match: re.Match[str]) -> str:
 
 async def render(scene: Scene, path: Path, png: bool = False) -> None:
     """Play a scene and write its picture."""
-    with tempfile.TemporaryDirectory() as home, patch("tui.screens.home.now", lambda: kit.NOW):
+    with (
+        tempfile.TemporaryDirectory() as home,
+        patch("tui.screens.home.now", lambda: kit.NOW),
+        patch("tui.screens.home.ask_hosts", lambda *_: {}),
+    ):
         environ = kit.environ(Path(home), XDG_CACHE_HOME=f"{home}/cache", TEXTUAL_ANIMATIONS="none", **scene.environ)
         with patch.dict("os.environ", {**environ, "TZ": "UTC"}), pytest.MonkeyPatch.context() as patches:
             time.tzset()
