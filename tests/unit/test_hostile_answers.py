@@ -296,6 +296,38 @@ def test_a_file_that_begins_anew_without_end_leaves_100_copies(tmp_path: Path) -
     assert [one.text for one in told] == ["a.log has begun anew 100 times: older copies of it are not kept any more"]
 
 
+def _view(data: bytes) -> memoryview:
+    return memoryview(data)
+
+
+ANNOUNCED = st.fixed_dictionaries(
+    {},
+    optional={
+        "file": ANY | st.just(0),
+        "name": ANY | st.sampled_from(["a.log", "events.jsonl", "exit.json", "attempt-1/b.log"]),
+        "generation": ANY | st.integers(0, 3), "start": ANY | st.integers(0, 9), "caught_up": ANY, "ended": ANY,
+    },
+)  # fmt: skip
+PIECE = st.tuples(
+    st.integers(0, 2), st.integers(0, 3), st.integers(0, 1 << 64), st.binary(max_size=9).map(_view)
+)  # fmt: skip
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(items=st.lists(ANNOUNCED | PIECE | ANY, max_size=6))
+def test_whatever_a_host_announces_ends_its_link_at_most(items: list[Any], tmp_path: Path) -> None:
+    store = HostStore(tmp_path / "mirror" / "0")
+    follower = Follower(0, {}, store, lambda: pytest.fail("nobody asked"), Queue())
+    for item in items:
+        try:
+            follower._take(item)
+        except (ValueError, OSError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError):
+            continue  # the link's reader ends the link with it
+    store.close()
+    assert {path.name for path in tmp_path.iterdir()} <= {"mirror"}
+    assert {path.name for path in (tmp_path / "mirror").iterdir()} == {"0"}
+
+
 def test_a_record_without_an_end_costs_no_time_and_little_memory() -> None:
     begun = time.monotonic()
     unfinished = Unfinished()
