@@ -53,9 +53,9 @@ def ps(
 
 def refresh(runs: Sequence[KnownRun], connect: Connect) -> dict[str, str]:
     """Ask the hosts of runs how these are, and keep what they tell; run → why nothing is known anew."""
-    rows: dict[str, dict[str, Any]] = {run.run: {} for run in runs}
+    rows: dict[str, dict[str, Any]] = {run.run: {"note": ""} for run in runs}
     _refresh_all(runs, connect, rows)
-    return {run: str(row["note"]) for run, row in rows.items() if row.get("note")}
+    return {run: str(row["note"]) for run, row in rows.items() if row["note"]}
 
 
 def _refresh_all(runs: Sequence[KnownRun], connect: Connect, rows: dict[str, dict[str, Any]]) -> None:

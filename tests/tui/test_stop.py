@@ -13,6 +13,7 @@ from tests.tui.live_kit import Live, live, watched
 from tests.tui.shelf_kit import asked, at_home, shows, until
 from tests.tui.snap import screen_text
 from tests.tui.widget_kit import asynchronous
+from tui.hearing import ask_hosts
 from tui.screens.confirm import ConfirmScreen
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
@@ -55,6 +56,7 @@ async def test_from_the_home_screen_which_knows_by_its_hosts_that_it_goes_on(run
     async with watched(run, first=None) as (pilot, app):
         await at_home(pilot)
         await until(pilot, lambda: shows(app, "● running") and shows(app, short(run.run)))
+        assert ask_hosts(run.environ, None) == {}, "nothing is wrong with any host"
         await pilot.press("x")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await asked(pilot)

@@ -143,7 +143,11 @@ class HomeScreen(DisttuiScreen):
 
     def _ask_hosts(self) -> None:
         app = self.disttui
-        self.post_message(HostsAsked(ask_hosts(app.environ, app.ssh_config)))
+        silent: Mapping[str, str] = {}
+        try:
+            silent = ask_hosts(app.environ, app.ssh_config)
+        finally:
+            self.post_message(HostsAsked(silent))  # else nobody would ever ask again
 
     def on_hosts_asked(self, message: HostsAsked) -> None:
         """Read what they have told, or show why they have not."""
