@@ -35,8 +35,12 @@ def connect(address: str, timeout: float) -> socket.socket:
     """Connect to a socket of this user or of root. Raises OSError, also where it is somebody else's."""
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        client.settimeout(timeout)
+        # Any user can fill the queue of an abstract name, and go on. Python's own timeout would give up at once where
+        # it is full; the kernel lets those who wait there in by turns.
+        wait = struct.pack("@ll", int(timeout), int(timeout % 1 * 1e6))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, wait)
         client.connect(address if address.startswith("/") else "\0" + address)
+        client.settimeout(timeout)
         if not same_user(client):
             raise PermissionError(f"another user listens at the socket {address}")
     except OSError:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from runner.node import locks, sockets
 from runner.node.journal import read_json
+from runner.node.loop import Loop
 from runner.node.observe import stacks
 from runner.node.problem import Problem
 from runner.node.serve import runs
@@ -102,6 +106,33 @@ def test_who_takes_the_name_of_a_dead_supervisor_is_not_believed(cluster: Make) 
         assert control.ask(run.folder(0), {"op": "stop", "now": True}) is False
         assert run.stop() == {"stopped": False, "state": "failed"}
         assert not run.living()
+
+
+def test_a_supervisor_hears_its_user_although_another_calls_it_without_end(tmp_path: Path) -> None:
+    """Its name stands in /proc/net/unix, where anybody can call it; one who is not its user is sent away."""
+    loop, heard = Loop(), list[object]()
+    door = control.Control(loop, heard.append)
+    calling: Future[socket.socket] = Future()
+    with contextlib.ExitStack() as callers:
+        with pytest.raises(BlockingIOError):
+            while True:  # until the queue is full
+                caller = callers.enter_context(socket.socket(socket.AF_UNIX))
+                caller.setblocking(False)
+                caller.connect("\0" + door.address)
+        ours = threading.Thread(target=lambda: calling.set_result(sockets.connect(door.address, 60.0)), daemon=True)
+        ours.start()
+        wait_for(lambda: not ours.is_alive() or waits_in_the_kernel(ours), "the call")
+        assert ours.is_alive(), "it gave up"
+    calling.add_done_callback(lambda called: called.result().sendall(b'{"op": "lead"}'))
+    loop.every(0.01, lambda: loop.stop() if heard else None)
+    loop.run()
+    calling.result().close()
+    assert heard == [{"op": "lead"}]
+
+
+def waits_in_the_kernel(thread: threading.Thread) -> bool:
+    path = Path(f"/proc/self/task/{thread.native_id}/stat")
+    return path.read_text().rpartition(")")[2].split()[0] == "S"
 
 
 @pytest.mark.parametrize("kind", ["start", "run"])
