@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class DisttuiError(Exception):
-    """Something the user can mend: what is wrong, and the cure.
+    """Something the user can correct: what is wrong, and the cure.
 
     Args:
         what: One sentence naming the thing (host, file:line) and what is wrong with it.

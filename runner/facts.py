@@ -209,11 +209,11 @@ class HostFacts:
 
 
 def facts_of(host: str, answer: Any) -> HostFacts:
-    """What a host answers to the probe. Raises HostError where that makes no sense."""
+    """What a host answers to the probe. Raises HostError for a malformed answer."""
     try:
         return HostFacts.from_json(answer)
     except (ValueError, AttributeError) as error:
-        what = f"its answer to the probe makes no sense: {clean(str(error))[:100]}"
+        what = f"its answer to the probe is malformed: {clean(str(error))[:100]}"
         raise HostError(host, what, "See whether another version answers there, or do not trust it.") from None
 
 

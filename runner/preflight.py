@@ -78,7 +78,7 @@ def _variables(profile: Profile, environ: Mapping[str, str]) -> Iterator[Finding
 def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpreter | None) -> Iterator[Finding]:
     name = host.name
     if python is None and profile.hosts[host.node_rank].python:
-        yield Finding("error", name, f"{host.python} is not there", "Mend `python` in the profile, or leave it auto")
+        yield Finding("error", name, f"{host.python} is not there", "Correct `python` in the profile, or leave it auto")
     elif python is None and not facts.interpreters:
         yield Finding("error", name, "no Python was found", "Install one with torch, or name it by `python`")
     elif python is None or not python.torch:
@@ -99,7 +99,7 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
     for index in listed:
         if index not in by_index:
             there = ", ".join(map(str, by_index)) or "none"
-            yield Finding("error", host.name, f"there is no GPU {index}", f"Mend `gpus`; there are: {there}")
+            yield Finding("error", host.name, f"there is no GPU {index}", f"Correct `gpus`; there are: {there}")
         elif by_index[index].busy:
             what = f"GPU {index} is held by {who_uses(by_index[index])}"
             yield Finding("warning", host.name, what, "Take another by `gpus`, or ask whoever holds it")
@@ -119,7 +119,7 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
 def _places(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
     work, disk = facts.workdir, facts.disk
     if not work.exists:
-        cure = "Make it, or mend `job.workdir` in the profile"
+        cure = "Make it, or correct `job.workdir` in the profile"
         yield Finding("error", host.name, f"the working folder {work.path} is not there", cure)
     elif profile.job.target.kind == "script" and work.script_exists is False:
         where = work.script or f"{work.path}/{profile.job.target.value}"
@@ -140,17 +140,17 @@ def _where_is(profile: Profile, host: HostPlan) -> str:
     """The cure for a script that is not there: whoever starts a run often stands in its folder."""
     here = Path(profile.job.target.value).absolute()
     if not here.is_file():
-        return "Copy it there, or mend `job.script` or `job.workdir`"
+        return "Copy it there, or correct `job.script` or `job.workdir`"
     if profile.hosts[host.node_rank].endpoint.is_local:
         return f"It is here: set `job.workdir: {Path.cwd()}` in the profile"
-    return f"It is on this machine: copy {here} there, or mend `job.workdir`"
+    return f"It is on this machine: copy {here} there, or correct `job.workdir`"
 
 
 def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
     after = " after `activate`" if host.activate else ""
     for program in facts.needs.programs:
         key = "job.wrap" if profile.job.wrap else "job.command"
-        cure = f"Install it, or mend `{key}`" + ("" if after else ", or set `activate` to what puts it into PATH")
+        cure = f"Install it, or correct `{key}`" + ("" if after else ", or set `activate` to what puts it into PATH")
         where = "" if "/" in program else f": not in PATH{after}"
         yield Finding("error", host.name, f"the program {program} of `{key}` is not there{where}", cure)
     if missing := facts.needs.module:
@@ -158,14 +158,14 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
         what = f"no module {missing} for {host.python}{after}"
         # A package may make its parts up while it is imported, which the probe does not do.
         yield Finding(
-            "error" if top else "warning", host.name, what, "Install it, or mend `job.module` or `job.workdir`"
+            "error" if top else "warning", host.name, what, "Install it, or correct `job.module` or `job.workdir`"
         )
 
 
 def _host(host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
     for problem in facts.problems:
         if problem == facts.activate_problem:
-            cure = "Mend `activate`; where its status means nothing, let it end with `; true`"
+            cure = "Correct `activate`; where its status means nothing, let it end with `; true`"
             yield Finding("error", host.name, problem, cure)
         else:
             yield Finding("warning", host.name, problem, "")
@@ -179,7 +179,7 @@ def _host(host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
 
 def _arguments(profile: Profile) -> Iterator[Finding]:
     if profile.job.target.kind == "builtin" and (problem := bytegpt.problem(profile.job.target.args)):
-        yield Finding("error", None, f"bytegpt: {problem}", "Mend `job.args`")
+        yield Finding("error", None, f"bytegpt: {problem}", "Correct `job.args`")
 
 
 def _launch(profile: Profile) -> Iterator[Finding]:
@@ -206,7 +206,7 @@ def _network(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterat
         if own.interface and own.interface not in {nic.name for nic in found.nics}:
             there = ", ".join(nic.name for nic in found.nics if nic.up and not nic.loopback)
             what = f"there is no interface {own.interface}"
-            yield Finding("error", host.name, what, f"Mend `interface`; there are: {there}")
+            yield Finding("error", host.name, what, f"Correct `interface`; there are: {there}")
 
 
 def _nccl(profile: Profile, plan: Plan, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:

@@ -76,7 +76,7 @@ _KNOWN = _table(
             r"connectFullMesh failed|Unable to resolve hostname to a \(local\) address"
             r"|Using the loopback address as fallback",
             "gloo took an address of {host} that the others cannot reach, often the loopback address, since the host's "
-            "name resolves to that or not at all. Set `interface:` of the host, or mend its /etc/hosts.",
+            "name resolves to that or not at all. Set `interface:` of the host, or correct its /etc/hosts.",
         ),
         "port in use": (
             r"EADDRINUSE|address already in use|failed to listen on any local network address",
@@ -96,7 +96,7 @@ _KNOWN = _table(
         "address resolution": (
             r"Name or service not known|Temporary failure in name resolution|Name does not resolve|gaierror"
             r"|nodename nor servname",
-            "{host} cannot resolve a name. Use an IP address, or mend its DNS or /etc/hosts.",
+            "{host} cannot resolve a name. Use an IP address, or correct its DNS or /etc/hosts.",
         ),
         "joining timed out": (
             r"waiting for clients\. ?\d+/\d+ clients joined|client socket has timed out after"

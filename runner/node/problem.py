@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Problem(Exception):
-    """Something that whoever asked can mend: what is wrong on this host, and the cure."""
+    """Something that the user can correct: what is wrong on this host, and the cure."""
 
     def __init__(self, what: str, cure: str = "") -> None:
         super().__init__(what)

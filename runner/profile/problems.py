@@ -31,7 +31,7 @@ class Place:
 
 @dataclass(frozen=True)
 class ProfileProblem:
-    """One thing to mend; `expected` is a clause such as "expected a whole number", or empty."""
+    """One thing to correct; `expected` is a clause such as "expected a whole number", or empty."""
 
     line: int
     column: int

@@ -60,7 +60,7 @@ class Completed(TypedDict):
 
 
 def read_answer(op: str, answer: Any) -> Any:
-    """An answer as its kind has it. Raises ValueError where it makes no sense."""
+    """An answer as its kind has it. Raises ValueError for a malformed one."""
     if not isinstance(answer, dict):
         raise ValueError("no object")
     return _READERS[op](answer) if op in _READERS else answer

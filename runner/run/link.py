@@ -198,7 +198,7 @@ class Link:
         except (OSError, ValueError) as error:
             reason = str(error)
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
-            reason = f"it sent what makes no sense: {clean(str(error))[:100]}"
+            reason = f"it sent a malformed message: {clean(str(error))[:100]}"
         self._end(reason)
 
     def _take(self, data: bytes) -> None:

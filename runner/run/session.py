@@ -198,7 +198,7 @@ class Session:
                 self.state = fold(self.state, item.node, item.file, item.record)
             except (KeyError, TypeError, ValueError, AttributeError):
                 self._printer.say(
-                    f"{self.state.hosts[item.node].name}: a record of {item.file} makes no sense, skipped"
+                    f"{self.state.hosts[item.node].name}: a record of {item.file} is malformed and is skipped"
                 )
             else:
                 self._printer.record(self.state, item.node, item.file, item.record)

@@ -37,7 +37,7 @@ _FEW = 256
 _NOTED = 0.2
 """Seconds between two notes of what is held: a host that announces much has much to be noted."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors that more room on the disk would mend."""
+"""Errors that more room on the disk would cure."""
 
 
 def mirrors_folder(environ: Mapping[str, str]) -> Path:

@@ -20,7 +20,7 @@ _NUMBERS = ("started", "ended", "loss")
 
 
 class Summary(TypedDict, total=False):
-    """docs/formats.md, "A run's summary". What is not told, or makes no sense, is absent."""
+    """docs/formats.md, "A run's summary". Missing and malformed values are absent."""
 
     run: str
     node_rank: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Problem(Exception):
-    """Something the user can mend, as one sentence with its cure.
+    """Something the user can correct, as one sentence with its cure.
 
     Args:
         text: What is wrong, where, and what to do about it.

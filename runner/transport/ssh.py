@@ -132,7 +132,7 @@ class SshConnector:
         """The hosts on the way: first the one that is dialled, last the target itself."""
         if target in below:
             chain = " → ".join(each.name for each in (*below, target))
-            raise HostError(below[0].name, f"its ProxyJump goes in a circle: {chain}", "Mend the ssh configuration.")
+            raise HostError(below[0].name, f"its ProxyJump goes in a circle: {chain}", "Correct the ssh configuration.")
         if not target.proxy_jump:
             return (target,)
         # As in ssh, only the first hop's own configuration may put hosts before it: the list says the rest.
@@ -220,7 +220,7 @@ def _spent(future: Future[_Link]) -> bool:
 
 def _no_greeting(target: Target, error: Exception, proxy: ProxyProcess | None, first: bytes) -> HostError:
     if proxy is not None and (said := proxy.said()):
-        return HostError(target.name, f"ProxyCommand failed: {said}", "Mend the ssh configuration.")
+        return HostError(target.name, f"ProxyCommand failed: {said}", "Correct the ssh configuration.")
     place = f"{target.hostname}:{target.port}"
     what = f"no SSH handshake with {place}: {clean(str(error))[:300] or 'it hung up'}"
     if first and not first.startswith(b"SSH-"):

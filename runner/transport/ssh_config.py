@@ -107,7 +107,7 @@ def hop_address(hop: str) -> Address:
     """Return the host that one hop of a ProxyJump names. Raises InputError."""
     match = _HOP.fullmatch(hop)
     if not match:
-        raise InputError(f"ProxyJump: '{clean(hop)}' is no [user@]host[:port]", "Mend the ssh configuration.")
+        raise InputError(f"ProxyJump: '{clean(hop)}' is no [user@]host[:port]", "Correct the ssh configuration.")
     port = int(match["port"]) if match["port"] else None
     return Address(match["v6"] or match["host"], match["user"], port)
 
@@ -257,7 +257,7 @@ def _ask_ssh(address: Address, config_file: str | None, ssh: str) -> dict[str, l
         raise HostError(address.host, f"{ssh} cannot be started: {error.strerror}") from None
     if done.returncode != 0:
         said = clean(done.stderr.decode(errors="replace").strip())
-        raise InputError(f"ssh cannot make out '{address.host}': {said}", "Mend the ssh configuration or the name.")
+        raise InputError(f"ssh cannot make out '{address.host}': {said}", "Correct the ssh configuration or the name.")
     settings: dict[str, list[str]] = {}
     for line in done.stdout.decode(errors="surrogateescape").splitlines():
         key, _, value = line.partition(" ")

@@ -88,7 +88,7 @@ class _Reader:
                 elif active:
                     self.settings.setdefault(key, [" ".join(words)])
             except ValueError as error:
-                raise InputError(f"{file}:{number}: {error}", "Mend the ssh configuration.") from None
+                raise InputError(f"{file}:{number}: {error}", "Correct the ssh configuration.") from None
 
     def _first(self, key: str, default: str) -> str:
         return self.settings.get(key, [default])[0]

@@ -67,7 +67,7 @@ class World:
                 self.push(timer, loop)
 
     def plug(self, node: int, cut: bool) -> None:
-        """Cut a host off, or mend it: the kernel repeats what was lost, or has given up meanwhile."""
+        """Cut a host off, or connect it again: the kernel repeats what was lost, or has given up meanwhile."""
         (self.cut.add if cut else self.cut.discard)(node)
         for pipe in [pipe for pipe in self.pipes if node in pipe.ends and not cut]:
             pipe.deliver()

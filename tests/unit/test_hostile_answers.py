@@ -186,7 +186,7 @@ def test_whatever_a_host_tells_of_itself_is_read_or_refused(data: st.DataObject)
     try:
         facts_of("n1", good)
     except HostError as error:
-        assert str(error).startswith("n1: its answer to the probe makes no sense")
+        assert str(error).startswith("n1: its answer to the probe is malformed")
 
 
 def test_a_number_of_330_digits_breaks_neither_ps_nor_the_home_screen(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_missing_programs_and_modules_keep_a_run_from_starting() -> None:
     (told,) = planned(bare, job={"command": ["accelerate"]}).found("error")
     assert told == (
         "node1: the program accelerate of `job.command` is not there: not in PATH"
-        " → Install it, or mend `job.command`, or set `activate` to what puts it into PATH"
+        " → Install it, or correct `job.command`, or set `activate` to what puts it into PATH"
     )
     wrap = {"script": "x.py", "wrap": ["/opt/x/run"]}
     (told,) = planned(replace(desk, needs=Needs(None, ("/opt/x/run",))), job=wrap).found("error")

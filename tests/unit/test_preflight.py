@@ -94,10 +94,10 @@ def test_a_script_that_lies_here_is_pointed_at(tmp_path: Path, monkeypatch: pyte
     (told,) = planned(missing, hosts=[{"host": "local"}], job=job).found("error")
     assert told.endswith(f"is not there → It is here: set `job.workdir: {tmp_path}` in the profile"), told
     (told,) = planned(missing, job=job).found("error")
-    assert told.endswith(f"→ It is on this machine: copy {tmp_path}/train.py there, or mend `job.workdir`"), told
+    assert told.endswith(f"→ It is on this machine: copy {tmp_path}/train.py there, or correct `job.workdir`"), told
     monkeypatch.chdir("/")
     (told,) = planned(missing, job=job).found("error")
-    assert told.endswith("→ Copy it there, or mend `job.script` or `job.workdir`"), told
+    assert told.endswith("→ Copy it there, or correct `job.script` or `job.workdir`"), told
 
 
 def test_an_interface_that_is_not_there() -> None:

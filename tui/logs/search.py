@@ -40,7 +40,7 @@ class Pattern:
         try:
             return re.compile(self.text if self.regex else re.escape(self.text), 0 if self.case else re.IGNORECASE)
         except (re.error, OverflowError, RecursionError) as error:
-            raise InputError(f"not a regular expression: {error}", "Mend it, or turn regex off (ctrl+r).") from None
+            raise InputError(f"not a regular expression: {error}", "Correct it, or turn regex off (ctrl+r).") from None
 
     @cached_property
     def _bytes(self) -> re.Pattern[bytes] | None:

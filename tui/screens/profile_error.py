@@ -35,7 +35,7 @@ class ProfileErrorScreen(DisttuiScreen):
         then: The screen to open once the file is good: the keyword arguments of `app.open_wizard`.
     """
 
-    HELP = "This profile cannot be used as it is. Every error stands under its line; mend them, and it opens."
+    HELP = "This profile cannot be used as it is. Every error stands under its line; correct them, and it opens."
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("error.edit", "e,enter", "edit", "edit", "open it in $EDITOR at the error, then check it", group=CHANGE),
         bind("error.check", "r", "check", "check again", "check the file as it is now", group=VIEW),

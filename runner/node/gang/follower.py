@@ -101,7 +101,7 @@ class Follower:
     def stop(self) -> float:
         """The run is being stopped. Returns the seconds of the leader's silence after which it is given up.
 
-        Until then it may still run its ranks, and whoever comes back to it learns of the stop from this host.
+        Until then it may still run its ranks, and a host that comes back learns of the stop from this one.
         """
         self._stopping = True
         return self._limit if self._joined and not self._over else 0.0

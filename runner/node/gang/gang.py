@@ -223,7 +223,7 @@ class Gang:
         elif message["port_in_use"]:
             self._fail(of_host(node, "launch", "the master port was taken by another program"), "failure")
         elif message["cause"]:
-            # Whoever reports it, it is a failure of its own host.
+            # A host speaks for itself alone, whatever it says.
             failure = {**message["cause"], "node": node}
             full = failure.pop("disk", None)
             if full and not self._hopeless and int(self._host.launch["restarts"]):

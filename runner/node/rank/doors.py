@@ -1,6 +1,6 @@
 """The two doors through which a rank can be asked where it is, while its own code runs on undisturbed.
 
-The first is a thread on a UNIX socket: it answers whoever has the same user id with the stacks of all threads
+The first is a thread on a UNIX socket: it answers processes of the same user with the stacks of all threads
 and the flight recorder. The second is faulthandler on a real-time signal, for a rank that holds the interpreter's lock.
 """
 
