@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Static
 
@@ -20,6 +21,31 @@ from runner.transport.connector import HostConnector
 from tui.keys import bind
 from tui.prompts import AppPrompts
 from tui.screens.base import DisttuiModal
+from tui.wrap import wrapped
+
+
+class DiagnosisText(Static):
+    """Text whose paths are broken between their folders only."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def show(self, text: str) -> None:
+        """Show another text, which must be clean."""
+        self._text = text
+        self.refresh(layout=True)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many rows as it takes at this width."""
+        return len(self._rows(width))
+
+    def render(self) -> Content:
+        """The text for the width there is."""
+        return Content("\n".join(self._rows(self.content_size.width)))
+
+    def _rows(self, width: int) -> list[str]:
+        return wrapped(self._text.split("\n"), max(10, width))
 
 
 class DiagnosisScreen(DisttuiModal[None]):
@@ -37,7 +63,8 @@ class DiagnosisScreen(DisttuiModal[None]):
         bind("diagnosis.copy", "y", "copy", "copy", "copy the text"),
     ]
     DEFAULT_CSS = """
-    DiagnosisScreen Static { margin: 1 0 0 0; height: auto; }
+    DiagnosisScreen DiagnosisText { margin: 1 0 0 0; height: auto; }
+    DiagnosisScreen .box.wide { max-width: 120; }
     """
 
     def __init__(self, run: KnownRun) -> None:
@@ -48,7 +75,7 @@ class DiagnosisScreen(DisttuiModal[None]):
     def compose(self) -> ComposeResult:
         """The text, scrolled by its keys."""
         with VerticalScroll(classes="box wide"):
-            yield Static(Content("asking every rank what it is doing …"))
+            yield DiagnosisText("asking every rank what it is doing …")
         yield Static(Content("y copy · escape close"), classes="hint")
 
     def on_mount(self) -> None:
@@ -70,7 +97,7 @@ class DiagnosisScreen(DisttuiModal[None]):
     def on_diagnosis_screen_told(self, event: Told) -> None:
         """Show it."""
         self._text = clean_lines(event.text)
-        self.query_one("VerticalScroll > Static", Static).update(Content(self._text))
+        self.query_one(DiagnosisText).show(self._text)
 
     def action_copy(self) -> None:
         """Copy the text."""

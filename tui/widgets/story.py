@@ -17,6 +17,7 @@ from runner.text import clean
 from tui.feed import Snapshot
 from tui.theme import STATE_CLASSES, look
 from tui.widgets.drawn import Drawn, line
+from tui.wrap import wrapped
 
 
 class StoryPane(Drawn):
@@ -45,27 +46,15 @@ class StoryPane(Drawn):
 
     def rows(self, width: int) -> int:
         """Rows that the story takes at a width."""
-        return len(self._wrapped(max(10, width)))
+        return len(wrapped(self._lines, max(10, width)))
 
     def draw(self, width: int, height: int) -> list[Strip]:
         """As much as fits: the beginning, and the last lines, where an exception names itself."""
-        lines = self._wrapped(width)
+        lines = wrapped(self._lines, max(10, width))
         if len(lines) > height > 3:
             lines = [*lines[:2], "  …", *lines[-(height - 3) :]]
         first = self.component(look(self._kind).css) + Style(bold=True)
         return [line([(text, first)] if at == 0 else [text]) for at, text in enumerate(lines)]
-
-    def _wrapped(self, width: int) -> list[str]:
-        found = []
-        for text in self._lines:
-            rest = text
-            while len(rest) > width:
-                cut = rest.rfind(" ", width // 2, width)
-                cut = cut if cut > 0 else width
-                found.append(rest[:cut])
-                rest = "  " + rest[cut:].lstrip()
-            found.append(rest)
-        return found
 
 
 def story(snapshot: Snapshot) -> tuple[list[str], str]:

@@ -1,0 +1,64 @@
+"""What is read without colours, and where long lines are broken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.segment import Segment
+from textual.app import App, ComposeResult
+from textual.color import Color
+
+from tests.tui.snap import screen_text
+from tests.tui.widget_kit import asynchronous, text_of
+from tui.screens.diagnosis import DiagnosisText
+from tui.widgets.story import StoryPane
+from tui.wrap import wrapped
+
+FRAME = "    at /opt/conda/envs/training/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py:2806"
+
+
+def _light(segment: Segment) -> float:
+    assert segment.style is not None and segment.style.color is not None
+    return Color.from_rich_color(segment.style.color).brightness
+
+
+@asynchronous
+async def test_without_colours_a_failures_headline_is_as_bright_as_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    pane = StoryPane("story")
+    pane._lines = ["✗ rank 3 raised ValueError", "  what followed from it"]
+    async with text_of(pane, (60, 10)) as (pilot, _):
+        strips = pilot.app.screen._compositor.render_strips(pilot.app.size)
+        (head,) = [part for strip in strips for part in strip if "ValueError" in part.text]
+        (body,) = [part for strip in strips for part in strip if "followed" in part.text]
+        assert _light(head) >= _light(body)
+        assert head.style is not None and head.style.bold
+
+
+class _Diagnosis(App[None]):
+    def __init__(self, text: str, **named: Any) -> None:
+        super().__init__(**named)
+        self._told = text
+
+    def compose(self) -> ComposeResult:
+        yield DiagnosisText(self._told)
+
+
+@asynchronous
+async def test_the_diagnosis_breaks_no_word_of_a_path() -> None:
+    app = _Diagnosis(f"rank 0 waits in all_reduce\n{FRAME}")
+    async with app.run_test(size=(60, 12)) as pilot:
+        await pilot.pause()
+        rows = [row.strip() for row in screen_text(app).splitlines() if row.strip()]
+    assert rows[0] == "rank 0 waits in all_reduce"
+    assert "".join(rows[1:]).replace("at/", "at /") == FRAME.strip()
+    assert all(row.endswith("/") or row == "at" for row in rows[1:-1])
+
+
+@pytest.mark.parametrize("width", [10, 20, 60])
+def test_a_broken_line_fits_and_loses_nothing(width: int) -> None:
+    for text in (FRAME, "x" * 200, " " * 40 + "word " * 30, "short", ""):
+        rows = wrapped([text], width)
+        assert max(map(len, rows)) <= width
+        assert "".join("".join(rows).split()) == "".join(text.split())
