@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from runner.text import clean
@@ -29,11 +29,15 @@ def seconds(value: float) -> str:
     return f"{value * 1000:.3g} ms" if abs(value) < 0.9995 else f"{value:.3g} s"
 
 
-def bytes_(value: float) -> str:
-    """`1.2 GiB`."""
-    for size, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if abs(value) >= size:
-            return f"{value / size:.3g} {unit}"
+_BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+
+def bytes_(value: float, like: float | None = None) -> str:
+    """`1.2 GiB`; in the unit that suits `like`, where that is given."""
+    for size, unit in _BYTES:
+        if abs(value if like is None else like) >= size:
+            scaled = value / size
+            return f"{scaled:.0f} {unit}" if abs(scaled) >= 99.95 else f"{scaled:.3g} {unit}"
     return f"{value:.0f} B"
 
 
@@ -52,6 +56,15 @@ class Metric(NamedTuple):
     """Whose number it is: rank, host or GPU."""
     beside: str | None = None
     """Another metric that belongs into the same chart."""
+    binary: bool = False
+    """Whether it counts bytes, which are round in powers of 1024."""
+
+    def ticks(self, values: Sequence[float]) -> list[str]:
+        """The values of an axis as words; bytes in one unit, but for what is too small for it."""
+        if not self.binary:
+            return [self.words(value) for value in values]
+        most = max(map(abs, values), default=0.0)
+        return ["0" if value == 0 else bytes_(value, most if abs(value) * 1024 > most else None) for value in values]
 
 
 METRICS = (
@@ -64,12 +77,12 @@ METRICS = (
     Metric("gpu.power", "GPU power", _with("W"), "GPU"),
     Metric("grad_norm", "gradient norm"),
     Metric("lr", "learning rate"),
-    Metric("gpu.mem_used", "GPU memory", bytes_, "GPU"),
+    Metric("gpu.mem_used", "GPU memory", bytes_, "GPU", binary=True),
     Metric("gpu.temp", "GPU temperature", _with("°C"), "GPU"),
     Metric("cpu", "CPU", _with("%"), "host"),
-    Metric("net_tx", "network sent", lambda value: bytes_(value) + "/s", "host"),
-    Metric("net_rx", "network received", lambda value: bytes_(value) + "/s", "host"),
-    Metric("mem_used", "memory", bytes_, "host"),
+    Metric("net_tx", "network sent", lambda value: bytes_(value) + "/s", "host", binary=True),
+    Metric("net_rx", "network received", lambda value: bytes_(value) + "/s", "host", binary=True),
+    Metric("mem_used", "memory", bytes_, "host", binary=True),
     Metric("forward_time", "forward time", seconds),
     Metric("val_loss", "validation loss"),
 )

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from runner.run.state import begin
 from tests.tui.widget_kit import asynchronous, text_of
 from tui.feed import Snapshot
-from tui.metrics import available, plain
+from tui.metrics import METRICS, available, bytes_, plain
 from tui.series import NAMES, Aggregate, Column, History, Track
 from tui.widgets.chart import Chart
-from tui.widgets.plot import Canvas, scale, smooth, span
+from tui.widgets.plot import Canvas, clock_ticks, scale, smooth, span
 
 
 def filled(steps: int = 100, ranks: int = 2) -> History:
@@ -175,6 +175,59 @@ def test_smoothing_begins_at_the_first_value() -> None:
 
 def test_a_growing_chart_keeps_its_time_axis_for_long() -> None:
     assert span(61) == span(89) == 90
+
+
+def test_bytes_have_round_ticks_in_one_unit() -> None:
+    memory = next(one for one in METRICS if one.name == "mem_used")
+    for values, words in (
+        ((2.7 * 2**30, 4.1 * 2**30), ["2.5 GiB", "3 GiB", "3.5 GiB", "4 GiB", "4.5 GiB"]),
+        ((0.0, 1.9 * 2**30), ["0", "0.5 GiB", "1 GiB", "1.5 GiB", "2 GiB"]),
+        ((0.0, 990 * 2**20), ["0", "250 MiB", "500 MiB", "750 MiB", "1000 MiB"]),
+        ((0.0, 3.0), ["0", "1 B", "2 B", "3 B"]),
+    ):
+        assert memory.ticks(list(scale(values, log=False, binary=True).ticks(11).values())) == words
+    assert bytes_(1010 * 2**20) == "1010 MiB"
+
+
+def test_times_are_round_wherever_the_window_begins() -> None:
+    assert clock_ticks(0, 60, 5) == [0, 15, 30, 45, 60]
+    assert clock_ticks(0, 109.4, 6) == [0, 30, 60, 90]
+    assert clock_ticks(13.3, 28.3, 4) == [15, 20, 25]
+    assert clock_ticks(0, 8 * 3600, 5) == [0, 7200, 14400, 21600, 28800]
+    assert clock_ticks(0, 12 * 86400, 5) == [0, 3 * 86400, 6 * 86400, 9 * 86400, 12 * 86400]
+
+
+@given(st.floats(0, 1e7), st.floats(0.1, 1e7), st.integers(1, 12))
+def test_there_are_never_more_times_than_fit(begin: float, length: float, most: int) -> None:
+    found = clock_ticks(begin, begin + length, most)
+    assert len(found) <= most + 1
+    assert all(begin - 0.01 <= tick <= begin + length + 0.01 for tick in found)
+
+
+def test_no_line_is_drawn_across_an_outage() -> None:
+    before, after = [Column(1, 1, 1)] * 10, [Column(3, 3, 3)] * 10
+    canvas = Canvas(20, 5)
+    canvas.curve(0, [*before, *[None] * 20, *after], scale([0, 4], log=False), lambda column: column.mean)
+    assert all(row[5:15].strip() == "" for row in map(canvas.text, range(5)))
+
+
+def test_values_that_come_seldom_are_one_line() -> None:
+    seldom = [Column(1, 1, 1) if x % 10 == 0 else None for x in range(40)]
+    canvas = Canvas(20, 5)
+    canvas.curve(0, seldom, scale([0, 4], log=False), lambda column: column.mean)
+    assert any(" " not in row[:15] for row in map(canvas.text, range(5)))
+
+
+@asynchronous
+async def test_a_flat_chart_with_a_value_in_its_title_has_a_line() -> None:
+    for height in (3, 4):
+        chart = Chart(0)
+        async with text_of(chart, (60, height)) as (pilot, text):
+            chart.show(snapshot_of(filled()))
+            await pilot.pause()
+            assert "loss  1.5" in text()
+            assert "no numbers yet" not in text()
+            assert any("\u2800" < one < "\u2900" for one in text())
 
 
 def test_values_are_short() -> None:

@@ -16,7 +16,7 @@ from tui.metrics import Metric, available, plain
 from tui.series import Column, Track
 from tui.theme import SERIES, SERIES_CLASSES
 from tui.widgets.drawn import Drawn, Piece, line
-from tui.widgets.plot import Canvas, Scale, scale, smooth, span
+from tui.widgets.plot import Canvas, Scale, clock_ticks, scale, smooth, span
 
 LINES = SERIES
 """Lines that can be told apart; beyond that all are drawn as a band."""
@@ -92,8 +92,10 @@ class Chart(Drawn):
     def draw(self, width: int, height: int) -> list[Strip]:
         """Axes, labels, dots."""
         metric, snapshot = self.metric, self._snapshot
-        if metric is None or snapshot is None or width < 16 or height < 3:
+        if metric is None or snapshot is None:
             return [line([("no numbers yet", self.component("chart--label"))])] if height else []
+        if width < 16 or height < 1:
+            return []
         rows = height - 2 if height > 4 else height
         labels = 10
         begin, end = self._times(snapshot)
@@ -102,9 +104,10 @@ class Chart(Drawn):
         drawn = [(number, track.columns(begin, end, canvas.width * 2, snapshot.now)) for number, track in tracks]
         if self._smooth:
             drawn = [(number, smooth(columns)) for number, columns in drawn]
-        limits = self._plot(canvas, drawn)
-        written = {row: (metric.words(value), plain(value)) for row, value in limits.ticks(rows).items()}
-        ticks = {row: full if len(full) < labels else short for row, (full, short) in written.items()}
+        limits = self._plot(canvas, drawn, binary=metric.binary)
+        values = limits.ticks(rows)
+        written = zip(values.items(), metric.ticks(list(values.values())), strict=True)
+        ticks = {row: words if len(words) < labels else plain(value) for (row, value), words in written}
         strips = [self._line(canvas, y, ticks.get(y, ""), labels) for y in range(rows)]
         if rows < height:
             strips += self._time_axis(width, labels, begin, end, snapshot)
@@ -138,11 +141,11 @@ class Chart(Drawn):
             found.append((1, each[self.rank]))
         return found
 
-    def _plot(self, canvas: Canvas, drawn: list[tuple[int, list[Column | None]]]) -> Scale:
+    def _plot(self, canvas: Canvas, drawn: list[tuple[int, list[Column | None]]], *, binary: bool) -> Scale:
         kept = [[column for column in columns if column] for _, columns in drawn]
         means = [column.mean for columns in kept for column in columns]
         spread = [value for columns in kept for column in columns for value in (column.low, column.high)]
-        limits = scale(means if self._smooth else spread, log=self._log)
+        limits = scale(means if self._smooth else spread, log=self._log, binary=binary)
         for number, columns in drawn:
             if number == BAND:
                 canvas.band(BAND, columns, limits)
@@ -169,14 +172,16 @@ class Chart(Drawn):
     def _time_axis(self, width: int, labels: int, begin: float, end: float, snapshot: Snapshot) -> list[Strip]:
         room = width - labels - 1
         longest = len(duration(end - snapshot.began))
-        marks = max(1, min(5, room // max(12, longest * 3 // 2 + 2)))
-        ruler, words = ["─"] * room, [" "] * room
-        for mark in range(marks + 1):
-            x = min(room - 1, round(mark * room / marks))
+        most = max(1, room // max(10, longest * 3 // 2 + 2))
+        ruler, words, free = ["─"] * room, [" "] * room, 0
+        for tick in clock_ticks(begin - snapshot.began, end - snapshot.began, most):
+            x = min(room - 1, round((tick + snapshot.began - begin) / (end - begin) * room))
             ruler[x] = "┬"
-            text = duration(begin + (end - begin) * mark / marks - snapshot.began)
+            text = duration(tick)
             start = max(0, min(room - len(text), x - len(text) // 2))
-            words[start : start + len(text)] = text
+            if start >= free:
+                words[start : start + len(text)] = text
+                free = start + len(text) + 1
         if snapshot.playback is not None and begin <= snapshot.now <= end:
             ruler[min(room - 1, int((snapshot.now - begin) / (end - begin) * room))] = "▲"
         axis, label = self.component("chart--axis"), self.component("chart--label")

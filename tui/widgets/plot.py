@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from tui.series import Column
@@ -14,6 +15,12 @@ SPANS = (
     21600, 28800, 43200, 57600, 86400,
 )  # fmt: skip
 """Lengths of time that divide well, seconds."""
+STEPS = (
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
+)  # fmt: skip
+"""Times between two ticks that are round on a clock, seconds."""
+BRIDGE = 4
+"""Columns without values that a line passes over, and so many times the columns that usually lie between two values."""
 
 
 class Scale(NamedTuple):
@@ -43,8 +50,12 @@ class Scale(NamedTuple):
         return found
 
 
-def scale(values: Sequence[float], *, log: bool) -> Scale:
-    """A scale that holds all values and stays the same while they change a little."""
+def scale(values: Sequence[float], *, log: bool, binary: bool = False) -> Scale:
+    """A scale that holds all values and stays the same while they change a little.
+
+    Args:
+        binary: The values count bytes: the steps are round in the unit that the largest is written in.
+    """
     if log:
         positive = [math.log10(value) for value in values if value > 0]
         if not positive:
@@ -57,7 +68,8 @@ def scale(values: Sequence[float], *, log: bool) -> Scale:
         low = 0.0
     if high - low <= abs(high) * 1e-6:
         low, high = (0.0, high * 1.25) if high > 0 else (low * 1.25, 0.0) if low < 0 else (0.0, 1.0)
-    step = _step((high - low) / 4)
+    unit = 1024.0 ** max(0, math.floor(math.log(max(high, -low), 1024))) if binary else 1.0
+    step = _step((high - low) / 4 / unit) * unit
     return Scale(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, step, log=False)
 
 
@@ -69,6 +81,21 @@ def _step(rough: float) -> float:
 def span(seconds: float) -> float:
     """The next length of time that divides well, so that a growing chart is not drawn anew all the time."""
     return next((float(one) for one in SPANS if one >= seconds), math.ceil(seconds / 86400) * 86400.0)
+
+
+def clock_ticks(begin: float, end: float, most: int) -> list[float]:
+    """At most `most` round times from `begin` to `end`, seconds of a clock that may have begun before."""
+    rough = (end - begin) / max(1, most)
+    step = next((float(one) for one in STEPS if one >= rough), math.ceil(rough / 86400) * 86400.0)
+    first = math.ceil(begin / step - 1e-9)
+    return [tick * step for tick in range(first, math.floor(end / step + 1e-9) + 1)]
+
+
+def longest_bridge(columns: Sequence[Column | None]) -> int:
+    """How many columns may lie between two values that a line joins: beyond that there was nothing to draw."""
+    places = [x for x, column in enumerate(columns) if column]
+    apart = sorted(after - before for before, after in pairwise(places))
+    return BRIDGE * max(1, apart[len(apart) // 2]) if apart else BRIDGE
 
 
 class Canvas:
@@ -90,13 +117,14 @@ class Canvas:
                 self._stroke(line, x, self._row(to, column.low), self._row(to, column.high))
 
     def curve(self, line: int, columns: Sequence[Column | None], to: Scale, value: Callable[[Column], float]) -> None:
-        """Draw a line through the columns; gaps of a few columns are bridged."""
+        """Draw a line through the columns; it is broken where values are missing for much longer than usual."""
+        bridge = longest_bridge(columns)
         before: tuple[int, int] | None = None
         for x, column in enumerate(columns):
             if column is None:
                 continue
             row = self._row(to, value(column))
-            if before is not None:
+            if before is not None and x - before[0] <= bridge:
                 self._join(line, *before, x, row)
             else:
                 self._stroke(line, x, row, row)
