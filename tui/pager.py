@@ -15,8 +15,9 @@ from runner.errors import InputError
 
 
 def pager_command(environ: Mapping[str, str], path: Path, line: int) -> list[str]:
-    """The words that open `path` at `line` (from 1): $PAGER, else less or more. Raises InputError for none."""
-    words = shlex.split(environ.get("PAGER", "")) or ["less" if shutil.which("less") else "more"]
+    """The words that open `path` at `line` (from 1): $PAGER, else less. Raises InputError for none."""
+    # Never `more` unasked: it hands the escape sequences that a host has written to the terminal.
+    words = shlex.split(environ.get("PAGER", "")) or ["less"]
     if shutil.which(words[0]) is None:
         raise InputError(f"the pager {words[0]} is not there", "Set PAGER to one that is.")
     # less shows control characters as text; -R and the like would hand a host's escape sequences to the terminal.

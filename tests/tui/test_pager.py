@@ -22,8 +22,16 @@ def test_the_pager_is_opened_at_the_line(pager: str, words: list[str]) -> None:
     assert pager_command({"PAGER": pager}, Path("x.log"), 7) == words
 
 
-def test_without_one_there_is_a_usual_one() -> None:
-    assert pager_command({}, Path("x.log"), 1)[0] in ("less", "more")
+def test_without_one_it_is_less_and_never_one_that_hands_on_escape_sequences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("less", "more"):
+        (tmp_path / name).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert pager_command({}, Path("x.log"), 1) == ["less", "+1", "x.log"]
+    (tmp_path / "less").unlink()
+    with pytest.raises(InputError, match="the pager less is not there"):
+        pager_command({}, Path("x.log"), 1)
 
 
 def test_a_pager_that_is_not_there() -> None:
