@@ -10,6 +10,7 @@ import click
 
 from runner.cli.group import cli
 from runner.errors import DisttuiError
+from runner.glyphs import fit
 from runner.show.put import failure, put
 
 
@@ -18,6 +19,8 @@ def run() -> None:
     # Started with a closed stream, as some daemons do: what is said there goes nowhere.
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    for stream in (sys.stdout, sys.stderr):
+        fit(stream, os.environ, utf8_mode=bool(sys.flags.utf8_mode))
     try:
         code = cli.main(prog_name="disttui", standalone_mode=False)
     except click.ClickException as error:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import getpass
 import io
 import os
+import sys
 import termios
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from runner.glyphs import fit
 from runner.text import clean
 
 
@@ -72,4 +74,5 @@ def _terminal() -> Iterator[TextIO | None]:
         return
     # Not open(): its buffers want to seek, which a terminal cannot.
     with io.TextIOWrapper(file) as terminal:
+        fit(terminal, os.environ, utf8_mode=bool(sys.flags.utf8_mode))
         yield terminal

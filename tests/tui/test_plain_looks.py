@@ -1,7 +1,10 @@
-"""What is read without colours, and where long lines are broken."""
+"""What is read without colours or without our glyphs, and where long lines are broken."""
 
 from __future__ import annotations
 
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +12,10 @@ from rich.segment import Segment
 from textual.app import App, ComposeResult
 from textual.color import Color
 
+from tests.tui.shelf_kit import environ
 from tests.tui.snap import screen_text
+from tests.tui.synthetic_run import write
+from tests.tui.tmux import tmux
 from tests.tui.widget_kit import asynchronous, text_of
 from tui.screens.diagnosis import DiagnosisText
 from tui.widgets.story import StoryPane
@@ -62,3 +68,17 @@ def test_a_broken_line_fits_and_loses_nothing(width: int) -> None:
         rows = wrapped([text], width)
         assert max(map(len, rows)) <= width
         assert "".join("".join(rows).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize("words", ["LANG=C", "TERM=linux LANG=C.UTF-8"])
+def test_a_terminal_without_our_glyphs_shows_charts_and_panes_in_ascii(words: str, tmp_path: Path) -> None:
+    write(tmp_path / "data" / "disttui" / "runs" / "run-1", hosts=2, per_host=2, steps=30)
+    home = environ(tmp_path, LANG="C.UTF-8")
+    without = ("-u", "LC_ALL", "-u", "LC_CTYPE", "-u", "PYTHONUTF8", "-u", "PYTHONIOENCODING")
+    command = ("env", *without, *words.split(), str(Path(sys.executable).with_name("disttui")), "replay", "run-1")
+    with tmux(tmp_path, command, home, (100, 30)) as terminal:
+        shown = terminal.until(r"v finished[\s\S]+\d line")
+        assert r"\u" not in shown and "-Hosts---" in shown and "attempt 1" in shown
+        assert shown.replace("·", "-").replace("×", "x").isascii()
+        assert re.search(r"\| +'*[.:']+", shown), "the chart is drawn with dots"
+        terminal.press("q")
