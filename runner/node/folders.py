@@ -10,11 +10,14 @@ The loader runs this file before the node program is there: it imports nothing o
 import errno
 import os
 import stat
+import struct
 import sys
 from typing import List
 
 _MOST_LINKS = 40
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_NAMED_USER, _NAMED_GROUP, _WRITE = 2, 8, 2
+"""Of an entry in an access control list (linux/posix_acl_xattr.h)."""
 
 
 def weakness(path: str, make: bool = False) -> str:
@@ -95,7 +98,9 @@ def _weakness_of(path: str, seen: os.stat_result) -> str:
         return ""
     if mode & stat.S_IWOTH:
         return "every user can write in %s, and it is not sticky" % path
-    return "" if _is_ours(seen.st_gid) else "the group %s can write in %s" % (_group_name(seen.st_gid), path)
+    if not _is_ours(seen.st_gid):
+        return "the group %s can write in %s" % (_group_name(seen.st_gid), path)
+    return "an access control list lets others write in %s" % path if _is_shared_by_list(path) else ""
 
 
 def _is_ours(gid: int) -> bool:
@@ -109,6 +114,20 @@ def _is_ours(gid: int) -> bool:
         return gid == 0
     alone = set(group.gr_mem) <= {user.pw_name}
     return gid == 0 or (alone and gid == user.pw_gid and group.gr_name == user.pw_name)
+
+
+def _is_shared_by_list(path: str) -> bool:
+    """Whether a folder's access control list (acl(5)) lets users or groups write that it names, but for this user."""
+    if not hasattr(os, "getxattr"):
+        return False
+    try:
+        entries = os.getxattr(path, "system.posix_acl_access")[4:]
+    except OSError:
+        return False  # it has none
+    for kind, rights, who in struct.iter_unpack("<HHI", entries):
+        if rights & _WRITE and (kind == _NAMED_GROUP or (kind == _NAMED_USER and who not in (0, os.getuid()))):
+            return True
+    return False
 
 
 def _group_name(gid: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -116,6 +117,27 @@ def test_a_run_dir_whose_entries_others_can_replace_is_refused(
         runs.start(request, str(run.zip), None)
     assert "launch.run_dir" in told.value.cure
     assert list(base.iterdir()) == []
+
+
+@as_root
+@pytest.mark.skipif(sys.platform != "linux", reason="lists of this kind are Linux'")
+def test_a_run_dir_that_an_access_control_list_opens_to_another_user_is_refused(tmp_path: Path) -> None:
+    """The mode shows such a list as the right of the group, though the group is this user's own."""
+    base = tmp_path / "base"
+    base.mkdir(0o755)
+    base.chmod(0o775)
+    assert folders.weakness(str(base)) == ""
+    every = 0xFFFFFFFF
+    entries = [(1, 7, every), (2, 7, os.getuid()), (2, 7, _STRANGER), (4, 5, every), (0x10, 7, every), (0x20, 5, every)]
+    packed = [struct.pack("<HHI", *entry) for entry in sorted(entries)]
+    try:
+        os.setxattr(base, "system.posix_acl_access", struct.pack("<I", 2) + b"".join(packed))
+    except OSError:
+        pytest.skip("this file system has no such lists")
+    assert "access control list lets others write" in folders.weakness(str(base))
+    packed.pop(2)
+    os.setxattr(base, "system.posix_acl_access", struct.pack("<I", 2) + b"".join(packed))
+    assert folders.weakness(str(base)) == ""
 
 
 @as_root
