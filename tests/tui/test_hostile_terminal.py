@@ -74,7 +74,7 @@ def test_home_and_all_that_opens_there(tmp_path: Path, size: tuple[int, int]) ->
         screen.until("e edit")
         _see(screen, "Wkey")
         screen.press("Escape")
-        screen.until("2 profiles")
+        screen.until(r"\[2\] Profiles · ")
         screen.press("C-p")
         screen.until("[Ss]earch|palette|find")
         screen.type("W")

@@ -14,6 +14,7 @@ from textual.message import Message
 from runner.advice import Advice
 from runner.choose import HostChoice
 from runner.preflight import Finding
+from runner.show.numbers import amount
 from tui.keys import OPEN, bind
 from tui.screens.wizard.draft import Draft, View, Weighed
 from tui.screens.wizard.step import Notes, Step
@@ -135,10 +136,13 @@ class ProcessesStep(Step):
             notes.tell("not decided yet", *(Point(one, "$state-failed", "✗ ") for one in self.draft.problems))
             return
         warnings = len(weighed.recommendation.warnings)
-        title = totals(weighed.plan) + (f" · ▲ {warnings} to know" if warnings else "")
+        errors = [_error(one) for one in weighed.findings if one.level == "error"]
+        title = totals(weighed.plan) + (f" · ✗ {amount(len(errors), 'error')}" if errors else "")
+        title += f" · ▲ {warnings} to know" if warnings else ""
         run = self.query_one("#whole-run", ValueTable)
         about = _about_run(run.key, weighed) if self._at_run else self._about_host(weighed)
-        notes.tell(title, *(_error(one) for one in weighed.findings if one.level == "error"), *about)
+        # What the cursor is on comes first; what else keeps the run from starting is counted in the title.
+        notes.tell(title, *about, *errors)
 
     def _about_host(self, weighed: Weighed) -> Iterator[Point | str]:
         key = self.query_one("#per-host", ValueTable).key
