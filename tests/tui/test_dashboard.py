@@ -21,6 +21,7 @@ from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.widget_kit import asynchronous, burst
 from tui.app import DisttuiApp
 from tui.feed import Taker
+from tui.logs.view import TAIL
 from tui.screens.panes import TYPING, PanesScreen
 from tui.widgets.chart import Chart
 from tui.widgets.rank_grid import RankGrid
@@ -277,6 +278,32 @@ async def test_the_log_is_at_the_cursor(tmp_path: Path) -> None:
         await pilot.press("comma", "comma")
         await until(pilot, lambda: "step 2" in shown(pilot) and "■ PAUSED" in shown(pilot))
         assert "step 400/400" not in shown(pilot)
+
+
+@asynchronous
+async def test_a_replays_log_has_no_line_later_than_its_cursor(tmp_path: Path) -> None:
+    async with opened("open_replay", "example", tmp_path) as (pilot, screen):
+        await until(pilot, lambda: "validation loss 1.687" in shown(pilot) and "✓ finished" in shown(pilot))
+        assert screen.snapshot and screen.snapshot.playback
+        begin, view = screen.snapshot.playback.begin, screen.log_view
+        assert view is not None
+
+        def at(attempt: int, now: float) -> bool:
+            log = view.lines.progress.work.log
+            return log.attempt == attempt and view.lines.until == now and 0 < view.lines.upto < TAIL
+
+        for attempt, after in ((2, 170.0), (1, 60.0)):
+            screen.post_message(ReplayBar.Sought(begin + after))
+            await until(pilot, lambda attempt=attempt, after=after: at(attempt, begin + after))
+            view.lines.action_follow()
+            await until(pilot, view.lines.shown_places)
+            log, places = view.lines.progress.work.log, view.lines.shown_places()
+            assert max(log.time_of(log.order.items[place]) for place in places) <= begin + after
+            assert len(log.order) > max(places) + 1
+        screen.post_message(ReplayBar.Sought(begin))
+        await until(pilot, lambda: "No lines yet" in shown(pilot))
+        await pilot.press("end")
+        await until(pilot, lambda: "step 400/400" in shown(pilot))
 
 
 @asynchronous

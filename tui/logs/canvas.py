@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from time import thread_time
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from textual.widget import Widget
 
 from tui.logs.engine import Progress
 from tui.logs.merge import Source
+from tui.logs.moments import place_at
 from tui.logs.paint import Line
 from tui.logs.rows import Choice
 from tui.logs.search import Pattern
@@ -77,16 +79,31 @@ class LogCanvas(Widget):
         self._marking = MARKING
         self._unmarked: Pattern | None = None
         self.progress = progress
+        self.until = math.inf
+        """Lines that came later are not shown, as far as times are known."""
+        self.upto = TAIL
+        """The first place that is not shown for that."""
         self.take(progress)
+
+    def show_until(self, time: float) -> None:
+        """Show no line that came after a time, unix seconds."""
+        self.until = time
+        self.take(self.progress)
 
     def take(self, progress: Progress) -> None:
         """Show what is known now."""
         if progress.work.log is not self.progress.work.log:
             self._cache.clear()
         self.progress = progress
-        self._tails = [(source, Line(raw)) for source, raw in progress.tails]
-        self.lines = Lines(progress.work.rows, progress.count, len(self._tails), self._height_at)
-        sources = progress.work.log.sources
+        log, rows, count = progress.work.log, progress.work.rows, progress.count
+        self.upto = TAIL
+        if self.until < math.inf and log.timed:
+            self.upto = place_at(log, self.until, progress.total)
+            count = min(count, rows.row_at(self.upto))
+        # An unfinished line has no time yet.
+        self._tails = [(source, Line(raw)) for source, raw in progress.tails] if self.upto == TAIL else []
+        self.lines = Lines(rows, count, len(self._tails), self._height_at)
+        sources = log.sources
         ranks = self._choice.ranks
         labels = [source.label for source in sources if ranks is None or source.rank in ranks]
         self.prefixed = len(set(labels)) > 1

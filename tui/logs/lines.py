@@ -11,7 +11,7 @@ from textual.message import Message
 
 from tui.logs.canvas import LogCanvas
 from tui.logs.engine import Progress
-from tui.logs.view import View, follow, go, move, on_screen, page, scroll
+from tui.logs.view import TAIL, View, follow, go, move, on_screen, page, scroll
 
 WHEEL = 3
 """Screen rows that one step of the mouse wheel moves."""
@@ -88,7 +88,9 @@ class LogLines(LogCanvas, can_focus=True):
         self.show(replace(self.view, top=self.lines.place(row), skip=skip))
 
     def jump(self, place: int) -> None:
-        """Put the cursor on a place in the order, with lines around it."""
+        """Put the cursor on a place in the order that is shown, with lines around it."""
+        if self.upto < TAIL:
+            place = max(0, min(place, self.upto - 1))
         self.show(go(self.paused(), self.lines, self.size.height, place, middle=True))
 
     # Actions

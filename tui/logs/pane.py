@@ -22,7 +22,7 @@ from tui.logs.rows import Choice, Rows
 from tui.logs.search import Pattern
 from tui.logs.sources import AttemptLog, LogSources
 from tui.logs.status import LogStatus, badge, parts
-from tui.logs.view import TAIL, View
+from tui.logs.view import View
 
 FOCUSED_PACE = 10.0
 """Most redraws a second for new lines while the view has the focus."""
@@ -215,16 +215,14 @@ class LogPane(Vertical):
         find = self._work.find
         if find is None or not len(find):
             return
-        if at_once:
-            place = find.after(find.start)
-            place = find.after(0) if place is None else place
-        elif by > 0:
-            place = find.after(self.lines.paused().cursor + 1)
-            place = find.after(0) if place is None else place
+        upto = self.lines.upto
+        if by > 0:
+            place = find.after(find.start if at_once else self.lines.paused().cursor + 1)
+            place = find.after(0) if place is None or place >= upto else place
         else:
             place = find.before(self.lines.paused().cursor)
-            place = find.before(TAIL) if place is None else place
-        if place is not None:
+            place = find.before(upto) if place is None else place
+        if place is not None and place < upto:
             self.lines.jump(place)
 
     def on_log_lines_moved(self, event: LogLines.Moved) -> None:

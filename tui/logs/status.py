@@ -59,7 +59,7 @@ def parts(lines: LogLines, *, older: bool, loading: bool) -> list[Part]:
         said.append((f"{count:,} line{'s' * (count != 1)} chosen, y copies", "$accent"))
     said += _found(lines)
     if view.choice.patterns:
-        told = f"& {view.choice.patterns[0]} {progress.count:,}{'' if progress.complete else '…'}"
+        told = f"& {view.choice.patterns[0]} {lines.lines.count:,}{'' if progress.complete else '…'}"
         problem = progress.work.rows.problem
         said.append((f"✗ {told}: it {problem}", "bold $error") if problem else (told, "$accent"))
     said.append((_where(lines), ""))
@@ -87,10 +87,11 @@ def _found(lines: LogLines) -> Sequence[Part]:
     label = "/ errors" if view.find.hints else f"/ {view.find}"
     if find.problem:
         return ((f"✗ {label} {progress.hits:,}: it {find.problem}", "bold $error"),)
-    if not progress.hits:
+    hits = progress.hits if lines.upto == TAIL else find.row_at(lines.upto)
+    if not hits:
         return ((f"{label} {'not found' if progress.searched else '…'}", "$warning"),)
     at = find.row_at(view.cursor) + 1 if find.after(view.cursor) == view.cursor else 0
-    return ((f"{label} {f'{at:,} of ' if at else ''}{progress.hits:,}{'' if progress.searched else '…'}", "$accent"),)
+    return ((f"{label} {f'{at:,} of ' if at else ''}{hits:,}{'' if progress.searched else '…'}", "$accent"),)
 
 
 def _where(lines: LogLines) -> str:

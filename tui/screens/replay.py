@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -134,10 +135,12 @@ class ReplayScreen(PanesScreen):
         self._show_lines_of(snapshot)
 
     def _show_lines_of(self, snapshot: Snapshot) -> None:
-        """Bring the log to the cursor's attempt and time, as far as its lines have times."""
+        """Bring the log to the cursor's attempt and time, and no further, as far as its lines have times."""
         view = self.log_view
         if view is None or not view.is_mounted:
             return
+        over = snapshot.playback is None or snapshot.now >= snapshot.playback.end or snapshot.state.result is not None
+        view.lines.show_until(math.inf if over else snapshot.now)
         progress = view.lines.progress
         log, attempt = progress.work.log, snapshot.state.attempt
         if attempt and attempt == self._turning and attempt != log.attempt:
