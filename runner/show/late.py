@@ -69,7 +69,7 @@ def headline(run: KnownRun, state: RunState) -> str:
         words.append(f"attempt {state.attempt}")
     if done := progress(state):
         words.append(f"step {done[0]:,.0f}/{done[1]:,.0f}")
-    words += metric_words(state)
+    words += metric_words(state.metrics)
     if state.result is None:
         words.append(f"{duration(time.time() - run.started)} so far")
     return ", ".join(words)

@@ -97,9 +97,8 @@ def eta(state: RunState) -> float | None:
     return None
 
 
-def metric_words(state: RunState) -> list[str]:
+def metric_words(metrics: Mapping[str, Any]) -> list[str]:
     """Loss, throughput and what else is short enough to say in a line."""
-    metrics = state.metrics
     words = []
     for name in ("loss", "val_loss"):
         value = number(metrics.get(name))
@@ -123,7 +122,7 @@ def status_line(state: RunState, elapsed: float, width: int) -> str:
     Where there is little room the bar gets shorter, hosts are counted, and then metrics are left out.
     """
     room = max(0, width - 1)
-    done, metrics, left = progress(state), metric_words(state), eta(state)
+    done, metrics, left = progress(state), metric_words(state.metrics), eta(state)
     clock = f"eta {duration(left)}" if left is not None and state.result is None else duration(elapsed)
     attempt = [f"attempt {state.attempt}"] if state.attempt > 1 else []
     line = ""

@@ -281,6 +281,23 @@ async def test_the_log_is_at_the_cursor(tmp_path: Path) -> None:
 
 
 @asynchronous
+async def test_header_and_chart_say_the_same_loss(tmp_path: Path) -> None:
+    """Ranks differ in it: both say the mean."""
+    write(tmp_path / "run-1", hosts=2, per_host=8, steps=60)
+    async with opened("open_replay", str(tmp_path / "run-1"), tmp_path) as (pilot, screen):
+        for key in ("comma", "comma", "comma"):
+            await pilot.press(key)
+            await pilot.pause(0.3)
+            snapshot, chart = screen.snapshot, screen.query(Chart).first()
+            assert snapshot is not None
+            header = shown(pilot).partition("\n")[0]
+            said = re.search(r"· loss ([\d.]+)", header)
+            assert said and f"loss  {said[1]} " in f"{chart.border_title} ", header
+            mean = snapshot.history.all["loss"].at(snapshot.now)
+            assert mean is not None and said[1] == f"{mean:.4g}"
+
+
+@asynchronous
 async def test_a_replays_log_has_no_line_later_than_its_cursor(tmp_path: Path) -> None:
     async with opened("open_replay", "example", tmp_path) as (pilot, screen):
         await until(pilot, lambda: "validation loss 1.687" in shown(pilot) and "✓ finished" in shown(pilot))

@@ -87,6 +87,8 @@ class PanesScreen(LogScreen):
         self.snapshot: Snapshot | None = None
         self._zoomed = False
         self._drawn_at = 0.0
+        self._charted: Snapshot | None = None
+        """The moment that the charts show."""
         self._typed = ("", 0.0)
         self._pane = "ranks"
 
@@ -117,7 +119,6 @@ class PanesScreen(LogScreen):
         """Show another moment: words at once, what is large once a second."""
         first = self.snapshot is None
         self.snapshot = snapshot
-        self._show_head()
         self.set_clocks(snapshot.state.hosts[0].story.offsets)
         self.query_one(ProgressLine).show(snapshot)
         self.query_one(TimelinePane).show(snapshot)
@@ -132,6 +133,7 @@ class PanesScreen(LogScreen):
             self._show_large(snapshot)
         elif time.monotonic() - self._drawn_at >= PACE - 0.05:
             self._show_large_in_turn(snapshot)
+        self._show_head()
 
     def on_unmount(self) -> None:
         """Let what was shown be forgotten."""
@@ -140,16 +142,16 @@ class PanesScreen(LogScreen):
     def _show_head(self) -> None:
         snapshot = self.snapshot
         if snapshot is not None:
-            word = run_word(snapshot)
-            self.header.show(
-                snapshot.state.run, facts(snapshot), word, duration(snapshot.elapsed) if snapshot.began else ""
-            )
+            elapsed = duration(snapshot.elapsed) if snapshot.began else ""
+            numbers = facts(snapshot, self._charted or snapshot)
+            self.header.show(snapshot.state.run, numbers, run_word(snapshot), elapsed)
 
     def _large(self) -> list[HostsPane | RankGrid | Chart]:
         return [self.query_one(HostsPane), self.query_one(RankGrid), *self.query(Chart)]
 
     def _show_large(self, snapshot: Snapshot) -> None:
         self._drawn_at = time.monotonic()
+        self._charted = snapshot
         for pane in self._large():
             pane.show(snapshot)
 
@@ -160,6 +162,8 @@ class PanesScreen(LogScreen):
         for pane in self._large():
             pane.show(snapshot)
             await asyncio.sleep(0)
+        self._charted = snapshot
+        self._show_head()
 
     # Panes
 

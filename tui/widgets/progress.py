@@ -90,13 +90,22 @@ def time_left(state: RunState) -> float | None:
     return None if state.result is not None or state.hosts[0].story.stall is not None else eta(state)
 
 
-def facts(snapshot: Snapshot) -> list[str]:
-    """What stands beside a run's name, the most important first."""
+def facts(snapshot: Snapshot, charted: Snapshot) -> list[str]:
+    """What stands beside a run's name, the most important first.
+
+    Args:
+        charted: The moment that the charts show: the numbers are theirs, means of the ranks.
+    """
     state = snapshot.state
     hosts, ranks = len(state.hosts), state.world_size
     found = [f"{hosts} host{'' if hosts == 1 else 's'}", f"{ranks} rank{'' if ranks == 1 else 's'}"]
     found += [word for word in (snapshot.setup.backend, snapshot.setup.strategy) if word]
-    return found + metric_words(state)
+    tracks, metrics = charted.history.all, dict(charted.state.metrics)
+    for name in metrics:
+        mean = tracks[name].at(charted.now) if name in tracks else None
+        if mean is not None:
+            metrics[name] = mean
+    return found + metric_words(metrics)
 
 
 def run_word(snapshot: Snapshot) -> str:
