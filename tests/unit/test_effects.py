@@ -93,6 +93,16 @@ def test_variables_that_load_code_and_later_arguments_are_told_too() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["GCONV_PATH", "OPENSSL_CONF", "NCCL_CONF_FILE", "NCCL_ENV_PLUGIN", "TORCH_EXTENSIONS_DIR", "UCX_MODULE_DIR",
+     "FI_PROVIDER_PATH", "HDF5_PLUGIN_PATH", "GIT_SSH_COMMAND", "GIT_CONFIG_COUNT", "OMPI_MCA_plm_rsh_agent"],
+)  # fmt: skip
+def test_a_variable_that_names_code_to_be_loaded_is_told(name: str) -> None:
+    it = planned(facts("cpu_desk"), env={name: "/x"}, job={"command": ["true"]})
+    assert (f"env.{name}", "on node1: /x") in list(effect_lines(it.profile))
+
+
 def test_the_plan_tells_what_runs_besides_the_job() -> None:
     it = planned(*[facts("cpu_desk")] * 3, **EVIL)  # type: ignore[arg-type]
     text = render_plan(it.plan, it.recommendation, it.findings)
