@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from runner import ship
+from runner.node import procs, sockets
 from runner.node.observe import stacks
 from tests.unit.waiting import wait_for
 
@@ -130,6 +132,31 @@ def test_a_rank_that_has_ended_and_one_without_instruments(start: Callable[..., 
     answers = stacks.collect(str(tmp_path))
     assert answers["0"]["note"] == "the process has ended"
     assert "not instrumented" in answers["1"]["note"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"7", b"[]", b'{"threads": [1], "recorder": {}}', b'{"threads": 7}', b"[" * 100_000,
+     b'{"threads": [{"main": true, "frames": [{}]}], "recorder": {}}'],
+)  # fmt: skip
+def test_a_door_that_answers_nonsense_costs_the_stacks_of_its_rank_alone(answer: bytes, tmp_path: Path) -> None:
+    (tmp_path / "attempt-1").mkdir()
+    process = procs.read(os.getpid())
+    assert process
+    with sockets.listen() as door:
+        start = {"e": "start", "pid": process.pid, "start_time": process.start, "door": sockets.address_of(door)}
+        ranks = [{**start, "rank": 0}, {**start, "rank": 1, "door": None}]
+        (tmp_path / "attempt-1" / "ranks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in ranks))
+
+        def answer_once() -> None:
+            with door.accept()[0] as visitor:
+                visitor.sendall(answer)
+
+        script = threading.Thread(target=answer_once)
+        script.start()
+        found = stacks.collect(str(tmp_path))
+        script.join()
+    assert [one["note"] for one in found.values()] == ["this rank is not instrumented: it has no door to ask at"] * 2
 
 
 def test_a_run_without_ranks_has_no_stacks(tmp_path: Path) -> None:

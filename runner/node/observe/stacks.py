@@ -125,7 +125,13 @@ def _knock(door: str) -> Dict[str, Any]:
             if not part:
                 break
             data += part
-    answer: Dict[str, Any] = json.loads(data)
+    try:
+        answer: Dict[str, Any] = json.loads(data)
+        _where(answer)
+        _entered(answer)
+    except (TypeError, KeyError, AttributeError, RecursionError):
+        # Any script can open a door and report it as a rank's: its answer costs this rank alone.
+        raise ValueError("this is no answer of a rank") from None
     return answer
 
 
