@@ -138,6 +138,9 @@ class Taker:
     def _event(self, state: RunState, record: Mapping[str, Any], node: int, now: float) -> None:
         if not self._told.began or now < self._told.began:
             self._told = replace(self._told, began=now)
+        attempt = record.get("attempt")
+        if node == 0 and record.get("e") == "attempt" and isinstance(attempt, int):
+            self._told.history.begun[attempt] = now
         told = moment(record, node, now, state)
         if told is not None:
             self.add(told)

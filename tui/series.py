@@ -189,6 +189,8 @@ class History:
     def __init__(self, world_size: int) -> None:
         self.all: dict[str, Aggregate] = {}
         self.each: dict[str, dict[Place, Track]] = {}
+        self.begun: dict[int, float] = {}
+        """Attempt → when it began."""
         self._tracks: dict[Place, dict[str, tuple[Track, Aggregate]]] = {}
         self._limit = max(256, min(1 << 15, BUDGET // (8 * max(1, world_size))))
 

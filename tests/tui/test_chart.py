@@ -218,6 +218,45 @@ def test_values_that_come_seldom_are_one_line() -> None:
     assert any(" " not in row[:15] for row in map(canvas.text, range(5)))
 
 
+def test_a_line_is_broken_where_an_attempt_begins() -> None:
+    canvas = Canvas(20, 5)
+    columns = [Column(1, 1, 1) if x % 4 == 0 else None for x in range(40)]
+    canvas.curve(0, columns, scale([0, 4], log=False), lambda column: column.mean, [17])
+    row = next(row for row in map(canvas.text, range(5)) if row.strip())
+    assert row[9] == " " and " " not in row[:8] + row[10:18]
+
+
+@asynchronous
+async def test_several_lines_have_a_legend_in_their_colours() -> None:
+    chart, history = Chart(0), filled()
+    async with text_of(chart, (60, 14)) as (pilot, text):
+        chart.show(snapshot_of(history))
+        await pilot.pause()
+        assert "━ loss" not in text()
+        await pilot.press("a")
+        assert "━ rank 0  ━ rank 1" in text()
+        strip = chart.render_line(0)
+        colours = [segment.style.color for segment in strip if segment.text == "━ " and segment.style]
+        assert len(set(colours)) == 2
+        await pilot.press("a")
+        history.metrics(50, 1, 0, {"t": 50, "step": 50, "val_loss": 60.0})
+        chart.show(snapshot_of(history))
+        assert "━ val loss  ━ loss" in text()
+
+
+@asynchronous
+async def test_a_new_attempt_is_marked_from_its_beginning_on() -> None:
+    chart, history = Chart(0), filled()
+    history.begun.update({1: 2.0, 2: 60.0})
+    async with text_of(chart, (60, 14)) as (pilot, text):
+        chart.show(snapshot_of(history, now=59.0))
+        await pilot.pause()
+        assert "attempt" not in text()
+        chart.show(snapshot_of(history))
+        await pilot.pause()
+        assert "┊attempt 2" in text() and "attempt 1" not in text()
+
+
 @asynchronous
 async def test_a_flat_chart_with_a_value_in_its_title_has_a_line() -> None:
     for height in (3, 4):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from rich.style import Style
 from textual.binding import BindingType
@@ -10,19 +10,32 @@ from textual.message import Message
 from textual.strip import Strip
 
 from runner.show.numbers import duration
+from runner.text import clean
 from tui.feed import Snapshot
 from tui.keys import VIEW, bind
 from tui.metrics import Metric, available, plain
-from tui.series import Column, Track
+from tui.series import Column, Place, Track
 from tui.theme import SERIES, SERIES_CLASSES
-from tui.widgets.drawn import Drawn, Piece, line
+from tui.widgets.drawn import Drawn, Piece, cells, line
 from tui.widgets.plot import Canvas, Scale, clock_ticks, scale, smooth, span
 
 LINES = SERIES
 """Lines that can be told apart; beyond that all are drawn as a band."""
 BAND = LINES
 BESIDE = LINES + 1
+MARK = LINES + 2
+MARKED = LINES + 3
+_QUIET = {BAND: "chart--band", MARK: "chart--axis", MARKED: "chart--label"}
 SHORTEST = 15.0
+
+
+class Line(NamedTuple):
+    """One line of a chart."""
+
+    number: int
+    """Of its colour, or BAND or BESIDE."""
+    name: str
+    track: Track
 
 
 class Chart(Drawn):
@@ -96,20 +109,31 @@ class Chart(Drawn):
             return [line([("no numbers yet", self.component("chart--label"))])] if height else []
         if width < 16 or height < 1:
             return []
+        lines = self._lines(metric, snapshot)
         rows = height - 2 if height > 4 else height
+        legend = len(lines) > 1 and rows > 4
+        rows -= legend
         labels = 10
         begin, end = self._times(snapshot)
         canvas = Canvas(width - labels - 1, rows)
-        tracks = self._tracks(metric, snapshot)
-        drawn = [(number, track.columns(begin, end, canvas.width * 2, snapshot.now)) for number, track in tracks]
+        count = canvas.width * 2
+        drawn = [(one.number, one.track.columns(begin, end, count, snapshot.now)) for one in lines]
         if self._smooth:
             drawn = [(number, smooth(columns)) for number, columns in drawn]
-        limits = self._plot(canvas, drawn, binary=metric.binary)
+        attempts = {
+            min(count - 1, int((begun - begin) / (end - begin) * count)): attempt
+            for attempt, begun in sorted(snapshot.history.begun.items())
+            if attempt > 1 and begin <= begun <= min(end, snapshot.now)
+        }
+        limits = self._plot(canvas, drawn, sorted(attempts), binary=metric.binary)
+        for column, attempt in attempts.items():
+            canvas.mark(MARK, column // 2, MARKED, f"attempt {attempt}")
         values = limits.ticks(rows)
         written = zip(values.items(), metric.ticks(list(values.values())), strict=True)
         ticks = {row: words if len(words) < labels else plain(value) for (row, value), words in written}
-        strips = [self._line(canvas, y, ticks.get(y, ""), labels) for y in range(rows)]
-        if rows < height:
+        strips = [self._legend(lines, width, labels)] if legend else []
+        strips += [self._line(canvas, y, ticks.get(y, ""), labels) for y in range(rows)]
+        if len(strips) < height:
             strips += self._time_axis(width, labels, begin, end, snapshot)
         return strips
 
@@ -129,19 +153,34 @@ class Chart(Drawn):
     def _over(snapshot: Snapshot) -> bool:
         return snapshot.state.result is not None or snapshot.playback is not None
 
-    def _tracks(self, metric: Metric, snapshot: Snapshot) -> list[tuple[int, Track]]:
+    def _lines(self, metric: Metric, snapshot: Snapshot) -> list[Line]:
         history = snapshot.history
         each = history.each[metric.name]
         if self._each and len(each) <= LINES:
-            return [(number, each[place]) for number, place in enumerate(sorted(each, key=str))]
-        found: list[tuple[int, Track]] = [(BAND, history.all[metric.name])]
+            return [
+                Line(number, _owner(metric, place, snapshot), each[place]) for number, place in enumerate(sorted(each))
+            ]
+        found = [Line(BAND, "mean" if self._each else metric.label, history.all[metric.name])]
         if metric.beside is not None and metric.beside in history.all:
-            found.insert(0, (BESIDE, history.all[metric.beside]))
+            found.insert(0, Line(BESIDE, metric.beside.replace("_", " "), history.all[metric.beside]))
         if self._each and self.rank is not None and self.rank in each:
-            found.append((1, each[self.rank]))
+            found.append(Line(2, f"rank {self.rank}", each[self.rank]))
         return found
 
-    def _plot(self, canvas: Canvas, drawn: list[tuple[int, list[Column | None]]], *, binary: bool) -> Scale:
+    def _legend(self, lines: list[Line], width: int, labels: int) -> Strip:
+        pieces: list[Piece] = [" " * (labels + 1)]
+        for place, one in enumerate(lines):
+            more = f"  +{len(lines) - place - 1}" if place < len(lines) - 1 else ""
+            if cells(pieces) + cells([one.name]) + 4 + len(more) > width:
+                pieces.append((f"+{len(lines) - place}", self.component("chart--label")))
+                break
+            colour = self._colour(0 if one.number == BAND else one.number)
+            pieces += [("━ ", colour), (f"{one.name}  ", self.component("chart--label"))]
+        return line(pieces)
+
+    def _plot(
+        self, canvas: Canvas, drawn: list[tuple[int, list[Column | None]]], breaks: list[int], *, binary: bool
+    ) -> Scale:
         kept = [[column for column in columns if column] for _, columns in drawn]
         means = [column.mean for columns in kept for column in columns]
         spread = [value for columns in kept for column in columns for value in (column.low, column.high)]
@@ -150,7 +189,7 @@ class Chart(Drawn):
             if number == BAND:
                 canvas.band(BAND, columns, limits)
         for number, columns in drawn:
-            canvas.curve(0 if number == BAND else number, columns, limits, lambda column: column.mean)
+            canvas.curve(0 if number == BAND else number, columns, limits, lambda column: column.mean, breaks)
         return limits
 
     def _line(self, canvas: Canvas, y: int, tick: str, labels: int) -> Strip:
@@ -165,8 +204,8 @@ class Chart(Drawn):
         return line(pieces)
 
     def _colour(self, number: int) -> Style:
-        if number == BAND:
-            return self.component("chart--band")
+        if number in _QUIET:
+            return self.component(_QUIET[number])
         return self.component(f"series--{1 if number == BESIDE else number % SERIES}") if number >= 0 else Style.null()
 
     def _time_axis(self, width: int, labels: int, begin: float, end: float, snapshot: Snapshot) -> list[Strip]:
@@ -248,3 +287,12 @@ class Chart(Drawn):
         """Each by itself, or all together."""
         self._each = not self._each
         self.redraw()
+
+
+def _owner(metric: Metric, place: Place, snapshot: Snapshot) -> str:
+    """Whose number a line is: `rank 3`, `node1`, `node1 GPU 0`."""
+    if metric.per == "rank":
+        return f"rank {place}"
+    node, gpu = place if isinstance(place, tuple) else (place, None)
+    name = clean(snapshot.state.hosts[node].name)[:20]
+    return name if gpu is None else f"{name} GPU {gpu}"

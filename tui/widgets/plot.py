@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -104,11 +105,30 @@ class Canvas:
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
         self._dots = [[0] * width for _ in range(height)]
+        self._under = [[" "] * width for _ in range(height)]
         self.lines: list[list[int]] = [[-1] * width for _ in range(height)]
 
     def text(self, y: int) -> str:
         """A row of cells."""
-        return "".join(chr(0x2800 + dots) if dots else " " for dots in self._dots[y])
+        return "".join(
+            chr(0x2800 + dots) if dots else under for dots, under in zip(self._dots[y], self._under[y], strict=True)
+        )
+
+    def mark(self, line: int, x: int, label: int, words: str) -> None:
+        """Draw an upright line behind what is drawn already, with words in the colours of `label` beside its top."""
+        for y in range(self.height):
+            self._put(line, x, y, "┊")
+        for start in (x + 1, x - len(words)):
+            here = range(start, start + len(words))
+            if start >= 0 and here.stop <= self.width and all(self.lines[0][at] < 0 for at in here):
+                for at, character in zip(here, words, strict=True):
+                    self._put(label, at, 0, character)
+                return
+
+    def _put(self, line: int, x: int, y: int, character: str) -> None:
+        if not self._dots[y][x]:
+            self._under[y][x] = character
+            self.lines[y][x] = line
 
     def band(self, line: int, columns: Sequence[Column | None], to: Scale) -> None:
         """Fill between low and high."""
@@ -116,15 +136,27 @@ class Canvas:
             if column and column.high > column.low:
                 self._stroke(line, x, self._row(to, column.low), self._row(to, column.high))
 
-    def curve(self, line: int, columns: Sequence[Column | None], to: Scale, value: Callable[[Column], float]) -> None:
-        """Draw a line through the columns; it is broken where values are missing for much longer than usual."""
+    def curve(
+        self,
+        line: int,
+        columns: Sequence[Column | None],
+        to: Scale,
+        value: Callable[[Column], float],
+        breaks: Sequence[int] = (),
+    ) -> None:
+        """Draw a line through the columns; it is broken where values are missing for much longer than usual.
+
+        Args:
+            breaks: Columns, rising, after which it is broken anyway.
+        """
         bridge = longest_bridge(columns)
         before: tuple[int, int] | None = None
         for x, column in enumerate(columns):
             if column is None:
                 continue
             row = self._row(to, value(column))
-            if before is not None and x - before[0] <= bridge:
+            joined = before is not None and bisect_left(breaks, before[0]) == bisect_left(breaks, x)
+            if before is not None and joined and x - before[0] <= bridge:
                 self._join(line, *before, x, row)
             else:
                 self._stroke(line, x, row, row)
