@@ -187,6 +187,67 @@ async def test_a_run_that_has_ended_is_told_with_its_cause(tmp_path: Path) -> No
         assert "ValueError: no such token" in shown(pilot)
 
 
+def _failed(folder: Path) -> None:
+    """A run whose rank 3 has raised, as its mirror."""
+    mirror = write(folder / "disttui" / "runs" / "run-1", hosts=2, per_host=4, steps=40)
+    frames = "".join(f'  File "/home/ada/train.py", line {line}, in step\n    call()\n' for line in range(8))
+    error = {"t": BEGIN + 30, "e": "error", "attempt": 1, "rank": 3, "type": "ValueError", "message": "no such token"}
+    error |= {"traceback": f"Traceback (most recent call last):\n{frames}ValueError: no such token", "at": BEGIN + 30}
+    with (mirror / "0" / "events.jsonl").open("a") as events:
+        events.write(json.dumps(error) + "\n")
+    cause = {"node": 0, "rank": 3, "kind": "exception", "type": "ValueError", "message": "no such token"}
+    for node in "01":
+        end: dict[str, Any] = {"t": BEGIN + 31, "state": "failed", "code": 1, "cause": cause, "attempt": 1, "left": []}
+        (mirror / node / "exit.json").write_text(json.dumps(end))
+
+
+def _panes(pilot: Pilot[None]) -> list[str]:
+    """The first word of each pane's title, from the top, and how many rows stand under it."""
+    found: list[list[Any]] = []
+    for row in shown(pilot).split("\n")[2:-2]:
+        if row.startswith("─"):
+            found.append([row.strip("─").split()[0], 0])
+        elif found and row.strip():
+            found[-1][1] += 1
+    return [f"{name} {rows}" for name, rows in found]
+
+
+@asynchronous
+async def test_a_narrow_terminal_stacks_loss_hosts_and_log(tmp_path: Path) -> None:
+    write(tmp_path / "disttui" / "runs" / "run-1", hosts=2, per_host=4, steps=40)
+    async with opened("open_run", "run-1", tmp_path, (79, 24)) as (pilot, _):
+        await until(pilot, lambda: [pane.split()[0] for pane in _panes(pilot)] == ["loss", "Hosts", "Log"])
+        assert "Hosts 3" in _panes(pilot) and "step 19/40" in shown(pilot) and "100 %" in shown(pilot)
+        await pilot.press("shift+tab")
+        await until(pilot, lambda: _panes(pilot)[0].startswith("Ranks"))
+        assert "step 19/40" in shown(pilot), "the log stays under the pane that the keys go to"
+        await pilot.resize_terminal(40, 12)
+        await until(pilot, lambda: [pane.split()[0] for pane in _panes(pilot)] == ["Ranks", "Log"])
+        await pilot.press("tab")
+        await until(pilot, lambda: [pane.split()[0] for pane in _panes(pilot)] == ["loss", "Log"])
+        await pilot.resize_terminal(160, 48)
+        await until(pilot, lambda: "─Hosts" in shown(pilot).split("\n")[2] and "─loss" in shown(pilot).split("\n")[2])
+
+
+@pytest.mark.parametrize("size", [(80, 24), (79, 24), (40, 12)], ids=lambda size: "{}x{}".format(*size))
+def test_a_failed_run_shows_more_than_titles(size: tuple[int, int], tmp_path: Path) -> None:
+    _failed(tmp_path)
+
+    @asynchronous
+    async def look() -> None:
+        async with opened("open_run", "run-1", tmp_path, size) as (pilot, screen):
+            await until(pilot, lambda: "─What happened" in shown(pilot))
+            await until(pilot, lambda: size[1] < 20 or "step 19/40" in shown(pilot))
+            assert "ValueError" in shown(pilot)
+            panes = [pane for pane in screen.query(".pane") if pane.region]
+            assert len(panes) >= (2 if size[1] < 20 else 4)
+            assert all(pane.region.height >= 4 for pane in panes), [(pane.id, pane.region) for pane in panes]
+            if size[1] > 20:
+                assert re.search(r"synthetic001 ■ pulled down", shown(pilot)), "hosts are no bare title"
+
+    look()
+
+
 @asynchronous
 async def test_hosts_out_of_reach_leave_what_is_known(tmp_path: Path) -> None:
     mirror = write(tmp_path / "disttui" / "runs" / "run-1", hosts=2, per_host=2, steps=20, ended=False)

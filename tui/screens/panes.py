@@ -33,6 +33,12 @@ from tui.widgets.timeline import TimelinePane
 CHARTS = 6
 MANY = 128
 """Ranks from which on their grid needs the room of the events."""
+STACKED = (80, 20)
+"""Columns and rows under which the panes stand under one another, the most important first."""
+ROOMY = 30
+"""Rows from which on why a run has failed leaves room for all panes."""
+LEAST = 4
+"""Rows of a pane that shows more than its title."""
 PACE = 1.0
 """Seconds between two drawings of what is large: grid, charts, table."""
 TYPING = 0.8
@@ -60,13 +66,25 @@ class PanesScreen(LogScreen):
         #log { height: 2fr; min-height: 5; }
         .pane { padding: 0 1; }
         #log { padding: 0; }
-        #story { height: auto; max-height: 12; display: none; background: $surface; }
+        #story { height: auto; display: none; background: $surface; }
         &.-story #story { display: block; }
         &.-normal, &.-narrow { #left, Chart.pane { margin: 0 1 0 0; } }
         &.-normal #left { width: 50%; }
         &.-alone #left { width: 100%; max-width: 100%; margin: 0; }
         &.-alone #hosts { height: 1fr; max-height: 100%; }
-        &.-alone Chart.pane { margin: 0; }
+        &.-alone Chart.pane, &.-stack Chart.pane { margin: 0; }
+        &.-medium.-story #hosts { max-height: 50%; }
+        &.-stack {
+            #upper { layout: vertical; height: 3fr; min-height: 4; }
+            #charts { min-height: 4; }
+            #left { width: 100%; max-width: 100%; height: auto; margin: 0; }
+            #log { height: 2fr; min-height: 4; }
+        }
+        &.-stack #hosts, &.-stack.-story #hosts { max-height: 6; }
+        &.-listed {
+            #left { height: 1fr; }
+            #hosts, #ranks { height: 1fr; max-height: 100%; }
+        }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -125,6 +143,7 @@ class PanesScreen(LogScreen):
         told = self.query_one(StoryPane).show(snapshot)
         if told != self.has_class("-story"):
             self.set_class(told, "-story")
+            self._arrange()
         if first:
             self.set_class(snapshot.state.world_size > MANY, "-many")
             self._arrange()
@@ -169,6 +188,8 @@ class PanesScreen(LogScreen):
 
     def on_mount(self) -> None:
         """Lay the panes out."""
+        if self.size.width < STACKED[0] or self.size.height < STACKED[1]:
+            self.query_one("#chart0").focus()
         self._arrange()
 
     def on_resize(self, event: Resize) -> None:
@@ -179,29 +200,58 @@ class PanesScreen(LogScreen):
 
     def _arrange(self) -> None:
         width, height = self.size
-        alone = self._zoomed or width < 80 or height < 20
+        alone = self._zoomed
+        stack = not alone and (width < STACKED[0] or height < STACKED[1])
+        top, beside = self._stacked(height)
+        one = self._pane if alone else top if stack else None
         rows = 1 if height < 36 else 2 if height < 70 else 3
         columns = 1 if width < 130 else 2
         for chart in self.query(Chart):
             number = int(str(chart.id)[5:])
-            chart.display = self._pane == chart.id if alone else number // 2 < rows and number % 2 < columns
+            chart.display = one == chart.id if one else number // 2 < rows and number % 2 < columns
         for row in range(CHARTS // 2):
             charts = [self.query_one(f"#chart{2 * row + side}") for side in (0, 1)]
             self.query_one(f"#row{row}").display = any(chart.display for chart in charts)
+        crowded = self.has_class("-many") or (self.has_class("-story") and height < ROOMY and self._pane != "events")
         for name in ("hosts", "ranks", "log", "events"):
-            shown = self._pane == name if alone else name != "events" or not self.has_class("-many")
+            shown = one == name if one else name != "events" or not crowded
+            shown |= stack and name in beside
             self.query_one(f"#{name}").set_class(not shown, "-off")
-        self.query_one("#left").display = not alone or self._pane in ("hosts", "ranks", "events")
-        self.query_one("#charts").display = not alone or self._pane.startswith("chart")
-        self.query_one("#upper").set_class(alone and self._pane == "log", "-off")
+        self.query_one("#left").display = one in (None, "hosts", "ranks", "events") or (stack and "hosts" in beside)
+        self.query_one("#charts").display = one is None or one.startswith("chart")
+        self.query_one("#upper").set_class(one == "log", "-off")
+        if stack != self.has_class("-stack"):
+            # What was beside the charts comes under them.
+            upper, order = self.query_one("#upper"), ("#left", "#charts")
+            first, second = map(self.query_one, reversed(order) if stack else order)
+            upper.move_child(first, before=second)
         self.set_class(alone, "-alone")
+        self.set_class(stack, "-stack")
+        self.set_class(stack and not top.startswith("chart"), "-listed")
+        self.query_one(StoryPane).styles.max_height = _story_rows(height)
+
+    def _stacked(self, height: int) -> tuple[str, tuple[str, ...]]:
+        """What stands at the top where there is no room for all panes, and what else does."""
+        story = self.query_one(StoryPane)
+        told = min(_story_rows(height), story.rows(self.size.width - 2) + 1) if self.has_class("-story") else 0
+        room = height - 4 - told
+        if room < 2 * LEAST:
+            return self._pane, ()
+        if self._pane in ("ranks", "events"):
+            return self._pane, ("log",)
+        top = self._pane if self._pane.startswith("chart") else "chart0"
+        if room >= 3 * LEAST:
+            return top, ("log", "hosts")
+        return "hosts" if self._pane == "hosts" else top, ("log",)
 
     def _names(self) -> list[str]:
         """The panes that tab goes through."""
         offered = len(available(self.snapshot.history)) if self.snapshot else 1
         charts = [f"chart{number}" for number in range(min(CHARTS, max(1, offered)))]
         names = ["hosts", "ranks", *charts, "events", "log"]
-        return names if self.has_class("-alone") else [name for name in names if self.query_one(f"#{name}").display]
+        if self.has_class("-alone") or self.has_class("-stack"):
+            return names
+        return [name for name in names if self.query_one(f"#{name}").display]
 
     def action_pane(self, by: int) -> None:
         """Focus another pane."""
@@ -223,7 +273,9 @@ class PanesScreen(LogScreen):
         """Remember the pane."""
         for widget in event.widget.ancestors_with_self:
             if isinstance(widget, Widget) and widget.has_class("pane") and widget.id and widget.id != "story":
-                self._pane = widget.id
+                moved, self._pane = self._pane != widget.id, widget.id
+                if moved and self.has_class("-stack"):
+                    self._arrange()
 
     def action_zoom(self) -> None:
         """This pane alone, or all."""
@@ -314,3 +366,8 @@ class PanesScreen(LogScreen):
             if chosen:
                 event.chart.chosen = chosen
                 event.chart.show(self.snapshot)
+
+
+def _story_rows(height: int) -> int:
+    """Rows at most of why a run has failed."""
+    return 4 if height < 16 else 5 if height < 24 else 7 if height < 40 else 12
