@@ -241,7 +241,7 @@ async def test_several_lines_have_a_legend_in_their_colours() -> None:
         await pilot.press("a")
         history.metrics(50, 1, 0, {"t": 50, "step": 50, "val_loss": 60.0})
         chart.show(snapshot_of(history))
-        assert "━ val loss  ━ loss" in text()
+        assert "━ loss  ━ val loss" in text()
 
 
 @asynchronous

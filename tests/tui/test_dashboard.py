@@ -23,7 +23,7 @@ from tui.app import DisttuiApp
 from tui.feed import Taker
 from tui.logs.view import TAIL
 from tui.screens.panes import TYPING, PanesScreen
-from tui.widgets.chart import Chart
+from tui.widgets.chart import LABELS, Chart
 from tui.widgets.rank_grid import RankGrid
 from tui.widgets.replay_bar import ReplayBar
 
@@ -339,6 +339,21 @@ async def test_the_log_is_at_the_cursor(tmp_path: Path) -> None:
         await pilot.press("comma", "comma")
         await until(pilot, lambda: "step 2" in shown(pilot) and "■ PAUSED" in shown(pilot))
         assert "step 400/400" not in shown(pilot)
+
+
+@asynchronous
+async def test_a_click_in_a_replays_chart_puts_the_cursor_there(tmp_path: Path) -> None:
+    async with opened("open_replay", "example", tmp_path) as (pilot, screen):
+        chart = screen.query(Chart).first()
+        axis = chart.content_offset.x + LABELS + 1
+        await pilot.click(chart, offset=(axis + (chart.size.width - LABELS - 1) // 2, 3))
+        await until(pilot, lambda: screen.snapshot and screen.snapshot.state.result is None)
+        assert screen.snapshot and screen.snapshot.playback
+        play = screen.snapshot.playback
+        assert 0.4 < (screen.snapshot.now - play.begin) / (play.end - play.begin) < 0.6
+        await pilot.click(chart, offset=(3, 3))
+        await pilot.pause()
+        assert 0.4 < (screen.snapshot.now - play.begin) / (play.end - play.begin) < 0.6
 
 
 @asynchronous

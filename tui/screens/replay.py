@@ -27,6 +27,7 @@ from tui.logs import Older
 from tui.logs.moments import place_at
 from tui.replay import ReplayFeed, ReplayLoading
 from tui.screens.panes import PanesScreen
+from tui.widgets.chart import Chart
 from tui.widgets.replay_bar import ReplayBar
 
 _LOOKS = 30
@@ -198,6 +199,11 @@ class ReplayScreen(PanesScreen):
             self._feed.seek(moment.time)
         if moment.rank is not None:
             self.choose_rank(moment.rank)
+
+    def on_chart_sought(self, event: Chart.Sought) -> None:
+        """Put the cursor there."""
+        if self._feed:
+            self._feed.seek(event.time)
 
     def on_replay_bar_sought(self, event: ReplayBar.Sought) -> None:
         """Put the cursor there."""

@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple
 
 from rich.style import Style
 from textual.binding import BindingType
+from textual.events import Click
 from textual.message import Message
 from textual.strip import Strip
 
@@ -26,6 +27,8 @@ BESIDE = LINES + 1
 MARK = LINES + 2
 MARKED = LINES + 3
 _QUIET = {BAND: "chart--band", MARK: "chart--axis", MARKED: "chart--label"}
+LABELS = 10
+"""Cells left of the axis."""
 SHORTEST = 15.0
 
 
@@ -67,6 +70,13 @@ class Chart(Drawn):
         def __init__(self, chart: Chart) -> None:
             super().__init__()
             self.chart = chart
+
+    class Sought(Message):
+        """The cursor of a replay is wanted at a time."""
+
+        def __init__(self, time: float) -> None:
+            super().__init__()
+            self.time = time
 
     def __init__(self, index: int, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -113,7 +123,7 @@ class Chart(Drawn):
         rows = height - 2 if height > 4 else height
         legend = len(lines) > 1 and rows > 4
         rows -= legend
-        labels = 10
+        labels = LABELS
         begin, end = self._times(snapshot)
         canvas = Canvas(width - labels - 1, rows)
         count = canvas.width * 2
@@ -131,7 +141,7 @@ class Chart(Drawn):
         values = limits.ticks(rows)
         written = zip(values.items(), metric.ticks(list(values.values())), strict=True)
         ticks = {row: words if len(words) < labels else plain(value) for (row, value), words in written}
-        strips = [self._legend(lines, width, labels)] if legend else []
+        strips = [self._legend(sorted(lines, key=lambda one: one.number != BAND), width, labels)] if legend else []
         strips += [self._line(canvas, y, ticks.get(y, ""), labels) for y in range(rows)]
         if len(strips) < height:
             strips += self._time_axis(width, labels, begin, end, snapshot)
@@ -249,6 +259,15 @@ class Chart(Drawn):
                 f"each of {count} {metric.per}s" if self._each and count <= LINES else f"mean of {count} {metric.per}s"
             )
         self.set_title("  ".join(words), " · ".join(how))
+
+    def on_click(self, event: Click) -> None:
+        """Move a replay's cursor to the pointer."""
+        offset, snapshot, room = event.get_content_offset(self), self._snapshot, self.size.width - LABELS - 1
+        if offset is None or snapshot is None or snapshot.playback is None or self.metric is None:
+            return
+        if 0 <= (x := offset.x - LABELS - 1) < room:
+            begin, end = self._times(snapshot)
+            self.post_message(self.Sought(begin + (x + 0.5) / room * (end - begin)))
 
     def action_pick(self) -> None:
         """Let the screen offer what there is."""
