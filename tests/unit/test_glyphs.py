@@ -50,6 +50,7 @@ def test_every_glyph_of_ours_has_one_in_ascii() -> None:
         for glyph in re.findall(r"[\u00b0-\u00ff\u2010-\u2bff]", path.read_text())
     }  # fmt: skip
     assert used >= set("●◌▲✗◇✓■━│…")
+    used |= set("↑↓←→")  # of keys in the footer
     for glyph in used | {chr(code) for code in range(0x2500, 0x25A0)} | {chr(code) for code in range(0x2800, 0x2900)}:
         shown = plain(glyph, "ascii")
         assert len(shown) == cell_len(glyph) == 1 and shown.isascii() and shown.isprintable(), glyph
