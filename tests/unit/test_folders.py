@@ -343,3 +343,21 @@ def test_a_folder_of_another_user_is_listed_by_its_owner_and_not_opened(shared: 
     _give_away(trap.parent, trap)
     [row] = listing.list_runs(str(shared), None)
     assert (row["run"], row["problem"]) == ("t-1", f"{trap.parent} belongs to {folders.user_name(_STRANGER)}")
+
+
+@as_root
+@pytest.mark.parametrize("op", ["mirror", "read", "stacks", "files", "fetch", "status", "stop", "forget", "lead"])
+def test_nothing_of_a_run_that_another_user_has_made_is_read(shared: Path, op: str) -> None:
+    place = shared / "t-1" / "0"
+    place.mkdir(parents=True)
+    (place / "spec.json").write_text("{}")
+    _give_away(place.parent, place)
+    link = Link(LocalConnection("local"), "local", sys.executable)
+    request = {"run": "t-1", "node_rank": 0, "run_dir": str(shared), "name": "spec.json", "offset": 0, "length": 100}
+    came: list[Any] = []
+    try:
+        with pytest.raises(HostError, match="belongs to"):
+            link.stream(op, came.append, leader={}, have={}, **request).result(60)
+    finally:
+        link.close()
+    assert not came

@@ -192,9 +192,9 @@ class Server:
 
 
 def _folder(request: Dict[str, Any]) -> str:
-    from .runs import run_folder
+    from .runs import own_folder
 
-    return run_folder(request.get("run_dir") or "~/.disttui/runs", request["run"], int(request["node_rank"]))
+    return own_folder(request.get("run_dir") or "~/.disttui/runs", request["run"], int(request["node_rank"]))
 
 
 def _run_folder(request: Dict[str, Any]) -> str:

@@ -29,6 +29,15 @@ def run_folder(run_dir: str, run: str, node_rank: int) -> str:
     return os.path.join(base, run, str(int(node_rank)))
 
 
+def own_folder(run_dir: str, run: str, node_rank: int) -> str:
+    """The same of a run that may be there. Raises Problem where another user has put something in its place."""
+    folder = run_folder(run_dir, run, node_rank)
+    for path in (os.path.dirname(folder), folder):
+        if os.path.lexists(path):
+            _refuse_foreign(path)
+    return folder
+
+
 def start(request: dict[str, Any], node_zip: str, train_zip: str | None) -> dict[str, Any]:
     """Start a run's supervisor on this host; the same run a second time is left as it is.
 
@@ -169,11 +178,15 @@ def _check_ours(folder: str) -> None:
     """Raise Problem where a run's folder, or the one above it that all its hosts share, is not this user's alone."""
     for path in (os.path.dirname(folder), folder):
         try:
-            foreign = folders.foreign(path)
+            _refuse_foreign(path)
         except FileNotFoundError:
             raise Problem(f"there is no run at {folder}", "look for it with disttui ps") from None
-        if foreign:
-            raise Problem(f"{folder} cannot be used: {foreign}", "it must be yours, with mode 0700")
+
+
+def _refuse_foreign(path: str) -> None:
+    foreign = folders.foreign(path)
+    if foreign:
+        raise Problem(f"{path} cannot be used: {foreign}", "it must be yours, with mode 0700")
 
 
 def _content(spec: dict[str, Any]) -> str:
