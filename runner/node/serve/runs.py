@@ -33,8 +33,14 @@ def own_folder(run_dir: str, run: str, node_rank: int) -> str:
     """The same of a run that may be there. Raises Problem where another user has put something in its place."""
     folder = run_folder(run_dir, run, node_rank)
     for path in (os.path.dirname(folder), folder):
-        if os.path.lexists(path):
-            _refuse_foreign(path)
+        try:
+            owner = os.lstat(path).st_uid
+        except OSError:
+            break
+        if owner != os.getuid():
+            raise Problem(
+                f"{path} cannot be used: it belongs to {folders.user_name(owner)}", "ask them, or name another run_dir"
+            )
     return folder
 
 
@@ -178,15 +184,11 @@ def _check_ours(folder: str) -> None:
     """Raise Problem where a run's folder, or the one above it that all its hosts share, is not this user's alone."""
     for path in (os.path.dirname(folder), folder):
         try:
-            _refuse_foreign(path)
+            foreign = folders.foreign(path)
         except FileNotFoundError:
             raise Problem(f"there is no run at {folder}", "look for it with disttui ps") from None
-
-
-def _refuse_foreign(path: str) -> None:
-    foreign = folders.foreign(path)
-    if foreign:
-        raise Problem(f"{path} cannot be used: {foreign}", "it must be yours, with mode 0700")
+        if foreign:
+            raise Problem(f"{folder} cannot be used: {foreign}", "it must be yours, with mode 0700")
 
 
 def _content(spec: dict[str, Any]) -> str:
