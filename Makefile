@@ -4,8 +4,8 @@
 
 PYTHON ?= python3
 TESTS ?=
-# The tests of parts and screens wait more than they compute: three at a time take a third of the time on two cores.
-# Those of real hosts train, and those of faults measure: fewer of them bear each other's company.
+# Tests of parts and screens wait more than they compute: three at a time take a third of the time on two cores. Tests
+# on real hosts train, and tests of faults measure times: two at a time, and one.
 PARTS ?= 3
 HOSTS ?= 2
 BIN := .venv/bin
