@@ -15,7 +15,7 @@ from runner.profile.problems import printable
 def doubt(path: Path, status: os.stat_result) -> str:
     """Why what a profile says may be somebody else's word; empty where it is the user's own, root's or the team's.
 
-    Being writable by a group is no reason: whoever makes a group decides who is in it. In a folder that
+    Being writable by a group is no reason: the group's administrator decides who is in it. In a folder that
     DISTTUI_PROFILES names, files belong to whichever colleague has saved them.
 
     Args:
@@ -49,7 +49,7 @@ def _folders(path: Path) -> Iterator[Path]:
 
 
 def _ourselves() -> tuple[int, ...]:
-    """Users whose files are as good as one's own; under sudo, whoever has called it."""
+    """Users whose files are as good as one's own; under sudo, the user who called it."""
     caller = os.environ.get("SUDO_UID", "")
     also = (int(caller),) if os.geteuid() == 0 and caller.isdecimal() and len(caller) < 11 else ()
     return (0, os.geteuid(), *also)

@@ -2,7 +2,7 @@
 
 The file lies in the run's folder. Where that is on a file server, whose locks are slow and may hang, or cannot be
 locked, it lies on this machine, under a name that only the run's folder tells. A lock ends with the process that holds
-it. Its file may be removed by whoever holds it: who has locked a file looks whether it is still the one of that name.
+it. The holder may remove its file: a process that has locked one checks that it is still the file of that name.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class HostKeyCheck:
                 raise HostError(self._target.name, what, "Correct the file, or the ssh configuration.") from None
             if revoked:
                 what = f"its host key ({key_type} {fingerprint(blob)}) is revoked by RevokedHostKeys {file}"
-                raise HostError(self._target.name, what, "Do not connect; ask whoever runs the host.")
+                raise HostError(self._target.name, what, "Do not connect; ask the host's administrator.")
 
     def _ask_command(self, purpose: str, name: str, key_type: str = "NONE", blob: bytes | None = None) -> None:
         """Add the lines that KnownHostsCommand prints: once for the order of the algorithms, once for the key."""
@@ -170,7 +170,7 @@ class HostKeyCheck:
         shown = f"{key_type} {fingerprint(blob)}"
         if finding.verdict is Verdict.REVOKED:
             what = f"its host key ({shown}) is revoked by {where}"
-            return HostError(self._target.name, what, "Do not connect; ask whoever runs the host.")
+            return HostError(self._target.name, what, "Do not connect; ask the host's administrator.")
         what = (
             f"its host key has changed: {shown} does not match {where} "
             f"({finding.entry.key_type} {fingerprint(finding.entry.blob)}); somebody may be listening in"

@@ -14,7 +14,7 @@ _SOLITUDE = 20.0
 _EVERY = (1.0, 10.0)
 """Seconds between two looks, in the first minute and later: the process table of a large machine takes its time."""
 _HELPERS = ("multiprocessing.resource_tracker", "torch/_inductor/", "torch._inductor")
-"""What Python programs are that join no process group, whoever starts them."""
+"""Python programs that join no process group, however they are started."""
 
 
 class Company:

@@ -99,7 +99,7 @@ def _nodes(folder: str, run: str) -> list[dict[str, Any]]:
     try:
         owner = os.lstat(folder).st_uid
         if owner != os.getuid():
-            # Nothing of it is opened: what stands there may be made to hold whoever reads it.
+            # Nothing in it is opened: a file there may be made so that a reader hangs.
             return [{"run": run, "problem": f"{folder} belongs to {user_name(owner)}", "cure": _ask_owner(folder)}]
         names = [name for name in os.listdir(folder) if name.isdigit()]
         for name in sorted(names, key=int):

@@ -92,7 +92,7 @@ def request_stop(folder: str, now: bool, reason: str) -> dict[str, Any]:
     """
     found = status(folder)
     if found["exit"] is None and not found["alive"] and found["pid"] is not None:
-        found = _settle(folder)  # whoever else has begun with that may hang
+        found = _settle(folder)  # another process that has begun to do so may hang
     if not found["alive"]:
         return {"stopped": False, "state": (found["exit"] or {}).get("state")}
     reason, written = reason[:200], True

@@ -74,7 +74,7 @@ def places(draft: Draft) -> Mapping[str, Path]:
     if draft.path and draft.path.parent != shipped:
         found["the same file"] = draft.path
     for origin, folder in (*known, ("here", Path.cwd())):
-        # Not `inside`: whoever keeps a profile elsewhere, behind a link of their own, wants it saved there.
+        # Not `inside`: a user who keeps a profile elsewhere, behind a link of their own, wants it saved there.
         path = folder / file  # type: ignore[unsafe-path]
         if origin == "team":
             found["team" if "team" not in found else f"team: {clean(folder.name)}"] = path
