@@ -168,7 +168,8 @@ def _start(profile: Profile, prepared: Prepared, environ: Mapping[str, str], kep
     known = keep(profile, [host.num_processes for host in plan.hosts], run_id, environ, **kept)
     try:
         launch(
-            profile=profile, plan=plan, hosts=prepared.hosts, run=run_id, environ=environ, tell=_quiet, by=known.by
+            profile=profile, plan=plan, hosts=prepared.hosts, run=run_id, environ=environ, tell=_quiet, by=known.by,
+            resume_from=known.resume_from,
         )  # fmt: skip
     except DisttuiError as error:
         known.failed(error.what)

@@ -187,7 +187,7 @@ def _launch(profile: Profile) -> Iterator[Finding]:
         what = "launch.rejoin_timeout waits for a lost host before the next attempt, and there is none"
         yield Finding("warning", None, what, "Set `launch.restarts` to the further attempts that there may be")
     if profile.launch.resume_args and not profile.launch.restarts:
-        what = "launch.resume_args are added from the second attempt on, and there is none"
+        what = "launch.resume_args are for further attempts, of which there are none, and for `rerun --resume`"
         yield Finding("warning", None, what, "Set `launch.restarts` to the further attempts that there may be")
 
 

@@ -28,7 +28,10 @@ OF_RANKS = {
     "DISTTUI_RUN": "The run's id.",
     "DISTTUI_NODE": "The host's node rank.",
     "DISTTUI_ATTEMPT": "1, 2, …",
-    "DISTTUI_RESUME": "`1` from the second attempt on: go on from the newest checkpoint. Not set before.",
+    "DISTTUI_RESUME": "`1` from the second attempt on, and from the first of `disttui rerun --resume`: go on from the "
+    "newest checkpoint. Not set otherwise.",
+    "DISTTUI_RESUME_FROM": "Of `disttui rerun --resume`: the folder with the checkpoints of the run before, to begin "
+    "with where `DISTTUI_CHECKPOINTS` holds none yet. Not set otherwise.",
     "DISTTUI_CHECKPOINTS": "The folder for checkpoints, `<run_dir>/<run>/checkpoints`, the same for all attempts; one "
     "for each host where the hosts do not share `launch.run_dir`.",
     "DISTTUI_METRICS": 'The rank\'s own file for metrics: one JSON object a line, such as `{"step": 1, "loss": 2.5}`.',

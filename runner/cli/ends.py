@@ -28,26 +28,32 @@ def stop(now: bool, **where: Any) -> None:
     raise SystemExit(code)
 
 
-@click.command(epilog=example("disttui rerun 2node-7f3a", "disttui rerun 2node-7f3a --set launch.restarts=2"))
+@click.command(epilog=example("disttui rerun 2node-7f3a --resume", "disttui rerun 2node-7f3a --set launch.restarts=2"))
 @OVERRIDES
+@click.option("--resume", is_flag=True, help="Go on from its newest checkpoint.")
 @DETACH
 @AS_LINES
 @click.option("--trust-profile", is_flag=True, help="Run without asking what a run that was started elsewhere has run.")
 @run_options
-def rerun(overrides: tuple[str, ...], detach: bool, as_json: bool, trust_profile: bool, **where: Any) -> None:
+def rerun(
+    overrides: tuple[str, ...], resume: bool, detach: bool, as_json: bool, trust_profile: bool, **where: Any
+) -> None:
     """Run the profile of RUN once more, exactly as it was run then.
 
     The profile of a run that was started elsewhere is its host's word: what it has run is shown before.
+    With --resume the job gets DISTTUI_RESUME=1, DISTTUI_RESUME_FROM, the folder of that run's checkpoints, and the
+    profile's launch.resume_args, from the first attempt on. The new run saves to a folder of its own.
     """
-    from runner.run.history import profile_of
+    from runner.run.again import again, newest_checkpoint, no_checkpoint
 
-    with finding(where) as (known, _):
-        profile = profile_of(known, overrides)
-    if known.adopted and not trust_profile:
-        ask_about_rerun(known.run, profile)
-    config = where["ssh_config"] or existing(known.ssh_config)
-    kept = {"source": known.source, "sandbox": known.sandbox, "ssh_config": config}
-    raise SystemExit(run_profile(profile, kept, where["accept_new_host_keys"], as_json=as_json, detach=detach))
+    with finding(where) as (known, connector):
+        made = again(known, overrides, resume=resume)
+        if resume and newest_checkpoint(known, connector) is None:
+            raise no_checkpoint(known)
+    if made.foreign and not trust_profile:
+        ask_about_rerun(known.run, made.profile)
+    kept = {**made.kept, "ssh_config": where["ssh_config"] or existing(known.ssh_config)}
+    raise SystemExit(run_profile(made.profile, kept, where["accept_new_host_keys"], as_json=as_json, detach=detach))
 
 
 @click.command(epilog=example("disttui forget 2node-7f3a"))

@@ -59,6 +59,15 @@ class Host(NamedTuple):
         return os.path.abspath(os.path.expanduser(self.spec["workdir"] or "~"))
 
     @property
+    def resume_from(self) -> str:
+        """The folder with the checkpoints of the run that this one goes on from; empty: it begins anew."""
+        return os.path.expanduser(self.spec.get("resume_from") or "")
+
+    def resumes(self, attempt: int) -> bool:
+        """Whether an attempt goes on from a checkpoint, where there is one."""
+        return attempt > 1 or bool(self.resume_from)
+
+    @property
     def run_dir(self) -> str:
         """The folder of all runs."""
         return os.path.dirname(os.path.dirname(self.folder))
@@ -86,7 +95,7 @@ class Host(NamedTuple):
         python = os.path.expanduser(spec["python"])
         launcher = [python, self.node_zip, "torchrun", *spec["launcher_args"]]
         words = [*spec["wrap"], *launcher, self.node_zip, "shim", kind, value, *target["args"]]
-        if attempt > 1:
+        if self.resumes(attempt):
             words += self.launch.get("resume_args", [])
         if spec["activate"]:
             shell = ["bash", "-c", spec["activate"] + _AFTER_ACTIVATE, "disttui"]
@@ -100,7 +109,8 @@ class Host(NamedTuple):
             "DISTTUI_RUN": self.run,
             "DISTTUI_NODE": str(self.node),
             "DISTTUI_ATTEMPT": str(attempt),
-            **({"DISTTUI_RESUME": "1"} if attempt > 1 else {}),
+            **({"DISTTUI_RESUME": "1"} if self.resumes(attempt) else {}),
+            **({"DISTTUI_RESUME_FROM": self.resume_from} if self.resume_from else {}),
             "DISTTUI_TAG": f"{self.run}/{self.node}/{attempt}",
             "DISTTUI_DIR": self.attempt_folder(attempt),
             "DISTTUI_CHECKPOINTS": self.checkpoints,
@@ -110,7 +120,8 @@ class Host(NamedTuple):
         if spec["activate"]:
             own[OVERLAY] = json.dumps(profile)
         added = {to_bytes(name): to_bytes(value) for name, value in {**own, **profile}.items()}
-        login = {name: value for name, value in os.environb.items() if name != b"DISTTUI_RESUME"}
+        unsaid = (b"DISTTUI_RESUME", b"DISTTUI_RESUME_FROM")
+        login = {name: value for name, value in os.environb.items() if name not in unsaid}
         return {**login, **added}
 
 

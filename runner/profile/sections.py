@@ -167,7 +167,8 @@ class Launch(Model):
     (a metric, a process group or a log that grows for some seconds), or after two with the same error at the same
     logged step, the second of which has written no file to the job's folder or to that of checkpoints."""
     resume_args: tuple[f.Word, ...] = ()
-    """Added to the job's arguments from the second attempt on, such as [--init_from=resume]."""
+    """Added to the job's arguments from the second attempt on, such as [--init_from=resume]; by `rerun --resume`
+    from the first."""
     grace: f.Seconds = 10.0
     """How long ranks that are asked to end have for it, until they are killed."""
     instrument: f.Flag = True

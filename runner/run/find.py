@@ -26,6 +26,7 @@ _KINDS: dict[str, Any] = {
     "ssh_config": str | None,
     "sandbox": bool,
     "adopted": bool,
+    "resume_from": str | None,
 }
 
 

@@ -71,6 +71,8 @@ class KnownRun:
     """Whether it was started elsewhere."""
     problem: str = ""
     """Why it could not be started."""
+    resume_from: str | None = None
+    """The folder on the hosts with the checkpoints of the run that it goes on from."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property

@@ -29,12 +29,14 @@ def launch(
     environ: Mapping[str, str],
     tell: Tell,
     by: str = "",
+    resume_from: str | None = None,
 ) -> None:
     """Start the supervisors of all hosts.
 
     Args:
         environ: Where `${env:NAME}` references are looked up.
         by: Who starts it, `alice@laptop`.
+        resume_from: The folder on the hosts with the checkpoints of another run, to go on from.
 
     Raises:
         DisttuiError: A host could not start; those that had started are stopped before this is raised.
@@ -42,7 +44,7 @@ def launch(
     key = secrets.token_hex(32)
     # Resolved before anything is started: a missing variable must not leave half a gang.
     resolved = [profile.split_env(node, environ)[1] for node in range(len(hosts))]
-    begun = {"by": by, "started": time.time(), "version": __version__}
+    begun = {"by": by, "started": time.time(), "version": __version__, "resume_from": resume_from}
     request = {"run": run, "run_dir": profile.launch.run_dir}
 
     def start(node: int) -> Mapping[str, Any] | DisttuiError:

@@ -77,8 +77,12 @@ class Keeper:
         if source != "auto" and not path.is_dir():
             return path, checkpoint.read(path), []
         found, state, notes = checkpoint.newest(path)
-        if found is None and source != "auto":
-            raise Problem(". ".join([*notes, f"--resume {source}: no complete checkpoint in this folder"]))
+        before = os.environ.get("DISTTUI_RESUME_FROM", "") if source == "auto" else source
+        if found is None and source == "auto" and before:
+            found, state, others = checkpoint.newest(user_path(before))
+            notes += others
+        if found is None and before:
+            raise Problem(". ".join([*notes, f"--resume {source}: no complete checkpoint in {before}"]))
         return found, state, notes
 
     def save(self, step: int, samples: int, parameters: Parameters, optimizer: Any, *, last: bool) -> None:

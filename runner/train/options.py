@@ -182,7 +182,8 @@ def _parser() -> _Parser:
         description="Train a byte-level GPT. Start it with torchrun on any number of hosts, or as one process. "
         "Nothing is shared between hosts but the network: rank 0 reads the data and keeps the checkpoints.",
         epilog="Exit codes: 0 trained, 1 training failed, 2 bad input. DISTTUI_METRICS names the metrics file, "
-        "DISTTUI_CHECKPOINTS the checkpoint folder (default ./checkpoints), DISTTUI_RESUME=1 means --resume auto.",
+        "DISTTUI_CHECKPOINTS the checkpoint folder (default ./checkpoints), DISTTUI_RESUME=1 means --resume auto, and "
+        "DISTTUI_RESUME_FROM names the folder to look in where that one holds none yet.",
     )
     for title, options in _GROUPS.items():
         group = parser.add_argument_group(title)

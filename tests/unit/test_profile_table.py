@@ -19,7 +19,7 @@ def test_the_page_of_keys_is_what_the_schema_says() -> None:
 
 
 def test_the_page_lists_the_variables_that_a_rank_gets() -> None:
-    spec = {"run": "x", "node_rank": 0, "env": {}, "activate": "", "launch": {"instrument": True}}
+    spec = {"run": "x", "node_rank": 0, "env": {}, "activate": "", "launch": {"instrument": True}, "resume_from": "/c"}
     added = {
         name.decode()
         for name in Host(spec, "/r/x/0", "", None, {}, 0o22).environment(2)

@@ -197,6 +197,18 @@ def test_killed_and_resumed_it_continues_the_same_curve(job: Job, tmp_path_facto
     assert close(rest, undisturbed.curve()[-len(rest) :], 1e-6)
 
 
+def test_a_run_again_goes_on_from_the_checkpoints_of_the_run_before(reference: Job, job: Job) -> None:
+    """They lie in a folder of their own; the first that it saves itself comes before them."""
+    before = str(reference.folder / "checkpoints")
+    (job.folder / "text.txt").write_bytes((reference.folder / "text.txt").read_bytes())
+    done = job.alone(*SAME, DISTTUI_RESUME="1", DISTTUI_RESUME_FROM=before)
+    assert done.returncode == 0, done.stderr
+    assert f"resumed from {before}/step-000012-a1.pt after step 12" in done.stdout
+    nowhere = str(job.folder / "nowhere")
+    done = job.alone(*SAME, DISTTUI_RESUME="1", DISTTUI_RESUME_FROM=nowhere)
+    assert (done.returncode, f"no complete checkpoint in {nowhere}" in done.stderr) == (2, True), done.stderr
+
+
 def test_other_strategy_and_world_size_go_on_from_a_checkpoint(reference: Job, job: Job) -> None:
     """From DDP of one process to FSDP of two, past a newer checkpoint that was cut short."""
     checkpoints = job.folder / "checkpoints"

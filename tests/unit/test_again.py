@@ -1,0 +1,64 @@
+"""A run that is run again, from its beginning or from its newest checkpoint."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from runner.run.find import load_run
+from tests.unit.history_kit import command
+
+_JOB = """
+import json, os, pathlib, sys
+folder = pathlib.Path(os.environ["DISTTUI_CHECKPOINTS"])
+before = os.environ.get("DISTTUI_RESUME_FROM")
+told = [sys.argv[1:], os.environ.get("DISTTUI_RESUME"), (pathlib.Path(before) / "last").read_text() if before else None]
+pathlib.Path(os.environ["DISTTUI_DIR"], "told").write_text(json.dumps(told))
+folder.mkdir(parents=True, exist_ok=True)
+if sys.argv[1] == "saves":
+    (folder / "last").write_text(os.environ["DISTTUI_RUN"])
+"""
+
+
+def _profile(home: Path, job: str) -> Path:
+    (home / "job.py").write_text(_JOB)
+    keys = {"disttui": 1, "name": "one", "hosts": ["local"], "num_processes": 1, "python": sys.executable}
+    args = {"script": str(home / "job.py"), "args": [job]}
+    path = home / "one.yaml"
+    path.write_text(json.dumps({**keys, "job": args, "launch": {"resume_args": ["--on"]}}))
+    return path
+
+
+def _ids(home: Path) -> set[str]:
+    return {path.name for path in (home / "disttui" / "runs").iterdir()}
+
+
+def _told(home: Path, run: str) -> object:
+    return json.loads((home / ".disttui" / "runs" / run / "0" / "attempt-1" / "told").read_text())
+
+
+def test_rerun_resume_goes_on_from_the_newest_checkpoint_into_a_folder_of_its_own(tmp_path: Path) -> None:
+    done = command(tmp_path, "run", str(_profile(tmp_path, "saves")), "--set", "launch.grace=7")
+    assert done.returncode == 0, done.stderr
+    (first,) = _ids(tmp_path)
+    assert _told(tmp_path, first) == [["saves"], None, None]
+
+    done = command(tmp_path, "rerun", first, "--resume")
+    assert done.returncode == 0, done.stderr
+    (second,) = _ids(tmp_path) - {first}
+    assert _told(tmp_path, second) == [["saves", "--on"], "1", first]
+    saved = tmp_path / ".disttui" / "runs"
+    assert [(saved / run / "checkpoints" / "last").read_text() for run in (first, second)] == [first, second]
+    known = load_run(tmp_path / "disttui" / "runs" / second)
+    assert known.profile["launch"]["grace"] == 7, "what --set said of the run before holds"
+    assert known.resume_from == f"~/.disttui/runs/{first}/checkpoints"
+
+
+def test_rerun_resume_of_a_run_that_has_saved_nothing_says_where_it_looked(tmp_path: Path) -> None:
+    assert command(tmp_path, "run", str(_profile(tmp_path, "silent"))).returncode == 0
+    (run,) = _ids(tmp_path)
+    done = command(tmp_path, "rerun", run, "--resume")
+    assert done.returncode == 2
+    assert "has saved no checkpoint: looked on local in ~/.disttui/runs/" in done.stderr
+    assert _ids(tmp_path) == {run}, "nothing is started"
