@@ -40,7 +40,7 @@ lint: .venv/dev ## Style, types, the walls between the parts, the Python of the 
 	$(BIN)/mypy
 	$(BIN)/mypy tests --exclude '^tests/data/'
 	$(BIN)/lint-imports
-	$(BIN)/vermin --quiet --no-tips --violations --target=3.8- runner/node
+	$(BIN)/vermin --quiet --no-tips --violations --target=3.8- runner/node runner/protocol
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- runner/train
 
 bench: .venv/dev ## Measure against bare torchrun by hand (needs root; see docs/performance.md)

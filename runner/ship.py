@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -44,21 +45,25 @@ class Parcel:
 
 
 def node_parcel() -> Parcel:
-    """The node program, its package named `_disttui` so that it shadows no module of the user."""
+    """The node program: node/ and protocol/ side by side as here, so that relative imports mean the same there.
+
+    The package above them is named `_disttui`, so that it shadows no module of the user.
+    """
     with _MAKING:  # all hosts ask for it at once
         return _node_parcel()
 
 
 @cache
 def _node_parcel() -> Parcel:
-    start = "import sys\nfrom _disttui.main import main\nmain(sys.argv[1:])\n"
-    return Parcel("node", _zip(_HERE / "node", "_disttui", start))
+    start = "import sys\nfrom _disttui.node.main import main\nmain(sys.argv[1:])\n"
+    folders = {f"_disttui/{name}": _HERE / name for name in ("node", "protocol")}
+    return Parcel("node", _zip({"_disttui": None, **folders}, start))
 
 
 @cache
 def train_parcel() -> Parcel:
     """The built-in training job."""
-    return Parcel("train", _zip(_HERE / "train", "_disttui_train", "from _disttui_train.main import main\nmain()\n"))
+    return Parcel("train", _zip({"_disttui_train": _HERE / "train"}, "from _disttui_train.main import main\nmain()\n"))
 
 
 @cache
@@ -68,14 +73,23 @@ def loader_line() -> bytes:
     return ";".join(f"exec({source!r})" for source in sources).encode() + b"\n"
 
 
-def _zip(folder: Path, package: str, start: str) -> bytes:
-    """Zip a package's sources; the same sources give the same bytes on every machine."""
+def _zip(packages: Mapping[str, Path | None], start: str) -> bytes:
+    """Zip packages' sources; the same sources give the same bytes on every machine.
+
+    Args:
+        packages: Folder in the zip → where its sources are; None: an empty package.
+        start: What the zip does when a Python runs it.
+    """
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(zipfile.ZipInfo("__main__.py"), start)
-        for path in sorted(folder.rglob("*.py")):
-            info = zipfile.ZipInfo(f"{package}/{path.relative_to(folder).as_posix()}")
-            info.compress_type = zipfile.ZIP_DEFLATED
-            # Sent once per host and version, but made for every command.
-            archive.writestr(info, path.read_bytes(), compresslevel=1)
+        for package, folder in packages.items():
+            if folder is None:
+                archive.writestr(zipfile.ZipInfo(f"{package}/__init__.py"), b"")
+                continue
+            for path in sorted(folder.rglob("*.py")):
+                info = zipfile.ZipInfo(f"{package}/{path.relative_to(folder).as_posix()}")
+                info.compress_type = zipfile.ZIP_DEFLATED
+                # Sent once per host and version, but made for every command.
+                archive.writestr(info, path.read_bytes(), compresslevel=1)
     return out.getvalue()

@@ -12,7 +12,6 @@ from click.shell_completion import CompletionItem
 from runner.cli.app import has_terminal, open_app
 from runner.cli.parts import AS_JSON, AS_LINES, complete_hosts, example, paths, ssh_options
 from runner.cli.which import (
-    RUN_DIR,
     check_run_dir,
     complete_runs,
     connectors,
@@ -21,6 +20,7 @@ from runner.cli.which import (
     run_options,
     warn,
 )
+from runner.protocol.names import RUN_DIR
 
 LOCAL = click.option("--local", is_flag=True, help="Tell what is held here, without asking any host.")
 

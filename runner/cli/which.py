@@ -12,12 +12,11 @@ import click
 from click.shell_completion import CompletionItem
 
 from runner.cli.parts import complete_hosts, complete_profiles, connecting, ssh_options
+from runner.protocol.names import RUN_DIR
 
 if TYPE_CHECKING:
     from runner.run.history import KnownRun
     from runner.transport import Connector
-
-RUN_DIR = "~/.disttui/runs"
 
 
 def complete_runs(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:

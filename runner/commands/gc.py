@@ -10,8 +10,8 @@ from typing import Any
 
 from runner.commands.stop import forget
 from runner.errors import DisttuiError, InputError
-from runner.node.serve.listing import disk_use
 from runner.profile.numbers import size
+from runner.protocol.summary import disk_use
 from runner.run.find import known_runs
 from runner.run.history import KnownRun
 from runner.run.ids import short

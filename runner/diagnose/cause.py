@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.diagnose.traceback import blocks
-from runner.node.gang.cause import is_consequence
+from runner.protocol.cause import is_consequence
 from runner.run.attempt import Attempt
 from runner.run.state import HostState, RunState
 from runner.show.numbers import number

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from typing import Any
+
+from ..protocol.jsonl import records
 
 _WAITING_LINES = 2000
 _LONGEST_JSON = 8 << 20
 _EXIT_SIZE = 64 * 1024
 _EXIT_ROOM = "exit.room"
-_LONG = re.compile(rb"\d{19}")
 
 
 class Journal:
@@ -134,22 +134,3 @@ class Tail:
     def records(self) -> list[dict[str, Any]]:
         """The lines that are JSON objects."""
         return records(self.lines())
-
-
-def _int(text: str) -> int:
-    if len(text) > 20 or not -(1 << 63) <= int(text) < 1 << 63:
-        raise ValueError(text[:20])
-    return int(text)
-
-
-def records(lines: list[bytes]) -> list[dict[str, Any]]:
-    """The lines that are JSON objects; broken ones, and those with numbers of more than 64 bits, are left out."""
-    found = []
-    for line in lines:
-        try:
-            record = json.loads(line, parse_int=_int) if _LONG.search(line) else json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            found.append(record)
-    return found

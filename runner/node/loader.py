@@ -104,7 +104,7 @@ def load() -> None:
         receive(paths[kind], hello[kind], stdin)
     signal.alarm(0)  # from here on it is missed by its beats
     sys.path.insert(0, paths["node"])
-    from _disttui.serve.channel import main  # type: ignore[import-not-found]
+    from _disttui.node.serve.channel import main  # type: ignore[import-not-found]
 
     main(paths["node"], paths.get("train"), stdin, stdout)
 

@@ -13,9 +13,9 @@ from pydantic import AfterValidator, BeforeValidator, StringConstraints
 from runner.profile import addresses, numbers
 from runner.profile.numbers import whole
 from runner.profile.problems import bad, near, show
+from runner.protocol.names import RUN_DIR
 from runner.text import UNSAFE
 
-RUN_DIR = "~/.disttui/runs"
 MOST_PROCESSES = 1024
 """Of one host."""
 REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")

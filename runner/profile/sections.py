@@ -12,6 +12,7 @@ from runner.profile import addresses
 from runner.profile import fields as f
 from runner.profile.numbers import whole
 from runner.profile.problems import bad, conflicts
+from runner.protocol.names import RUN_DIR
 from runner.transport.base import Address
 
 Strategy = Literal["auto", "ddp", "fsdp"]
@@ -173,7 +174,7 @@ class Launch(Model):
     """How long ranks that are asked to end have for it, until they are killed."""
     instrument: f.Flag = True
     """Whether ranks report errors and can be asked for stacks; false: only their output is followed."""
-    run_dir: f.RunDir = f.RUN_DIR
+    run_dir: f.RunDir = RUN_DIR
     """The folder on the hosts for logs and checkpoints."""
     share: f.NotBuilt = None
     """Not built yet."""

@@ -18,6 +18,7 @@ from runner.errors import HostError, InputError
 from runner.paths import inside
 from runner.profile import Profile
 from runner.profile.addresses import split_host
+from runner.protocol.names import RUN_DIR
 from runner.run.find import load_run, refuse_newer
 from runner.run.history import KnownHost, KnownRun, remember
 from runner.run.ids import pick, short
@@ -44,7 +45,7 @@ def adopt(
     agree: Agree,
     *,
     profile: Profile | None = None,
-    run_dir: str = "~/.disttui/runs",
+    run_dir: str = RUN_DIR,
     ssh_config: str | None = None,
 ) -> KnownRun:
     """Find a run on a host and keep what is needed to look at it and to stop it; one that was started here stays it.

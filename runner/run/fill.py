@@ -9,7 +9,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
 from runner.errors import DisttuiError, HostError
-from runner.node.serve.reading import READ_LIMIT
+from runner.protocol.limits import READ_LIMIT
 from runner.run.history import KnownRun
 from runner.run.link import Item, Link
 from runner.run.remote import REACH

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import InputError
-from runner.node.serve.listing import FORMAT, RUN
 from runner.paths import inside
+from runner.protocol.names import FORMAT, RUN
 from runner.run.history import KnownHost, KnownRun, read_object
 from runner.run.ids import pick, short
 from runner.run.store import mirrors_folder

@@ -19,9 +19,10 @@ from typing import Any, Final
 
 from runner import private
 from runner.errors import InputError
-from runner.node.serve.listing import FORMAT, summarize
 from runner.paths import inside
 from runner.profile import Host, Profile, parse
+from runner.protocol.names import FORMAT
+from runner.protocol.summary import summarize
 from runner.run.records import json_object
 from runner.run.state import RunState, begin
 from runner.run.store import NO_ROOM, mirrors_folder

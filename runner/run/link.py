@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Any
 
 from runner.errors import HostError
-from runner.node.serve.frames import Unpacker, pack_json
 from runner.paths import PathError
+from runner.protocol.frames import Unpacker, pack_json
 from runner.run.answers import read_answer
 from runner.run.records import message
 from runner.ship import COMMAND, loader_line, node_parcel, train_parcel

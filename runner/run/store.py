@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, Final
 from runner import private
 from runner.bounded import whole
 from runner.errors import DisttuiError
-from runner.node.serve.mirror import CHECKED
 from runner.paths import PathError, inside
+from runner.protocol.limits import CHECKED
 from runner.run.records import json_object
 
 KEPT: Final = ".mirror.json"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict, cast
 
 from runner.bounded import each, text, whole
-from runner.node.serve.listing import RUN
+from runner.protocol.names import RUN
 from runner.show.numbers import number
 
 MOST_HOSTS = 1024

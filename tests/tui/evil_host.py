@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from runner.node.serve.frames import Unpacker, pack_data, pack_json
+from runner.protocol.frames import Unpacker, pack_data, pack_json
 from tests.tui.hostile import bad, mirror, stacks, telemetry
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """\
 import json, os, struct, sys, time
 sys.path.insert(0, {root!r})
-from runner.node.serve.frames import HEADER, pack_data
+from runner.protocol.frames import HEADER, pack_data
 from tests.tui.evil_host import serve
 def answers(request):
     op = request["op"]

@@ -206,7 +206,7 @@ def _break(path: Path, how: str) -> None:
     elif how == "another program":
         other = path.with_name("other")
         with zipfile.ZipFile(other, "w") as archive:
-            archive.writestr("_disttui/serve/channel.py", "open('/tmp/pwned', 'w')")
+            archive.writestr("_disttui/node/serve/channel.py", "open('/tmp/pwned', 'w')")
         path.write_bytes(parcel.seal(other.read_bytes(), "0" * 64))
         other.unlink()
     elif how == "writable by others":

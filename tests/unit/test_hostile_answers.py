@@ -19,9 +19,9 @@ from runner.errors import DisttuiError, HostError
 from runner.facts import facts_of
 from runner.headless import probe
 from runner.node.observe.patterns import recognise
-from runner.node.serve.frames import Unpacker
-from runner.node.serve.listing import summarize
 from runner.profile import parse
+from runner.protocol.frames import Unpacker
+from runner.protocol.summary import summarize
 from runner.run import remote, survey
 from runner.run import store as store_module
 from runner.run.adopt import adopt

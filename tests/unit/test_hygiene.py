@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NODE = sorted((ROOT / "runner" / "node").rglob("*.py"))
+PROTOCOL = sorted((ROOT / "runner" / "protocol").rglob("*.py"))
 TRAIN = sorted((ROOT / "runner" / "train").rglob("*.py"))
 
 # In pieces, so that this file does not hold them.
@@ -48,13 +49,17 @@ def _imports(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _foreign(path: Path, allowed: set[str]) -> list[str]:
-    """Imports of neither the standard library, nor what is allowed, nor the room itself (runner/node, runner/train)."""
+    """Imports of neither the standard library, nor what is allowed, nor the room itself (runner/node, runner/train).
+
+    `allowed` has top-level modules, and with a leading "runner." rooms that are shipped beside this one.
+    """
     known = sys.stdlib_module_names | allowed
     depth = len(path.relative_to(ROOT / "runner").parts) - 1
+    beside = tuple("." * (depth + 1) + f"{name.partition('.')[2]}." for name in allowed if name.startswith("runner."))
     return [
         f"{path.relative_to(ROOT)}:{line}: {module}"
         for line, module in _imports(path)
-        if (len(module) - len(module.lstrip(".")) > depth)
+        if (len(module) - len(module.lstrip(".")) > depth and not f"{module}.".startswith(beside))
         or (not module.startswith(".") and module.split(".")[0] not in known)
     ]
 
@@ -63,7 +68,13 @@ def _foreign(path: Path, allowed: set[str]) -> list[str]:
 def test_node_needs_only_the_standard_library(path: Path) -> None:
     """Hosts have nothing else. psutil is welcome in one file, and one runs in the job's interpreter, as torchrun."""
     allowed = {"system.py": {"psutil"}, "launcher.py": {"torch"}, "loader.py": {"_disttui"}}
-    assert _foreign(path, allowed.get(path.name, set())) == []
+    assert _foreign(path, allowed.get(path.name, set()) | {"runner.protocol"}) == []
+
+
+@pytest.mark.parametrize("path", PROTOCOL, ids=lambda path: path.name)
+def test_protocol_stands_on_nothing(path: Path) -> None:
+    """It is shipped to hosts beside the node program, and imported by everything."""
+    assert _foreign(path, set()) == []
 
 
 @pytest.mark.parametrize("path", TRAIN, ids=lambda path: path.name)

@@ -246,11 +246,11 @@ def test_the_kept_program_is_compiled_for_this_python_and_readable_by_others(hom
     kept = home / ".cache" / "disttui" / Path(node_parcel().remote_path).name
     with zipfile.ZipFile(kept) as archive:
         names = set(archive.namelist())
-        assert "_disttui/supervise/supervisor.pyc" in names
+        assert "_disttui/node/supervise/supervisor.pyc" in names
         assert {name[:-1] for name in names if name.endswith(".pyc")} <= names
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); "
-        "import _disttui.serve.runs as m; print(m.__cached__ or m.__file__)"
+        "import _disttui.node.serve.runs as m; print(m.__cached__ or m.__file__)"
     )
     here = subprocess.run([sys.executable, "-c", code, str(kept)], capture_output=True, text=True, check=True)
     assert here.stdout.strip().endswith(".pyc")

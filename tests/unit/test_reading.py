@@ -12,6 +12,7 @@ import pytest
 
 from runner.node.problem import Problem
 from runner.node.serve import reading
+from runner.protocol.limits import READ_LIMIT
 
 
 class Taker:
@@ -47,7 +48,7 @@ def test_any_bytes_of_a_log(run: Path) -> None:
         answer = reading.read(str(run / "0"), place, taker, threading.Event())
         assert bytes(taker.data) == whole[offset : offset + length]
         assert answer["end"] == offset + len(taker.data)
-    for offset, length in ((-1, 5), (0, reading.READ_LIMIT + 1), (0, -1)):
+    for offset, length in ((-1, 5), (0, READ_LIMIT + 1), (0, -1)):
         with pytest.raises(Problem):
             place = {"name": "attempt-1/rank-0.log", "offset": offset, "length": length}
             reading.read(str(run / "0"), place, taker, threading.Event())

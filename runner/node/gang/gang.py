@@ -6,12 +6,12 @@ import socket
 import time
 from typing import Any, Callable
 
+from ...protocol import cause
 from .. import ports
 from ..host import Host
 from ..journal import event
 from ..loop import Loop
 from ..problem import Problem
-from . import cause
 from .health import Health
 from .resume import Resume
 from .roll import Roll, of_host

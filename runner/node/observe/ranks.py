@@ -7,7 +7,8 @@ import signal
 import time
 from typing import Any, Callable
 
-from .. import journal, procs
+from ...protocol import jsonl
+from .. import procs
 from ..host import Host
 from ..journal import Tail, event
 from ..loop import Loop
@@ -104,10 +105,10 @@ class Ranks:
         self._note_work(bool(grown), now)
         for rank, tail in self._metrics.items():
             lines = tail.lines()
-            records = journal.records(lines[-_NEWEST:])
+            records = jsonl.records(lines[-_NEWEST:])
             if records and rank not in self._began_at:
                 self._began_at.add(rank)
-                for first in journal.records(lines[:1]):
+                for first in jsonl.records(lines[:1]):
                     self.signs.begins(rank, first)
             if records:
                 self.signs.steps(rank, records, now)

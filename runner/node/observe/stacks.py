@@ -10,8 +10,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List
 
+from ...protocol.jsonl import records
 from .. import sockets
-from ..journal import Tail, records, write_json
+from ..journal import Tail, write_json
 from ..procs import read
 from .reports import report
 

@@ -10,6 +10,7 @@ import time
 from functools import partial
 from typing import Any, Dict, List
 
+from ...protocol.names import RUN_DIR
 from .. import ports
 from ..system import system
 from ..together import together
@@ -31,7 +32,7 @@ def probe(request: Dict[str, Any], gpu_limit: float = 10.0) -> Dict[str, Any]:
     problems: List[str] = []
     user = _user()
     folder = place.working_folder(request.get("workdir") or "~")
-    run_dir = request.get("run_dir") or "~/.disttui/runs"
+    run_dir = request.get("run_dir") or RUN_DIR
     tasks = {
         "cpu": cpu.facts,
         "memory": _memory,

@@ -11,8 +11,10 @@ import time
 import traceback
 from typing import Any, BinaryIO, Callable, Dict, Optional
 
+from ...protocol.frames import read_frame
+from ...protocol.names import RUN_DIR
 from ..problem import Problem
-from .frames import Sender, read_frame
+from .sender import Sender
 
 SILENCE = 60.0
 """Seconds without a word from the viewer after which it is taken for gone."""
@@ -152,7 +154,7 @@ class Server:
     def _list(self, request: Dict[str, Any]) -> Any:
         from .listing import list_runs
 
-        return {"runs": list_runs(request.get("run_dir") or "~/.disttui/runs", request.get("run"))}
+        return {"runs": list_runs(request.get("run_dir") or RUN_DIR, request.get("run"))}
 
     def _read(self, request: Dict[str, Any]) -> Any:
         from .reading import read
@@ -187,14 +189,14 @@ class Server:
     def _orphans(self, request: Dict[str, Any]) -> Any:
         from .orphans import orphans
 
-        run_dirs = ["~/.disttui/runs", *map(str, request.get("run_dirs") or [])]
+        run_dirs = [RUN_DIR, *map(str, request.get("run_dirs") or [])]
         return {"found": orphans(bool(request.get("end")), str(request.get("run") or ""), run_dirs)}
 
 
 def _folder(request: Dict[str, Any]) -> str:
     from .runs import own_folder
 
-    return own_folder(request.get("run_dir") or "~/.disttui/runs", request["run"], int(request["node_rank"]))
+    return own_folder(request.get("run_dir") or RUN_DIR, request["run"], int(request["node_rank"]))
 
 
 def _run_folder(request: Dict[str, Any]) -> str:

@@ -8,13 +8,10 @@ import threading
 import zlib
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from ...protocol.limits import CHECKED, CHUNK
 from ..journal import is_gone
 from ..observe.log_limit import data_from
-from .frames import CHUNK
 from .watch import Watch
-
-CHECKED = 1024
-"""Bytes before the resume offset whose checksum must match what the viewer holds."""
 
 NAMES = (".jsonl", ".log", ".json", "launcher.ready")
 PRIVATE = ("supervisor.json", "untagged.json")

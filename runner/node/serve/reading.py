@@ -8,12 +8,10 @@ import stat
 import threading
 from typing import Any, Callable
 
+from ...protocol.limits import CHUNK, READ_LIMIT
 from ..observe.log_limit import data_from
 from ..problem import Problem
-from .frames import CHUNK
 
-READ_LIMIT = 16 << 20
-"""Bytes that one `read` may ask for."""
 _FILES = 20000
 _DEPTH = 16
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import select
 import subprocess
 import sys
 from typing import Any
 
+from ...protocol.names import RUN, RUN_DIR
 from .. import folders, journal, locks, procs
 from ..problem import Problem
 from ..supervise import control, warden
 from . import listing
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _UP = 30.0
 _MOMENT = 2.0
 """Seconds to wait for a process of ours that may hang."""
@@ -23,9 +22,9 @@ _MOMENT = 2.0
 
 def run_folder(run_dir: str, run: str, node_rank: int) -> str:
     """The absolute run directory of one host. Raises Problem for a run id that is none."""
-    if not _NAME.fullmatch(run):
+    if not RUN.fullmatch(run):
         raise Problem(f"{run!r} is no run id", "use letters, digits, '.', '_' and '-'")
-    base = os.path.abspath(os.path.expanduser(run_dir or "~/.disttui/runs"))
+    base = os.path.abspath(os.path.expanduser(run_dir or RUN_DIR))
     return os.path.join(base, run, str(int(node_rank)))
 
 

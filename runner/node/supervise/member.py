@@ -7,8 +7,9 @@ import socket
 import time
 from typing import Any, Callable
 
+from ...protocol import cause
 from .. import disk
-from ..gang import cause, messages
+from ..gang import messages
 from ..host import Host
 from ..journal import event
 from ..loop import Loop, Timer

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import struct
-import threading
 from typing import Any, BinaryIO, Callable, Iterator, Optional, Tuple, Union
 
 HEADER = struct.Struct(">cI")
 DATA = struct.Struct(">IIQ")
 LIMIT = 4 * 1024 * 1024
-CHUNK = 64 * 1024
 
 Frame = Union[dict, Tuple[int, int, int, memoryview]]  # type: ignore[type-arg]
 """A JSON object, or (file id, generation, offset, bytes)."""
@@ -95,25 +93,3 @@ def read_frame(stream: BinaryIO) -> Optional[Any]:
         raise ValueError("this is not a request")
     payload = stream.read(length)
     return json.loads(payload) if len(payload) == length else None
-
-
-class Sender:
-    """Writes whole frames to a descriptor from several threads."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._lock = threading.Lock()
-
-    def json(self, message: Any) -> None:
-        """Send one JSON object."""
-        self._write(pack_json(message))
-
-    def data(self, file: int, generation: int, offset: int, data: bytes) -> None:
-        """Send bytes of a file."""
-        self._write(pack_data(file, generation, offset, data))
-
-    def _write(self, frame: bytes) -> None:
-        view = memoryview(frame)
-        with self._lock:
-            while view:
-                view = view[self._stream.write(view) or 0 :]

@@ -1,0 +1,28 @@
+"""JSON lines as our own files have them; what else stands there is left out."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_LONG = re.compile(rb"\d{19}")
+
+
+def _int(text: str) -> int:
+    if len(text) > 20 or not -(1 << 63) <= int(text) < 1 << 63:
+        raise ValueError(text[:20])
+    return int(text)
+
+
+def records(lines: list[bytes]) -> list[dict[str, Any]]:
+    """The lines that are JSON objects; broken ones, and those with numbers of more than 64 bits, are left out."""
+    found = []
+    for line in lines:
+        try:
+            record = json.loads(line, parse_int=_int) if _LONG.search(line) else json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            found.append(record)
+    return found

@@ -1,0 +1,137 @@
+"""A run in a few words, from the ends of one host's files (docs/formats.md, "A run's summary").
+
+A viewer's mirror has the same files, so that it is summed up by the same code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from typing import Any, Callable
+
+from .jsonl import records
+
+_END = 64 * 1024
+_BEGINNING = 4096
+
+
+def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, Any] | None:
+    """Sum up one host's folder of a run, None when there is no run in it.
+
+    Args:
+        alive: Whether its supervisor lives; None where that cannot be known.
+    """
+    spec_path = os.path.join(folder, "spec.json")
+    spec = load(spec_path)
+    if not isinstance(spec, dict):
+        return None
+    attempt = _newest_attempt(folder)
+    end = _end(folder)
+    lives = False if end else alive()
+    # A run that has ended in good order since then is not lost.
+    end = end or (None if lives else _end(folder))
+    metrics = _metrics(os.path.join(folder, "attempt-%d" % attempt)) if attempt else {}
+    profile, started = spec.get("profile"), spec.get("started")
+    sane = isinstance(started, (int, float)) and abs(started) < 1e12
+    return {
+        "run": spec.get("run"),
+        "node_rank": spec.get("node_rank"),
+        "name": profile.get("name") if isinstance(profile, dict) else None,
+        "hosts": spec.get("hosts"),
+        "nproc": spec.get("nproc"),
+        "state": _state(folder, end, lives, attempt),
+        "alive": bool(lives),
+        "started": started if sane else os.stat(spec_path).st_mtime,
+        "ended": end.get("t") if end else None,
+        "attempt": attempt,
+        "by": spec.get("by"),
+        "size": disk_use(folder),
+        "disttui": spec.get("disttui"),
+        **{name: _figure(metrics.get(name)) for name in ("step", "steps", "loss")},
+    }
+
+
+def _figure(value: Any) -> int | float | None:
+    """A script writes what it likes into its metrics: only a number is told."""
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _count(value: Any) -> int | None:
+    usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
+    return value if usable else None
+
+
+def _end(folder: str) -> dict[str, Any] | None:
+    end = load(os.path.join(folder, "exit.json"))
+    return end if isinstance(end, dict) else None
+
+
+def _state(folder: str, end: dict[str, Any] | None, lives: bool | None, attempt: int) -> str:
+    if end:
+        return str(end.get("state"))
+    if lives is False:
+        return "lost"
+    if os.path.exists(os.path.join(folder, "stop")):
+        return "stopping"
+    return "running" if attempt else "joining"
+
+
+def _newest_attempt(folder: str) -> int:
+    """The newest attempt that was given the word: its folder is made before, to warm the launcher up."""
+    newest = 0
+    for line in ends(os.path.join(folder, "events.jsonl")):
+        if line.get("e") in ("attempt", "launch", "verdict"):
+            newest = max(newest, _count(line.get("attempt")) or 0)
+    return newest
+
+
+def _metrics(folder: str) -> dict[str, Any]:
+    """The newest value of every metric, from the lowest rank that has some."""
+    try:
+        names = [name for name in os.listdir(folder) if name.endswith(".metrics.jsonl")]
+    except OSError:
+        return {}
+    merged: dict[str, Any] = {}
+    for name in sorted(names, key=lambda name: (len(name), name))[:1]:
+        for record in ends(os.path.join(folder, name)):
+            merged.update(record)
+    return merged
+
+
+def ends(path: str) -> list[dict[str, Any]]:
+    """The records at the beginning and at the end of a JSON-lines file, broken ones left out."""
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(_BEGINNING)
+            if size > len(data):
+                file.seek(max(len(data), size - _END))
+                data += b"\n" + file.read(_END)
+    except OSError:
+        return []
+    return records(data.split(b"\n"))
+
+
+def load(path: str) -> Any:
+    """The JSON in a file, None where there is none. Raises PermissionError."""
+    try:
+        with open(path, "rb") as file:
+            return json.loads(file.read(4 << 20))
+    except PermissionError:
+        raise
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def disk_use(folder: str) -> int:
+    """Bytes on the disk, holes not counted."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            try:
+                seen = os.lstat(os.path.join(path, name))
+            except OSError:
+                continue
+            total += seen.st_blocks * 512 if stat.S_ISREG(seen.st_mode) else 0
+    return total
