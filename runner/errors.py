@@ -37,3 +37,7 @@ class HostError(DisttuiError):
     def __init__(self, host: str, what: str, cure: str = "") -> None:
         super().__init__(f"{host}: {what}", cure)
         self.host = host
+
+
+class LinkLostError(HostError):
+    """The link broke: what the host would have answered is not known, and another try may find out."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.bounded import MOST, whole
@@ -175,6 +176,8 @@ class HostFacts:
     """None: the job is no file of its own."""
     ports_held: str = ""
     """Who listens at the ports of the profile, in words, where none is free."""
+    seen: float = 0.0
+    """This machine's unix time when the host's `time` came: hosts are not probed at the same moment."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> HostFacts:
@@ -186,6 +189,7 @@ class HostFacts:
         return cls(
             **{name: _text(data, name) for name in ("hostname", "user", "home", "kernel", "arch", "boot_id", "python")},
             time=_number(data, "time"),
+            seen=0.0,
             psutil=_flag(data, "psutil") or False,
             euid=_whole(data, "euid"),
             resolves=_texts(data, "resolves"),
@@ -211,7 +215,7 @@ class HostFacts:
 def facts_of(host: str, answer: Any) -> HostFacts:
     """What a host answers to the probe. Raises HostError for a malformed answer."""
     try:
-        return HostFacts.from_json(answer)
+        return replace(HostFacts.from_json(answer), seen=time.time())
     except (ValueError, AttributeError) as error:
         what = f"its answer to the probe is malformed: {clean(str(error))[:100]}"
         raise HostError(host, what, "See whether another version answers there, or do not trust it.") from None

@@ -129,7 +129,7 @@ def run(
             refuse_errors(prepared.findings)
             _tell_plan(prepared, printer)
             signals.hold_back()
-            known = _start(profile, prepared, environ, kept or {})
+            known = _start(profile, prepared, connector, environ, kept or {})
             with mirror_of(known) as folder:
                 session = Session(
                     known.begin(),
@@ -161,16 +161,29 @@ def _tell_plan(prepared: Prepared, tell: Speaker) -> None:
     tell.say(f"{counts_line(plan)}; {plan.backend}, {plan.strategy}, {plan.precision}")
 
 
-def _start(profile: Profile, prepared: Prepared, environ: Mapping[str, str], kept: Mapping[str, Any]) -> KnownRun:
+def _start(
+    profile: Profile,
+    prepared: Prepared,
+    connector: Connector,
+    environ: Mapping[str, str],
+    kept: Mapping[str, Any],
+) -> KnownRun:
     """Start the run on all hosts; what is needed to come back to it is written down before. Raises DisttuiError."""
     plan = prepared.plan
     run_id = new_run_id(profile.name, run_names(environ))
     known = keep(profile, [host.num_processes for host in plan.hosts], run_id, environ, **kept)
     try:
         launch(
-            profile=profile, plan=plan, hosts=prepared.hosts, run=run_id, environ=environ, tell=_quiet, by=known.by,
+            profile=profile,
+            plan=plan,
+            hosts=prepared.hosts,
+            run=run_id,
+            environ=environ,
+            tell=_quiet,
+            reopen=lambda node: open_link(profile.hosts[node], connector),
+            by=known.by,
             resume_from=known.resume_from,
-        )  # fmt: skip
+        )
     except DisttuiError as error:
         known.failed(error.what)
         raise

@@ -24,7 +24,7 @@ OLDEST_TORCH = (2, 6)
 LITTLE_DISK = 2 * 2**30
 """Free bytes below which logs and checkpoints may soon fill the disk."""
 CLOCKS_APART = 5.0
-"""Seconds between two hosts' clocks that are worth a word. Probes run side by side, so that a second means nothing."""
+"""Seconds between two hosts' clocks that are worth a word: an answer to the probe may take seconds."""
 
 Level = Literal["error", "warning", "info"]
 
@@ -274,9 +274,10 @@ def _between(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterat
         if not known and a.boot_id and a.boot_id == b.boot_id:
             what = f"{one} and {other} are the same machine: they share its cores and memory"
             yield Finding("warning", None, what, "List it once, unless it is meant so")
-    slow, fast = min(named, key=lambda item: item[1].time), max(named, key=lambda item: item[1].time)
-    if fast[1].time - slow[1].time > CLOCKS_APART:
-        what = f"the clock of {fast[0]} is about {fast[1].time - slow[1].time:.0f} s ahead of that of {slow[0]}"
+    ahead = {host: found.time - found.seen for host, found in named}
+    slow, fast = min(ahead, key=ahead.__getitem__), max(ahead, key=ahead.__getitem__)
+    if ahead[fast] - ahead[slow] > CLOCKS_APART:
+        what = f"the clock of {fast} is about {ahead[fast] - ahead[slow]:.0f} s ahead of that of {slow}"
         yield Finding("warning", None, what, "Let both follow a time server (timedatectl set-ntp true)")
     pythons: dict[str, list[str]] = {}
     for host, own, found in zip(plan.hosts, profile.hosts, facts, strict=True):

@@ -13,7 +13,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Any
 
-from runner.errors import HostError
+from runner.errors import HostError, LinkLostError
 from runner.paths import PathError
 from runner.protocol.frames import Unpacker, pack_json
 from runner.run.answers import read_answer
@@ -47,10 +47,6 @@ Item = Mapping[str, Any] | tuple[int, int, int, memoryview]
 """Of a stream: an event, or a piece of a file as (file id, generation, offset, bytes)."""
 Handler = Callable[[Item], None]
 """Takes a stream's items. Whoever keeps a piece for long copies it: it keeps all alive that came with it."""
-
-
-class LinkLostError(HostError):
-    """The link broke: what the host would have answered is not known, and another try may find out."""
 
 
 class Link:
@@ -168,7 +164,7 @@ class Link:
                 self._stream.write(pack_json(message))
         except (ConnectionError, OSError) as error:
             if future is not None and not future.done():
-                future.set_exception(HostError(self.host, f"the link broke: {error}"))
+                future.set_exception(LinkLostError(self.host, f"the link broke: {error}"))
 
     def _read(self, rest: bytes) -> None:
         reason = "the host closed the channel"

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from runner.errors import DisttuiError
+from runner.errors import DisttuiError, LinkLostError
 from runner.facts import HostFacts, facts_of
 from runner.profile import Host, Profile
-from runner.run.link import Link, LinkLostError
+from runner.run.link import Link
 from runner.transport import Connector
 
 Tell = Callable[[int, str, str], None]

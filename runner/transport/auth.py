@@ -10,7 +10,7 @@ from paramiko.agent import AgentKey
 from paramiko.pkey import PKey
 from paramiko.ssh_exception import AuthenticationException, BadAuthenticationType, SSHException
 
-from runner.errors import HostError
+from runner.errors import HostError, LinkLostError
 from runner.text import clean
 from runner.transport.algorithms import key_type
 from runner.transport.base import Prompts
@@ -18,6 +18,7 @@ from runner.transport.certificates import rsa_bits
 from runner.transport.guarded import GuardedTransport
 from runner.transport.keys import KeyFile, KeyRing, UnusableKeyError, agent_keys, certified, public_blob, read_key_file
 from runner.transport.known_hosts import fingerprint
+from runner.transport.sockets import link_broke
 from runner.transport.ssh_config import Target
 
 # Somebody has to read and answer; servers end a login that takes longer than this (LoginGraceTime) anyway.
@@ -65,6 +66,9 @@ class Login:
         except HostError:
             raise
         except Exception as error:
+            if link_broke(error) and not self._transport.is_active():
+                what = f"the link broke during the login as {self._target.place}: {clean(str(error))[:300]}"
+                raise LinkLostError(self._target.name, what, "Try again.") from None
             self._tried.append(str(error)[:300] or type(error).__name__)
         if not self._transport.is_active():
             self._tried.append("then the server hung up")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -17,9 +18,13 @@ from runner.transport.ssh_config import Target
 
 CONNECT_LIMIT = 10.0
 """Seconds for one address, unless ConnectTimeout says otherwise."""
+_NO_NEIGHBOUR = (errno.EHOSTUNREACH, errno.EHOSTDOWN)
+"""What the kernel says of a host that has not answered for some seconds: it may be back before the limit."""
 _AGAIN = 2.0
 """Seconds after which another socket is tried: the kernel repeats an unanswered request ever more slowly, and a link
 that works again must be found at once."""
+_PAUSE = 0.5
+"""Seconds until such a host is tried again."""
 _USER_TIMEOUT = 8_000
 """Milliseconds that sent bytes may stay unacknowledged before the kernel gives the connection up. About what a silent
 link is given: a jump host's, which others wait for, must not outlive it by long."""
@@ -34,12 +39,23 @@ def dial(target: Target) -> socket.socket:
         what = f"the name '{target.hostname}' does not resolve"
         raise HostError(target.name, what, "Check the spelling, or add HostName to your ssh configuration.") from None
     problem: OSError = TimeoutError()
-    for family, kind, protocol, _, address in found:
-        try:
-            return _connect(target, (family, kind, protocol), address, limit)
-        except OSError as error:
-            problem = error
-    raise _unreachable(target, problem, limit)
+    deadline = time.monotonic() + limit
+    while True:
+        for family, kind, protocol, _, address in found:
+            try:
+                return _connect(target, (family, kind, protocol), address, limit)
+            except OSError as error:
+                problem = error
+        if problem.errno not in _NO_NEIGHBOUR or time.monotonic() + _PAUSE > deadline:
+            raise _unreachable(target, problem, limit)
+        time.sleep(_PAUSE)
+
+
+def link_broke(error: BaseException | None) -> bool:
+    """Whether the kernel has given the connection up, as after a cut, and not the server or a limit of ours."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error is not None and error.errno is not None
 
 
 def _connect(target: Target, how: tuple[int, int, int], address: Any, limit: float) -> socket.socket:

@@ -11,13 +11,13 @@ from concurrent.futures import Future
 from paramiko.channel import Channel
 from paramiko.ssh_exception import ChannelException
 
-from runner.errors import HostError
+from runner.errors import HostError, LinkLostError
 from runner.text import clean
 from runner.transport.auth import Login, Secrets
 from runner.transport.base import Address, Prompts
 from runner.transport.guarded import GuardedTransport
 from runner.transport.host_keys import HostKeyCheck
-from runner.transport.sockets import ProxyProcess, dial
+from runner.transport.sockets import ProxyProcess, dial, link_broke
 from runner.transport.ssh_config import Target, hop_address, resolve
 from runner.transport.ssh_stream import SshStream, in_time
 
@@ -225,4 +225,5 @@ def _no_greeting(target: Target, error: Exception, proxy: ProxyProcess | None, f
     what = f"no SSH handshake with {place}: {clean(str(error))[:300] or 'it hung up'}"
     if first and not first.startswith(b"SSH-"):
         what += f"; it began with '{clean(first.decode(errors='replace'))}'"
-    return HostError(target.name, what, f"Try `ssh {target.name}`; is this an SSH server, and is it overloaded?")
+    kind = LinkLostError if link_broke(error) else HostError
+    return kind(target.name, what, f"Try `ssh {target.name}`; is this an SSH server, and is it overloaded?")

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from runner.run.ids import short
-from tests.cluster.typed import typed, wait_gone
+from tests.cluster.hub import ip
+from tests.cluster.typed import User, typed, wait_gone
 from tests.faults.kit import COUNT, LATE, Fault, wait_until
 
 pytestmark = pytest.mark.torch
@@ -231,3 +232,28 @@ def lost(fault: Fault, name: str, when: float) -> str:
     around = [time.strftime("%H:%M:%S", time.localtime(when + seconds)) for seconds in range(-4, 4)]
     assert found[1] in around, (found[1], around)
     return found[2]
+
+
+@pytest.mark.parametrize("moment", ["before it connects", "while it starts"])
+def test_a_cut_of_8_s_in_the_first_second_of_run(user: Callable[..., User], moment: str) -> None:
+    """One more try is made: the run starts, once, and comes to its end."""
+    me = user(2)
+    host = me.cluster[1]
+    # Else the kernel still knows it, and waits in silence instead of saying that there is no way.
+    ip(f"neigh flush to {host.address}")
+    profile = me.profile({"command": ["true"]})
+    if moment == "before it connects":
+        host.cut()
+    running = me.start(profile)
+    if moment == "while it starts":
+        begun = me.home / ".local/share/disttui/runs"
+        running.wait_for(lambda: begun.is_dir() and any(begun.iterdir()))
+        host.cut()
+    cut = time.monotonic()
+    time.sleep(8)
+    host.mend()
+    code = running.wait()
+    print(f"{moment}: ended {time.monotonic() - cut - 8:.1f} s after the mending\n{running.stdout}{running.stderr}")
+    assert code == 0
+    assert "the clock of" not in running.stderr, "hosts are not probed at the same moment"
+    assert len(list((host.home / ".disttui/runs").iterdir())) == 1

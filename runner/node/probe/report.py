@@ -63,6 +63,7 @@ def probe(request: Dict[str, Any], gpu_limit: float = 10.0) -> Dict[str, Any]:
             facts.update(result)
         else:
             facts[name] = result
+    facts["time"] = time.time()  # as the answer leaves: looking may have taken seconds
     if facts["free_port"] is None:
         facts["ports_held"] = ports.holders(tuple(request.get("ports") or _PORTS))
     loopback = any(address == "::1" or address.startswith("127.") for address in facts["resolves"])

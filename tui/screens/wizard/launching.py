@@ -11,12 +11,18 @@ from runner.run.history import keep
 from runner.run.ids import new_run_id
 from runner.run.launch import launch
 from runner.run.link import Link
-from runner.run.survey import Surveyed
+from runner.run.survey import Surveyed, open_link
+from runner.transport import Connector
 from tui.screens.wizard.draft import Draft, Weighed
 
 
 def start_run(
-    draft: Draft, weighed: Weighed, links: Mapping[str, Link], environ: Mapping[str, str], ssh_config: str | None
+    draft: Draft,
+    weighed: Weighed,
+    links: Mapping[str, Link],
+    connector: Connector,
+    environ: Mapping[str, str],
+    ssh_config: str | None,
 ) -> str:
     """Start the supervisors of all hosts and return the run's id. Raises DisttuiError; then nothing runs."""
     profile, plan = weighed.profile, weighed.plan
@@ -39,7 +45,16 @@ def start_run(
         ssh_config=str(Path(ssh_config).absolute()) if ssh_config else None,
     )
     try:
-        launch(profile=profile, plan=plan, hosts=hosts, run=run, environ=environ, tell=_quiet, by=known.by)
+        launch(
+            profile=profile,
+            plan=plan,
+            hosts=hosts,
+            run=run,
+            environ=environ,
+            tell=_quiet,
+            reopen=lambda node: open_link(profile.hosts[node], connector),
+            by=known.by,
+        )
     except DisttuiError as error:
         known.failed(error.what)
         raise

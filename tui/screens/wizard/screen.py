@@ -290,7 +290,7 @@ class WizardScreen(HostsScreen):
         assert view.weighed is not None
         app = self.disttui
         config = str(ground.ground().config) if view.draft.sandbox else app.ssh_config
-        return start_run(view.draft, view.weighed, links, app.environ, config)
+        return start_run(view.draft, view.weighed, links, self._connector(), app.environ, config)
 
 
 def _close(links: Iterable[Link]) -> None:
