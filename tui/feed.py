@@ -68,6 +68,11 @@ class Snapshot:
     """Nothing more will come."""
 
     @property
+    def over(self) -> bool:
+        """Whether its length is known."""
+        return self.state.result is not None or self.playback is not None
+
+    @property
     def elapsed(self) -> float:
         """Seconds since the beginning, or from there to the end."""
         result = self.state.result

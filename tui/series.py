@@ -5,9 +5,10 @@ One thread puts, any thread reads: arrays only grow at their end, and a shorter 
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import add
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ BUDGET = 1 << 21
 """Samples kept of a run over all ranks and metrics, 12 to 24 bytes each."""
 NAMES = 48
 """Metrics kept at most; what a job invents beyond that is not drawn."""
+ATTEMPTS = 256
+"""Attempts whose steps are kept at most."""
 OPEN = 64
 """Samples of an aggregate that ranks which are behind may still add to."""
 
@@ -67,6 +70,16 @@ class Track:
         """The newest value."""
         return self._data.mean[-1] if self._data.mean else None
 
+    @property
+    def latest(self) -> float:
+        """When the newest value came."""
+        return self._data.times[-1] if self._data.times else -math.inf
+
+    @property
+    def first(self) -> float | None:
+        """The oldest value."""
+        return self._data.mean[0] if self._data.mean else None
+
     def put(self, time: float, value: float) -> None:
         """Add a value."""
         data = self._data
@@ -94,15 +107,25 @@ class Track:
         values = sorted(data.mean[max(0, end - count) : end])
         return values[len(values) // 2] if values else None
 
+    def when(self, value: float, otherwise: float) -> float:
+        """The first time at which a track of rising values was at least `value`, or `otherwise`."""
+        data = self._data
+        place = bisect_left(data.mean, value)
+        return data.times[place] if place < len(data.mean) else otherwise
+
     def columns(self, begin: float, end: float, count: int, until: float) -> list[Column | None]:
         """Lows, highs and means of `count` equal spans of the time from `begin` to `end`, nothing after `until`."""
+        return self.between([begin + (end - begin) * column / count for column in range(count + 1)], until)
+
+    def between(self, edges: Sequence[float], until: float) -> list[Column | None]:
+        """Lows, highs and means between one time and the next, nothing after `until`."""
         data = self._data
         size = len(data.mean)
-        first, last = bisect_left(data.times, begin, 0, size), 0
+        first, last = bisect_left(data.times, edges[0], 0, size), 0
         stop = bisect_right(data.times, until, 0, size)
         found: list[Column | None] = []
-        for column in range(1, count + 1):
-            last = min(stop, bisect_left(data.times, begin + (end - begin) * column / count, first, size))
+        for edge in edges[1:]:
+            last = min(stop, bisect_left(data.times, edge, first, size))
             found.append(_column(data, first, last) if last > first else None)
             first = max(first, last)
         return found
@@ -191,12 +214,16 @@ class History:
         self.each: dict[str, dict[Place, Track]] = {}
         self.begun: dict[int, float] = {}
         """Attempt → when it began."""
+        self.steps: dict[int, Track] = {}
+        """Attempt → the highest step of any rank over time, which only rises."""
         self._tracks: dict[Place, dict[str, tuple[Track, Aggregate]]] = {}
         self._limit = max(256, min(1 << 15, BUDGET // (8 * max(1, world_size))))
 
     def metrics(self, time: float, attempt: int, rank: int, record: Mapping[str, Any]) -> None:
         """Take a record of a rank's metrics file."""
         step = record.get("step")
+        if (made := number(step)) is not None:
+            self._reach(time, attempt, made)
         key = (attempt, step) if isinstance(step, int) else None
         self._put(time, key, rank, record)
 
@@ -208,6 +235,16 @@ class History:
         for gpu in gpus if isinstance(gpus, list) else ():
             if isinstance(gpu, dict) and isinstance(index := gpu.get("index"), int):
                 self._put(time, key, (node, index), {_GPU[name]: gpu[name] for name in _GPU if name in gpu})
+
+    def _reach(self, time: float, attempt: int, step: float) -> None:
+        steps = self.steps.get(attempt)
+        if steps is None:
+            if len(self.steps) >= ATTEMPTS:
+                return
+            steps = self.steps[attempt] = Track(self._limit)
+        # The story of another rank, told after the first one's, says of earlier times what is known already.
+        if (steps.last is None or steps.last < step < 1e15) and time > steps.latest:
+            steps.put(time, step)
 
     def _put(self, time: float, key: Hashable, place: Place, values: Mapping[str, Any]) -> None:
         known = self._tracks.get(place)

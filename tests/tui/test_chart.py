@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 from hypothesis import given
@@ -13,8 +14,9 @@ from tests.tui.widget_kit import asynchronous, text_of
 from tui.feed import Snapshot
 from tui.metrics import METRICS, available, bytes_, plain
 from tui.series import NAMES, Aggregate, Column, History, Track
-from tui.widgets.chart import Chart
-from tui.widgets.plot import Canvas, clock_ticks, scale, smooth, span
+from tui.widgets.axes import StepAxis
+from tui.widgets.chart import LABELS, Chart
+from tui.widgets.plot import Canvas, clock_ticks, scale, smooth, span, step_ticks
 
 
 def filled(steps: int = 100, ranks: int = 2) -> History:
@@ -288,3 +290,110 @@ async def test_keys_change_what_is_drawn() -> None:
             assert shown in text()
         await pilot.press("right_square_bracket")
         assert "GPU use  90 %" in text()
+
+
+def restarted(ranks: int = 2) -> History:
+    """Steps 0 to 49 in attempt 1, then 40 to 89 in attempt 2, one a second."""
+    history = History(ranks)
+    history.begun.update({1: 0.0, 2: 50.0})
+    for rank in range(ranks):
+        for second in range(100):
+            attempt, step = (1, second) if second < 50 else (2, second - 10)
+            record = {"t": second, "step": step, "loss": step + 1000.0 * rank}
+            history.metrics(second + rank / 10, attempt, rank, record)
+    return history
+
+
+@asynchronous
+async def test_left_and_right_move_a_cursor_that_says_the_values_of_its_step() -> None:
+    chart = Chart(0)
+    async with text_of(chart, (100, 14)) as (pilot, text):
+        chart.show(snapshot_of(restarted()))
+        await pilot.pause()
+        assert " at " not in text()
+        await pilot.press("right")
+        assert "loss  589   at 1:40, step 89" in text()
+        for _ in range(8):
+            await pilot.press("left")
+        title = re.search(r"loss  ([\d.]+)   at 1:\d\d, step (\d+)", text())
+        assert title and float(title[1]) == int(title[2]) + 500
+        assert sum("│" in row[12:-2] for row in text().splitlines()) >= 5, "the cursor's line"
+        await pilot.press("a")
+        assert f"━ rank 0 {title[2]}  ━ rank 1 {1000 + int(title[2])}" in text()
+        chart.show(snapshot_of(restarted(), now=100.25))
+        await pilot.pause()
+        assert title[0] in text(), "the cursor keeps its time"
+        await pilot.press("escape")
+        assert " at " not in text()
+
+
+@asynchronous
+async def test_the_pointer_says_the_values_under_it_and_a_click_keeps_them() -> None:
+    chart = Chart(0)
+    async with text_of(chart, (100, 14)) as (pilot, text):
+        chart.show(snapshot_of(filled()))
+        await pilot.pause()
+        left = chart.content_offset.x + LABELS + 1
+        await pilot.hover(chart, offset=(left + 20, 4))
+        under = re.search(r"loss  [\d.]+   at 0:\d\d, step \d+", text())
+        assert under
+        await pilot.hover(chart, offset=(2, 4))
+        assert " at " not in text()
+        await pilot.click(chart, offset=(left + 20, 4))
+        await pilot.hover(chart, offset=(2, 4))
+        assert under[0] in text()
+
+
+@asynchronous
+async def test_no_value_is_said_of_an_outage() -> None:
+    chart, history = Chart(0), History(1)
+    for second in (*range(40), *range(80, 100)):
+        history.metrics(second, 1, 0, {"t": second, "step": second, "loss": 3.0})
+    async with text_of(chart, (100, 14)) as (pilot, text):
+        chart.show(snapshot_of(history))
+        await pilot.pause()
+        left = chart.content_offset.x + LABELS + 1
+        await pilot.click(chart, offset=(left + (chart.size.width - LABELS - 1) * 7 // 12, 4))
+        assert "loss  no value   at 1:" in text()
+
+
+@asynchronous
+async def test_by_step_every_attempt_is_a_line_from_its_own_first_step_on() -> None:
+    chart, history = Chart(0), restarted(1)
+    async with text_of(chart, (100, 14)) as (pilot, text):
+        chart.show(snapshot_of(history))
+        await pilot.pause()
+        assert "1:30" in text()
+        await pilot.press("b")
+        assert "by step" in text() and "┊attempt 2" in text()
+        ticks = next(row.split() for row in text().splitlines() if " 20 " in row)
+        assert [word for word in ticks if word.isdigit()] == ["0", "20", "40", "60", "80", "100"]
+        await pilot.press("right")
+        assert "loss  89   at step 89" in text()
+        await pilot.press("plus")
+        assert "last 50 steps" in text()
+        await pilot.press("b")
+        assert "by step" not in text() and "last" not in text()
+    drawn = [
+        [x for x, column in enumerate(piece) if column]
+        for piece in StepAxis(snapshot_of(history), None, 100).pieces(history.all["loss"])
+    ]
+    assert [(columns[0], columns[-1]) for columns in drawn] == [(0, 49), (40, 89)]
+
+
+def test_a_logarithmic_axis_has_round_labels() -> None:
+    def labels(values: list[float], rows: int) -> list[float]:
+        return list(scale(values, log=True).ticks(rows).values())
+
+    assert labels([2.3, 31.0], 15) == [2, 5, 10, 20, 50]
+    assert labels([3e-4, 0.7], 9) == [1e-3, 1e-2, 1e-1, 1]
+    assert labels([3e-4, 0.7], 25) == [2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1]
+    assert labels([1.9, 2.8], 15) == [1.75, 2, 2.25, 2.5, 2.75, 3]
+    assert labels([1e-9, 1e9], 9)[:2] == [1e-9, 1e-5]
+
+
+@given(st.floats(0, 1e9), st.floats(1, 1e9), st.integers(1, 12))
+def test_steps_are_round_and_fit(begin: float, length: float, most: int) -> None:
+    found = step_ticks(begin, begin + length, most)
+    assert len(found) <= most + 1
+    assert all(tick == round(tick) for tick in found)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, NamedTuple
 
 from rich.style import Style
 from textual.binding import BindingType
-from textual.events import Click
+from textual.events import Click, Leave, MouseEvent, MouseMove
 from textual.message import Message
 from textual.strip import Strip
 
-from runner.show.numbers import duration
 from runner.text import clean
 from tui.feed import Snapshot
-from tui.keys import VIEW, bind
+from tui.keys import MOVE, VIEW, bind
 from tui.metrics import Metric, available, plain
 from tui.series import Column, Place, Track
 from tui.theme import SERIES, SERIES_CLASSES
+from tui.widgets.axes import Axis, StepAxis, TimeAxis
+from tui.widgets.axes import Place as At
 from tui.widgets.drawn import Drawn, Piece, cells, line
-from tui.widgets.plot import Canvas, Scale, clock_ticks, scale, smooth, span
+from tui.widgets.plot import Canvas, Scale, longest_bridge, scale, smooth
 
 LINES = SERIES
 """Lines that can be told apart; beyond that all are drawn as a band."""
@@ -29,7 +31,6 @@ MARKED = LINES + 3
 _QUIET = {BAND: "chart--band", MARK: "chart--axis", MARKED: "chart--label"}
 LABELS = 10
 """Cells left of the axis."""
-SHORTEST = 15.0
 
 
 class Line(NamedTuple):
@@ -57,8 +58,12 @@ class Chart(Drawn):
         bind("chart.pick", "c,enter", "pick", "pick", "choose what this chart shows", group=VIEW),
         bind("chart.next", "right_square_bracket", "next(1)", "next", "the next metric", group=VIEW, show=False),
         bind("chart.before", "left_square_bracket", "next(-1)", "before", "the metric before", show=False),
-        bind("chart.closer", "plus,equals_sign", "zoom(0.5)", "closer", "only the last half of the time shown"),
-        bind("chart.wider", "minus", "zoom(2)", "wider", "twice the time"),
+        bind("chart.left", "left", "cursor(-1)", "left", "the values a cell to the left", group=MOVE, show=False),
+        bind("chart.right", "right", "cursor(1)", "values", "the values at a cursor; left and right move it"),
+        bind("chart.no_cursor", "escape", "no_cursor", "no cursor", "the newest values again", show=False),
+        bind("chart.steps", "b", "steps", "by step", "from left to right by step, or by time"),
+        bind("chart.closer", "plus,equals_sign", "zoom(0.5)", "closer", "only the last half of what is shown"),
+        bind("chart.wider", "minus", "zoom(2)", "wider", "twice as much"),
         bind("chart.log", "l", "log", "log", "logarithmic scale, or linear"),
         bind("chart.smooth", "m", "smooth", "smooth", "a moving mean, or the values themselves"),
         bind("chart.each", "a", "each", "per rank", "a line for each rank, host or GPU, or their mean"),
@@ -84,7 +89,13 @@ class Chart(Drawn):
         self.chosen: str | None = None
         """The metric, None: the one that this chart's place suggests."""
         self._log = self._smooth = self._each = False
+        self._by_step = False
         self._window: float | None = None
+        """How much of the end is shown, seconds or steps."""
+        self._cursor: float | None = None
+        """Seconds or steps from the beginning."""
+        self._pointer: float | None = None
+        """The same, of the mouse's pointer; it goes before the cursor."""
         self._snapshot: Snapshot | None = None
         self.rank: int | None = None
         """A rank whose line is drawn apart."""
@@ -124,44 +135,57 @@ class Chart(Drawn):
         legend = len(lines) > 1 and rows > 4
         rows -= legend
         labels = LABELS
-        begin, end = self._times(snapshot)
         canvas = Canvas(width - labels - 1, rows)
-        count = canvas.width * 2
-        drawn = [(one.number, one.track.columns(begin, end, count, snapshot.now)) for one in lines]
+        axis = self._axis(snapshot, canvas.width)
+        drawn = [(one.number, piece) for one in lines for piece in axis.pieces(one.track)]
         if self._smooth:
             drawn = [(number, smooth(columns)) for number, columns in drawn]
-        attempts = {
-            min(count - 1, int((begun - begin) / (end - begin) * count)): attempt
-            for attempt, begun in sorted(snapshot.history.begun.items())
-            if attempt > 1 and begin <= begun <= min(end, snapshot.now)
-        }
-        limits = self._plot(canvas, drawn, sorted(attempts), binary=metric.binary)
-        for column, attempt in attempts.items():
+        shares = {attempt: axis.share(place) for attempt, place in axis.begun().items()}
+        breaks = {int(share * axis.count): attempt for attempt, share in shares.items() if 0 <= share < 1}
+        limits = self._plot(canvas, drawn, [] if self._by_step else sorted(breaks), binary=metric.binary)
+        for column, attempt in breaks.items():
             canvas.mark(MARK, column // 2, MARKED, f"attempt {attempt}")
+        cell = self._cell(axis, canvas.width)
+        if cell is not None:
+            canvas.rule(MARKED, cell, BAND)
         values = limits.ticks(rows)
         written = zip(values.items(), metric.ticks(list(values.values())), strict=True)
         ticks = {row: words if len(words) < labels else plain(value) for (row, value), words in written}
-        strips = [self._legend(sorted(lines, key=lambda one: one.number != BAND), width, labels)] if legend else []
+        in_order = sorted(lines, key=lambda one: one.number != BAND)
+        strips = [self._legend(in_order, width, labels, axis)] if legend else []
         strips += [self._line(canvas, y, ticks.get(y, ""), labels) for y in range(rows)]
         if len(strips) < height:
-            strips += self._time_axis(width, labels, begin, end, snapshot)
+            strips += self._labels(width, labels, axis, snapshot)
         return strips
 
-    def _times(self, snapshot: Snapshot) -> tuple[float, float]:
-        # Columns keep their times while a chart grows: nothing moves but by whole columns.
-        now, began = snapshot.now, snapshot.began
-        if snapshot.playback is not None:
-            now = snapshot.playback.end
-        if self._window is None:
-            whole = max(SHORTEST, now - began)
-            return began, began + (whole if self._over(snapshot) else span(whole))
-        step = self._window / max(1, (self.size.width - 11) * 2)
-        end = began + -(-(snapshot.now - began) // step) * step
-        return end - self._window, end
+    def _axis(self, snapshot: Snapshot, room: int) -> Axis:
+        return (StepAxis if self._by_step else TimeAxis)(snapshot, self._window, max(1, room) * 2)
 
-    @staticmethod
-    def _over(snapshot: Snapshot) -> bool:
-        return snapshot.state.result is not None or snapshot.playback is not None
+    @property
+    def _room(self) -> int:
+        """Cells between the left axis and the right border."""
+        return self.size.width - LABELS - 1
+
+    def _cell(self, axis: Axis, room: int) -> int | None:
+        """The cursor's cell, None: it has none in sight."""
+        place = self._cursor if self._pointer is None else self._pointer
+        share = -1.0 if place is None else axis.share(place)
+        return min(room - 1, int(share * room)) if 0 <= share <= 1 else None
+
+    def _at(self, axis: Axis) -> At | None:
+        """What the cursor is on, None: nothing."""
+        room = axis.count // 2
+        cell = self._cell(axis, room)
+        return None if cell is None else axis.between(axis.at(cell / room), axis.at((cell + 1) / room))
+
+    def _value(self, track: Track, axis: Axis, at: At) -> float | None:
+        """The value of a line at the cursor, None: it has none there."""
+        cell = self._cell(axis, axis.count // 2) or 0
+        for piece in axis.pieces(track):
+            last = 2 * cell + 2
+            if any(piece[max(0, last - longest_bridge(piece)) : last]):
+                return track.at(math.nextafter(at.end, -math.inf))
+        return None
 
     def _lines(self, metric: Metric, snapshot: Snapshot) -> list[Line]:
         history = snapshot.history
@@ -177,15 +201,18 @@ class Chart(Drawn):
             found.append(Line(2, f"rank {self.rank}", each[self.rank]))
         return found
 
-    def _legend(self, lines: list[Line], width: int, labels: int) -> Strip:
+    def _legend(self, lines: list[Line], width: int, labels: int, axis: Axis) -> Strip:
         pieces: list[Piece] = [" " * (labels + 1)]
+        at, metric = self._at(axis), self.metric
         for place, one in enumerate(lines):
+            value = self._value(one.track, axis, at) if at and metric else None
+            words = f"{one.name} {metric.words(value)}" if metric and value is not None else one.name
             more = f"  +{len(lines) - place - 1}" if place < len(lines) - 1 else ""
-            if cells(pieces) + cells([one.name]) + 4 + len(more) > width:
+            if cells(pieces) + cells([words]) + 4 + len(more) > width:
                 pieces.append((f"+{len(lines) - place}", self.component("chart--label")))
                 break
             colour = self._colour(0 if one.number == BAND else one.number)
-            pieces += [("━ ", colour), (f"{one.name}  ", self.component("chart--label"))]
+            pieces += [("━ ", colour), (f"{words}  ", self.component("chart--label"))]
         return line(pieces)
 
     def _plot(
@@ -218,24 +245,22 @@ class Chart(Drawn):
             return self.component(_QUIET[number])
         return self.component(f"series--{1 if number == BESIDE else number % SERIES}") if number >= 0 else Style.null()
 
-    def _time_axis(self, width: int, labels: int, begin: float, end: float, snapshot: Snapshot) -> list[Strip]:
+    def _labels(self, width: int, labels: int, axis: Axis, snapshot: Snapshot) -> list[Strip]:
         room = width - labels - 1
-        longest = len(duration(end - snapshot.began))
-        most = max(1, room // max(10, longest * 3 // 2 + 2))
         ruler, words, free = ["─"] * room, [" "] * room, 0
-        for tick in clock_ticks(begin - snapshot.began, end - snapshot.began, most):
-            x = min(room - 1, round((tick + snapshot.began - begin) / (end - begin) * room))
+        for tick in axis.ticks(room):
+            x = min(room - 1, round(tick.share * room))
             ruler[x] = "┬"
-            text = duration(tick)
-            start = max(0, min(room - len(text), x - len(text) // 2))
-            if start >= free:
-                words[start : start + len(text)] = text
-                free = start + len(text) + 1
-        if snapshot.playback is not None and begin <= snapshot.now <= end:
-            ruler[min(room - 1, int((snapshot.now - begin) / (end - begin) * room))] = "▲"
-        axis, label = self.component("chart--axis"), self.component("chart--label")
+            start = max(0, min(room - len(tick.words), x - len(tick.words) // 2))
+            if start >= free and len(tick.words) <= room:
+                words[start : start + len(tick.words)] = tick.words
+                free = start + len(tick.words) + 1
+        now = axis.place(snapshot.now) if snapshot.playback is not None else None
+        if now is not None and 0 <= axis.share(now) <= 1:
+            ruler[min(room - 1, int(axis.share(now) * room))] = "▲"
+        quiet, label = self.component("chart--axis"), self.component("chart--label")
         return [
-            line([" " * labels, ("└" + "".join(ruler), axis)]),
+            line([" " * labels, ("└" + "".join(ruler), quiet)]),
             line([(" " * (labels + 1) + "".join(words), label)]),
         ]
 
@@ -245,29 +270,90 @@ class Chart(Drawn):
             self.set_title("")
             return
         track = snapshot.history.all[metric.name]
-        value = track.at(snapshot.now)
-        words = [metric.label, *([metric.words(value)] if value is not None else [])]
-        if metric.beside in snapshot.history.all and metric.beside is not None:
-            other = snapshot.history.all[metric.beside].at(snapshot.now)
-            words += [f"val {metric.words(other)}"] if other is not None else []
+        other = snapshot.history.all.get(metric.beside) if metric.beside is not None else None
+        axis = self._axis(snapshot, self._room)
+        at = self._at(axis)
+        value, beside = [
+            None if one is None else one.at(snapshot.now) if at is None else self._value(one, axis, at)
+            for one in (track, other)
+        ]
+        words = [metric.label, "no value" if value is None and at else "" if value is None else metric.words(value)]
+        words += [f"val {metric.words(beside)}"] if beside is not None else []
         count = len(snapshot.history.each[metric.name])
         how = ["log"] if self._log else []
         how += ["smooth"] if self._smooth else []
-        how += [f"last {duration(self._window)}"] if self._window else []
+        how += ["by step"] if self._by_step else []
+        how += [f"last {axis.words(self._window)}"] if self._window else []
         if count > 1:
             how.append(
                 f"each of {count} {metric.per}s" if self._each and count <= LINES else f"mean of {count} {metric.per}s"
             )
-        self.set_title("  ".join(words), " · ".join(how))
+        self.set_title("  ".join(filter(None, words)), f"at {at.words}" if at else "", " · ".join(how))
+
+    def _pointed(self, event: MouseEvent) -> float | None:
+        """The place of the axis that the pointer is on."""
+        offset, snapshot, room = event.get_content_offset(self), self._snapshot, self._room
+        if offset is None or snapshot is None or self.metric is None or not 0 <= (x := offset.x - LABELS - 1) < room:
+            return None
+        return self._axis(snapshot, room).at((x + 0.5) / room)
 
     def on_click(self, event: Click) -> None:
-        """Move a replay's cursor to the pointer."""
-        offset, snapshot, room = event.get_content_offset(self), self._snapshot, self.size.width - LABELS - 1
-        if offset is None or snapshot is None or snapshot.playback is None or self.metric is None:
+        """Put the cursor where the pointer is, in a replay that of the replay."""
+        place, snapshot = self._pointed(event), self._snapshot
+        if place is None or snapshot is None:
             return
-        if 0 <= (x := offset.x - LABELS - 1) < room:
-            begin, end = self._times(snapshot)
-            self.post_message(self.Sought(begin + (x + 0.5) / room * (end - begin)))
+        if snapshot.playback is None:
+            self._cursor = place
+            self.redraw()
+        elif (moment := self._axis(snapshot, self._room).moment(place)) is not None:
+            self.post_message(self.Sought(moment))
+
+    def on_mouse_move(self, event: MouseMove) -> None:
+        """Say the values under the pointer."""
+        self._point(self._pointed(event))
+
+    def on_leave(self, event: Leave) -> None:
+        """Say the cursor's again."""
+        self._point(None)
+
+    def _point(self, place: float | None) -> None:
+        if place != self._pointer:
+            self._pointer = place
+            self.redraw()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The cursor of a replay is that of all its charts; without one there is none to drop."""
+        if action == "cursor":
+            return self._snapshot is None or self._snapshot.playback is None
+        return action != "no_cursor" or self._cursor is not None
+
+    def action_cursor(self, by: int) -> None:
+        """Move the cursor by a cell; the first time it comes to the newest value."""
+        snapshot, room = self._snapshot, self._room
+        if snapshot is None or room < 1 or self.metric is None:
+            return
+        axis = self._axis(snapshot, room)
+        self._pointer = None
+        newest = axis.place(snapshot.now)
+        last = room - 1 if newest is None else max(0, min(room - 1, int(axis.share(newest) * room)))
+        here = self._cell(axis, room)
+        cell = last if here is None else max(0, min(here + by, last))
+        self._cursor = axis.at((cell + 0.5) / room)
+        self.refresh_bindings()
+        self.redraw()
+
+    def action_no_cursor(self) -> None:
+        """The newest values again."""
+        self._cursor = None
+        self.refresh_bindings()
+        self.redraw()
+
+    def action_steps(self) -> None:
+        """By step, or by time."""
+        self._by_step = not self._by_step
+        self._window = self._cursor = self._pointer = None
+        self.refresh_bindings()
+        self.redraw()
 
     def action_pick(self) -> None:
         """Let the screen offer what there is."""
@@ -287,9 +373,9 @@ class Chart(Drawn):
         """Show less time, or more."""
         if self._snapshot is None:
             return
-        whole = max(SHORTEST, self._snapshot.now - self._snapshot.began)
-        wanted = (self._window or span(whole)) * by
-        self._window = None if wanted >= whole else max(SHORTEST, wanted)
+        axis = self._axis(self._snapshot, self._room)
+        wanted = (self._window or axis.rounded(axis.whole)) * by
+        self._window = None if wanted >= axis.whole else max(axis.SHORTEST, wanted)
         self.redraw()
 
     def action_log(self) -> None:

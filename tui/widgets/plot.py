@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -20,6 +20,8 @@ STEPS = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
 )  # fmt: skip
 """Times between two ticks that are round on a clock, seconds."""
+CLOSE = 0.35
+"""Share of the highest value that the lowest has at least where a logarithmic scale has the ticks of a linear one."""
 BRIDGE = 4
 """Columns without values that a line passes over, and so many times the columns that usually lie between two values."""
 
@@ -29,9 +31,10 @@ class Scale(NamedTuple):
 
     low: float
     high: float
-    step: float
-    """Between two labels; in tens where the scale is logarithmic."""
+    marks: tuple[float, ...]
+    """Values that may have a label, round ones, rising."""
     log: bool
+    """Whether `low` and `high` are logarithms."""
 
     def share(self, value: float) -> float:
         """0 at the bottom, 1 at the top."""
@@ -41,14 +44,16 @@ class Scale(NamedTuple):
 
     def ticks(self, rows: int) -> dict[int, float]:
         """Row of cells from the top → the value to write there."""
-        found: dict[int, float] = {}
-        count = round((self.high - self.low) / self.step)
-        every = max(1, math.ceil(count / max(1, (rows - 1) // 2)))
-        for tick in range(0, count + 1, every):
-            value = self.low + tick * self.step
-            row = rows - 1 - round((value - self.low) / (self.high - self.low) * (rows * 4 - 1)) // 4
-            found[row] = float(10**value) if self.log else value
-        return found
+        most = (rows - 1) // 2 + 1
+        return {rows - 1 - round(self.share(value) * (rows * 4 - 1)) // 4: value for value in self._fitting(most)}
+
+    def _fitting(self, most: int) -> Sequence[float]:
+        if self.log and len(self.marks) > most:
+            # Of 1, 2, 5, 10 … the decades, so that labels stay evenly apart.
+            decades = [value for value in self.marks if _is_decade(value)]
+            if len(decades) > 1:
+                return decades[:: math.ceil(len(decades) / most)]
+        return self.marks[:: math.ceil((len(self.marks) - 1) / max(1, most - 1)) or 1]
 
 
 def scale(values: Sequence[float], *, log: bool, binary: bool = False) -> Scale:
@@ -58,25 +63,54 @@ def scale(values: Sequence[float], *, log: bool, binary: bool = False) -> Scale:
         binary: The values count bytes: the steps are round in the unit that the largest is written in.
     """
     if log:
-        positive = [math.log10(value) for value in values if value > 0]
-        if not positive:
-            return Scale(0.0, 1.0, 1.0, log=True)
-        step = 1.0 if max(positive) - min(positive) > 1.5 else 0.25
-        low, high = math.floor(min(positive) / step) * step, math.ceil(max(positive) / step) * step
-        return Scale(low, high if high > low else low + step, step, log=True)
+        return _log_scale([value for value in values if value > 0])
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if low >= 0 and low < 0.35 * high:
         low = 0.0
     if high - low <= abs(high) * 1e-6:
         low, high = (0.0, high * 1.25) if high > 0 else (low * 1.25, 0.0) if low < 0 else (0.0, 1.0)
     unit = 1024.0 ** max(0, math.floor(math.log(max(high, -low), 1024))) if binary else 1.0
-    step = _step((high - low) / 4 / unit) * unit
-    return Scale(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, step, log=False)
+    step = round_above((high - low) / 4 / unit) * unit
+    marks = _multiples(low, high, step)
+    return Scale(marks[0], marks[-1], marks, log=False)
 
 
-def _step(rough: float) -> float:
+def _multiples(low: float, high: float, step: float) -> tuple[float, ...]:
+    """Multiples of a step that hold both ends."""
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return tuple(number * step for number in range(first, max(last, first + 1) + 1))
+
+
+def _log_scale(values: Sequence[float]) -> Scale:
+    low, high = (min(values), max(values)) if values else (1.0, 10.0)
+    if low >= CLOSE * high:
+        # Less than half a decade: what is round by its logarithm lies too far apart.
+        marks = _multiples(low, high, round_above((high - low) / 4 or high / 4))
+        marks = marks if marks[0] > 0 else marks[1:]
+    else:
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        known = [float(f"{digit}e{power}") for power in powers for digit in (1, 2, 5)]
+        first = max(bisect_right(known, low * (1 + 1e-9)) - 1, 0)
+        marks = tuple(known[first : bisect_left(known, high * (1 - 1e-9)) + 1])
+        marks = tuple(value for value in marks if value > 0)
+    return Scale(math.log10(marks[0]), math.log10(marks[-1]), marks, log=True)
+
+
+def _is_decade(value: float) -> bool:
+    return f"{value:e}".startswith("1.000000e")
+
+
+def round_above(rough: float) -> float:
+    """The next number of 1, 2, 2.5, 5 and their decades."""
     power = float(10 ** math.floor(math.log10(rough)))
     return next(power * nice for nice in (1, 2, 2.5, 5, 10) if power * nice >= rough * 0.999)
+
+
+def step_ticks(begin: float, end: float, most: int) -> list[float]:
+    """At most `most` round numbers of steps from `begin` to `end`."""
+    every = max(1.0, round_above((end - begin) / max(1, most)))
+    every = every if every.is_integer() else every * 2
+    return [tick * every for tick in range(math.ceil(begin / every - 1e-9), math.floor(end / every + 1e-9) + 1)]
 
 
 def span(seconds: float) -> float:
@@ -113,6 +147,13 @@ class Canvas:
         return "".join(
             chr(0x2800 + dots) if dots else under for dots, under in zip(self._dots[y], self._under[y], strict=True)
         )
+
+    def rule(self, line: int, x: int, over: int) -> None:
+        """Draw an upright line behind all lines but `over`."""
+        for y in range(self.height):
+            if self.lines[y][x] == over:
+                self._dots[y][x] = 0
+            self._put(line, x, y, "│")
 
     def mark(self, line: int, x: int, label: int, words: str) -> None:
         """Draw an upright line behind what is drawn already, with words in the colours of `label` beside its top."""

@@ -1,0 +1,229 @@
+"""The horizontal axis of a chart, by time or by step: which columns a track has on it, and what its ticks are. Pure."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
+
+from runner.show.numbers import duration
+from tui.feed import Snapshot
+from tui.series import Column, Track
+from tui.widgets.plot import clock_ticks, round_above, span, step_ticks
+
+
+class Tick(NamedTuple):
+    """A label of the axis."""
+
+    share: float
+    """0 at the left end, 1 at the right."""
+    words: str
+
+
+class Place(NamedTuple):
+    """What lies between two places of the axis."""
+
+    end: float
+    """Unix time: values that came before it are those of the place."""
+    words: str
+    """`0:35, step 420`."""
+
+
+class Axis(ABC):
+    """From `begin` to `end`, in its own unit.
+
+    Args:
+        window: How much of its end is shown; None: all of it.
+        count: Columns that it has.
+    """
+
+    SHORTEST: ClassVar[float]
+    """The least that is shown."""
+
+    def __init__(self, snapshot: Snapshot, window: float | None, count: int) -> None:
+        self._snapshot = snapshot
+        self.count = count
+        self.whole = max(self.SHORTEST, self._length())
+        if window is None:
+            self.begin, self.end = 0.0, self.whole if snapshot.over else self.rounded(self.whole)
+        else:
+            # Columns keep their places while a chart grows: nothing moves but by whole columns.
+            column = window / max(1, count)
+            self.end = -(-self._length() // column) * column
+            self.begin = self.end - window
+
+    @abstractmethod
+    def _length(self) -> float:
+        """How much there is so far."""
+
+    @staticmethod
+    @abstractmethod
+    def rounded(length: float) -> float:
+        """A length that stays the same for a while as the run grows."""
+
+    @abstractmethod
+    def pieces(self, track: Track) -> list[list[Column | None]]:
+        """The columns of a track, once for each line that it makes."""
+
+    @abstractmethod
+    def place(self, time: float) -> float | None:
+        """Where a time is, in this axis' unit; None: nowhere."""
+
+    @abstractmethod
+    def between(self, first: float, last: float) -> Place | None:
+        """What lies between two places; None where there is nothing yet."""
+
+    @abstractmethod
+    def moment(self, place: float) -> float | None:
+        """The unix time of a place, also where it lies after the time shown; None: it has none."""
+
+    @abstractmethod
+    def begun(self) -> dict[int, float]:
+        """Attempt → where it begins, but for the first."""
+
+    @abstractmethod
+    def ticks(self, room: int) -> list[Tick]:
+        """Labels for `room` cells."""
+
+    @staticmethod
+    @abstractmethod
+    def words(length: float) -> str:
+        """A length of this axis."""
+
+    def share(self, place: float) -> float:
+        """0 at the left end, 1 at the right."""
+        return (place - self.begin) / (self.end - self.begin)
+
+    def at(self, share: float) -> float:
+        """The place at a share."""
+        return self.begin + share * (self.end - self.begin)
+
+
+class TimeAxis(Axis):
+    """Seconds since the run began."""
+
+    SHORTEST = 15.0
+
+    def _length(self) -> float:
+        snapshot = self._snapshot
+        return (snapshot.playback.end if snapshot.playback else snapshot.now) - snapshot.began
+
+    @staticmethod
+    def rounded(length: float) -> float:
+        """The next length that divides well."""
+        return span(length)
+
+    def pieces(self, track: Track) -> list[list[Column | None]]:
+        """One line."""
+        began = self._snapshot.began
+        return [track.columns(began + self.begin, began + self.end, self.count, self._snapshot.now)]
+
+    def place(self, time: float) -> float | None:
+        """Seconds since the beginning."""
+        return time - self._snapshot.began
+
+    def between(self, first: float, last: float) -> Place | None:
+        """The time itself, with the step that was reached then."""
+        snapshot = self._snapshot
+        begin, end = snapshot.began + first, min(snapshot.began + last, math.nextafter(snapshot.now, math.inf))
+        if begin >= end:
+            return None
+        attempt = max((number for number, begun in snapshot.history.begun.copy().items() if begun < end), default=1)
+        steps = snapshot.history.steps.get(attempt)
+        step = steps.at(math.nextafter(end, -math.inf)) if steps is not None else None
+        words = duration(min((first + last) / 2, snapshot.now - snapshot.began))
+        return Place(end, words if step is None else f"{words}, step {step:,.0f}")
+
+    def moment(self, place: float) -> float | None:
+        """The beginning and as many seconds."""
+        return self._snapshot.began + place
+
+    def begun(self) -> dict[int, float]:
+        """As the events say."""
+        snapshot = self._snapshot
+        return {
+            attempt: begun - snapshot.began
+            for attempt, begun in sorted(snapshot.history.begun.copy().items())
+            if attempt > 1 and begun <= snapshot.now
+        }
+
+    def ticks(self, room: int) -> list[Tick]:
+        """Times that are round on a clock."""
+        most = max(1, room // max(10, len(duration(self.end)) * 3 // 2 + 2))
+        return [Tick(self.share(tick), duration(tick)) for tick in clock_ticks(self.begin, self.end, most)]
+
+    @staticmethod
+    def words(length: float) -> str:
+        """As on a clock."""
+        return duration(length)
+
+
+class StepAxis(Axis):
+    """Steps; each attempt is a line of its own, since it may make steps again that one before it has made."""
+
+    SHORTEST = 10.0
+
+    def _length(self) -> float:
+        return max((steps.last or 0.0 for steps in self._snapshot.history.steps.copy().values()), default=0.0)
+
+    @staticmethod
+    def rounded(length: float) -> float:
+        """The next round number."""
+        return round_above(length)
+
+    def _attempts(self) -> list[tuple[int, Track, float]]:
+        """Attempt, its steps, and when the next one begins; none that has not begun at the time shown."""
+        history, now = self._snapshot.history, self._snapshot.now
+        known = [
+            (attempt, steps) for attempt, steps in sorted(history.steps.copy().items()) if steps.at(now) is not None
+        ]
+        ends = [history.begun.get(attempt, math.inf) for attempt, _ in known[1:]]
+        return [(attempt, steps, end) for (attempt, steps), end in zip(known, [*ends, math.inf], strict=True)]
+
+    def pieces(self, track: Track) -> list[list[Column | None]]:
+        """A line for each attempt."""
+        edges = [self.at(column / self.count) for column in range(self.count)]
+        return [
+            track.between([*(steps.when(edge, end) for edge in edges), end], self._snapshot.now)
+            for _, steps, end in self._attempts()
+        ]
+
+    def place(self, time: float) -> float | None:
+        """The step that was reached then."""
+        for _, steps, _ in reversed(self._attempts()):
+            step = steps.at(time)
+            if step is not None:
+                return step
+        return None
+
+    def between(self, first: float, last: float) -> Place | None:
+        """Of the newest attempt that has come so far."""
+        now = self._snapshot.now
+        for _, steps, until in reversed(self._attempts()):
+            reached = steps.at(now)
+            if steps.first is None or steps.first >= last or reached is None or reached < first:
+                continue
+            end = min(steps.when(last, until), math.nextafter(now, math.inf))
+            return Place(end, f"step {steps.at(math.nextafter(end, -math.inf)) or 0:,.0f}")
+        return None
+
+    def moment(self, place: float) -> float | None:
+        """When the newest attempt that made that step came to it."""
+        for _, steps in sorted(self._snapshot.history.steps.copy().items(), reverse=True):
+            if steps.first is not None and steps.first <= place <= (steps.last or 0.0):
+                return steps.when(place, 0.0)
+        return None
+
+    def begun(self) -> dict[int, float]:
+        """Where each first logs a step."""
+        return {attempt: first for attempt, steps, _ in self._attempts() if attempt > 1 and (first := steps.first)}
+
+    def ticks(self, room: int) -> list[Tick]:
+        """Round numbers."""
+        most = max(1, room // max(10, len(f"{self.end:,.0f}") * 3 // 2 + 2))
+        return [Tick(self.share(tick), f"{tick:,.0f}") for tick in step_ticks(self.begin, self.end, most)]
+
+    @staticmethod
+    def words(length: float) -> str:
+        """A number of steps."""
+        return f"{length:,.0f} steps"
