@@ -1,7 +1,3 @@
 """The terminal app: screens and widgets over what `runner` knows."""
 
-import os
-
-# Before textual is imported. Its frames come one to two periods after the last: at 60 Hz a key that follows
-# a line of the log waits for up to 33 ms.
-os.environ.setdefault("TEXTUAL_FPS", "120")
+from tui import startup as startup  # before anything here imports Textual, which it sets up

@@ -41,7 +41,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -53,20 +52,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from textual import events, work
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.css.query import NoMatches
 from textual.dom import DOMNode
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from runner.errors import InputError
 from runner.text import clean_lines
-from tui import clipboard, crash, theme
+from tui import clipboard, theme
 from tui.config import Settings, remember_theme
 from tui.keys import APP, OPEN, bind
 from tui.opening import screen_class
 from tui.palette import Everything
 from tui.questions import Questions
 from tui.shelf import Shelf
+from tui.startup import TextualInside, Threads
 
 if TYPE_CHECKING:
     from runner.transport import Connector
@@ -78,14 +77,7 @@ _ALONE = ("open_run", "open_replay", "open_top")
 """What commands open that are for one screen: it was not reached by the home screen, and does not lead to it."""
 
 
-class _Threads(ThreadPoolExecutor):
-    """Threads for whatever waits: as many as hosts may be slow at once, and none holds up the end of the app."""
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        super().shutdown(wait=False, cancel_futures=True)
-
-
-class DisttuiApp(Questions):
+class DisttuiApp(TextualInside, Questions):
     """The terminal app.
 
     Args:
@@ -151,7 +143,7 @@ class DisttuiApp(Questions):
 
     def on_mount(self) -> None:
         """Open what was asked for."""
-        asyncio.get_running_loop().set_default_executor(_Threads(64, "disttui"))
+        asyncio.get_running_loop().set_default_executor(Threads())
         self.set_keymap(dict(self.settings.keys))
         if self.settings.theme not in ("auto", *self.available_themes):
             self.notify(f"config: there is no theme {self.settings.theme!r}", severity="warning")
@@ -206,10 +198,10 @@ class DisttuiApp(Questions):
     @work(group="copy")
     async def copy(self, text: str) -> None:
         """Copy to the clipboard by the best way there is, and say which."""
-        self._clipboard = text
+        self.keep_copied(text)
         done = await asyncio.to_thread(clipboard.copy, text, self.environ)
-        if done.sequence and self._driver:
-            self._driver.write(done.sequence)
+        if done.sequence:
+            self.send(done.sequence)
         self.notify(done.words, severity="information" if done.good else "warning")
 
     def copy_to_clipboard(self, text: str) -> None:
@@ -312,14 +304,3 @@ class DisttuiApp(Questions):
     def _theme_wanted(self) -> str:
         wanted = self.settings.theme
         return wanted if wanted in self.available_themes else theme.suggested(self.environ)
-
-    def _handle_exception(self, error: Exception) -> None:
-        # Whatever is being opened while the app is left gets no widgets, and finds none: no news to anybody.
-        if self.is_running or not isinstance(error, NoMatches):
-            super()._handle_exception(error)
-
-    def _fatal_error(self) -> None:
-        # Textual would print the traceback with all local variables; secrets may be among them.
-        again = next((again for screen in self.screen_stack if (again := getattr(screen, "again", None))), None)
-        self._exit_renderables[:] = [crash.note(self.environ, again)]
-        self._close_messages_no_wait()

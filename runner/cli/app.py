@@ -71,7 +71,7 @@ def open_app(instead: str, first: tuple[str, tuple[Any, ...]] | None = None, **o
     """
     if problem := _no_terminal():
         raise InputError(f"the app needs a terminal, and {problem}", instead)
-    from tui.start import start
+    from tui.startup import start
 
     code = start(os.environ, first=first, **options)
     sys.stdout.flush()

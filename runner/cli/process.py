@@ -8,19 +8,15 @@ from typing import TextIO
 
 import click
 
+from runner.cli import startup
 from runner.cli.group import cli
 from runner.errors import DisttuiError
-from runner.glyphs import fit
 from runner.show.put import failure, put
 
 
 def run() -> None:
     """Run the command, and end the process."""
-    # Started with a closed stream, as some daemons do: what is said there goes nowhere.
-    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    for stream in (sys.stdout, sys.stderr):
-        fit(stream, os.environ, utf8_mode=bool(sys.flags.utf8_mode))
+    startup.begin()
     try:
         code = cli.main(prog_name="disttui", standalone_mode=False)
     except click.ClickException as error:

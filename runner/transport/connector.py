@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from runner.transport.base import Address, Connection, Prompts
@@ -48,20 +45,7 @@ class HostConnector:
     def _by_ssh(self) -> SshConnector:
         with self._lock:
             if self._ssh is None:
-                with _invoke_hidden():
-                    from runner.transport.ssh import SshConnector  # noqa: PLC0415 - costs 0.1 s
+                from runner.transport.ssh import SshConnector  # noqa: PLC0415 - costs 0.1 s
+
                 self._ssh = SshConnector(self._config_file, self._prompts, self._accept_new)
             return self._ssh
-
-
-@contextmanager
-def _invoke_hidden() -> Iterator[None]:
-    """Keep paramiko from importing invoke: a quarter of its start, for `Match exec` in a parser not used here."""
-    if "invoke" in sys.modules:
-        yield
-        return
-    sys.modules["invoke"] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules["invoke"]

@@ -187,7 +187,7 @@ def test_a_terminal_that_goes_without_a_signal_ends_the_app(tmp_path: Path) -> N
 
 def test_a_thread_that_waits_for_a_dead_host_holds_nobody_up(tmp_path: Path) -> None:
     code = (
-        "import time\nfrom runner.cli.app import open_app\nfrom tui.screens.home import HomeScreen\nimport tui.start\n"
+        "import time, tui.startup\nfrom runner.cli.app import open_app\nfrom tui.screens.home import HomeScreen\n"
         "def hang(self):\n    self.run_worker(lambda: time.sleep(600), thread=True)\n    self.notify('hanging')\n"
         "HomeScreen.action_top = hang\nopen_app('')\n"
     )

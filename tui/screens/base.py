@@ -91,7 +91,7 @@ class DisttuiScreen(Screen[None]):
             self.call_after_refresh(self._had_focus.focus)
 
     def _changes(self) -> set[str]:
-        bindings = [binding for _, binding in self._bindings]
+        bindings = self.disttui.effective_bindings(self)
         return {binding.action for binding in bindings if binding.group is CHANGE}
 
 

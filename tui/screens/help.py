@@ -89,12 +89,9 @@ class HelpScreen(DisttuiModal[None]):
             )
 
     def _all(self) -> Iterator[Binding]:
-        keymap = self.app._keymap
         for node in (*self._over.walk_children(), self._over, self.app):
             if not (node.disabled if hasattr(node, "disabled") else False):
-                bindings = node._bindings.copy()
-                bindings.apply_keymap(keymap)
-                for _, binding in bindings:
+                for binding in self.disttui.effective_bindings(node):
                     if node.check_action(binding.action, ()) is not False:
                         yield binding
 

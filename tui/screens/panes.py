@@ -20,9 +20,9 @@ from tui.events import Moment
 from tui.feed import Snapshot
 from tui.keys import APP, MOVE, VIEW, bind
 from tui.metrics import available
-from tui.quick import settle, unsettle
 from tui.screens.log_screen import LogScreen
 from tui.screens.pick import PickScreen
+from tui.startup import settle, unsettle
 from tui.widgets.chart import Chart
 from tui.widgets.hosts import HostsPane
 from tui.widgets.progress import ProgressLine, facts, run_word

@@ -88,7 +88,7 @@ class NameInput(Input):
         bind("names.clear", "escape", "clear_or_back", "clear", "empty the line; back where it is empty", show=False),
     ]
 
-    def _on_paste(self, event: events.Paste) -> None:
+    def on_paste(self, event: events.Paste) -> None:
         """Take all lines: Textual's own line takes the first alone."""
         event.stop()
         event.prevent_default()

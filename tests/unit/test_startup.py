@@ -1,0 +1,99 @@
+"""What changes the process, or reaches inside Textual, stands in one module per front end."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import textual
+
+import tui
+
+ROOT = Path(__file__).parents[2]
+STARTUP = ("runner/cli/startup.py", "tui/startup.py")
+PROGRAMS = ("runner/node/", "runner/train/")
+"""Processes of their own, on the hosts."""
+CHANGES = re.compile(
+    r"\bgc\.\w+\(|setswitchinterval|sys\.modules\[.*\] =|del sys\.modules|sys\.path\b|sys\.std\w+ ="
+    r"|os\.environ(?:\.setdefault|\.pop|\.update|\[[^]]*\] =)|os\.putenv|setrecursionlimit|settrace"
+    r"|class \w+\(ThreadPoolExecutor"
+)
+QUOTED = re.compile(r""""[^"]*"|'[^']*'""")
+BASES = ("app.py", "dom.py", "message_pump.py", "screen.py", "widget.py", "widgets/_input.py")
+"""Files of Textual whose classes ours are made from."""
+
+
+def test_nothing_but_the_startup_modules_changes_the_process() -> None:
+    strays = [
+        f"{name}:{number}: {line.strip()}"
+        for name, text in _sources("runner", "tui")
+        for number, line in enumerate(text.splitlines(), 1)
+        if CHANGES.search(QUOTED.sub("''", line))
+    ]
+    assert strays == []
+
+
+def test_no_class_of_the_app_overrides_a_private_method_of_textual() -> None:
+    """An update of Textual would break it in silence."""
+    strays = []
+    for found in pkgutil.walk_packages(tui.__path__, "tui."):
+        module = importlib.import_module(found.name)
+        for kind, ours in vars(module).items():
+            if not inspect.isclass(ours) or ours.__module__ != found.name or found.name == "tui.startup":
+                continue
+            private = {
+                method for method, what in vars(ours).items() if _is_private(method) and inspect.isfunction(what)
+            }
+            theirs = [base for base in ours.__mro__[1:] if base.__module__.split(".")[0] == "textual"]
+            strays += [f"{found.name}:{kind}.{each}" for base in theirs for each in private & set(vars(base))]
+    assert strays == []
+
+
+def test_no_file_of_the_app_uses_a_private_attribute_of_textual() -> None:
+    folder = Path(textual.__file__).parent
+    theirs = {name for base in BASES for name in _attributes(ast.parse((folder / base).read_text()), ast.Store)}
+    strays = []
+    for name, text in _sources("tui"):
+        tree = ast.parse(text)
+        defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        ours = defined | set(_attributes(tree, ast.Store)) | set(re.findall(r"^    (_\w+)\b.*=", text, re.MULTILINE))
+        strays += [f"{name}: {each}" for each in _attributes(tree, ast.Load) if each in theirs - ours]
+    assert strays == []
+
+
+def test_a_command_never_imports_invoke() -> None:
+    """It doubles the time that paramiko takes to be imported."""
+    code = (
+        "import sys\nfrom runner.cli import startup\nstartup.begin()\nimport runner.transport.ssh\n"
+        "print([name for name in sys.modules if name.split('.')[0] == 'invoke' and sys.modules[name]])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def _sources(*folders: str) -> Iterator[tuple[str, str]]:
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name = str(path.relative_to(ROOT))
+            if name not in STARTUP and not name.startswith(PROGRAMS):
+                yield name, path.read_text(encoding="utf-8")
+
+
+def _attributes(tree: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:
+    """The private names after a dot, but for those of `os`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, context):
+            continue
+        if _is_private(node.attr) and ast.unparse(node.value) != "os":
+            yield node.attr
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
