@@ -13,29 +13,29 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
+from runner.cli.render.jsonl import JsonPrinter
+from runner.cli.render.live import TextPrinter
+from runner.cli.render.output import put
 from runner.errors import DisttuiError, HostError
-from runner.facts import HostFacts, facts_of
+from runner.hosts.facts import HostFacts, facts_of
+from runner.hosts.ship import node_parcel, train_parcel
+from runner.hosts.survey import Surveyed, open_link, side_by_side, survey
+from runner.ids import new_run_id
 from runner.profile import Host, Profile, parse_host
 from runner.profile.problems import printable
-from runner.run.after import tell_end
-from runner.run.find import run_names
-from runner.run.history import KnownRun, keep, mirror_of
-from runner.run.ids import new_run_id
-from runner.run.launch import launch
-from runner.run.session import Session, Signals
-from runner.run.state import RunState
-from runner.run.survey import Surveyed, open_link, side_by_side, survey
-from runner.ship import node_parcel, train_parcel
-from runner.show.jsonl import JsonPrinter
-from runner.show.live import TextPrinter
-from runner.show.put import put
+from runner.runs.find import run_names
+from runner.runs.history import KnownRun, keep, mirror_of
+from runner.runs.hooks import tell_end
+from runner.runs.launch import launch
+from runner.runs.session import Session, Signals
+from runner.runs.state import RunState
 from runner.text import clean
 from runner.transport import Connector
 
 if TYPE_CHECKING:
-    from runner.plan import Plan
-    from runner.preflight import Finding
-    from runner.recommend import Recommendation
+    from runner.planning.plan import Plan
+    from runner.planning.preflight import Finding
+    from runner.planning.recommend import Recommendation
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ def prepare(profile: Profile, connector: Connector, environ: Mapping[str, str], 
     # Whatever comes after the hosts' answers is imported while they are awaited.
     Thread(target=_import_planning, daemon=True).start()
     hosts = survey(profile, connector, news)
-    from runner.plan import make_plan
-    from runner.preflight import check
-    from runner.recommend import recommend
+    from runner.planning.plan import make_plan
+    from runner.planning.preflight import check
+    from runner.planning.recommend import recommend
 
     facts = [host.facts for host in hosts]
     recommendation = recommend(profile, facts)
@@ -80,8 +80,8 @@ def prepare(profile: Profile, connector: Connector, environ: Mapping[str, str], 
 
 def _import_planning() -> None:
     node_parcel()
-    import runner.preflight
-    import runner.show.story  # noqa: F401
+    import runner.planning.preflight
+    import runner.render.story  # noqa: F401
 
 
 def refuse_errors(findings: Sequence[Finding]) -> None:
@@ -150,7 +150,7 @@ def run(
 
 def _tell_plan(prepared: Prepared, tell: Speaker) -> None:
     """Say what is about to run, and what is to be known about it."""
-    from runner.plan import counts_line
+    from runner.planning.plan import counts_line
 
     for advice in prepared.recommendation.warnings:
         tell.say(_line(advice.host, advice.text))
@@ -195,7 +195,7 @@ def finish(printer: TextPrinter | JsonPrinter, state: RunState, elapsed: float, 
     if isinstance(printer, JsonPrinter):
         printer.end(state, str(folder))
     else:
-        from runner.show.story import ending
+        from runner.render.story import ending
 
         printer.end(ending(state, elapsed, folder, printer.launcher_tails))
 
@@ -206,7 +206,7 @@ def show_plan(
     """The plan of a profile as text, and the exit code of the command that shows it."""
     prepared = prepare(profile, connector, environ, _ToStderr())
     with _closing(prepared.hosts):
-        from runner.show.plan import plan_json, render_plan
+        from runner.render.plan import plan_json, render_plan
 
         parts = (prepared.plan, prepared.recommendation, prepared.findings)
         text = json.dumps(plan_json(*parts), indent=2) if as_json else render_plan(*parts)
@@ -239,7 +239,7 @@ def probe(names: Sequence[str], connector: Connector, *, as_json: bool = False) 
             for name, found in results
         ]
         return json.dumps(plain, indent=2), 3 if failed else 0
-    from runner.show.probe import render_probe
+    from runner.render.probe import render_probe
 
     return render_probe(results), 3 if failed else 0
 

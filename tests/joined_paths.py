@@ -14,7 +14,9 @@ from mypy.types import Instance, ProperType, Type, get_proper_type
 
 UNSAFE = ErrorCode("unsafe-path", "Text that others wrote becomes a path", "General")
 ROOMS = tuple(f"/{room}" for room in (
-    *("runner/run/", "runner/commands/", "runner/show/", "runner/diagnose/", "runner/cli/", "runner/headless"), "tui/",
+    *("runner/hosts/answers", "runner/hosts/link", "runner/hosts/load", "runner/hosts/survey", "runner/records"),
+    *("runner/runs/", "runner/render/", "runner/diagnose/", "runner/commands/", "runner/headless"),
+    *("runner/cli/", "tui/"),
 ))  # fmt: skip
 """Whatever sees what hosts say."""
 METHODS = frozenset({"__truediv__", "__rtruediv__", "joinpath", "with_name", "with_stem", "with_suffix"})

@@ -1,6 +1,6 @@
 """The app: what all screens share, and how one screen opens another.
 
-**A screen** is a subclass of `tui.screens.base.DisttuiScreen` in a module of its own that is imported when it is first
+**A screen** is a subclass of `tui.screen.DisttuiScreen` in a module of its own that is imported when it is first
 opened; `tui.opening.SCREENS` names them. Nobody pushes another's screen: `app.open_home()`, `app.open_run(run_id)`,
 `app.open_replay(run)`, `app.open_wizard(path, launch=False)`, `app.open_top(hosts, profile)`. Each takes a moment (the
 module is imported in a thread), so tests wait with `await app.workers.wait_for_complete()`.
@@ -58,14 +58,15 @@ from textual.screen import Screen
 
 from runner.errors import InputError
 from runner.text import clean_lines
-from tui import clipboard, theme
+from tui import theme
 from tui.config import Settings, remember_theme
+from tui.dialogs.questions import Questions
+from tui.home.inventory import Shelf
 from tui.keys import APP, OPEN, bind
 from tui.opening import screen_class
 from tui.palette import Everything
-from tui.questions import Questions
-from tui.shelf import Shelf
 from tui.startup import TextualInside, Threads
+from tui.terminal import clipboard
 
 if TYPE_CHECKING:
     from runner.transport import Connector
@@ -182,7 +183,7 @@ class DisttuiApp(TextualInside, Questions):
             ssh_config: As ssh's -F where a run brings its own, None: the app's.
         """
         from runner.transport.connector import HostConnector
-        from tui.prompts import AppPrompts
+        from tui.dialogs.prompts import AppPrompts
 
         file = ssh_config or self.ssh_config
         with self._connecting:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from textual.message import Message
 
-from tui.shelf import Shelf
+from tui.home.inventory import Shelf
 
 
 class HostsAsked(Message):

@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 from textual import work
 
 from runner.errors import InputError
-from tui.turns import KeysInTurn
+from tui.key_queue import KeysInTurn
 
 SCREENS: Mapping[str, str] = {
-    "home": "tui.screens.home:HomeScreen",
-    "run": "tui.screens.dashboard:DashboardScreen",
-    "replay": "tui.screens.replay:ReplayScreen",
-    "wizard": "tui.screens.wizard:WizardScreen",
-    "top": "tui.screens.top:TopScreen",
-    "help": "tui.screens.help:HelpScreen",
-    "error": "tui.screens.profile_error:ProfileErrorScreen",
-    "confirm": "tui.screens.confirm:ConfirmScreen",
-    "themes": "tui.screens.themes:ThemeScreen",
+    "home": "tui.home.screen:HomeScreen",
+    "run": "tui.dashboard.screen:DashboardScreen",
+    "replay": "tui.replay.screen:ReplayScreen",
+    "wizard": "tui.wizard:WizardScreen",
+    "top": "tui.top.screen:TopScreen",
+    "help": "tui.dialogs.help:HelpScreen",
+    "error": "tui.dialogs.profile_error:ProfileErrorScreen",
+    "confirm": "tui.dialogs.confirm:ConfirmScreen",
+    "themes": "tui.dialogs.themes:ThemeScreen",
 }
 """Kind → module:class. Its arguments are those of the `open_…` method."""
 
@@ -94,9 +94,9 @@ class _Look(NamedTuple):
 
 def _look_at(profile: Path) -> _Look:
     from runner.profile import parse, read
-    from runner.show.effects import effect_lines
+    from runner.profile.disclosure import effect_lines
+    from runner.profile.trust import doubt
     from runner.text import clean
-    from runner.trust import doubt
 
     try:
         source = read(profile)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
-from runner.run.ids import short
+from runner.ids import short
 
 if TYPE_CHECKING:
     from tui.app import DisttuiApp

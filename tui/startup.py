@@ -20,7 +20,7 @@ os.environ.setdefault("TEXTUAL_FPS", "120")
 from textual.app import App
 from textual.css.query import NoMatches
 
-from tui import crash
+from tui.terminal import crash
 
 if TYPE_CHECKING:
     from textual.binding import Binding

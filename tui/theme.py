@@ -62,7 +62,7 @@ SERIES_CLASSES = frozenset(f"series--{index}" for index in range(SERIES))
 
 
 def look(word: str) -> Look:
-    """How a state looks that `runner.show.status` names by `word`; whatever is on its way is waiting."""
+    """How a state looks that `runner.render.status` names by `word`; whatever is on its way is waiting."""
     return LOOKS[_KIND_OF.get(word, "waiting")]
 
 

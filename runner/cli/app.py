@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from runner.cli.parts import complete_profiles
+from runner.cli.options import complete_profiles
 from runner.errors import InputError
 
 SECTIONS = {
@@ -51,7 +51,7 @@ class AppGroup(click.Group):
 @click.argument("profile")
 @click.pass_context
 def _open_profile(ctx: click.Context, profile: str) -> None:
-    from runner.library import find
+    from runner.profile.library import find
 
     path = find(profile)
     options = ctx.parent.params if ctx.parent else {}
@@ -110,6 +110,6 @@ def _is_profile(word: str) -> bool:
         return False
     if Path(word).is_file():
         return True
-    from runner.library import list_profiles
+    from runner.profile.library import list_profiles
 
     return any(word == entry.name for entry in list_profiles())

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from runner.cli.parts import example
-from runner.cli.which import finding, run_options, warn
+from runner.cli.options import example
+from runner.cli.run_selector import finding, run_options, warn
 
 
 @click.command(epilog=example("disttui diagnose 2node-7f3a"))

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from runner.cli.parts import AS_LINES, DETACH, OVERRIDES, ask_about_rerun, example, run_profile, ssh_options
-from runner.cli.which import connectors, existing, finding, run_options, say, warn
+from runner.cli.options import AS_LINES, DETACH, OVERRIDES, ask_about_rerun, example, run_profile, ssh_options
+from runner.cli.run_selector import connectors, existing, finding, run_options, say, warn
 
 
 @click.command(epilog=example("disttui stop 2node-7f3a"))
@@ -44,7 +44,7 @@ def rerun(
     With --resume the job gets DISTTUI_RESUME=1, DISTTUI_RESUME_FROM, the folder of that run's checkpoints, and the
     profile's launch.resume_args, from the first attempt on. The new run saves to a folder of its own.
     """
-    from runner.run.again import again, newest_checkpoint, no_checkpoint
+    from runner.runs.again import again, newest_checkpoint, no_checkpoint
 
     with finding(where) as (known, connector):
         made = again(known, overrides, resume=resume)

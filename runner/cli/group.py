@@ -11,7 +11,7 @@ import click
 from runner import __version__
 from runner.cli import diagnose, ends, hosts, runs
 from runner.cli.app import AppGroup, has_terminal, open_app, refuse_for
-from runner.cli.parts import (
+from runner.cli.options import (
     AS_JSON,
     AS_LINES,
     DETACH,
@@ -97,7 +97,7 @@ def run(
     disttui's own words. Ctrl-C stops the whole gang, a second Ctrl-C kills it; when the terminal is closed the run
     goes on.
     """
-    from runner.library import find
+    from runner.profile.library import find
 
     path = find(profile)
     kept = {
@@ -144,9 +144,9 @@ def validate(profiles: tuple[str, ...]) -> None:
 
     Every error is told, with its line and column. Exit code 2 when there is one.
     """
-    from runner.show.effects import effect_lines
+    from runner.profile.disclosure import effect_lines
+    from runner.profile.trust import doubt
     from runner.text import clean, clean_lines
-    from runner.trust import doubt
 
     code = 0
     for name in profiles:

@@ -7,8 +7,8 @@ import os
 import click
 from click.shell_completion import CompletionItem
 
-from runner.cli.parts import AS_JSON, complete_hosts, complete_profiles, connecting, example, ssh_options
-from runner.cli.which import complete_runs, connectors, warn
+from runner.cli.options import AS_JSON, complete_hosts, complete_profiles, connecting, example, ssh_options
+from runner.cli.run_selector import complete_runs, connectors, warn
 
 
 @click.command(epilog=example("disttui probe local box1 alice@box2:2222"))
@@ -81,7 +81,7 @@ def _print_top(hosts: tuple[str, ...], once: bool, as_json: bool, ssh_config: st
     import sys
 
     from runner.commands.top import top_lines, top_once
-    from runner.run.places import chosen
+    from runner.runs.places import chosen
 
     places = chosen(hosts, None, os.environ)
     with connectors(ssh_config, accept_new) as connect:

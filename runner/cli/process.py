@@ -10,8 +10,8 @@ import click
 
 from runner.cli import startup
 from runner.cli.group import cli
+from runner.cli.render.output import failure, put
 from runner.errors import DisttuiError
-from runner.show.put import failure, put
 
 
 def run() -> None:

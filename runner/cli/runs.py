@@ -10,8 +10,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from runner.cli.app import has_terminal, open_app
-from runner.cli.parts import AS_JSON, AS_LINES, complete_hosts, example, paths, ssh_options
-from runner.cli.which import (
+from runner.cli.options import AS_JSON, AS_LINES, complete_hosts, example, paths, ssh_options
+from runner.cli.run_selector import (
     check_run_dir,
     complete_runs,
     connectors,
@@ -122,7 +122,7 @@ def logs(rank: int | None, follow: bool, since: str | None, grep: str | None, **
     With --host, of the ranks on that host of the run; a run that is not known here is looked for there.
     """
     from runner.commands import logs as command
-    from runner.run.find import is_known
+    from runner.runs.find import is_known
 
     on_host = None
     if is_known(where["run"], os.environ):

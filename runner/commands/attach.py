@@ -6,16 +6,16 @@ import sys
 import time
 from collections.abc import Mapping
 
+from runner.cli.render.jsonl import JsonPrinter
+from runner.cli.render.late import LatePrinter
 from runner.headless import finish
-from runner.run.after import tell_later
-from runner.run.history import KnownRun, mirror_of
-from runner.run.link import Link
-from runner.run.remote import TAIL, missing, reach
-from runner.run.session import Session, Signals
-from runner.run.state import RunState
-from runner.run.survey import open_link
-from runner.show.jsonl import JsonPrinter
-from runner.show.late import LatePrinter
+from runner.hosts.link import Link
+from runner.hosts.survey import open_link
+from runner.runs.history import KnownRun, mirror_of
+from runner.runs.hooks import tell_later
+from runner.runs.remote import TAIL, missing, reach
+from runner.runs.session import Session, Signals
+from runner.runs.state import RunState
 from runner.transport import Connector
 
 

@@ -12,13 +12,13 @@ from runner.diagnose.hang import Standing, sentences, stacks, standing, standing
 from runner.diagnose.hints import hint
 from runner.diagnose.straggler import spread_sentence, straggler_sentence
 from runner.errors import DisttuiError
-from runner.run.history import KnownRun, mirror_of
-from runner.run.ids import short
-from runner.run.remote import Reached, missing, reach, sync
-from runner.run.replay import replay
-from runner.run.state import RunState
-from runner.show.numbers import duration
-from runner.show.story import earlier, ending, root_words
+from runner.formatting import duration
+from runner.ids import short
+from runner.render.story import earlier, ending, root_words
+from runner.runs.history import KnownRun, mirror_of
+from runner.runs.remote import Reached, missing, reach, sync
+from runner.runs.replay import replay
+from runner.runs.state import RunState
 from runner.text import clean
 from runner.transport import Connector
 

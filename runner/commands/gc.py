@@ -10,14 +10,14 @@ from typing import Any
 
 from runner.commands.stop import forget
 from runner.errors import DisttuiError, InputError
+from runner.formatting import amount, duration, gibibytes
+from runner.ids import short
 from runner.profile.numbers import size
 from runner.protocol.summary import disk_use
-from runner.run.find import known_runs
-from runner.run.history import KnownRun
-from runner.run.ids import short
-from runner.run.remote import reach
-from runner.run.summary import summaries
-from runner.show.numbers import amount, duration, gibibytes
+from runner.runs.find import known_runs
+from runner.runs.history import KnownRun
+from runner.runs.remote import reach
+from runner.runs.summary import summaries
 from runner.text import clean
 from runner.transport import Connector
 

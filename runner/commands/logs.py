@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from runner.errors import DisttuiError, InputError
-from runner.run.fill import fill
-from runner.run.history import KnownRun, mirror_of
-from runner.run.ids import short
-from runner.run.records import records
-from runner.run.remote import Reached, missing, reach, sync
-from runner.run.session import Session, Signals
-from runner.run.state import RunState
-from runner.run.store import HostStore, held, host_folder
-from runner.run.survey import open_link
-from runner.show.numbers import number
+from runner.formatting import number
+from runner.hosts.survey import open_link
+from runner.ids import short
+from runner.records import records
+from runner.runs.backfill import fill
+from runner.runs.history import KnownRun, mirror_of
+from runner.runs.remote import Reached, missing, reach, sync
+from runner.runs.session import Session, Signals
+from runner.runs.state import RunState
+from runner.runs.store import HostStore, held, host_folder
 from runner.text import LineMaker, clean, clean_lines, without_colours
 from runner.transport import Connector
 

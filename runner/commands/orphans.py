@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from runner.cli.render.orphans import render_orphans
 from runner.errors import DisttuiError, HostError
-from runner.run.find import known_runs
-from runner.run.places import Place, chosen, of_runs
-from runner.run.survey import open_link, side_by_side
-from runner.show.orphans import render_orphans
+from runner.hosts.survey import open_link, side_by_side
+from runner.runs.find import known_runs
+from runner.runs.places import Place, chosen, of_runs
 from runner.transport import Connector
 
 PATIENCE = 60.0

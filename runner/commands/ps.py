@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from runner.cli.render.runs import render_runs
 from runner.errors import DisttuiError, InputError
+from runner.formatting import number
 from runner.profile import parse_host
-from runner.run.find import known_runs
-from runner.run.history import KnownHost, KnownRun
-from runner.run.remote import reach_hosts
-from runner.run.summary import Summary, summaries
-from runner.show.numbers import number
-from runner.show.runs import render_runs
+from runner.runs.find import known_runs
+from runner.runs.history import KnownHost, KnownRun
+from runner.runs.remote import reach_hosts
+from runner.runs.summary import Summary, summaries
 from runner.text import clean
 from runner.transport import Connector
 

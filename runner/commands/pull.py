@@ -12,13 +12,13 @@ from typing import Any, BinaryIO, NamedTuple
 from runner.bounded import each, whole
 from runner.commands.stop import refuse_sandbox
 from runner.errors import DisttuiError, HostError, InputError
+from runner.formatting import amount, gibibytes, number
+from runner.hosts.link import GONE, Link
+from runner.hosts.survey import HostsError
+from runner.ids import short
 from runner.paths import PathError, inside
-from runner.run.history import KnownRun
-from runner.run.ids import short
-from runner.run.link import GONE, Link
-from runner.run.remote import reach
-from runner.run.survey import HostsError
-from runner.show.numbers import amount, gibibytes, number
+from runner.runs.history import KnownRun
+from runner.runs.remote import reach
 from runner.text import clean
 from runner.transport import Connector
 

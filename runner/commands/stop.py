@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import DisttuiError, HostError, InputError
-from runner.run.answers import Exit, no_exit
-from runner.run.find import folder_of
-from runner.run.history import KnownRun
-from runner.run.ids import short
-from runner.run.remote import Reached, reach
-from runner.run.summary import summaries
-from runner.show.numbers import number, when
-from runner.show.story import held_words
+from runner.formatting import number, when
+from runner.hosts.answers import Exit, no_exit
+from runner.ids import short
+from runner.render.story import held_words
+from runner.runs.find import folder_of
+from runner.runs.history import KnownRun
+from runner.runs.remote import Reached, reach
+from runner.runs.summary import summaries
 from runner.text import clean
 from runner.transport import Connector
 

@@ -9,10 +9,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from runner.run.history import KnownRun, mirror_of
-from runner.run.remote import missing, reach, sync
-from runner.run.replay import Replay, replay
-from runner.show.run_story import render_run, run_json
+from runner.cli.render.run_story import render_run, run_json
+from runner.runs.history import KnownRun, mirror_of
+from runner.runs.remote import missing, reach, sync
+from runner.runs.replay import Replay, replay
 from runner.text import clean
 from runner.transport import Connector
 

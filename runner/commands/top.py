@@ -6,9 +6,9 @@ import json
 import time
 from collections.abc import Callable, Sequence
 
-from runner.run.places import Place
-from runner.run.watch import HostNow, HostsWatch
-from runner.show.top import render_top, top_json
+from runner.render.top import render_top, top_json
+from runner.runs.places import Place
+from runner.runs.watch import HostNow, HostsWatch
 from runner.transport import Connector
 
 PATIENCE = 20.0

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from runner.errors import InputError
+from runner.formatting import amount
 from runner.node.observe.harvest import Reader
 from runner.node.observe.patterns import LONGEST
 from runner.node.observe.recogniser import Recogniser
-from runner.show.numbers import amount
 from runner.text import clean
 
 _PIECE = 1 << 20

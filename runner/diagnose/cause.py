@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.diagnose.traceback import blocks
+from runner.formatting import number
 from runner.protocol.cause import is_consequence
-from runner.run.attempt import Attempt
-from runner.run.state import HostState, RunState
-from runner.show.numbers import number
+from runner.runs.attempt import Attempt
+from runner.runs.state import HostState, RunState
 
 _OUTCOME = re.compile(r"^(?:ended with exit code \d+|killed by [\w ]+)(?:: )?")
 """What a host puts before a program's own words, which the code says as well."""

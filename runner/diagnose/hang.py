@@ -8,8 +8,8 @@ from typing import Any
 
 from runner.diagnose.frames import Frame, folded, main_frames, own
 from runner.diagnose.recorder import Wait, progress, waits
-from runner.run.state import RunState
-from runner.show.numbers import duration
+from runner.formatting import duration
+from runner.runs.state import RunState
 from runner.text import clean
 
 _COLLECTIVES = frozenset(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from runner.diagnose.cause import Cause, Failure
 from runner.diagnose.memory import out_of_memory
-from runner.run.state import HostState, RunState
+from runner.runs.state import HostState, RunState
 from runner.text import clean
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.diagnose.cause import Failure
-from runner.show.numbers import gibibytes
+from runner.formatting import gibibytes
 from runner.text import clean
 
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"

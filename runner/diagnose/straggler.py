@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from runner.run.state import RunState
-from runner.show.numbers import number
+from runner.formatting import number
+from runner.runs.state import RunState
 from runner.text import clean
 
 SLOW = 1.5

@@ -26,17 +26,17 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
-from runner.run.state import begin, fold, link
+from runner.runs.state import begin, fold, link
 from tests.bench.screen import Screen, screen
 from tests.tui.synthetic_run import write
 from tests.tui.test_chart import filled, snapshot_of
 from tests.tui.test_rank_grid import running
 from tests.tui.widget_kit import text_of
 from tui.app import DisttuiApp
-from tui.feed import LiveFeed, Way
-from tui.screens import dashboard
-from tui.widgets.chart import Chart
-from tui.widgets.rank_grid import RankGrid
+from tui.charts.chart import Chart
+from tui.dashboard import screen as dashboard
+from tui.dashboard.rank_grid import RankGrid
+from tui.run.feed import LiveFeed, Way
 
 WARM = 10.0
 LONG = 20.0
@@ -110,7 +110,7 @@ def serve(mirror: str, hosts: str, per_host: str) -> None:
 
     @contextmanager
     def attached(app: object, run: str) -> Any:
-        from runner.run.find import load_run
+        from runner.runs.find import load_run
 
         yield load_run(Path(mirror)), way
 

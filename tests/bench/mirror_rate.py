@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from runner.run.fill import fill
-from runner.run.history import KnownHost, KnownRun
-from runner.run.remote import reach, sync
-from runner.run.store import HostStore
+from runner.runs.backfill import fill
+from runner.runs.history import KnownHost, KnownRun
+from runner.runs.remote import reach, sync
+from runner.runs.store import HostStore
 from runner.transport import RefusePrompts
 from runner.transport.connector import HostConnector
 from tests.bench.harness import Comparison, compare

@@ -14,14 +14,14 @@ import sys
 import time
 from pathlib import Path
 
+from runner.hosts.load import load_of
 from runner.node.telemetry.processes import Processes
-from runner.run.load import load_of
-from runner.run.watch import HostNow
+from runner.runs.watch import HostNow
 from tests.bench.screen import screen as terminal
 from tests.tui import top_kit as kit
 from tui.app import DisttuiApp
-from tui.screens.top import TopScreen
 from tui.top.feed import TopChanged, TopFeed
+from tui.top.screen import TopScreen
 
 WARM, LONG = 8.0, 20.0
 PROCESSES = 500

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runner.run.ids import short
+from runner.ids import short
 from tests.cluster.typed import User, Viewer, elsewhere, typed, wait_gone
 
 pytestmark = pytest.mark.torch

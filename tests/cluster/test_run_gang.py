@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.ship import train_parcel
+from runner.hosts.ship import train_parcel
 from tests.cluster.typed import Running, User
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]

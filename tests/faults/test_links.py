@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runner.run.ids import short
+from runner.ids import short
 from tests.cluster.hub import ip
 from tests.cluster.typed import User, typed, wait_gone
 from tests.faults.kit import COUNT, LATE, Fault, wait_until

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runner.run.ids import short
+from runner.ids import short
 from tests.cluster.typed import User, typed, wait_gone
 from tests.faults.kit import COUNT, LATE, NASTY, Fault, wait_until
 from tests.groups import memory_killer

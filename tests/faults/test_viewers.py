@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from runner.run.ids import short
+from runner.ids import short
 from tests.cluster.typed import Viewer, elsewhere, wait_gone
 from tests.faults.kit import Fault, shown, wait_until
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from textual.app import ComposeResult
 from textual.widgets import Footer
 
-from tui.logs import LogSources, LogView
-from tui.turns import KeysInTurn
+from tui.key_queue import KeysInTurn
+from tui.log import LogSources, LogView
 
 NAMES = ("node1", "node2")
 COLOURED = "\x1b[1;31mWARNING\x1b[0m gradient norm \x1b[38;5;208m7.4\x1b[0m above \x1b[32m1.0\x1b[0m, clipped"

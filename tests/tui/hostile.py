@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from runner.run.load import load_of
-from runner.run.watch import HostNow
+from runner.hosts.load import load_of
+from runner.runs.watch import HostNow
 from tests.tui.synthetic_run import BEGIN
 from tests.tui.top_kit import MadeUpTop, record
 from tui.app import DisttuiApp

@@ -25,11 +25,11 @@ from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
 from tests.tui.wizard_kit import HOSTS, called, record, walk
 from tui.app import DisttuiApp
-from tui.prompts import AppPrompts
-from tui.screens.question import Question
-from tui.screens.wizard import WizardScreen
-from tui.screens.wizard.reach import apart
+from tui.dialogs.prompts import AppPrompts
+from tui.dialogs.question import Question
 from tui.top.feed import TopChanged
+from tui.wizard import WizardScreen
+from tui.wizard.reach import apart
 
 FOLDER = Path(__file__).parents[2] / "docs" / "img"
 _CELL = 12.2
@@ -168,8 +168,8 @@ async def render(scene: Scene, path: Path, png: bool = False) -> None:
     """Play a scene and write its picture."""
     with (
         tempfile.TemporaryDirectory() as home,
-        patch("tui.screens.home.now", lambda: kit.NOW),
-        patch("tui.screens.home.ask_hosts", lambda *_: {}),
+        patch("tui.home.screen.now", lambda: kit.NOW),
+        patch("tui.home.screen.ask_hosts", lambda *_: {}),
     ):
         environ = kit.environ(Path(home), XDG_CACHE_HOME=f"{home}/cache", TEXTUAL_ANIMATIONS="none", **scene.environ)
         with patch.dict("os.environ", {**environ, "TZ": "UTC"}), pytest.MonkeyPatch.context() as patches:

@@ -17,7 +17,7 @@ import time
 import zipfile
 from pathlib import Path
 
-PACKED = Path(__file__).parents[2] / "tui" / "data" / "example.zip"
+PACKED = Path(__file__).parents[2] / "tui" / "replay" / "example.zip"
 KILL_AT = 249
 STEPS = 400
 ARGUMENTS = ("--steps", str(STEPS), "--batch-size", "4", "--val-interval", "25", "--log-interval", "5")

@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 
 from tests.tui.snap import screen_text
 from tui.app import DisttuiApp
-from tui.screens.question import Question
+from tui.dialogs.question import Question
 
 NOW = 1_790_000_000.0
 
@@ -150,8 +150,8 @@ def play(
 
     with (
         patch.dict(os.environ, {**environment, "TZ": "UTC"}),
-        patch("tui.screens.home.now", lambda: NOW),
-        patch("tui.screens.home.ask_hosts", lambda *_: {}),  # there are none
+        patch("tui.home.screen.now", lambda: NOW),
+        patch("tui.home.screen.ask_hosts", lambda *_: {}),  # there are none
     ):
         time.tzset()
         asyncio.run(main())

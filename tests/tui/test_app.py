@@ -14,8 +14,8 @@ from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import assert_snapshot, screen_text
 from tui.config import load_settings
-from tui.prompts import AppPrompts
-from tui.screens.themes import ThemeScreen
+from tui.dialogs.prompts import AppPrompts
+from tui.dialogs.themes import ThemeScreen
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 def test_nothing_slow_is_imported_before_the_first_screen() -> None:
     """No SSH, no schema, no YAML, no other screen: they cost more than the whole start."""
     code = (
-        "import sys\nimport tui.startup, tui.screens.home\n"
+        "import sys\nimport tui.startup, tui.home.screen\n"
         "slow = {'paramiko', 'torch', 'numpy', 'pydantic', 'yaml', 'plotext', 'psutil', 'cryptography'}\n"
         "print(sorted(slow & set(sys.modules)), [name for name in sys.modules if name.startswith('tui.screens.')])\n"
     )

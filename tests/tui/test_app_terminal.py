@@ -152,7 +152,7 @@ def test_a_crash_restores_the_terminal_and_tells_how_to_go_on(tmp_path: Path) ->
 
 def test_a_crash_on_a_run_names_the_command_that_opens_it_again(tmp_path: Path) -> None:
     code = (
-        "from tui.screens.panes import PanesScreen\nfrom runner.cli.app import open_app\n"
+        "from tui.dashboard.panes import PanesScreen\nfrom runner.cli.app import open_app\n"
         "def broken(self):\n    raise RuntimeError('boom')\nPanesScreen.action_zoom = broken\n"
         "open_app('', ('open_replay', ('example',)))\n"
     )
@@ -187,7 +187,7 @@ def test_a_terminal_that_goes_without_a_signal_ends_the_app(tmp_path: Path) -> N
 
 def test_a_thread_that_waits_for_a_dead_host_holds_nobody_up(tmp_path: Path) -> None:
     code = (
-        "import time, tui.startup\nfrom runner.cli.app import open_app\nfrom tui.screens.home import HomeScreen\n"
+        "import time, tui.startup\nfrom runner.cli.app import open_app\nfrom tui.home.screen import HomeScreen\n"
         "def hang(self):\n    self.run_worker(lambda: time.sleep(600), thread=True)\n    self.notify('hanging')\n"
         "HomeScreen.action_top = hang\nopen_app('')\n"
     )

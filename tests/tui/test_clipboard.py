@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tui import clipboard
+from tui.terminal import clipboard
 
 
 def _tool(folder: Path, name: str, body: str) -> None:

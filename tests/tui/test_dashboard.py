@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from runner.run.state import begin, fold
+from runner.runs.state import begin, fold
 from tests.tui.snap import SIZES, assert_snapshot, screen_text
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.widget_kit import asynchronous, burst
 from tui.app import DisttuiApp
-from tui.feed import Taker
-from tui.logs.view import TAIL
-from tui.screens.panes import TYPING, PanesScreen
-from tui.widgets.chart import LABELS, Chart
-from tui.widgets.rank_grid import RankGrid
-from tui.widgets.replay_bar import ReplayBar
+from tui.charts.chart import LABELS, Chart
+from tui.dashboard.panes import TYPING, PanesScreen
+from tui.dashboard.rank_grid import RankGrid
+from tui.log.view import TAIL
+from tui.replay.bar import ReplayBar
+from tui.run.feed import Taker
 
 HOSTILE = "\x1b]0;owned\x07\x9b2J[bold red]evil[/]\u202e\n\r"
 

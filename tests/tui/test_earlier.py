@@ -20,8 +20,8 @@ from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_dashboard import opened
 from tests.tui.test_dashboard import until as seen
 from tests.tui.widget_kit import asynchronous
-from tui.feed import LiveFeed
-from tui.logs import LogView
+from tui.log import LogView
+from tui.run.feed import LiveFeed
 
 EARLY = 60_000
 """Lines of each rank: 1.5 MB, of which a late viewer is sent 256 KiB at first."""

@@ -14,7 +14,7 @@ from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import SIZES, assert_snapshot, screen_text
 from tui.app import DisttuiApp
-from tui.hearing import ask_hosts
+from tui.home.news import ask_hosts
 from tui.widgets.table import Table
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[bold red]evil[/]\x00"
@@ -239,7 +239,7 @@ def test_a_run_that_falls_silent_is_called_not_seen(tmp_path: Path) -> None:
 
     async def wait(app: Doors, pilot: Pilot[None]) -> None:
         assert "● running" in screen_text(app)
-        with patch("tui.screens.home.now", lambda: kit.NOW + 60):
+        with patch("tui.home.screen.now", lambda: kit.NOW + 60):
             await kit.until(pilot, lambda: kit.shows(app, "◇ not seen"))
 
     kit.play(tmp_path, wait)
@@ -267,7 +267,7 @@ def test_why_the_hosts_of_a_run_tell_nothing_is_shown(tmp_path: Path, monkeypatc
     kit.add_run(tmp_path, "pair-7f3a", {"no-such-host.invalid": 1}, ago=100, heard=90)
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
-        monkeypatch.setattr("tui.screens.home.ask_hosts", ask_hosts)
+        monkeypatch.setattr("tui.home.screen.ask_hosts", ask_hosts)
         await pilot.press("d")
         app.screen._ask()  # type: ignore[attr-defined]
         await kit.until(pilot, lambda: kit.shows(app, "asked"))

@@ -15,17 +15,17 @@ from typing import Any, cast
 import pytest
 
 from runner.errors import HostError
-from runner.facts import HostFacts
-from runner.run.link import Link
+from runner.hosts.facts import HostFacts
+from runner.hosts.link import Link
 from tests.tui.hostile import bad
 from tests.tui.test_hostile_terminal import _attacked, _see
 from tests.tui.tmux import Tmux
 from tests.tui.wizard_kit import facts
 from tui.app import DisttuiApp
-from tui.prompts import AppPrompts
-from tui.screens.wizard import WizardScreen
-from tui.screens.wizard.draft import HostState
-from tui.screens.wizard.reach import apart
+from tui.dialogs.prompts import AppPrompts
+from tui.wizard import WizardScreen
+from tui.wizard.draft import HostState
+from tui.wizard.reach import apart
 
 pytestmark = pytest.mark.timeout(400)
 SSH_CONFIG = f"Host Wsafe\nHost {bad('Wssh').split()[0]}\nHost Wnamed\n  HostName {bad('Wname')}\n"

@@ -7,13 +7,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from runner.run.state import begin, fold
+from runner.runs.state import begin, fold
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_dashboard import opened, shown, until
 from tests.tui.widget_kit import asynchronous, text_of
-from tui.feed import Snapshot
-from tui.series import History
-from tui.widgets.hosts import HostsPane
+from tui.dashboard.hosts import HostsPane
+from tui.run.feed import Snapshot
+from tui.run.series import History
 
 
 @asynchronous

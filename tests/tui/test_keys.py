@@ -13,7 +13,7 @@ from textual.dom import DOMNode
 import tui
 from tui.app import DisttuiApp
 from tui.keys import GROUPS
-from tui.screens.base import DisttuiScreen
+from tui.screen import DisttuiScreen
 
 
 def _ours() -> Iterator[type[DOMNode]]:

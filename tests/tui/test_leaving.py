@@ -11,7 +11,7 @@ import pytest
 from tests.tui.shelf_kit import busy_machine, environ
 from tests.unit.waiting import wait_for
 from tui.app import DisttuiApp
-from tui.screens.dashboard import DashboardScreen
+from tui.dashboard.screen import DashboardScreen
 
 
 @pytest.mark.parametrize("rounds", range(0, 12, 2))

@@ -17,7 +17,7 @@ from tests.tui.shelf_kit import shows, until
 from tests.tui.snap import screen_text
 from tests.tui.widget_kit import asynchronous
 from tui.app import DisttuiApp
-from tui.logs import LogView
+from tui.log import LogView
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 

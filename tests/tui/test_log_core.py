@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from runner.text import LineMaker
 from tests.tui.demo_log import Writer
-from tui.logs.ansi import runs, safe_text
-from tui.logs.index import LineIndex
-from tui.logs.merge import LINE, SHIFT
-from tui.logs.rows import Choice, Rows
-from tui.logs.search import Pattern
-from tui.logs.sources import AttemptLog, LogSources
+from tui.log.ansi import runs, safe_text
+from tui.log.index import LineIndex
+from tui.log.merge import LINE, SHIFT
+from tui.log.rows import Choice, Rows
+from tui.log.search import Pattern
+from tui.log.sources import AttemptLog, LogSources
 
 BITS = st.sampled_from(
     [
@@ -54,7 +54,7 @@ def expected_lines(data: bytes, limit: int) -> tuple[list[str], str]:
 
 @given(st.lists(BYTES, max_size=6), st.integers(1, 40), st.integers(4, 70))
 def test_chunks_of_any_size_give_the_lines_of_linemaker(pieces: list[bytes], chunk: int, limit: int) -> None:
-    with folder() as here, patch("tui.logs.index.LINE_LIMIT", limit), patch("tui.logs.index.CHUNK", chunk):
+    with folder() as here, patch("tui.log.index.LINE_LIMIT", limit), patch("tui.log.index.CHUNK", chunk):
         index, data = LineIndex(here / "log"), b""
         for piece in pieces:
             data += piece
@@ -134,10 +134,10 @@ def fits(choice: Choice, rank: int, text: str) -> bool:
 def test_rows_are_the_lines_that_fit_whenever_they_come(
     steps: list[dict[int, list[str]]], choice: Choice, start: int, block: int
 ) -> None:
-    with folder() as here, patch("tui.logs.rows.BLOCK", block), patch("tui.logs.merge.BLOCK", block):
+    with folder() as here, patch("tui.log.rows.BLOCK", block), patch("tui.log.merge.BLOCK", block):
         writer = Writer(here)
         log = LogSources(here).open(1)
-        with patch("tui.logs.merge.HOLD", 0.0):
+        with patch("tui.log.merge.HOLD", 0.0):
             poll(log)
             rows = Rows(log, choice, 0 if choice.fold else min(start, len(log.order)))
             before: list[int] = []
@@ -171,7 +171,7 @@ def test_rows_are_the_lines_that_fit_whenever_they_come(
 @settings(deadline=None)
 @given(STEPS, st.integers(1, 5))
 def test_every_line_has_one_place_in_the_order_of_time(steps: list[dict[int, list[str]]], batch: int) -> None:
-    with folder() as here, patch("tui.logs.merge.BATCH", batch):
+    with folder() as here, patch("tui.log.merge.BATCH", batch):
         writer = Writer(here)
         for step in steps:
             writer.write(step)
@@ -207,7 +207,7 @@ def test_a_truncated_log_is_a_new_generation_and_nothing_is_lost(tmp_path: Path)
     assert all_lines(log, range(len(log.order))) == [(0, "one"), (0, "two")]
     path.rename(attempt / "rank-0.log~3")
     path.write_text("three\n")
-    with patch("tui.logs.merge.HOLD", 0.0):
+    with patch("tui.log.merge.HOLD", 0.0):
         poll(log)
         poll(log)
     assert [text for _, text in all_lines(log, range(len(log.order)))] == ["one", "two", "unfinished", "three"]

@@ -19,12 +19,12 @@ from runner.text import LINE_LIMIT
 from tests.tui.demo_log import DemoLog, Writer
 from tests.tui.log_kit import cursor_line, play, type_in, until
 from tests.tui.snap import screen_text
-from tui.logs import Pattern
-from tui.logs.ansi import safe_text
-from tui.logs.index import LineIndex
-from tui.logs.literal import Literal
-from tui.logs.regexes import TRIALS, limited
-from tui.logs.stretch import Stretch
+from tui.log import Pattern
+from tui.log.ansi import safe_text
+from tui.log.index import LineIndex
+from tui.log.literal import Literal
+from tui.log.regexes import TRIALS, limited
+from tui.log.stretch import Stretch
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_texts_are_found_where_the_expression_would_find_them(
             for number, line in enumerate(lines)
             if all(one.expression.search(safe_text(line.encode())) for one in patterns)
         ]
-        with patch.multiple("tui.logs.stretch", LEAST=least, MOST=4 * least):
+        with patch.multiple("tui.log.stretch", LEAST=least, MOST=4 * least):
             stretch = Stretch(index, patterns, 1)
             found = [hit for at in range(0, len(index), 2) for hit in stretch.lines(at, min(at + 2, len(index)))]
         assert found == expected

@@ -11,7 +11,7 @@ from textual.app import App, ComposeResult
 
 from tests.tui.log_kit import until
 from tests.tui.snap import screen_text
-from tui.logs import LogSources, LogView, Pattern
+from tui.log import LogSources, LogView, Pattern
 
 HOSTILE = [
     b"\x1b]0;owned\x07title",

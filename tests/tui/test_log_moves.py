@@ -15,12 +15,12 @@ from textual.strip import Strip
 
 from runner.errors import InputError
 from tests.tui.demo_log import Writer
-from tui.logs.moments import moment
-from tui.logs.paint import Line
-from tui.logs.rows import Choice, Rows
-from tui.logs.search import Pattern
-from tui.logs.sources import LogSources
-from tui.logs.view import Lines, View, follow, go, move, on_screen, page, pause, scroll
+from tui.log.moments import moment
+from tui.log.paint import Line
+from tui.log.rows import Choice, Rows
+from tui.log.search import Pattern
+from tui.log.sources import LogSources
+from tui.log.view import Lines, View, follow, go, move, on_screen, page, pause, scroll
 
 HEIGHT = 5
 WIDTH = 7

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from tests.tui.demo_log import TRACEBACK, DemoLog, Writer
 from tests.tui.log_kit import cursor_line, play, top_line, type_in, until
 from tests.tui.snap import screen_text
-from tui.logs import Pattern
+from tui.log import Pattern
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import InputError
-from tui.pager import pager_command
+from tui.terminal.pager import pager_command
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from tests.tui.snap import screen_text
 from tests.tui.synthetic_run import write
 from tests.tui.tmux import tmux
 from tests.tui.widget_kit import asynchronous, text_of
-from tui.screens.diagnosis import DiagnosisText
-from tui.widgets.story import StoryPane
-from tui.wrap import wrapped
+from tui.dashboard.diagnosis import DiagnosisText
+from tui.dashboard.story import StoryPane
+from tui.widgets.wrap import wrapped
 
 FRAME = "    at /opt/conda/envs/training/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py:2806"
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from runner.run.state import RunState, begin, fold, link
+from runner.runs.state import RunState, begin, fold, link
 from tests.tui.widget_kit import asynchronous, text_of
-from tui.feed import Snapshot
-from tui.ranks import ranks_now
-from tui.series import History
-from tui.widgets.hosts import HostsPane
-from tui.widgets.progress import time_left
-from tui.widgets.rank_grid import RankGrid
-from tui.widgets.story import story
+from tui.dashboard.hosts import HostsPane
+from tui.dashboard.progress import time_left
+from tui.dashboard.rank_grid import RankGrid
+from tui.dashboard.story import story
+from tui.run.feed import Snapshot
+from tui.run.ranks import ranks_now
+from tui.run.series import History
 
 
 def running(hosts: int, per_host: int, slow: int | None = None, name: str = "node{}", pace: float = 0.2) -> Snapshot:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from runner.errors import InputError
-from runner.run.state import RunState
+from runner.runs.state import RunState
 from tests.tui.synthetic_run import BEGIN, write
-from tui import replay
-from tui.example import PACKED, unpacked
-from tui.feed import Snapshot
-from tui.replay import Tape
+from tui.replay import player
+from tui.replay.example import PACKED, unpacked
+from tui.replay.player import Tape
+from tui.run.feed import Snapshot
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +65,12 @@ def test_the_past_is_what_it_was(example: Path) -> None:
     assert 100 < then.state.metrics["step"] < 300
 
 
-@pytest.mark.parametrize(("keep", "kept"), [(replay.KEEP, replay.KEPT), (7, 3)])
+@pytest.mark.parametrize(("keep", "kept"), [(player.KEEP, player.KEPT), (7, 3)])
 def test_any_order_of_looking_gives_the_same_states(
     example: Path, monkeypatch: pytest.MonkeyPatch, keep: int, kept: int
 ) -> None:
-    monkeypatch.setattr(replay, "KEEP", keep)
-    monkeypatch.setattr(replay, "KEPT", kept)
+    monkeypatch.setattr(player, "KEEP", keep)
+    monkeypatch.setattr(player, "KEPT", kept)
 
     def essence(snapshot: Snapshot) -> tuple[RunState, int]:
         return snapshot.state, len(snapshot.moments)

@@ -16,11 +16,11 @@ from tests.tui import top_kit
 from tests.tui.snap import screen_text
 from tests.tui.wizard_kit import facts, record, walk
 from tui.app import DisttuiApp
-from tui.screens.base import DisttuiScreen
-from tui.screens.pick import PickScreen
-from tui.screens.secret import SecretScreen
-from tui.screens.wizard import WizardScreen
+from tui.dialogs.pick import PickScreen
+from tui.dialogs.secret import SecretScreen
+from tui.screen import DisttuiScreen
 from tui.top.feed import TopChanged
+from tui.wizard import WizardScreen
 
 FULL = (100, 30)
 STORM = ((1, 1), (39, 11), (40, 12), (300, 100), (2, 60), (200, 1), (39, 12), (40, 11), (80, 24), (12, 3), (160, 48))
@@ -120,5 +120,5 @@ def test_a_storm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> 
             assert shown.focused is focused
             assert "terminal too small" not in screen_text(app)
 
-    with patch("tui.screens.home.now", lambda: kit.NOW):
+    with patch("tui.home.screen.now", lambda: kit.NOW):
         asyncio.run(play())

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.run.ids import short
+from runner.ids import short
 from tests.tui.live_kit import Live, live, watched
 from tests.tui.shelf_kit import asked, at_home, shows, until
 from tests.tui.snap import screen_text
 from tests.tui.widget_kit import asynchronous
-from tui.hearing import ask_hosts
-from tui.screens.confirm import ConfirmScreen
+from tui.dialogs.confirm import ConfirmScreen
+from tui.home.news import ask_hosts
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 

@@ -11,7 +11,7 @@ from textual.color import Color as Shade
 from textual.pilot import Pilot
 from textual.theme import Theme
 
-from runner.show.status import GLYPHS
+from runner.render.status import GLYPHS
 from tests.tui import shelf_kit as kit
 from tui import theme
 from tui.app import DisttuiApp

@@ -15,17 +15,17 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from runner.run.load import load_of
-from runner.run.watch import HostNow
+from runner.hosts.load import load_of
+from runner.runs.watch import HostNow
 from tests.tui import top_kit as kit
 from tests.tui.shelf_kit import environ
 from tests.tui.snap import SIZES, assert_snapshot, screen_text
 from tui.app import DisttuiApp
-from tui.screens.top import TopScreen
 from tui.top import meters
 from tui.top.feed import KEEP, History, step_of
 from tui.top.hosts import LoadPane
 from tui.top.processes import ProcessPane
+from tui.top.screen import TopScreen
 
 Scenario = Callable[[DisttuiApp, kit.MadeUpTop, Pilot[None]], Awaitable[None]]
 

@@ -14,13 +14,13 @@ from tests.tui.test_app_terminal import CLI, terminal
 from tests.tui.test_dashboard import opened, until
 from tests.tui.widget_kit import asynchronous, burst
 from tui.app import DisttuiApp
-from tui.logs import LogView
-from tui.prompts import AppPrompts
-from tui.screens.confirm import TrustScreen
-from tui.screens.help import HelpScreen
-from tui.screens.home import HomeScreen
-from tui.screens.replay import ReplayScreen
-from tui.screens.wizard.reach import apart
+from tui.dialogs.confirm import TrustScreen
+from tui.dialogs.help import HelpScreen
+from tui.dialogs.prompts import AppPrompts
+from tui.home.screen import HomeScreen
+from tui.log import LogView
+from tui.replay.screen import ReplayScreen
+from tui.wizard.reach import apart
 
 
 @asynchronous

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from textual import events
 
-from runner.discovery import typed_hosts
 from runner.errors import HostError
+from runner.hosts.discovery import typed_hosts
 from runner.profile import load, parse
 from tests.tui.shelf_kit import asked
 from tests.tui.snap import SIZES, assert_snapshot, screen_text
 from tests.tui.wizard_kit import FACTS, facts, record, type_text, until, walk, wizard
-from tui.screens.home import HomeScreen
-from tui.screens.wizard import hosts_screen
-from tui.screens.wizard.draft import HostState
-from tui.screens.wizard.save import SaveScreen
+from tui.home.screen import HomeScreen
+from tui.wizard import hosts_screen
+from tui.wizard.draft import HostState
+from tui.wizard.save import SaveScreen
 
 TWO = {"gpu1": facts("a100x8"), "gpu2": facts("mixed_gpus")}
 CPUS = {"node1": facts("cpu_desk"), "node2": facts("cpu_desk", boot_id="other")}

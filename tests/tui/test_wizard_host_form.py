@@ -13,9 +13,9 @@ from textual.pilot import Pilot
 from runner.profile import parse
 from tests.tui.snap import SIZES, assert_snapshot, screen_text
 from tests.tui.wizard_kit import facts, record, until, walk, wizard
-from tui.screens.wizard import WizardScreen
-from tui.screens.wizard.host_form import FormTable, HostForm
-from tui.screens.wizard.save import SaveScreen
+from tui.wizard import WizardScreen
+from tui.wizard.host_form import FormTable, HostForm
+from tui.wizard.save import SaveScreen
 
 TWO = {"gpu1": facts("a100x8"), "gpu2": facts("mixed_gpus")}
 

@@ -16,7 +16,7 @@ import pytest
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL
 from textual.widgets import Input
 
-from runner.run.find import known_runs
+from runner.runs.find import known_runs
 from runner.transport.sandbox_server import LoopbackServer, Session
 from tests.cluster.cluster import Cluster
 from tests.tui.shelf_kit import environ
@@ -25,10 +25,10 @@ from tests.tui.wizard_kit import called, states, type_text, until, walk, wizard
 from tests.unit.sshd import Place, new_key, public
 from tests.unit.waiting import wait_for
 from tui.app import DisttuiApp
-from tui.screens.confirm import TrustScreen
-from tui.screens.dashboard import DashboardScreen
-from tui.screens.secret import SecretScreen
-from tui.screens.wizard import WizardScreen
+from tui.dashboard.screen import DashboardScreen
+from tui.dialogs.confirm import TrustScreen
+from tui.dialogs.secret import SecretScreen
+from tui.wizard import WizardScreen
 
 
 def fresh_keys(cluster: Cluster, folder: Path, trusted: str = "") -> tuple[str, Path]:
@@ -247,7 +247,7 @@ def test_from_host_names_to_a_running_training(cluster: Callable[..., Cluster], 
 
 @pytest.mark.torch
 def test_the_sandbox_needs_nothing_and_ends_with_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tui.screens.wizard import ground
+    from tui.wizard import sandbox
 
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
@@ -273,7 +273,7 @@ def test_the_sandbox_needs_nothing_and_ends_with_the_app(tmp_path: Path, monkeyp
 
     asyncio.run(play())
     assert all(_alive(tmp_path))
-    ground.close()
+    sandbox.close()
     wait_for(lambda: not any(_alive(tmp_path)), "the end of the supervisors")
 
 

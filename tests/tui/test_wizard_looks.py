@@ -16,11 +16,11 @@ from tests.tui.snap import SIZES, assert_snapshot
 from tests.tui.test_theme import _contrast
 from tests.tui.wizard_kit import HOSTS, called, record, until, walk, wizard
 from tui.app import DisttuiApp
-from tui.prompts import AppPrompts
-from tui.screens.profile_error import ProfileErrorScreen
-from tui.screens.question import Question
-from tui.screens.wizard import WizardScreen
-from tui.screens.wizard.reach import apart
+from tui.dialogs.profile_error import ProfileErrorScreen
+from tui.dialogs.prompts import AppPrompts
+from tui.dialogs.question import Question
+from tui.wizard import WizardScreen
+from tui.wizard.reach import apart
 
 KEY = ("ssh-ed25519", "SHA256:4mA3rvvJq0H7vI3bhoP0wQqJcH6y6m3vLJxO9q2nMeo")
 ALL = ("gpu1", "silent", "down", "changed")

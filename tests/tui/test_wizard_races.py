@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
-from runner.discovery.candidate import Candidate, Found
+from runner.hosts.discovery.candidate import Candidate, Found
 from tests.tui.snap import screen_text
 from tests.tui.wizard_kit import HOSTS, record, type_text, until, walk, wizard
 from tui.app import DisttuiApp
-from tui.screens.help import HelpScreen
-from tui.screens.home import HomeScreen
-from tui.screens.wizard import WizardScreen, hosts_screen
+from tui.dialogs.help import HelpScreen
+from tui.home.screen import HomeScreen
+from tui.wizard import WizardScreen, hosts_screen
 
 
 class Slow:

@@ -10,9 +10,9 @@ import pytest
 from tests.tui.shelf_kit import environ
 from tests.tui.wizard_kit import facts, record, until
 from tui.app import DisttuiApp
-from tui.screens.confirm import ConfirmScreen
-from tui.screens.wizard import WizardScreen
-from tui.screens.wizard.check import Pane
+from tui.dialogs.confirm import ConfirmScreen
+from tui.wizard import WizardScreen
+from tui.wizard.check import Pane
 
 PROFILE = """
 disttui: 1

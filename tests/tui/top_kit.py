@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from runner.run.load import load_of
-from runner.run.watch import HostNow
-from tui.screens.top import TopScreen
+from runner.hosts.load import load_of
+from runner.runs.watch import HostNow
 from tui.top.feed import TopFeed
+from tui.top.screen import TopScreen
 
 
 class Silent(TopFeed):

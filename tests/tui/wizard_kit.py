@@ -14,14 +14,14 @@ import pytest
 from textual.pilot import Pilot
 
 from runner.errors import HostError
-from runner.facts import HostFacts
-from runner.ship import Parcel
+from runner.hosts.facts import HostFacts
+from runner.hosts.ship import Parcel
 from tests.tui.shelf_kit import environ
 from tests.tui.snap import screen_text
 from tui.app import DisttuiApp
-from tui.screens.question import Question
-from tui.screens.wizard import WizardScreen, draft, hosts_screen
-from tui.screens.wizard.draft import HostState
+from tui.dialogs.question import Question
+from tui.wizard import WizardScreen, draft, hosts_screen
+from tui.wizard.draft import HostState
 
 FACTS = Path(__file__).parents[1] / "data" / "facts"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.profile import Profile, parse
-from runner.run.history import KnownRun, keep
+from runner.runs.history import KnownRun, keep
 
 DISTTUI = str(Path(sys.executable).with_name("disttui"))
 PROFILE = (

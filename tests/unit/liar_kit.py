@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from textwrap import dedent, indent
 
-from runner.run.history import KnownHost, KnownRun
+from runner.runs.history import KnownHost, KnownRun
 from runner.transport.connector import HostConnector
 from runner.transport.prompts import TerminalPrompts
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runner.facts import HostFacts
-from runner.plan import Plan, make_plan
-from runner.preflight import Finding, check
+from runner.hosts.facts import HostFacts
+from runner.planning.plan import Plan, make_plan
+from runner.planning.preflight import Finding, check
+from runner.planning.recommend import Recommendation, recommend
 from runner.profile import Profile, parse
-from runner.recommend import Recommendation, recommend
 
 FOLDER = Path(__file__).parents[1] / "data" / "facts"
 TRAIN_ZIP = "~/.cache/disttui/train-0123456789abcdef.zip"

@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from runner.hosts.ship import node_parcel
 from runner.node import procs
 from runner.node.serve import runs
-from runner.ship import node_parcel
 from tests.unit.waiting import PATIENCE, wait_for
 
 STUB = Path(__file__).with_name("stub_torchrun.py")

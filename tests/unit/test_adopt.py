@@ -13,8 +13,8 @@ import pexpect  # type: ignore[import-untyped]
 import pytest
 
 from runner.errors import DisttuiError
-from runner.run.adopt import adopt
-from runner.run.find import load_run
+from runner.runs.adopt import adopt
+from runner.runs.find import load_run
 from tests.unit.history_kit import DISTTUI, environ, kept
 from tests.unit.liar_kit import connector, liar
 

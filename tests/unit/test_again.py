@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from runner.run.find import load_run
+from runner.runs.find import load_run
 from tests.unit.history_kit import command
 
 _JOB = """

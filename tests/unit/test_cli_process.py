@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from runner.run.store import mirrors_folder
+from runner.runs.store import mirrors_folder
 
 DISTTUI = str(Path(sys.executable).with_name("disttui"))
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def test_a_full_disk_under_standard_output_is_one_line(words: list[str]) -> None
 def test_a_live_view_says_that_its_lines_are_lost() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
-    code = "import sys\nfrom runner.show.put import put\nfor n in range(3):\n    put(sys.stdout, 'line')\n"
+    code = "import sys\nfrom runner.cli.render.output import put\nfor n in range(3):\n    put(sys.stdout, 'line')\n"
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False

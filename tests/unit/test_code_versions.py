@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runner.facts import Code, HostFacts
+from runner.hosts.facts import Code, HostFacts
 from runner.node.probe import code as module
 from runner.node.probe.report import probe
 from tests.unit.planning import facts, planned

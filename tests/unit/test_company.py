@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from runner.cli.render.live import TextPrinter
 from runner.node.host import Host
 from runner.node.observe.company import Company
-from runner.run.state import RunState, begin, fold
-from runner.show.live import TextPrinter
-from runner.show.story import ending
+from runner.render.story import ending
+from runner.runs.state import RunState, begin, fold
 from tests.unit.runs_kit import Make, making, same
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")

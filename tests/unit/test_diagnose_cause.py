@@ -14,11 +14,11 @@ from runner.commands.tell import show
 from runner.diagnose.cause import causes, find
 from runner.diagnose.hints import hint
 from runner.diagnose.traceback import fold_traceback
-from runner.run.history import KnownHost, KnownRun
-from runner.run.replay import replay
-from runner.run.state import RunState, begin, fold
-from runner.run.store import HostStore
-from runner.show.story import attempt_words, others
+from runner.render.story import attempt_words, others
+from runner.runs.history import KnownHost, KnownRun
+from runner.runs.replay import replay
+from runner.runs.state import RunState, begin, fold
+from runner.runs.store import HostStore
 from runner.transport import RefusePrompts
 from runner.transport.connector import HostConnector
 

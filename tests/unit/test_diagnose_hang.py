@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.diagnose.hang import Standing, awaited, rank_words, sentences, stacks, standing, standings
-from runner.run.state import begin, fold
+from runner.runs.state import begin, fold
 
 _DATA = Path(__file__).parents[1] / "data" / "failures"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.diagnose.straggler import spread_sentence, straggler_sentence
-from runner.run.state import RunState, begin, fold
+from runner.runs.state import RunState, begin, fold
 
 
 def stepping(times: dict[int, dict[str, float]]) -> RunState:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.discovery import Found, find_all, read_file, ssh_hosts, typed_hosts
-from runner.discovery.candidate import MOST, flaw_of
 from runner.errors import InputError
+from runner.hosts.discovery import Found, find_all, read_file, ssh_hosts, typed_hosts
+from runner.hosts.discovery.candidate import MOST, flaw_of
 
 DATA = Path(__file__).parents[1] / "data" / "discovery"
 

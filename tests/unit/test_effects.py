@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from runner.profile import parse
-from runner.show.effects import effect_lines
-from runner.show.plan import plan_json, render_plan
-from runner.trust import doubt
+from runner.profile.disclosure import effect_lines
+from runner.profile.trust import doubt
+from runner.render.plan import plan_json, render_plan
 from tests.unit.planning import facts, planned
 
 DISTTUI = str(Path(sys.executable).with_name("disttui"))
@@ -231,7 +231,7 @@ def test_a_folder_of_the_team_holds_colleagues_files(tmp_path: Path, monkeypatch
 
 
 def test_the_profiles_that_come_with_disttui_need_no_yes() -> None:
-    from runner.library import list_profiles
+    from runner.profile.library import list_profiles
 
     for entry in list_profiles():
         if entry.origin == "built in":

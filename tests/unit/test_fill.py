@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from runner.errors import DisttuiError, HostError
-from runner.run.fill import fill
-from runner.run.history import KnownHost, KnownRun
-from runner.run.link import Item, Link
-from runner.run.remote import TAIL, Reached, sync
-from runner.run.store import HostStore
+from runner.hosts.link import Item, Link
+from runner.runs.backfill import fill
+from runner.runs.history import KnownHost, KnownRun
+from runner.runs.remote import TAIL, Reached, sync
+from runner.runs.store import HostStore
 from runner.transport.local import LocalConnection, LocalStream
 
 MIB = 1 << 20
@@ -127,7 +127,7 @@ def test_what_was_on_its_way_for_one_log_never_comes_into_another(
     (store.folder / LOG).unlink()
     (store.folder / LOG).mkdir()
     slow.set()
-    monkeypatch.setattr("runner.run.fill.REACH", 1.0)
+    monkeypatch.setattr("runner.runs.backfill.REACH", 1.0)
     begun = time.monotonic()
     with pytest.raises(DisttuiError, match="Is a directory"):
         fill(link, run, 0, store, LOG)
@@ -144,7 +144,7 @@ def test_a_link_whose_reads_cannot_be_ended_is_closed(
     (store.folder / LOG).unlink()
     (store.folder / LOG).mkdir()
     slow.set()
-    monkeypatch.setattr("runner.run.fill.REACH", 0.0)
+    monkeypatch.setattr("runner.runs.backfill.REACH", 0.0)
     with pytest.raises(DisttuiError, match="Is a directory"):
         fill(link, run, 0, store, LOG)
     with pytest.raises(HostError, match="the link broke"):

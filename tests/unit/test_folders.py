@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from runner.errors import HostError
+from runner.hosts.link import Link
+from runner.hosts.ship import node_parcel
 from runner.node import folders, parcel
 from runner.node.probe import place
 from runner.node.problem import Problem
 from runner.node.serve import listing, runs
-from runner.run.link import Link
-from runner.ship import node_parcel
 from runner.transport.local import LocalConnection
 from tests.unit.runs_kit import SLEEP, Make, making
 
@@ -264,8 +264,8 @@ def test_without_any_safe_place_each_one_is_named_with_its_reason(
     home.chmod(0o777)
     (tmp_path / "runtime").write_text("")
     source = Path(folders.__file__).with_name("loader.py").read_text()
-    monkeypatch.setattr("runner.ship._LOADER", ("folders.py", "parcel.py", "loader.py"))
-    monkeypatch.setattr("runner.run.link.loader_line", lambda: _line(source, str(tmp_path / "file" / "x")))
+    monkeypatch.setattr("runner.hosts.ship._LOADER", ("folders.py", "parcel.py", "loader.py"))
+    monkeypatch.setattr("runner.hosts.link.loader_line", lambda: _line(source, str(tmp_path / "file" / "x")))
     (tmp_path / "file").write_text("")
     with pytest.raises(HostError, match="no folder for the node program") as told:
         _visit()

@@ -13,8 +13,8 @@ from runner.diagnose.cause import find
 from runner.diagnose.hints import hint
 from runner.node.observe import last_words
 from runner.node.observe.harvest import Harvest
-from runner.run.state import RunState, begin, fold
-from runner.show.story import attempt_words
+from runner.render.story import attempt_words
+from runner.runs.state import RunState, begin, fold
 
 _DATA = Path(__file__).parents[1] / "data" / "foreign"
 

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner.node import journal
-from runner.node.gang import follower, gang, health, leader, link, roll
+from runner.node.gang import follower, gang, health, leader, link, membership
 from runner.node.host import Host
 from runner.node.loop import Timer
 from runner.node.supervise import member, supervisor
@@ -452,7 +452,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch, world: World, launch: dict[str, A
     fake_socket = types.SimpleNamespace(AF_INET=2, AF_INET6=10, SOCK_STREAM=1, SOL_SOCKET=1, SO_ERROR=4, socket=socket)
     sampling = types.SimpleNamespace(shows=list, start=lambda: None, events=list, end=lambda: None, close=lambda: None)
     with monkeypatch.context() as patch:
-        for module in (follower, gang, health, leader, link, roll, member, supervisor, journal):
+        for module in (follower, gang, health, leader, link, membership, member, supervisor, journal):
             patch.setattr(module, "time", clock)
         patch.setattr(supervisor, "Loop", lambda: Loop(world))
         patch.setattr(supervisor, "Journal", lambda path: Journal(world, path))

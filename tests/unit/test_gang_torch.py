@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.launchers.torchrun import options
+from runner.planning.launchers.torchrun import options
 from tests.unit.runs_kit import Cluster
 from tests.unit.waiting import wait_for
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
+from runner.cli.render.run_story import render_run
+from runner.cli.render.runs import render_runs
 from runner.commands import stop
 from runner.errors import InputError
+from runner.ids import pick
 from runner.node.serve import listing
-from runner.run.find import find_run, known_runs, load_run
-from runner.run.history import KnownHost, KnownRun, mirror_of, profile_of
-from runner.run.ids import pick
-from runner.run.replay import replay
-from runner.show.run_story import render_run
-from runner.show.runs import render_runs
+from runner.runs.find import find_run, known_runs, load_run
+from runner.runs.history import KnownHost, KnownRun, mirror_of, profile_of
+from runner.runs.replay import replay
 from runner.transport.connector import HostConnector
 from runner.transport.prompts import TerminalPrompts
 from tests.unit.history_kit import command, environ, kept, lines, mirrored, profile

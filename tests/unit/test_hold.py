@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import runner.show.hold as module
-from runner.show.hold import Hold
+import runner.cli.render.traceback_buffer as module
+from runner.cli.render.traceback_buffer import Hold
 
 TRACE = ["Traceback (most recent call last):", '  File "t.py", line 1, in <module>', "ValueError: boom"]
 

@@ -14,27 +14,28 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from runner.cli.render.runs import render_runs
 from runner.commands import diagnose, gc, orphans, ps, pull, stop
 from runner.errors import DisttuiError, HostError
-from runner.facts import facts_of
+from runner.formatting import amount, clock, count, duration, gibibytes, number, when
 from runner.headless import probe
+from runner.hosts import survey
+from runner.hosts.answers import read_answer
+from runner.hosts.facts import facts_of
+from runner.hosts.link import Link
+from runner.hosts.load import load_of
 from runner.node.observe.patterns import recognise
 from runner.profile import parse
 from runner.protocol.frames import Unpacker
 from runner.protocol.summary import summarize
-from runner.run import remote, survey
-from runner.run import store as store_module
-from runner.run.adopt import adopt
-from runner.run.answers import read_answer
-from runner.run.follow import Follower, Told
-from runner.run.history import KnownHost, KnownRun
-from runner.run.link import Link
-from runner.run.load import load_of
-from runner.run.records import LONGEST, Unfinished, json_object, message
-from runner.run.store import HostStore
-from runner.run.summary import summaries
-from runner.show.numbers import amount, clock, count, duration, gibibytes, number, when
-from runner.show.runs import render_runs
+from runner.records import LONGEST, Unfinished, json_object, message
+from runner.runs import remote
+from runner.runs import store as store_module
+from runner.runs.adopt import adopt
+from runner.runs.follow import Follower, Told
+from runner.runs.history import KnownHost, KnownRun
+from runner.runs.store import HostStore
+from runner.runs.summary import summaries
 from tests.unit.liar_kit import connector, liar, lied
 from tests.unit.planning import FOLDER
 

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.cli.group import cli
+from runner.cli.render.live import TextPrinter
 from runner.errors import DisttuiError
-from runner.run.records import records
-from runner.run.state import begin, fold
-from runner.show.live import TextPrinter
-from runner.show.story import ending
+from runner.records import records
+from runner.render.story import ending
+from runner.runs.state import begin, fold
 
 RUN = "one-1a2b"
 T = 1.7e9

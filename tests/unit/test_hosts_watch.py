@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
+from runner.cli.render.orphans import render_orphans
 from runner.commands.orphans import orphans
 from runner.commands.top import top_once
 from runner.errors import HostError, InputError
+from runner.hosts.load import load_of
 from runner.node import procs
-from runner.run.load import load_of
-from runner.run.places import chosen
-from runner.run.watch import HostNow, HostsWatch
-from runner.show.orphans import render_orphans
-from runner.show.top import render_top
+from runner.render.top import render_top
+from runner.runs.places import chosen
+from runner.runs.watch import HostNow, HostsWatch
 from runner.transport import Address, Connection, Connector
 from runner.transport.base import RefusePrompts
 from runner.transport.connector import HostConnector

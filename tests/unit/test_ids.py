@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from runner.cli.render.runs import render_runs
 from runner.errors import InputError
+from runner.ids import new_run_id, pick, short
 from runner.profile import parse
-from runner.run.find import find_run
-from runner.run.history import keep
-from runner.run.ids import new_run_id, pick, short
-from runner.show.runs import render_runs
+from runner.runs.find import find_run
+from runner.runs.history import keep
 
 ONE, OTHER = "2node-7f3a" + "0" * 12, "2node-7f3a" + "1" * 12
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from runner import ship
+from runner.hosts import ship
 from runner.node.ports import is_listening, listen, reserve
 from tests.unit.waiting import wait_for
 

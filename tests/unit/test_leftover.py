@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from runner.node.supervise.leftover import Leftover
-from runner.show.story import held_words
+from runner.render.story import held_words
 from tests.unit.runs_kit import Cluster
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import InputError
-from runner.library import Entry, find, list_profiles
+from runner.profile.library import Entry, find, list_profiles
 
 
 @pytest.fixture

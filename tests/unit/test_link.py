@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from runner import ship
 from runner.errors import HostError
-from runner.run.link import Link
-from runner.ship import COMMAND, node_parcel, train_parcel
+from runner.hosts import ship
+from runner.hosts.link import Link
+from runner.hosts.ship import COMMAND, node_parcel, train_parcel
 from runner.transport.local import LocalConnection
 from tests.unit.waiting import wait_for
 
@@ -119,7 +119,7 @@ def test_a_python_that_hangs_is_ended_and_its_cure_told(
     python = tmp_path / "python3"
     python.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nsleep 600\n")
     python.chmod(0o755)
-    monkeypatch.setattr("runner.run.link.BEGIN", 1.0)
+    monkeypatch.setattr("runner.hosts.link.BEGIN", 1.0)
     with pytest.raises(HostError, match="did not start in 1 s") as caught:
         Link(LocalConnection("local"), "node7", str(python))
     assert f"`{python} -c pass` hangs" in caught.value.cure
@@ -161,7 +161,7 @@ def test_a_loaded_program_is_not_timed(home: Path, monkeypatch: pytest.MonkeyPat
     # Only what comes after the parcels is looked at: they are there already.
     Link(LocalConnection("local"), "local", sys.executable).close()
     impatient = ship.loader_line().replace(b"_PARCELS = 600", b"_PARCELS = 2")
-    monkeypatch.setattr("runner.run.link.loader_line", lambda: impatient)
+    monkeypatch.setattr("runner.hosts.link.loader_line", lambda: impatient)
     link = Link(LocalConnection("local"), "local", sys.executable)
     try:
         assert link.request("probe")["python"]

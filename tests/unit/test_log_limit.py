@@ -13,7 +13,7 @@ from runner.node.observe.log_limit import LogLimit
 from runner.node.serve import reading
 from runner.node.serve.mirror import Mirror
 from runner.profile import parse
-from runner.run.store import HostStore
+from runner.runs.store import HostStore
 
 MIB = 1 << 20
 LOG = "attempt-1/rank-0.log"

@@ -17,7 +17,7 @@ import pytest
 from runner.errors import DisttuiError
 from runner.node.observe import log_limit
 from runner.node.serve.mirror import Mirror
-from runner.run.store import HostStore
+from runner.runs.store import HostStore
 
 
 @contextmanager

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from runner.commands import logs
-from runner.facts import HostFacts, Needs
+from runner.hosts.facts import HostFacts, Needs
+from runner.hosts.survey import probe_request
 from runner.node.probe.report import probe
 from runner.profile import parse
-from runner.run.survey import probe_request
 from tests.unit.history_kit import kept, lines, mirrored
 from tests.unit.planning import facts, planned
 from tests.unit.runs_kit import Make, making

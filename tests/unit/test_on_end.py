@@ -18,9 +18,9 @@ import pytest
 from runner.errors import InputError
 from runner.node import procs
 from runner.profile import parse
-from runner.run import after
-from runner.run.history import keep
-from runner.run.state import RunState, begin, fold
+from runner.runs import hooks
+from runner.runs.history import keep
+from runner.runs.state import RunState, begin, fold
 from tests.unit.waiting import wait_for
 
 _PROFILE = "disttui: 1\nname: one\nhosts: [a]\njob: {builtin: bytegpt}\nenv: {TOKEN: '${env:TOKEN}', B: hush}\n"
@@ -36,7 +36,7 @@ def tell(tmp_path: Path, on_end: dict[str, Any], state: RunState) -> list[str]:
     profile = parse(_PROFILE + f"on_end: {json.dumps(on_end)}\n", "one.yaml")
     known = keep(profile, [1], "one-1", {"XDG_DATA_HOME": str(tmp_path)})
     said: list[str] = []
-    after.tell_end(profile, known, state, said.append)
+    hooks.tell_end(profile, known, state, said.append)
     return said
 
 
@@ -94,7 +94,7 @@ def test_what_goes_wrong_is_one_line_and_no_error(tmp_path: Path, hook: tuple[st
 
 
 def test_a_command_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(after, "LIMIT", 0.5)
+    monkeypatch.setattr(hooks, "LIMIT", 0.5)
     begun = time.monotonic()
     said = tell(tmp_path, {"command": [sys.executable, "-c", "import time; time.sleep(100)"]}, ended())
     assert "took longer" in said[0] and time.monotonic() - begun < 20
@@ -103,7 +103,7 @@ def test_a_command_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_command_that_hangs_is_ended_with_what_it_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(after, "LIMIT", 2.0)
+    monkeypatch.setattr(hooks, "LIMIT", 2.0)
     pids = tmp_path / "pids"
     begun = time.monotonic()
     said = tell(tmp_path, {"command": ["sh", "-c", f"sleep 100 & echo $! $$ >{pids}; wait"]}, ended())
@@ -118,7 +118,7 @@ def test_what_a_command_leaves_running_holds_up_nobody(tmp_path: Path) -> None:
     begun = time.monotonic()
     assert tell(tmp_path, {"command": ["sh", "-c", f"sleep 100 & echo $! >{left}"]}, ended()) == []
     os.kill(int(left.read_text()), signal.SIGTERM)
-    assert time.monotonic() - begun < after.LIMIT
+    assert time.monotonic() - begun < hooks.LIMIT
 
 
 @pytest.mark.parametrize("on_end", [{"webhook": "file:///etc/passwd"}, {"webhook": "http://a b"}, {"cmd": []}])

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from runner.cli.render.orphans import render_orphans
 from runner.node import descent, procs
 from runner.node.serve import runs
 from runner.node.serve.orphans import orphans
-from runner.show.orphans import render_orphans
 from tests.unit.runs_kit import Cluster
 from tests.unit.waiting import wait_for
 

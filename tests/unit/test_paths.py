@@ -11,7 +11,7 @@ import pytest
 from runner.commands.pull import pull
 from runner.errors import DisttuiError
 from runner.paths import PathError, inside
-from runner.run.store import HostStore, held
+from runner.runs.store import HostStore, held
 from tests.unit.liar_kit import connector, liar, lied
 
 ROOT = Path(__file__).parents[2]

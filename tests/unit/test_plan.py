@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.facts import HostFacts
-from runner.launchers import torchrun
-from runner.plan import counts_line
-from runner.show.plan import plan_json, render_plan, shell_command
-from runner.show.quoting import quote
+from runner.hosts.facts import HostFacts
+from runner.planning.launchers import torchrun
+from runner.planning.plan import counts_line
+from runner.quoting import quote
+from runner.render.plan import plan_json, render_plan, shell_command
 from tests.unit.planning import Planned, facts, planned
 
 DUMP = """#!{python}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.facts import HostFacts
+from runner.hosts.facts import HostFacts
 from tests.unit.planning import FOLDER, Planned, facts, planned
 
 SCRIPT = {"script": "train.py", "workdir": "~/p"}

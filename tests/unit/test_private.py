@@ -11,10 +11,11 @@ import pytest
 
 from runner.profile import parse
 from runner.profile.save import save
-from runner.run.history import keep, mirror_of
-from runner.run.store import HostStore
+from runner.runs.history import keep, mirror_of
+from runner.runs.store import HostStore
 from runner.transport import known_hosts
-from tui import crash, example
+from tui.replay import example
+from tui.terminal import crash
 
 
 @pytest.fixture(autouse=True)

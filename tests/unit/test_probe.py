@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from runner.facts import HostFacts
+from runner.hosts.facts import HostFacts
+from runner.node.gather import together
 from runner.node.probe import cpu, nics, place
 from runner.node.probe import report as module
 from runner.node.probe.child import ask
 from runner.node.probe.report import probe
-from runner.node.together import together
 
 
 def _over_the_wire(answer: dict[str, Any]) -> HostFacts:
@@ -240,7 +240,7 @@ def test_together_keeps_results_errors_and_the_late_apart() -> None:
 
 def test_a_program_with_a_stuck_part_still_ends() -> None:
     code = (
-        "import threading; from runner.node.together import together; "
+        "import threading; from runner.node.gather import together; "
         "print(together({'stuck': threading.Event().wait}, 0.1))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from runner.errors import HostError
-from runner.facts import Cpu, Disk, Gpu, GpuProcess, HostFacts, Interpreter, Memory, Nic, Workdir
-from runner.show.probe import WIDTH, render_probe
+from runner.hosts.facts import Cpu, Disk, Gpu, GpuProcess, HostFacts, Interpreter, Memory, Nic, Workdir
+from runner.render.probe import WIDTH, render_probe
 
 _GIB = 2**30
 _PLAIN = HostFacts(

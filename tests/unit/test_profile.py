@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.errors import InputError
-from runner.library import list_profiles
 from runner.profile import Profile, ProfileErrors, Target, load, parse
+from runner.profile.library import list_profiles
 from runner.transport.base import Address
 
 GOOD = """\

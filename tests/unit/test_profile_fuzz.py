@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner.errors import InputError
-from runner.library import list_profiles
 from runner.profile import ProfileErrors, load, parse
-from runner.show.effects import effect_lines
+from runner.profile.disclosure import effect_lines
+from runner.profile.library import list_profiles
 
 SHIPPED = [entry.path.read_text() for entry in list_profiles() if entry.origin == "built in"]
 # fmt: off

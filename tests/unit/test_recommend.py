@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner import addresses, bytegpt
-from runner.choose import free_gpus, plural, release
+from runner.planning import addresses, bytegpt
+from runner.planning.choose import free_gpus, plural, release
 from tests.unit.planning import FOLDER, facts, planned
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))

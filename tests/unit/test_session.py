@@ -13,12 +13,12 @@ from threading import Thread, Timer
 
 import pytest
 
+from runner.cli.render.live import TextPrinter
 from runner.commands import logs
-from runner.run.history import KnownHost, KnownRun
-from runner.run.link import Link
-from runner.run.session import Session, Signals
-from runner.run.state import begin, fold
-from runner.show.live import TextPrinter
+from runner.hosts.link import Link
+from runner.runs.history import KnownHost, KnownRun
+from runner.runs.session import Session, Signals
+from runner.runs.state import begin, fold
 from runner.transport.local import LocalConnection
 from tests.unit.waiting import wait_for
 
@@ -109,7 +109,7 @@ def test_a_host_that_stays_away_is_told_once_for_every_reason(tmp_path: Path) ->
 def test_a_dumb_terminal_gets_no_codes(term: str) -> None:
     """As in the shell of an editor: no colours, no line that is redrawn."""
     code = (
-        "import sys, time\nfrom runner.run.state import begin\nfrom runner.show.live import TextPrinter\n"
+        "import sys, time\nfrom runner.runs.state import begin\nfrom runner.cli.render.live import TextPrinter\n"
         "printer = TextPrinter(sys.stdout, sys.stderr, ('node1',), 1, colour=True)\n"
         "printer.log('node1', 'attempt-1/rank-0.log', b'line\\n', restart=False)\n"
         "printer.refresh(begin('r-1', ('node1',), (1,)))\nprinter.end(['over'])\n"

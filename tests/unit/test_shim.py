@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runner import ship
+from runner.hosts import ship
 from runner.node.rank.identity import adopt
 
 DATA = Path(__file__).parents[1] / "data" / "shim"

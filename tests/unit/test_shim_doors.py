@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from runner import ship
+from runner.hosts import ship
 from runner.node import procs, sockets
 from runner.node.observe import stacks
 from tests.unit.waiting import wait_for

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.run.state import RunState, begin, fold, metrics_place
+from runner.runs.state import RunState, begin, fold, metrics_place
 
 Feed = tuple[int, str, dict[str, Any]]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from runner.run.state import RunState, begin, fold, link
-from runner.show.live import TextPrinter
-from runner.show.numbers import amount, count, duration, gibibytes, when
-from runner.show.run_story import _told
-from runner.show.signals import code_words
-from runner.show.status import eta, host_words, progress, status_line
-from runner.show.story import ending
+from runner.cli.render.live import TextPrinter
+from runner.cli.render.run_story import _told
+from runner.formatting import amount, count, duration, gibibytes, when
+from runner.render.signals import code_words
+from runner.render.status import eta, host_words, progress, status_line
+from runner.render.story import ending
+from runner.runs.state import RunState, begin, fold, link
 
 
 def training(nodes: int = 2) -> RunState:

@@ -16,8 +16,8 @@ import pytest
 
 from runner.node import journal, procs
 from runner.node.serve import listing, runs
-from runner.run.state import begin, fold
-from runner.show.story import attempt_words, end_words
+from runner.render.story import attempt_words, end_words
+from runner.runs.state import begin, fold
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making
 from tests.unit.waiting import wait_for
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.ship import train_parcel
+from runner.hosts.ship import train_parcel
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]

@@ -29,8 +29,8 @@ from paramiko.common import (
 )
 
 from runner.errors import HostError
-from runner.run import link as links
-from runner.run.link import Link
+from runner.hosts import link as links
+from runner.hosts.link import Link
 from runner.transport import Address, RefusePrompts
 from runner.transport import auth as auth_module
 from runner.transport import ssh as ssh_module

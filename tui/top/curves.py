@@ -7,10 +7,10 @@ from typing import ClassVar, NamedTuple
 
 from textual.strip import Strip
 
-from runner.run.load import GpuLoad, Load
-from runner.run.watch import HostNow
-from runner.show.numbers import duration
-from runner.show.top import rate
+from runner.formatting import duration
+from runner.hosts.load import GpuLoad, Load
+from runner.render.top import rate
+from runner.runs.watch import HostNow
 from tui.theme import RAMP, RAMP_CLASSES
 from tui.top import meters
 from tui.top.feed import KEEP, History, step_of

@@ -15,7 +15,7 @@ from textual.message_pump import MessagePump
 from runner.errors import DisttuiError
 
 if TYPE_CHECKING:
-    from runner.run.watch import HostNow, HostsWatch
+    from runner.runs.watch import HostNow, HostsWatch
     from runner.transport import Connector
 
 PACE = 1.0
@@ -84,8 +84,8 @@ class TopFeed:
             self.watch.close()
 
     def _work(self) -> None:
-        from runner.run.places import chosen
-        from runner.run.watch import HostsWatch
+        from runner.runs.places import chosen
+        from runner.runs.watch import HostsWatch
 
         try:
             places = chosen(*self._asked)

@@ -11,9 +11,9 @@ from rich.style import Style
 from textual.binding import BindingType
 from textual.strip import Strip
 
-from runner.run.load import GpuLoad, Load, ProcessLoad
-from runner.run.watch import HostNow
-from runner.show.numbers import duration
+from runner.formatting import duration
+from runner.hosts.load import GpuLoad, Load, ProcessLoad
+from runner.runs.watch import HostNow
 from runner.text import clean
 from tui.keys import VIEW, bind
 from tui.theme import look

@@ -8,8 +8,8 @@ from typing import ClassVar, NamedTuple
 
 from textual.strip import Strip
 
-from runner.run.load import ProcessLoad
-from runner.run.watch import HostNow
+from runner.hosts.load import ProcessLoad
+from runner.runs.watch import HostNow
 from runner.text import clean
 from tui.top import meters
 from tui.top.rows import RowsPane, Sort

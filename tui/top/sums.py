@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.run.load import Load
+from runner.hosts.load import Load
 from tui.top.feed import percent
 
 

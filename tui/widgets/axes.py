@@ -6,10 +6,10 @@ import math
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
-from runner.show.numbers import duration
-from tui.feed import Snapshot
-from tui.series import Column, Track
-from tui.widgets.plot import clock_ticks, round_above, span, step_ticks
+from runner.formatting import duration
+from tui.charts.plot import clock_ticks, round_above, span, step_ticks
+from tui.run.feed import Snapshot
+from tui.run.series import Column, Track
 
 
 class Tick(NamedTuple):

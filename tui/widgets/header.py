@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual.content import Content
 from textual.widget import Widget
 
-from runner.run.ids import short
+from runner.ids import short
 from runner.text import clean
 from tui.theme import state_words
 

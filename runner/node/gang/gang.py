@@ -13,8 +13,8 @@ from ..journal import event
 from ..loop import Loop
 from ..problem import Problem
 from .health import Health
+from .membership import Roll, of_host
 from .resume import Resume
-from .roll import Roll, of_host
 
 _WAITING = 5.0
 _LONG_ENOUGH = 60.0

@@ -7,7 +7,7 @@ import shutil
 from functools import partial
 from typing import Any, Dict, List, Optional, Sequence
 
-from ..together import together
+from ..gather import together
 from .child import Answer, ask
 
 FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "utilization.gpu", "driver_version")

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from ..together import together
+from ..gather import together
 from .child import Answer, ask
 from .torch_files import Layout, layout, torch_in
 

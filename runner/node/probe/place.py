@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from .. import folders
 from ..disk import fullness
-from ..together import together
+from ..gather import together
 from .files import read_text
 
 _CONFIG_FOLDERS = ("etc", "run", "usr/local/lib", "usr/lib")

@@ -12,8 +12,8 @@ from typing import Any, Dict, List
 
 from ...protocol.names import RUN_DIR
 from .. import ports
+from ..gather import together
 from ..system import system
-from ..together import together
 from . import cgroup, code, cpu, gpu, interpreters, nics, place
 
 _LIMIT = 20.0

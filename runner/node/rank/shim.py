@@ -45,17 +45,17 @@ def main(argv: Sequence[str]) -> int:
         sys.path[:] = path
         _execute(kind, value, args)
     from .. import sockets
-    from . import become, doors
+    from . import run_main, stack_server
 
-    start["signal"] = doors.open_signal(base + ".stacks")
-    door = doors.open_socket()
+    start["signal"] = stack_server.open_signal(base + ".stacks")
+    door = stack_server.open_socket()
     if door is not None:
         start["door"] = sockets.address_of(door)
     reports.say("start", **start)
     if door is not None:
-        doors.serve(door, reports)
+        stack_server.serve(door, reports)
     sys.path[:] = path
-    become.become(kind, value, args, reports)
+    run_main.become(kind, value, args, reports)
     return 0
 
 

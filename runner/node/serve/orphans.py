@@ -248,8 +248,8 @@ def _listeners(pid: int) -> Set[Tuple[bytes, int]]:
 
 def _gpu_memory() -> Dict[int, int]:
     """Bytes of each process on all GPUs together; empty where no driver tells in time."""
+    from ..gather import together
     from ..telemetry.gpu_nvml import memory_by_process
-    from ..together import together
 
     told = together({"gpus": memory_by_process}, _DRIVER)["gpus"]
     return told if isinstance(told, dict) else {}

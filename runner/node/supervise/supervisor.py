@@ -13,7 +13,7 @@ from .. import journal, locks, ports, procs
 from ..gang.follower import Follower
 from ..gang.gang import Gang
 from ..gang.leader import Leader
-from ..gang.roll import of_host
+from ..gang.membership import of_host
 from ..host import Host
 from ..journal import Journal, event
 from ..loop import Loop

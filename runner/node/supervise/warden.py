@@ -73,7 +73,7 @@ def conclude(folder: str, why: str, root: int | None) -> None:
         root: Whoever has adopted its children, None: nobody of ours.
     """
     from .. import descent, journal
-    from ..gang.roll import of_host
+    from ..gang.membership import of_host
     from ..journal import event
     from . import stop
 

@@ -1,0 +1,75 @@
+"""The live view for programs: one JSON object per line on standard output."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from runner.cli.render.output import put
+from runner.runs.state import RunState, metrics_place
+from runner.text import LineMaker
+
+_RANK_LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log")
+
+
+class JsonPrinter:
+    """Prints a run as JSON lines.
+
+    Every object has `type`: `log` (host, attempt, rank, line), `event`, `metrics`, `telemetry`, `exit` (host, record),
+    `link` (host, state, note), `say` (text), `end` (run, result), `detached` (run). What others wrote is a record of
+    its own: it can never stand for a key of ours.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._lines: dict[tuple[str, str], LineMaker] = {}
+
+    def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
+        """Print the lines that these bytes complete."""
+        if restart:
+            self._lines.pop((host, file), None)
+        elif _RANK_LOG.fullmatch(file):
+            self._print_lines(host, file, self._lines.setdefault((host, file), LineMaker()).feed(data))
+
+    def record(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
+        """Print a record under the type of its file."""
+        host = state.hosts[node].name
+        place = metrics_place(file)
+        if place:
+            self._print({"type": "metrics", "host": host, "attempt": place[0], "rank": place[1], "record": record})
+        elif file in ("events.jsonl", "telemetry.jsonl", "exit.json"):
+            kind = {"events.jsonl": "event", "telemetry.jsonl": "telemetry", "exit.json": "exit"}[file]
+            self._print({"type": kind, "host": host, "record": record})
+
+    def link(self, state: RunState, node: int, kind: str, note: str) -> None:
+        """Print news of this viewer's link to a host."""
+        self._print({"type": "link", "host": state.hosts[node].name, "state": kind, "note": note})
+
+    def refresh(self, state: RunState) -> None:
+        """Nothing: every record has been printed."""
+
+    def say(self, text: str) -> None:
+        """Print disttui's own words."""
+        self._print({"type": "say", "text": text})
+
+    def end(self, state: RunState, folder: str) -> None:
+        """Print unfinished lines and the result."""
+        for (host, file), maker in self._lines.items():
+            self._print_lines(host, file, maker.flush())
+        self._print({"type": "end", "run": state.run, "result": state.result, "logs": folder})
+
+    def detached(self, run: str) -> None:
+        """Print the id of a run that goes on without this viewer."""
+        self._print({"type": "detached", "run": run})
+
+    def _print_lines(self, host: str, file: str, lines: list[str]) -> None:
+        found = _RANK_LOG.fullmatch(file)
+        assert found
+        attempt, rank = int(found.group(1)), int(found.group(2))
+        for line in lines:
+            self._print({"type": "log", "host": host, "attempt": attempt, "rank": rank, "line": line})
+
+    def _print(self, message: Mapping[str, Any]) -> None:
+        put(self._out, json.dumps(message) + "\n")

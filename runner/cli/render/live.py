@@ -1,0 +1,242 @@
+"""The live view of the command line: ranks' lines on standard output, disttui's words on standard error."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from runner.cli.render.output import put
+from runner.cli.render.traceback_buffer import Hold
+from runner.diagnose.hang import sentences, standings
+from runner.diagnose.straggler import straggler_sentence
+from runner.formatting import number
+from runner.hosts.link import SILENCE
+from runner.ids import short
+from runner.render.status import status_line, ungrouped, ungrouped_words
+from runner.runs.state import RunState
+from runner.text import LineMaker, clean, clean_lines
+
+REDRAW = 0.1
+"""Seconds between redraws of the live line."""
+PLAIN_EVERY = 10.0
+"""Seconds between status lines where there is no terminal."""
+TAIL = 4096
+"""Characters of torchrun's own output kept for the story of a failed launch."""
+
+_NAMED = 3
+"""Hosts of which the same is said one by one."""
+_RANK_LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log")
+_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95)
+"""Of the hosts' prefixes, in turn; never the only sign of anything."""
+
+
+class TextPrinter:
+    """Prints a run as text.
+
+    Args:
+        out: Takes the ranks' lines.
+        err: Takes disttui's words; a status line lives on it when it is a terminal.
+        names: The hosts' names, for a column of even width.
+        colour: Whether to use colours.
+    """
+
+    def __init__(self, out: TextIO, err: TextIO, names: tuple[str, ...], world_size: int, *, colour: bool) -> None:
+        self._out = out
+        self._err = err
+        # A terminal that understands no codes, as in an editor, gets none: neither colours nor a line that is redrawn.
+        codes = os.environ.get("TERM") != "dumb"
+        self._live = codes and err.isatty()
+        self._mixed = self._live and out.isatty()
+        self._colour = codes and colour and out.isatty()
+        self._width = max(map(len, names), default=0) + 1 + len(str(max(0, world_size - 1)))
+        self._places = {name: index for index, name in enumerate(names)}
+        self._lines: dict[tuple[str, str], LineMaker] = {}
+        self._holds: dict[tuple[str, str], Hold] = {}
+        self._missed: dict[int, tuple[str, str]] = {}
+        """Since when a host is not seen, and why, as it was last said."""
+        self._begun = time.monotonic()
+        self._drawn_at = 0.0
+        self._drawn = ""
+        self._stall = ""
+        self.launcher_tails: dict[str, str] = {}
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since this printer began."""
+        return time.monotonic() - self._begun
+
+    def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
+        """Print the lines that these bytes complete."""
+        place = (host, file)
+        if restart:
+            self._lines.pop(place, None)
+            return
+        rank = _RANK_LOG.fullmatch(file)
+        if rank is None:
+            if file.endswith("/launcher.log"):
+                self.launcher_tails[host] = (
+                    self.launcher_tails.get(host, "") + clean_lines(data.decode("utf-8", "replace")) + "\n"
+                )[-TAIL:]
+            return
+        lines = self._lines.setdefault(place, LineMaker(colours=self._colour)).feed(data)
+        self._print(place, self._hold(place).feed(lines))
+
+    def record(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
+        """Say what is worth a line among the events."""
+        if file.startswith("stacks-"):
+            self._say_stacks(state)
+        if file != "events.jsonl":
+            return
+        host = state.hosts[node].name
+        kind = record.get("e")
+        if kind == "error":
+            place = (host, f"attempt-{record.get('attempt')}/rank-{record.get('rank')}.log")
+            traceback = clean_lines(str(record.get("traceback", "")).rstrip()).split("\n")
+            self._print(place, self._hold(place).report(traceback))
+        elif kind == "note":
+            self.say(f"{host}: {clean(str(record.get('text', '')))}")
+        elif kind == "waiting" and record.get("missing"):
+            self._say_missing(state, record["missing"])
+        elif kind == "dial" and state.attempt == 0:
+            self.say(
+                f"{host} cannot reach {state.hosts[0].name} at {clean(str(record['address']))}:{record['port']}: "
+                f"{clean(str(record['problem']))}"
+            )
+        elif kind == "attempt" and node == 0:
+            number = f"attempt {record['attempt']}: " if record["attempt"] > 1 else ""
+            joined = f"all {len(state.hosts)} hosts have joined; " if len(state.hosts) > 1 else ""
+            self.say(
+                f"{number}{joined}world size {record['world_size']}, "
+                f"master {clean(str(record['master']))}:{record['port']}"
+            )
+        elif kind == "failed" and node == 0:
+            from runner.render.story import attempt_words  # seldom, and slow to load
+
+            self.say(f"attempt {record['attempt']} failed: {attempt_words(state, int(record['attempt']))}")
+        elif kind == "alarm":
+            self.say(f"{host}: {clean(str(record.get('text', '')))}{' (over)' if record.get('over') else ''}")
+        elif kind == "straggler":
+            self.say(straggler_sentence(record, state.host_of(record.get("rank"))))
+        elif kind == "ungrouped" and len(ungrouped(state)) <= _NAMED:
+            self.say(f"{host}: {ungrouped_words(record)}")
+        elif kind == "stall":
+            self._say_stall(record)
+        elif kind == "host" and node == 0:
+            self.say(f"{state.hosts[int(record['node'])].name} is {clean(str(record['state']))} by {host}")
+
+    def link(self, state: RunState, node: int, kind: str, note: str) -> None:
+        """Say when a host is not seen any more, and when it is seen again."""
+        host = state.hosts[node]
+        if kind == "seen":
+            self._missed.pop(node, None)
+        elif kind == "not seen" and host.exit is None:
+            # Without a reason it is its silence that is news, which has lasted a while.
+            last = time.localtime(time.time() - (0.0 if note else SILENCE))
+            since, told = self._missed.get(node) or (time.strftime("%H:%M:%S", last), None)
+            self._missed[node] = (since, note)
+            if note != told:
+                why = f" ({note.removeprefix(f'{host.name}: ')})" if note else ""
+                # Where a host has ended the run is at its end: nothing goes on but the wait for this one's word.
+                goes_on = "" if state.exits else "the run goes on, "
+                self.say(f"{host.name}: not seen since {since}{why}; {goes_on}trying again")
+        elif kind == "gone":
+            self.say(f"{host.name}: {note}")
+        elif kind == "failed":
+            self.say(f"{note}\nthe run goes on without this viewer, which cannot")
+            self.say(f"look in: disttui attach {short(state.run)}\nstop it: disttui stop {short(state.run)}")
+
+    def refresh(self, state: RunState) -> None:
+        """Let held lines go and draw the status line, now and then."""
+        for place, hold in self._holds.items():
+            self._print(place, hold.release())
+        now = time.monotonic()
+        if now - self._drawn_at < (REDRAW if self._live else PLAIN_EVERY):
+            return
+        if self._live:
+            self._drawn_at = now
+            line = status_line(state, self.elapsed, shutil.get_terminal_size().columns)
+            if line != self._drawn:
+                self._drawn = line
+                self._tell(f"\r\x1b[2K{line}")
+        elif self._drawn_at == 0.0:
+            self._drawn_at = now
+        else:
+            self._drawn_at = now
+            self._tell(f"disttui: {status_line(state, self.elapsed, 500)}\n")
+
+    def say(self, text: str) -> None:
+        """Say something in disttui's own words."""
+        self._clear()
+        self._tell("".join(f"disttui: {line}\n" for line in clean_lines(text).split("\n")))
+
+    def end(self, lines: list[str]) -> None:
+        """Print what is still held back, then the closing lines."""
+        for place, maker in self._lines.items():
+            self._print(place, self._hold(place).feed(maker.flush()))
+        for place, hold in self._holds.items():
+            self._print(place, hold.release(everything=True))
+        self._clear()
+        self._tell("\n".join(lines) + "\n")
+
+    def detached(self, run: str) -> None:
+        """Print the id of a run that goes on without this viewer, and how to come back to it."""
+        self._tell(f"look in: disttui attach {short(run)}\nstop it: disttui stop {short(run)}\n")
+        put(self._out, f"{run}\n")
+
+    def _hold(self, place: tuple[str, str]) -> Hold:
+        return self._holds.setdefault(place, Hold())
+
+    def _say_missing(self, state: RunState, missing: list[int]) -> None:
+        words = []
+        for node in missing:
+            host = state.hosts[int(node)]
+            problems = "; ".join(f"{where}: {clean(why)}" for where, why in host.story.dials.items())
+            words.append(f"{host.name} ({problems or host.link})")
+        self.say(f"waiting for {', '.join(words)} to join")
+
+    def _say_stall(self, record: Mapping[str, Any]) -> None:
+        if record.get("over"):
+            self.say("the ranks go on")
+            return
+        pace = number(record.get("pace"))
+        usual = f" (usual: every {pace:.0f} s)" if pace else ""
+        told = record.get("silent")
+        silent = min((number(one) or 0.0 for one in told.values()) if isinstance(told, Mapping) else (), default=0.0)
+        self.say(f"no rank has logged or stepped for {silent:.0f} s{usual}; asking every rank where it is")
+        self._stall = str(record.get("stacks"))
+
+    def _say_stacks(self, state: RunState) -> None:
+        """Say what keeps the ranks, once, when every host that lives has told."""
+        came = [host.exit is not None or (host.stacks or {}).get("file") == self._stall for host in state.hosts]
+        if self._stall and all(came):
+            self._stall = ""
+            for sentence in sentences(standings(state)):
+                self.say(sentence)
+
+    def _print(self, place: tuple[str, str], lines: list[str]) -> None:
+        if not lines:
+            return
+        host, file = place
+        found = _RANK_LOG.fullmatch(file)
+        rank = found.group(2) if found else "?"
+        prefix = f"{host}:{rank}".ljust(self._width)
+        if self._colour:
+            prefix = f"\x1b[{_COLOURS[self._places.get(host, 0) % len(_COLOURS)]}m{prefix} │\x1b[0m "
+        else:
+            prefix += " │ "
+        if self._mixed:
+            self._clear()
+        put(self._out, prefix + ("\n" + prefix).join(lines) + "\n")
+
+    def _clear(self) -> None:
+        if self._drawn:
+            self._drawn = ""
+            self._drawn_at = 0.0
+            self._tell("\r\x1b[2K")
+
+    def _tell(self, text: str) -> None:
+        put(self._err, text)

@@ -1,0 +1,172 @@
+"""Which run a command is about, and the way to its hosts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from runner.cli.options import complete_hosts, complete_profiles, connecting, ssh_options
+from runner.protocol.names import RUN_DIR
+
+if TYPE_CHECKING:
+    from runner.runs.history import KnownRun
+    from runner.transport import Connector
+
+
+def complete_runs(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
+    """The ids that begin so."""
+    from runner.ids import short
+    from runner.runs.find import run_names
+
+    names = run_names(os.environ)
+    shown = {name: short(name, names) for name in names if name.startswith(incomplete)}
+    return [CompletionItem(few if few.startswith(incomplete) else name) for name, few in shown.items()]
+
+
+def check_run_dir(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse what is no place on a host. Raises BadParameter."""
+    if value is not None and not (value.startswith(("/", "~")) and value.isprintable()):
+        raise click.BadParameter("expected a folder of the host, as an absolute path or one that starts with ~/")
+    return value
+
+
+_FINDING: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
+    ssh_options,
+    click.option(
+        "--run-dir",
+        metavar="FOLDER",
+        callback=check_run_dir,
+        help=f"Where runs lie on --host, {RUN_DIR} unless the profile says otherwise.",
+    ),
+    click.option(
+        "--trust-hosts", is_flag=True, help="Reach the other hosts that --host names for the run without asking."
+    ),
+    click.option(
+        "--profile",
+        "hosts_from",
+        metavar="PROFILE",
+        shell_complete=complete_profiles,
+        help="Reach the hosts of a run found with --host as this profile does, in its order.",
+    ),
+    click.option(
+        "--host",
+        metavar="HOST",
+        shell_complete=complete_hosts,
+        help="Find a run there that was started elsewhere, by anybody.",
+    ),
+)
+
+
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the run, and the options that find one that was started elsewhere."""
+    return _with_run(command, required=True)
+
+
+def optional_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the same for a command that has something to do without a run, too."""
+    return _with_run(command, required=False)
+
+
+def _with_run(command: Callable[..., Any], *, required: bool) -> Callable[..., Any]:
+    for option in _FINDING:
+        command = option(command)
+    return click.argument("run", metavar="RUN", required=required, shell_complete=complete_runs)(command)
+
+
+def _agree(asked: str, run: str, others: Sequence[str]) -> None:
+    """Ask whether hosts may be reached that another host names. Raises InputError."""
+    from runner.errors import InputError
+    from runner.ids import short
+    from runner.transport.prompts import confirm
+
+    told = f"{asked} says that {short(run)} also runs on {', '.join(others)}"
+    answer = confirm(f"{told}.\nLog in there as well, as your ssh reaches these names?")
+    if answer:
+        return
+    cure = "If they are hosts of yours, add --trust-hosts, or --profile with the run's hosts in its order."
+    raise InputError(f"{told}: not reached{' without a yes' if answer is None else ''}", cure)
+
+
+def _trust(asked: str, run: str, others: Sequence[str]) -> None:
+    """The user has agreed by a flag."""
+
+
+@contextmanager
+def _known(
+    run: str, host: str | None, hosts_from: str | None, run_dir: str | None, ssh_config: str | None,
+    accept_new: bool, trust_hosts: bool,
+) -> Iterator[tuple[KnownRun, Connector]]:  # fmt: skip
+    """The run that is meant, and the way to its hosts."""
+    from runner.errors import InputError
+    from runner.runs.find import find_run
+
+    if host is None:
+        if hosts_from or run_dir or trust_hosts:
+            raise InputError(
+                "--profile, --run-dir and --trust-hosts go with --host", "Add --host, any host of the run."
+            )
+        known = find_run(run, os.environ)
+        with connecting(ssh_config or existing(known.ssh_config), accept_new) as connector:
+            yield known, connector
+        return
+    from runner.cli.options import load_profile
+    from runner.profile import parse_host
+    from runner.runs.adopt import adopt
+    from runner.runs.history import KnownHost
+
+    one = parse_host(host)
+    profile = load_profile(hosts_from, ()) if hosts_from else None
+    folder = run_dir or (profile.launch.run_dir if profile else RUN_DIR)
+    config = str(Path(ssh_config).absolute()) if ssh_config else None
+    with connecting(ssh_config, accept_new) as connector:
+        asked = KnownHost(one.name, one.host, one.user, one.port)
+        agree = _trust if trust_hosts else _agree
+        yield (
+            adopt(run, asked, connector, os.environ, agree, profile=profile, run_dir=folder, ssh_config=config),
+            connector,
+        )
+
+
+@contextmanager
+def finding(where: dict[str, Any]) -> Iterator[tuple[KnownRun, Connector]]:
+    """The run that the options of `run_options` mean, and the way to its hosts."""
+    names = ("run", "host", "hosts_from", "run_dir", "ssh_config", "accept_new_host_keys", "trust_hosts")
+    with _known(*(where[name] for name in names)) as found:
+        yield found
+
+
+@contextmanager
+def connectors(ssh_config: str | None, accept_new: bool) -> Iterator[Callable[[str | None], Connector]]:
+    """The way to hosts by the ssh configuration that a run was started with; an explicit one holds for all."""
+    with ExitStack() as stack:
+        made: dict[str | None, Connector] = {}
+
+        def connect(config: str | None) -> Connector:
+            chosen = ssh_config or existing(config)
+            if chosen not in made:
+                made[chosen] = stack.enter_context(connecting(chosen, accept_new))
+            return made[chosen]
+
+        yield connect
+
+
+def existing(path: str | None) -> str | None:
+    """The ssh configuration that a run was started with, if it is still there."""
+    return path if path and os.path.isfile(path) else None  # noqa: PTH113 - never raises, whatever the path
+
+
+def say(text: str) -> None:
+    """Print a line."""
+    click.echo(text)
+
+
+def warn(lines: list[str]) -> None:
+    """Print what went wrong beside the result."""
+    for line in lines:
+        click.echo(f"disttui: {line}", err=True)

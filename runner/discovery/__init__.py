@@ -1,8 +1,0 @@
-"""Where hosts come from: every source gives named candidates and says what it could not read. Nothing is reached."""
-
-from runner.discovery.candidate import Candidate, Found
-from runner.discovery.places import find_all, read_file, usual_files
-from runner.discovery.ssh_hosts import ssh_hosts
-from runner.discovery.typed import typed_hosts
-
-__all__ = ["Candidate", "Found", "find_all", "read_file", "ssh_hosts", "typed_hosts", "usual_files"]

@@ -1,0 +1,1 @@
+"""Hosts: where they come from, the channel to each, what each has."""

@@ -1,0 +1,129 @@
+"""What a host answers to a request: checked and bounded before anybody uses it (docs/formats.md, "Frames")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
+
+from runner.bounded import text, whole
+from runner.formatting import number
+
+_NAMES = 100
+_ADDRESSES = 64
+_PIDS = 10_000
+_LONG, _SHORT = 4096, 100
+"""Characters."""
+
+
+class Gang(TypedDict):
+    """Where the leader takes its followers."""
+
+    port: int
+    addresses: list[str]
+
+
+class Started(TypedDict):
+    """Of `start`; `gang` is the leader's."""
+
+    gang: Gang | None
+
+
+class Stopped(TypedDict):
+    """Of `stop`."""
+
+    stopped: bool
+
+
+class Exit(TypedDict):
+    """What exit.json says, as far as a command tells it."""
+
+    t: float | None
+    state: str
+    cause: Mapping[str, Any]
+    left: list[int]
+    held: Mapping[str, Any]
+
+
+class Status(TypedDict):
+    """Of `status`."""
+
+    alive: bool
+    exit: Exit | None
+    waits: str
+
+
+class Completed(TypedDict):
+    """Of `complete`."""
+
+    names: list[str]
+    more: bool
+
+
+def read_answer(op: str, answer: Any) -> Any:
+    """An answer as its kind has it. Raises ValueError for a malformed one."""
+    if not isinstance(answer, dict):
+        raise ValueError("no object")
+    return _READERS[op](answer) if op in _READERS else answer
+
+
+def _started(answer: Mapping[str, Any]) -> Started:
+    gang = answer.get("gang")
+    if not isinstance(gang, dict):
+        return {"gang": None}
+    port, addresses = whole(gang.get("port"), 1 << 16), gang.get("addresses")
+    if not port or not isinstance(addresses, list):
+        raise ValueError("gang")
+    return {"gang": {"port": port, "addresses": _texts(addresses[:_ADDRESSES], _SHORT)}}
+
+
+def _stopped(answer: Mapping[str, Any]) -> Stopped:
+    return {"stopped": answer.get("stopped") is True}
+
+
+def _status(answer: Mapping[str, Any]) -> Status:
+    if not isinstance(answer.get("alive"), bool):
+        raise ValueError("alive")
+    end = answer.get("exit")
+    waits = text(answer.get("waits"), _LONG)
+    return {"alive": answer["alive"], "exit": _exit(end) if isinstance(end, dict) else None, "waits": waits}
+
+
+def _exit(end: Mapping[str, Any]) -> Exit:
+    left = end.get("left")
+    return {
+        "t": number(end.get("t")),
+        "state": text(end.get("state"), _SHORT),
+        "cause": _object(end.get("cause")),
+        "left": [pid for one in left[:_PIDS] if (pid := whole(one)) is not None] if isinstance(left, list) else [],
+        "held": _object(end.get("held")),
+    }
+
+
+def no_exit() -> Exit:
+    """That of a host which does not know how its part of the run ended."""
+    return _exit({})
+
+
+def _stacks(answer: Mapping[str, Any]) -> dict[str, Any]:
+    ranks = _object(answer.get("ranks"))
+    return {"ranks": {rank: one for rank, one in ranks.items() if isinstance(one, dict)}}
+
+
+def _completed(answer: Mapping[str, Any]) -> Completed:
+    names = answer.get("names")
+    # Not cleaned: it is a path that is typed on; what shows it cleans it.
+    found = [name for name in names[:_NAMES] if isinstance(name, str)] if isinstance(names, list) else []
+    return {"names": [name[:_LONG] for name in found], "more": answer.get("more") is True}
+
+
+def _texts(items: list[Any], most: int) -> list[str]:
+    return [text(item, most) for item in items if isinstance(item, str)]
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+_READERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "start": _started, "stop": _stopped, "status": _status, "stacks": _stacks, "complete": _completed,
+}  # fmt: skip

@@ -1,0 +1,34 @@
+"""Hostfiles of MPI and DeepSpeed: `host slots=n`, or `host:n` as MPICH has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from runner.errors import InputError
+from runner.hosts.discovery.candidate import Candidate, Found, gather, spread
+
+_SLOTS = re.compile(r"(?:slots|max[_-]?slots|count|cpu)\s*=\s*(\d{1,6})", re.IGNORECASE)
+_COUNTED = re.compile(r"([^\s:]+):(\d{1,6})")
+
+
+def hostfile(text: str, name: str) -> Found:
+    """The hosts of a hostfile, in its order."""
+    problems: list[str] = []
+    return gather(name, _hosts(text, name, problems), problems)
+
+
+def _hosts(text: str, name: str, problems: list[str]) -> Iterator[Candidate]:
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split(None, 1)
+        if not words:
+            continue
+        host, rest = words[0], words[1] if len(words) > 1 else ""
+        counted = _COUNTED.fullmatch(host)
+        given = _SLOTS.search(rest)
+        slots = int(given[1]) if given else int(counted[2]) if counted else None
+        try:
+            for one in spread(counted[1] if counted else host):
+                yield Candidate(one, name, f"{slots} slots" if slots else "", slots)
+        except InputError as error:
+            problems.append(f"{name}:{number}: {error.what}")

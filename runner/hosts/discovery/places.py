@@ -1,0 +1,50 @@
+"""All sources at once: the ssh configuration, and the files that usually hold hosts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from runner.errors import InputError
+from runner.hosts.discovery.ansible import inventory
+from runner.hosts.discovery.candidate import Found, read_text
+from runner.hosts.discovery.hostfile import hostfile
+from runner.hosts.discovery.ssh_hosts import ssh_hosts
+from runner.text import clean
+
+_HERE = ("hostfile", "hosts.txt", "inventory", "inventory.ini", "inventory.yaml", "inventory.yml", "hosts.ini",
+         "hosts.yaml", "hosts.yml")  # fmt: skip
+_INI = re.compile(r"^\s*\[[A-Za-z_][^\]]*\]\s*(?:[#;].*)?$|\bansible_\w+\s*=", re.MULTILINE)
+
+
+def find_all(config_file: str | None, environ: Mapping[str, str], folder: Path) -> list[Found]:
+    """What every source has; empty ones are left out. Reads files, so it belongs in a thread.
+
+    Args:
+        config_file: As ssh's -F.
+        folder: Where files such as `hostfile` and `inventory.ini` are looked for.
+    """
+    found = [ssh_hosts(config_file)]
+    for path in usual_files(environ, folder):
+        try:
+            found.append(read_file(path))
+        except InputError as error:
+            found.append(Found(clean(path.name), problems=(error.what,)))
+    return [one for one in found if one.candidates or one.problems]
+
+
+def usual_files(environ: Mapping[str, str], folder: Path) -> list[Path]:
+    """Files that are there and are named as such files are."""
+    named = [Path(part).expanduser() for part in environ.get("ANSIBLE_INVENTORY", "").split(",") if "/" in part]
+    paths = [*(folder / name for name in _HERE), Path("/job/hostfile"), Path("/etc/ansible/hosts"), *named]
+    return [path for path in dict.fromkeys(paths) if path.is_file()]
+
+
+def read_file(path: Path) -> Found:
+    """The hosts of one file, whichever of the forms it has. Raises InputError when it cannot be read."""
+    text = read_text(path)
+    name = clean(path.name)
+    if path.suffix in (".yaml", ".yml", ".json") or _INI.search(text) or text.startswith("#!"):
+        return inventory(path, text, name)
+    return hostfile(text, name)

@@ -1,0 +1,306 @@
+"""One long-lived channel to the node program of one host: requests, streams, heartbeats."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from typing import Any
+
+from runner.errors import HostError, LinkLostError
+from runner.hosts.answers import read_answer
+from runner.hosts.ship import COMMAND, loader_line, node_parcel, train_parcel
+from runner.paths import PathError
+from runner.protocol.frames import Unpacker, pack_json
+from runner.records import message
+from runner.text import clean, clean_lines
+from runner.transport import Connection, Stream
+
+NOISE_LIMIT = 64 * 1024
+"""Bytes that login scripts may print before the loader's marker."""
+BEGIN = 30.0
+"""Seconds that a host may stay silent before its Python says its first word."""
+HELLO = 90.0
+"""Seconds until that word, whatever login scripts say meanwhile."""
+_ANSWER_LIMIT = 4096
+"""Bytes of the loader's answer, which has a version and two short names."""
+SILENCE = 5.0
+"""Seconds without a frame after which a host counts as not seen."""
+GONE = 7.0
+"""Seconds without a frame after which the channel is given up and made anew: the kernel repeats what a cut has lost
+ever more slowly, a new connection is back sooner."""
+_PROBLEM = 20_000
+"""Characters of a problem that a host tells: a traceback of the node program is one."""
+_MOST = 4 << 20
+"""Bytes that are read at once: more than SSH's window lets come, for each read of a flood costs a breath."""
+_FLOOD = 32 * 1024
+_BREATH = 0.001
+"""Seconds that a flood is let come together: to wake up for every packet of it costs more than to read it."""
+
+Item = Mapping[str, Any] | tuple[int, int, int, memoryview]
+"""Of a stream: an event, or a piece of a file as (file id, generation, offset, bytes)."""
+Handler = Callable[[Item], None]
+"""Takes a stream's items. Whoever keeps a piece for long copies it: it keeps all alive that came with it."""
+
+
+class Link:
+    """Speaks to one host's node program.
+
+    The reader thread calls stream handlers directly: a handler that blocks holds back only its own host, and with it,
+    through the SSH window, only the reading of files there.
+
+    Args:
+        connection: An open connection; the link closes it.
+        host: The host's name as the profile gives it.
+        python: The interpreter for the node program, `python3` unless the profile names one.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        host: str,
+        python: str = "python3",
+    ) -> None:
+        self.host = host
+        self.heard = time.monotonic()
+        self.node_python = ""
+        self._connection = connection
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, tuple[str, Future[Any]]] = {}
+        self._handlers: dict[int, Handler] = {}
+        self._files: Handler | None = None
+        self._write_lock = threading.Lock()
+        self._closed = False
+        self._stream = connection.run(COMMAND.format(python=python))
+        self._unpacker = Unpacker(message)
+        try:
+            rest = self._shake_hands(python)
+        except BaseException:
+            if self._stream.exit_status() is None:
+                self._stream.kill("stdin.buffer.readline")
+            self.close()
+            raise
+        self._reader = threading.Thread(target=self._read, args=(rest,), name=f"link {self.host}", daemon=True)
+        self._reader.start()
+
+    def request(self, op: str, *, timeout: float | None = 60.0, **arguments: Any) -> Any:
+        """Ask the node program for something and wait for the answer.
+
+        Raises:
+            HostError: The host answered with a problem, not at all within `timeout` seconds, or the link broke.
+        """
+        future = self.submit(op, **arguments)
+        try:
+            return future.result(timeout)
+        except FutureTimeout:
+            raise HostError(
+                self.host, f"no answer to '{op}' in {timeout:.0f} s", "See what the host is busy with."
+            ) from None
+
+    def submit(self, op: str, **arguments: Any) -> Future[Any]:
+        """Like `request`, without waiting."""
+        number = next(self._numbers)
+        future: Future[Any] = Future()
+        self._waiting[number] = op, future
+        self._send({"id": number, "op": op, **arguments}, future)
+        return future
+
+    def stream(self, op: str, handler: Handler, **arguments: Any) -> Future[Any]:
+        """Ask for a stream; its events go to `handler`. The future is done when the stream has ended."""
+        number = next(self._numbers)
+        future: Future[Any] = Future()
+        self._waiting[number] = op, future
+        self._handlers[number] = handler
+        if op in ("mirror", "read", "fetch"):
+            self._files = handler
+        self._send({"id": number, "op": op, **arguments}, future)
+        return future
+
+    def cancel(self, future: Future[Any]) -> None:
+        """End a stream: its future is done once nothing more of it will come."""
+        for number, (_, waiting) in list(self._waiting.items()):
+            if waiting is future:
+                self._send({"cancel": number})
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the host was last heard."""
+        return time.monotonic() - self.heard
+
+    def close(self) -> None:
+        """Close the channel and the connection."""
+        self._closed = True
+        self._stream.close()
+        self._connection.close()
+
+    def _shake_hands(self, python: str) -> bytes:
+        marker = secrets.token_hex(16)
+        hello = {"marker": marker, "node": node_parcel().sha256, "train": train_parcel().sha256}
+        with suppress(ConnectionError):  # a command that has ended at once is explained by what it said
+            self._stream.write(loader_line() + json.dumps(hello).encode() + b"\n")
+        answer, rest = _read_answer(self._stream, self.host, marker.encode(), python)
+        self.node_python = clean(str(answer.get("python", "?"))[:100])
+        if "error" in answer:
+            raise HostError(
+                self.host,
+                f"{python} is version {self.node_python}: {clean(str(answer['error'])[:_PROBLEM])}",
+                "Give this host's newer interpreter as `python:` in the profile.",
+            )
+        missing = answer.get("missing")
+        for parcel in (node_parcel(), train_parcel()):
+            if isinstance(missing, list) and parcel.kind in missing:
+                self._stream.write(b"%d\n" % len(parcel.data) + parcel.data)
+        return rest
+
+    def _send(self, message: Mapping[str, Any], future: Future[Any] | None = None) -> None:
+        try:
+            with self._write_lock:
+                self._stream.write(pack_json(message))
+        except (ConnectionError, OSError) as error:
+            if future is not None and not future.done():
+                future.set_exception(LinkLostError(self.host, f"the link broke: {error}"))
+
+    def _read(self, rest: bytes) -> None:
+        reason = "the host closed the channel"
+        beaten = 0.0
+        try:
+            self._take(rest)
+            while not self._closed:
+                now = time.monotonic()
+                if now - beaten >= 1.0:
+                    beaten = now
+                    self._send({"beat": time.time()})
+                try:
+                    data = self._stream.read(_MOST, 1.0)
+                except TimeoutError:
+                    if self.silence > GONE:
+                        reason = f"nothing heard for {GONE:.0f} s"
+                        break
+                    continue
+                if not data:
+                    break
+                self.heard = time.monotonic()
+                self._take(data)
+                if len(data) >= _FLOOD:
+                    time.sleep(_BREATH)
+        except PathError as error:
+            reason = error.what
+        except (OSError, ValueError) as error:
+            reason = str(error)
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
+            reason = f"it sent a malformed message: {clean(str(error))[:100]}"
+        self._end(reason)
+
+    def _take(self, data: bytes) -> None:
+        for frame in self._unpacker.feed(data):
+            self.heard = time.monotonic()
+            if isinstance(frame, tuple):
+                if self._files:
+                    self._files(frame)
+            elif "event" in frame:
+                handler = self._handlers.get(frame["id"])
+                if handler:
+                    handler(frame["event"])
+            elif "id" in frame:
+                self._answer(frame)
+
+    def _answer(self, frame: Mapping[str, Any]) -> None:
+        op, future = self._waiting.get(frame["id"], ("", None))
+        if future is not None and not future.done():
+            told = frame.get("error")
+            try:
+                if "error" not in frame:
+                    future.set_result(read_answer(op, frame.get("ok")))
+                elif isinstance(told, dict) and isinstance(told.get("what"), str):
+                    what, cure = clean_lines(told["what"][:_PROBLEM]), clean(str(told.get("cure") or "")[:_PROBLEM])
+                    future.set_exception(HostError(self.host, what, cure))
+                else:
+                    raise ValueError
+            except ValueError:
+                cure = "See whether another version answers there, or do not trust it."
+                future.set_exception(HostError(self.host, f"its answer to '{op}' cannot be read", cure))
+        self._waiting.pop(frame["id"], None)
+        self._handlers.pop(frame["id"], None)
+
+    def _end(self, reason: str) -> None:
+        errors = clean_lines(self._stream.errors().strip())[-2000:]
+        self.close()
+        for _, future in list(self._waiting.values()):
+            if not future.done():
+                future.set_exception(
+                    LinkLostError(self.host, f"the link broke: {reason}" + (f"\n{errors}" if errors else ""))
+                )
+
+
+def _read_answer(stream: Stream, host: str, marker: bytes, python: str) -> tuple[Mapping[str, Any], bytes]:
+    """Skip what login scripts print, find the marker, return the loader's answer and the bytes after it."""
+    heard = b""
+    deadline = time.monotonic() + HELLO
+    while True:
+        start = heard.find(marker)
+        end = heard.find(b"\n", start)
+        if start >= 0 and (end >= 0 or len(heard) - start > _ANSWER_LIMIT):
+            return _answer_of(host, heard[start + len(marker) : end if end >= 0 else None]), heard[end + 1 :]
+        if start < 0 and len(heard) > NOISE_LIMIT:
+            raise HostError(
+                host,
+                f"the login scripts print without end ({NOISE_LIMIT // 1024} KiB so far): "
+                f"{clean(heard[:200].decode('utf-8', 'replace'))} …",
+                "Let .bashrc and the like print only in interactive shells.",
+            )
+        try:
+            data = stream.read(65536, min(BEGIN, max(0.0, deadline - time.monotonic())))
+            if data and time.monotonic() > deadline:
+                raise TimeoutError
+        except TimeoutError:
+            limit = HELLO if time.monotonic() > deadline else BEGIN
+            raise _no_start(stream, host, heard, python, f"it did not start in {limit:g} s") from None
+        except ConnectionError as error:
+            cure = "Try again; if it stays so, see the host's load and the log of its sshd."
+            raise LinkLostError(host, f"the link broke while starting: {error}", cure) from None
+        if not data:
+            raise _no_start(stream, host, heard, python, "it ended at once")
+        heard += data
+
+
+def _answer_of(host: str, line: bytes) -> Mapping[str, Any]:
+    """Parse the loader's answer. Raises HostError where it cannot be the loader's."""
+    try:
+        answer = json.loads(line) if len(line) <= _ANSWER_LIMIT else None
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        said = clean(line[:200].decode("utf-8", "replace").strip())
+        what = f"what answered there is not disttui's loader: it said '{said}' …"
+        raise HostError(host, what, "Look for a login script or a wrapper that repeats what it reads.")
+    return answer
+
+
+def _no_start(stream: Stream, host: str, heard: bytes, python: str, what: str) -> HostError:
+    # Standard error may still be on its way when standard output has ended.
+    deadline = time.monotonic() + 1.0
+    while stream.exit_status() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    said = clean_lines((stream.errors() or heard.decode("utf-8", "replace")).strip())[-600:]
+    if stream.exit_status() == 127 or "not found" in said or "No such file" in said:
+        return HostError(
+            host,
+            f"there is no {python} on this host" + (f" ({said.splitlines()[-1]})" if said else ""),
+            "Install Python 3.8 or later there, or name its interpreter as `python:` in the profile.",
+        )
+    if stream.exit_status() is None:
+        cure = (
+            f"See where `{python} -c pass` hangs there: a network file system that does not answer, a login script, or "
+            "a wrapper that asks something. Or name another interpreter as `python:` in the profile."
+        )
+    else:
+        cure = f"See what `{python} -V` says there, or name a Python 3.8 or later as `python:` in the profile."
+    return HostError(
+        host, f"the node program could not be started with {python}: {what}" + (f"\n{said}" if said else ""), cure
+    )

@@ -1,0 +1,97 @@
+"""What is sent to hosts: the node program and the built-in job as zips, and the line of Python that receives them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from threading import Lock
+
+_RUNNER = Path(__file__).parent.parent
+_LOADER = ("folders.py", "parcel.py", "loader.py")
+"""Of the node program, in the order in which they run."""
+
+_MAKING = Lock()
+
+COMMAND = (
+    'exec {python} -c "import sys;sys.path[:1]=[];import signal;signal.alarm(60);exec(sys.stdin.buffer.readline())"'
+)
+"""The one remote command. No `!`, backslash, `$` or newline: every login shell reads it alike.
+
+It ends by itself where the viewer was cut off before its first word: an sshd may notice that hours later, or never.
+"""
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A zip and its name on the host."""
+
+    kind: str
+    data: bytes
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of the zip."""
+        return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def remote_path(self) -> str:
+        """Where the loader puts it on a host with a writable home."""
+        return f"~/.cache/disttui/{self.kind}-{self.sha256[:16]}.zip"
+
+
+def node_parcel() -> Parcel:
+    """The node program: node/ and protocol/ side by side as here, so that relative imports mean the same there.
+
+    The package above them is named `_disttui`, so that it shadows no module of the user.
+    """
+    with _MAKING:  # all hosts ask for it at once
+        return _node_parcel()
+
+
+@cache
+def _node_parcel() -> Parcel:
+    start = "import sys\nfrom _disttui.node.main import main\nmain(sys.argv[1:])\n"
+    folders = {f"_disttui/{name}": _RUNNER / name for name in ("node", "protocol")}
+    return Parcel("node", _zip({"_disttui": None, **folders}, start))
+
+
+@cache
+def train_parcel() -> Parcel:
+    """The built-in training job."""
+    return Parcel(
+        "train", _zip({"_disttui_train": _RUNNER / "train"}, "from _disttui_train.main import main\nmain()\n")
+    )
+
+
+@cache
+def loader_line() -> bytes:
+    """The loader's source as one line of Python, ready for the remote command to read."""
+    sources = [(_RUNNER / "node" / name).read_text(encoding="utf-8") for name in _LOADER]
+    return ";".join(f"exec({source!r})" for source in sources).encode() + b"\n"
+
+
+def _zip(packages: Mapping[str, Path | None], start: str) -> bytes:
+    """Zip packages' sources; the same sources give the same bytes on every machine.
+
+    Args:
+        packages: Folder in the zip → where its sources are; None: an empty package.
+        start: What the zip does when a Python runs it.
+    """
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(zipfile.ZipInfo("__main__.py"), start)
+        for package, folder in packages.items():
+            if folder is None:
+                archive.writestr(zipfile.ZipInfo(f"{package}/__init__.py"), b"")
+                continue
+            for path in sorted(folder.rglob("*.py")):
+                info = zipfile.ZipInfo(f"{package}/{path.relative_to(folder).as_posix()}")
+                info.compress_type = zipfile.ZIP_DEFLATED
+                # Sent once per host and version, but made for every command.
+                archive.writestr(info, path.read_bytes(), compresslevel=1)
+    return out.getvalue()

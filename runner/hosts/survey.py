@@ -1,0 +1,125 @@
+"""Reach every host of a profile and find out what each has, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from runner.errors import DisttuiError, LinkLostError
+from runner.hosts.facts import HostFacts, facts_of
+from runner.hosts.link import Link
+from runner.profile import Host, Profile
+from runner.transport import Connector
+
+Tell = Callable[[int, str, str], None]
+"""Takes news of a host: node rank, what it is doing now, a note."""
+
+CONNECTS = 16
+"""Hosts that are connected to at the same time; more at once is slower for all (sshd's own limits, key exchanges)."""
+
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+class HostsError(DisttuiError):
+    """Several hosts cannot be used; every one is named with its reason."""
+
+    exit_code = 3
+
+    def __init__(self, errors: Sequence[DisttuiError]) -> None:
+        super().__init__("\n".join(str(error) for error in errors))
+        self.errors = tuple(errors)
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A host that was reached, and what it has."""
+
+    host: Host
+    link: Link
+    facts: HostFacts
+
+
+def open_link(host: Host, connector: Connector) -> Link:
+    """Reach one host and start its node program. Raises HostError."""
+    try:
+        # An interpreter given by name alone may be on the PATH only after `activate`, which the node program needs not.
+        python = host.python if host.python and host.python[0] in "/~" else "python3"
+        return Link(connector.connect(host.endpoint), host.name, python)
+    except ConnectionError as error:
+        raise LinkLostError(host.name, f"the link broke while starting: {error}") from None
+
+
+def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]:
+    """Connect to all hosts and probe them, side by side. A link that breaks meanwhile is made once more.
+
+    Raises:
+        HostsError: Some hosts cannot be used; the links to the others are closed.
+    """
+
+    def one(node: int, host: Host, *, again: bool = True) -> Surveyed | DisttuiError:
+        link = None
+        try:
+            tell(node, "connecting", "")
+            link = open_link(host, connector)
+            tell(node, "probing", "")
+            facts = facts_of(host.name, link.request("probe", **probe_request(profile, node)))
+            tell(node, "ready", "")
+            return Surveyed(host, link, facts)
+        except DisttuiError as error:
+            if link:
+                link.close()
+            if again and isinstance(error, LinkLostError):
+                return one(node, host, again=False)  # a cut of some seconds is no reason to give up
+            tell(node, "failed", error.what)
+            return error
+
+    results = side_by_side(lambda item: one(*item), enumerate(profile.hosts))
+    errors = [result for result in results if isinstance(result, DisttuiError)]
+    if errors:
+        for result in results:
+            if isinstance(result, Surveyed):
+                result.link.close()
+        raise errors[0] if len(errors) == 1 else HostsError(errors)
+    return [result for result in results if isinstance(result, Surveyed)]
+
+
+def side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+    """Do `work` for all items, `CONNECTS` at a time; the results in the items' order.
+
+    An interrupt ends the waiting at once: what is under way, such as a connect to a dead host, is left to itself.
+    """
+    pool = ThreadPoolExecutor(max_workers=CONNECTS, thread_name_prefix="hosts")
+    try:
+        return list(pool.map(work, items))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def probe_request(profile: Profile, node: int) -> dict[str, Any]:
+    """The arguments of the `probe` op for one host of a profile."""
+    host = profile.hosts[node]
+    return {
+        "workdir": profile.workdir(node),
+        "script": profile.job.script,
+        "python": host.python,
+        "activate": host.activate,
+        "run_dir": profile.launch.run_dir,
+        "ports": list(profile.launch.ports),
+        **_wanted(profile, node),
+    }
+
+
+def _wanted(profile: Profile, node: int) -> dict[str, Any]:
+    """The module and the programs that the probe is to look for: not inside a container, nor by other search paths."""
+    job, env = profile.job, profile.host_env(node)
+    target = job.target
+    program = job.wrap[0] if job.wrap else target.value if target.kind == "command" else ""
+    module = target.value if target.kind == "module" and not job.wrap else ""
+    return {
+        "module": module if not {"PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH"} & env.keys() else "",
+        "programs": [program] if program and "PATH" not in env else [],
+    }

@@ -1,0 +1,244 @@
+"""Turns this process into `python -u script`, `python -u -m module` for good, as if it had been started so.
+
+runpy's own functions restore `__main__` afterwards, which breaks pickling at exit and spawned workers; so this follows
+what the interpreter's own start does (Modules/main.c, Python/pythonrun.c).
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import ctypes
+import importlib.machinery
+import os
+import pkgutil
+import runpy
+import sys
+import traceback
+from types import ModuleType
+from typing import Any, Callable, List, Sequence
+
+from .identity import Reports
+from .stack_server import tell_group
+
+# What the interpreter itself calls for -m, for zips and for folders; it restores nothing.
+_run_module_as_main: Any = vars(runpy)["_run_module_as_main"]
+
+_LONGEST_TRACEBACK = 65536
+_LONGEST_MESSAGE = 4096
+_EARLIER = "os io abc codecs encodings site stat posixpath genericpath _collections_abc _sitebuiltins".split()  # noqa: SIM905
+"""Modules that are there before any script of the user could shadow them."""
+
+
+def become(kind: str, value: str, args: Sequence[str], reports: Reports) -> None:
+    """Run a script (a file, a zip, a folder) or a module as the main program.
+
+    Returns where the interpreter is to end by itself; raises SystemExit with the script's code.
+    """
+    main = ModuleType("__main__")
+    main.__dict__["__builtins__"] = builtins
+    # Which of these there are depends on the interpreter's version.
+    for name, fresh in (("__annotations__", {}), ("__cached__", None)):
+        if name in vars(sys.modules["__main__"]):
+            main.__dict__[name] = fresh
+    sys.modules["__main__"] = main
+    sys.argv = [value, *args]
+    if hasattr(sys, "orig_argv"):  # novm
+        sys.orig_argv = [sys.orig_argv[0], "-u", *(["-m"] if kind == "module" else []), value, *args]
+    if kind == "module":
+        body = _module(value)
+    elif pkgutil.get_importer(_absolute(value)) is not None:
+        body = _folder(value)
+    else:
+        body = _file(main, value)
+    _unshadow()
+    _run(body, reports)
+
+
+def _module(name: str) -> Callable[[], Any]:
+    sys.argv[0] = "-m"
+    _put_first(os.getcwd())
+    return lambda: _run_module_as_main(name)
+
+
+def _folder(path: str) -> Callable[[], Any]:
+    sys.path[0:0] = [_absolute(path)]
+    return lambda: _run_module_as_main("__main__", False)
+
+
+def _file(main: ModuleType, path: str) -> Callable[[], Any]:
+    _put_first(os.path.dirname(os.path.realpath(path)))
+    path = _absolute(path)
+    sourceless = path.endswith(".pyc")
+    kind = importlib.machinery.SourcelessFileLoader if sourceless else importlib.machinery.SourceFileLoader
+    loader = kind("__main__", path)
+    main.__dict__.update(__file__=path, __loader__=loader)
+
+    def body() -> None:
+        try:
+            code: Any = loader.get_code("__main__") if sourceless else _compile(path)
+        except OSError as error:
+            sys.stderr.write(
+                "%s: can't open file %r: [Errno %s] %s\n" % (sys.executable, path, error.errno, error.strerror)
+            )
+            raise SystemExit(2) from None
+        exec(code, main.__dict__)  # noqa: S102
+
+    return body
+
+
+def _compile(path: str) -> Any:
+    with open(path, "rb") as file:
+        return compile(file.read(), path, "exec", dont_inherit=True)
+
+
+def _absolute(path: str) -> str:
+    """As the interpreter does it, without tidying; before 3.9 it left the path as it was given."""
+    return path if sys.version_info < (3, 9) else os.path.join(os.getcwd(), path)
+
+
+def _put_first(folder: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0:0] = [folder]
+
+
+def _unshadow() -> None:
+    """Forget standard modules that the shim has loaded and the user has a file of the same name for.
+
+    Without the shim the script would have got its own.
+    """
+    standard = os.path.dirname(os.__file__) + os.sep
+    loaded = {
+        name
+        for name, module in list(sys.modules.items())
+        if "." not in name and name not in _EARLIER and _origin(module).startswith(standard)
+    }
+    theirs = set()
+    for folder in sys.path:
+        if (folder + os.sep).startswith(standard[:-1]):
+            break
+        theirs.update(_modules_in(folder) & loaded)
+    for name in list(sys.modules):
+        if name.partition(".")[0] in theirs:
+            del sys.modules[name]
+
+
+def _origin(module: Any) -> str:
+    return str(getattr(getattr(module, "__spec__", None), "origin", None))
+
+
+def _modules_in(folder: str) -> "set[str]":
+    try:
+        entries = os.listdir(folder or ".")
+    except OSError:
+        return set()
+    suffixes = tuple(importlib.machinery.all_suffixes())
+    found = {entry.partition(".")[0] for entry in entries if entry.endswith(suffixes)}
+    found.update(e for e in entries if "." not in e and os.path.exists(os.path.join(folder, e, "__init__.py")))
+    return found
+
+
+def _run(body: Callable[[], Any], reports: Reports) -> None:
+    ended: List[int] = []
+    said: "dict[str, str]" = {}
+    pid = os.getpid()
+
+    def tell_end() -> None:
+        # A fork of the script that leaves by sys.exit gets here as well.
+        if ended and os.getpid() == pid:
+            reports.say("exit", code=ended[0], **said)
+
+    # Registered first, it is called last: after the script's own threads and exit functions.
+    atexit.register(tell_end)
+    problem = None
+    try:
+        body()
+        _tell_group(reports)
+    except SystemExit as error:
+        _tell_group(reports)
+        ended.append(_exit_code(error.code))
+        if isinstance(error.code, str):
+            said["said"] = error.code[:_LONGEST_MESSAGE]
+        raise
+    except BaseException as error:
+        problem = error
+    if problem is None:
+        ended.append(0)
+        return
+    ended.append(1)
+    _strip(problem)
+    reports.say("error", **_describe(problem))
+    _print(problem)
+    if isinstance(problem, KeyboardInterrupt) and _note_interrupt():
+        return
+    raise SystemExit(1)
+
+
+def _tell_group(reports: Reports) -> None:
+    """A script that is over in a moment may have had a process group that nobody has looked for yet."""
+    try:
+        tell_group(reports)
+    except Exception:  # noqa: S110  # the script may have left anything in its modules
+        pass
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
+
+
+def _strip(problem: BaseException) -> None:
+    """Take the frames of this file off the traceback: the script's own remain."""
+    trace = problem.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == _strip.__code__.co_filename:
+        trace = trace.tb_next
+    problem.__traceback__ = trace
+
+
+def _describe(problem: BaseException) -> "dict[str, str]":
+    kind = type(problem)
+    try:
+        message = str(problem)
+        text = "".join(traceback.format_exception(kind, problem, problem.__traceback__))
+    except Exception as error:
+        message = text = "(%s while it was being printed)" % type(error).__name__
+    return {
+        "type": kind.__qualname__ if kind.__module__ == "builtins" else kind.__module__ + "." + kind.__qualname__,
+        "message": message[:_LONGEST_MESSAGE],
+        "traceback": text[-_LONGEST_TRACEBACK:],
+    }
+
+
+def _print(problem: BaseException) -> None:
+    """What the interpreter does with an uncaught exception."""
+    kind, trace = type(problem), problem.__traceback__
+    sys.last_type, sys.last_value, sys.last_traceback = kind, problem, trace
+    if sys.version_info >= (3, 12):  # novm
+        sys.last_exc = problem
+    try:
+        sys.excepthook(kind, problem, trace)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _strip(error)
+        sys.stderr.write("Error in sys.excepthook:\n")
+        sys.__excepthook__(type(error), error, error.__traceback__)
+        sys.stderr.write("\nOriginal exception was:\n")
+        sys.__excepthook__(kind, problem, trace)
+
+
+def _note_interrupt() -> bool:
+    """Have the interpreter die of SIGINT after its orderly end, as it does for a script that was interrupted.
+
+    It remembers an interrupt only from code that its own C functions have started, so one of them raises another.
+    """
+    run = ctypes.pythonapi.PyRun_String
+    run.restype = ctypes.py_object
+    run.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.py_object, ctypes.py_object]
+    file_input = 257
+    try:
+        run(b"raise KeyboardInterrupt", file_input, {}, {})
+    except KeyboardInterrupt:
+        return True
+    return False

@@ -1,0 +1,1 @@
+"""Facts and a profile become what every host gets and runs, each value with its reason. Pure."""

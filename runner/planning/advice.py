@@ -1,0 +1,140 @@
+"""What is worth knowing about a choice before the start: it will work, but perhaps not as meant. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from runner.hosts.facts import HostFacts, Interpreter
+from runner.planning import bytegpt
+from runner.planning.choose import HostChoice, find_python, free_gpus, plural, who_uses
+from runner.profile import Profile
+from runner.train.batching import DEFAULT_BATCH_SIZE
+
+SMALL_MODEL = 50_000_000
+"""Parameters. A smaller model on CPUs loses more to the network than a second host of the same kind brings: every step
+sends its gradients, 4 bytes a parameter, which at 1 Gbit/s takes as long as some cores need to compute them."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Something worth knowing before the start. `host` None: it concerns the whole run."""
+
+    host: str | None
+    text: str
+
+
+def advise(
+    profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice], backend: str
+) -> tuple[Advice, ...]:
+    """All advice on a run, that of single hosts first."""
+    found: list[Advice] = []
+    for host, choice in zip(facts, choices, strict=True):
+        found += (Advice(choice.name, text) for text in _of_host(host, choice))
+    found += _idle_gpus(facts, choices, backend)
+    if len(choices) > 1:
+        found += _needless_hosts(profile, facts, choices)
+        found += _global_batch(profile, choices)
+        found += _differences(profile, facts, choices)
+    return tuple(found)
+
+
+def _of_host(facts: HostFacts, choice: HostChoice) -> Iterator[str]:
+    cores = facts.cpu.available
+    if choice.num_processes > cores:
+        yield (
+            f"{plural(choice.num_processes, 'process')} for {plural(cores, 'physical core')}: they will take turns; "
+            f"num_processes: {cores} is as much as this host can do at once"
+        )
+    if choice.gpus:
+        for gpu in facts.gpus:
+            if gpu.busy and gpu.index not in choice.gpus:
+                yield f"GPU {gpu.index} is left out: it is held by {who_uses(gpu)}"
+        if " and " in (kinds := _kinds(facts, choice)):
+            yield f"GPUs of different kinds, {kinds}: the slowest sets the pace"
+
+
+def _idle_gpus(facts: Sequence[HostFacts], choices: Sequence[HostChoice], backend: str) -> Iterator[Advice]:
+    if backend != "gloo":
+        return
+    for host, choice in zip(facts, choices, strict=True):
+        if free_gpus(host) and not choice.gpus:
+            names = plural(len(free_gpus(host)), "free GPU")
+            yield Advice(choice.name, f"{names} will lie idle, because this run computes on the CPU")
+
+
+def _needless_hosts(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> Iterator[Advice]:
+    """One host alone has room for all ranks; or the model is so small that the network costs more than it brings."""
+    if len({host.boot_id for host in facts}) == 1:
+        return  # all are one machine, as in a sandbox
+    world = sum(choice.num_processes for choice in choices)
+    on_gpus = all(choice.gpus for choice in choices)
+    for host, choice in zip(facts, choices, strict=True):
+        room = len(free_gpus(host)) if on_gpus else host.cpu.available
+        if room >= world:
+            what = "free GPUs" if on_gpus else "physical cores"
+            yield Advice(
+                None,
+                f"{choice.name} alone has {room} {what} for all {plural(world, 'process')}: on one host nothing would "
+                f"have to cross the network. Leave the others out unless you mean to try the network",
+            )
+            return
+    if profile.job.target.kind == "builtin" and not on_gpus:
+        parameters = bytegpt.parameters(bytegpt.read(profile.job.target.args))
+        if parameters < SMALL_MODEL:
+            yield Advice(
+                None,
+                f"a model of {parameters / 1e6:.1f} million parameters is small for {plural(len(choices), 'host')}: "
+                f"every step sends {parameters * 4 / 1e6:.0f} MB of gradients through the network; one host alone "
+                f"may well be faster",
+            )
+
+
+def _global_batch(profile: Profile, choices: Sequence[HostChoice]) -> Iterator[Advice]:
+    world = sum(choice.num_processes for choice in choices)
+    first = choices[0].num_processes
+    if profile.job.target.kind != "builtin":
+        yield Advice(
+            None,
+            f"the global batch grows with the ranks: {world} ranks here, {first} on {choices[0].name} alone. Give each "
+            f"rank less, or scale the learning rate",
+        )
+        return
+    options = bytegpt.read(profile.job.target.args)
+    if options.global_batch is None and options.lr_scaling == "none":
+        micro, rounds = options.batch_size or DEFAULT_BATCH_SIZE, options.accumulate or 1
+        one = micro * rounds
+        yield Advice(
+            None,
+            f"the global batch grows with the ranks: {micro} (--batch-size) × {rounds} (--accumulate) × {world} ranks "
+            f"= {one * world}; on {choices[0].name} alone it would be {one * first}. Fix it with --global-batch, or "
+            f"scale the learning rate with --lr-scaling sqrt",
+        )
+
+
+def _differences(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> Iterator[Advice]:
+    names = [choice.name for choice in choices]
+    pythons = [find_python(profile, host, found)[1] for host, found in zip(profile.hosts, facts, strict=True)]
+    version: dict[str, Callable[[Interpreter], str | None]] = {
+        "torch": lambda python: python.torch,
+        "CUDA": lambda python: python.cuda,
+        "NCCL": lambda python: python.nccl,
+    }
+    for what, of in version.items():
+        told = {name: of(python) for name, python in zip(names, pythons, strict=True) if python}
+        yield from _differ(what, {name: value for name, value in told.items() if value})
+    kinds = {choice.name: _kinds(host, choice) for host, choice in zip(facts, choices, strict=True)}
+    yield from _differ("GPUs", {name: kind for name, kind in kinds.items() if kind}, "; the slowest sets the pace")
+
+
+def _kinds(facts: HostFacts, choice: HostChoice) -> str:
+    return " and ".join(sorted({gpu.name for gpu in choice.used(facts)}))
+
+
+def _differ(what: str, values: dict[str, str], then: str = "; install the same on all") -> Iterator[Advice]:
+    by_value: dict[str, list[str]] = {}
+    for name, value in values.items():
+        by_value.setdefault(value, []).append(name)
+    if len(by_value) > 1:
+        told = ", ".join(f"{value} on {' and '.join(names)}" for value, names in by_value.items())
+        yield Advice(None, f"different {what}: {told}{then}")

@@ -1,0 +1,210 @@
+"""What one host gets: interpreter, processes, GPUs, threads; every value with its reason. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from runner.formatting import gibibytes
+from runner.hosts.facts import Gpu, HostFacts, Interpreter
+from runner.planning import addresses
+from runner.profile import Host, Profile
+from runner.profile.fields import MOST_PROCESSES
+
+Reasons = Mapping[str, str]
+Share = tuple[int, int]
+"""Which part of its machine a host may take: (index, parts). Hosts of a profile may be one machine."""
+
+PROCESS_MEMORY = 3 * 2**29
+"""Bytes that one process on the CPU is taken to need: about 0.4 GiB for torch, the rest for a model and its data."""
+
+_INTERFACE = "the one on the route to the master, found on the host at the start"
+
+
+@dataclass(frozen=True)
+class HostChoice:
+    """What one host gets. `reasons` is keyed by the names of the other fields."""
+
+    node_rank: int
+    name: str
+    num_processes: int
+    gpus: tuple[int, ...] | None
+    """Indices, one for each local rank; None: this run computes on the CPU."""
+    python: str
+    omp_num_threads: int
+    interface: str | None
+    """None: decided on the host at the start, from the route to the master."""
+    addresses: tuple[str, ...]
+    """Where the others may reach this host, best first."""
+    reasons: Reasons
+
+    def used(self, facts: HostFacts) -> tuple[Gpu, ...]:
+        """The host's GPUs that the run takes."""
+        return tuple(gpu for gpu in facts.gpus if self.gpus and gpu.index in self.gpus)
+
+
+@dataclass(frozen=True)
+class _Count:
+    """Processes of one host, with the GPUs for them."""
+
+    processes: int
+    gpus: tuple[int, ...] | None
+    reason: str
+    gpu_reason: str = ""
+
+
+def choose(profile: Profile, rank: int, facts: HostFacts, backend: str, share: Share) -> HostChoice:
+    """Decide for the host with node rank `rank`."""
+    host = profile.hosts[rank]
+    on_gpus = backend == "nccl" or bool(host.gpus)
+    count = _count_gpus(host, facts, share) if on_gpus else _count_cpu(host, facts, share)
+    python, _, why_python = find_python(profile, host, facts)
+    cores = _cores(facts, share)
+    threads, why_threads = _threads(profile.host_env(rank).get("OMP_NUM_THREADS"), cores, count.processes)
+    dial = (host.address,) if host.address else addresses.candidates(facts)
+    said = "the profile says so"
+    return HostChoice(
+        node_rank=rank,
+        name=host.name,
+        num_processes=count.processes,
+        gpus=count.gpus,
+        python=python,
+        omp_num_threads=threads,
+        interface=host.interface,
+        addresses=dial,
+        reasons={
+            "num_processes": f"{count.processes}: {count.reason}",
+            "gpus": count.gpu_reason or "none: this run computes on the CPU",
+            "python": f"{python}: {why_python}",
+            "omp_num_threads": why_threads,
+            "interface": f"{host.interface}: {said}" if host.interface else _INTERFACE,
+            "addresses": f"{', '.join(dial) or 'none'}: {said if host.address else 'its network cards that are up'}",
+        },
+    )
+
+
+def find_python(profile: Profile, host: Host, facts: HostFacts) -> tuple[str, Interpreter | None, str]:
+    """The interpreter of the job: its path, what the probe knows of it (None: nothing), and why this one."""
+    if profile.job.wrap:
+        return (
+            expand(host.python or "python3", facts),
+            None,
+            f"as found inside {profile.job.wrap[0]}, which the probe does not enter",
+        )
+    if host.python:
+        path = expand(host.python, facts)
+        known = next((one for one in facts.interpreters if one.source == "profile" or one.path == path), None)
+        return (known.path if known else path), known, "the profile says so"
+    if host.activate:
+        known = next((one for one in facts.interpreters if one.source == "activate"), None)
+        if known:
+            return known.path, known, f"what `{host.activate}` gives"
+    known = next((one for one in facts.interpreters if one.torch), None)
+    if known:
+        return known.path, known, f"the first interpreter found that has torch ({known.torch})"
+    return "python3", None, "no interpreter with torch was found"
+
+
+def expand(path: str, facts: HostFacts) -> str:
+    """Put this host's home folder in place of a leading tilde."""
+    if path == "~" or path.startswith("~/"):
+        return facts.home.rstrip("/") + path[1:]
+    return path
+
+
+def release(version: str) -> tuple[int, int]:
+    """Major and minor of a version such as `2.13.0+cpu`; (0, 0) for what is none."""
+    major, _, rest = version.partition(".")
+    minor = rest.partition(".")[0]
+    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)
+
+
+def free_gpus(facts: HostFacts) -> tuple[Gpu, ...]:
+    """The GPUs that nobody computes on."""
+    return tuple(gpu for gpu in facts.gpus if not gpu.busy)
+
+
+def who_uses(gpu: Gpu) -> str:
+    """Who holds a busy GPU: `alice (python, 11.2 GiB)`."""
+    if not gpu.processes:
+        return f"somebody unseen ({gibibytes(gpu.memory_used)})"
+    first = gpu.processes[0]
+    memory = f", {gibibytes(first.memory)}" if first.memory else ""
+    return f"{first.user} ({first.command}{memory})"
+
+
+def plural(count: int, word: str) -> str:
+    """`1 GPU`, `2 GPUs`, `2 processes`."""
+    ending = "" if count == 1 else "es" if word.endswith("s") else "s"
+    return f"{count} {word}{ending}"
+
+
+def offered_gpus(host: Host, facts: HostFacts, share: Share) -> tuple[int, ...]:
+    """The GPUs for this run: those that the profile lists, else this host's share of the free ones."""
+    if host.gpus is not None:
+        return tuple(host.gpus)
+    free = [gpu.index for gpu in free_gpus(facts)]
+    index, parts = share
+    return tuple(free[len(free) * index // parts : len(free) * (index + 1) // parts])
+
+
+def _count_gpus(host: Host, facts: HostFacts, share: Share) -> _Count:
+    offered = offered_gpus(host, facts, share)
+    processes = host.num_processes or min(MOST_PROCESSES, len(offered)) or 1
+    gpus = offered[:processes]
+    why = "the profile says so" if host.gpus is not None else _gpu_state(facts) + _among(share)
+    reason = f"one for each GPU that the profile lists ({len(offered)})" if host.gpus is not None else why
+    said = "the profile says so" if host.num_processes else reason
+    return _Count(processes, gpus, said, f"{', '.join(map(str, gpus)) or 'none'}: {why}")
+
+
+def _gpu_state(facts: HostFacts) -> str:
+    """`4 of 6 GPUs are free; 2 and 5 are held by alice (python, 11.2 GiB)`."""
+    free = free_gpus(facts)
+    if len(free) == len(facts.gpus):
+        return f"{plural(len(free), 'GPU')}, all free"
+    holders: dict[str, list[str]] = {}
+    for gpu in facts.gpus:
+        if gpu.busy:
+            holders.setdefault(who_uses(gpu), []).append(str(gpu.index))
+    held = "; ".join(
+        f"{' and '.join(indices)} {'is' if len(indices) == 1 else 'are'} held by {who}"
+        for who, indices in holders.items()
+    )
+    return f"{len(free)} of {plural(len(facts.gpus), 'GPU')} {'is' if len(free) == 1 else 'are'} free; {held}"
+
+
+def _count_cpu(host: Host, facts: HostFacts, share: Share) -> _Count:
+    if host.num_processes:
+        return _Count(host.num_processes, None, "the profile says so")
+    cores, memory = _cores(facts, share), usable_memory(facts) // share[1]
+    room = max(1, memory // PROCESS_MEMORY)
+    if room < cores:
+        told = f"{gibibytes(memory)} of memory at {gibibytes(PROCESS_MEMORY)} for each process"
+        return _Count(room, None, f"{told}{_among(share)}; its {plural(cores, 'core')} would allow {cores}")
+    told = plural(facts.cpu.available, "physical core")
+    if facts.cpu.available < facts.cpu.physical:
+        told += f" of {facts.cpu.physical}, the rest kept back by affinity or cgroup"
+    return _Count(cores, None, told + _among(share))
+
+
+def _cores(facts: HostFacts, share: Share) -> int:
+    return max(1, min(MOST_PROCESSES, facts.cpu.available // share[1]))
+
+
+def _threads(given: str | None, cores: int, processes: int) -> tuple[int, str]:
+    threads = max(1, cores // processes)
+    if given is None:
+        return threads, f"{threads}: {plural(cores, 'core')} for {plural(processes, 'process')}"
+    return int(given) if given.isdecimal() and len(
+        given
+    ) < 10 else threads, f"{given}: the profile's environment says so"
+
+
+def usable_memory(facts: HostFacts) -> int:
+    """Bytes that this login may still take."""
+    return min(facts.memory.available, facts.memory.limit or facts.memory.available)
+
+
+def _among(share: Share) -> str:
+    return f", shared by {share[1]} hosts of the profile that are this machine" if share[1] > 1 else ""

@@ -1,0 +1,290 @@
+"""What would go wrong, found before anything is started: one line each, with host and cure.
+
+All of it comes from profile, facts and plan; only a script that a host lacks is looked for on this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Literal
+
+from runner.formatting import gibibytes
+from runner.hosts.facts import Git, HostFacts, Interpreter
+from runner.planning import addresses, bytegpt
+from runner.planning.choose import find_python, release, who_uses
+from runner.planning.plan import HostPlan, Plan
+from runner.profile import Profile, ProfileErrors
+from runner.profile.disclosure import names
+
+OLDEST_TORCH = (2, 6)
+"""For the built-in job: FSDP2's public names."""
+LITTLE_DISK = 2 * 2**30
+"""Free bytes below which logs and checkpoints may soon fill the disk."""
+CLOCKS_APART = 5.0
+"""Seconds between two hosts' clocks that are worth a word: an answer to the probe may take seconds."""
+
+Level = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something found before the start. An error keeps the run from being started; `host` None: not one host's."""
+
+    level: Level
+    host: str | None
+    what: str
+    cure: str
+
+
+def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Mapping[str, str]) -> tuple[Finding, ...]:
+    """Everything found, errors first.
+
+    Args:
+        facts: One per host of the profile, in its order.
+        environ: Where the references of the profile's variables are looked up.
+    """
+    found: list[Finding] = [*_variables(profile, environ)]
+    for host, one in zip(plan.hosts, facts, strict=True):
+        _, python, _ = find_python(profile, profile.hosts[host.node_rank], one)
+        if not profile.job.wrap:
+            found += _python(profile, host, one, python)
+        found += _gpus(profile, host, one, plan.backend)
+        found += _places(profile, host, one)
+        found += _needs(profile, host, one)
+        found += _nccl(profile, plan, host, one)
+        found += _host(host, one)
+    found += _arguments(profile)
+    found += _launch(profile)
+    found += _network(profile, plan, facts)
+    found += _code(profile, plan, facts)
+    found += _between(profile, plan, facts)
+    return tuple(sorted(found, key=lambda finding: ("error", "warning", "info").index(finding.level)))
+
+
+def _variables(profile: Profile, environ: Mapping[str, str]) -> Iterator[Finding]:
+    problems: dict[str, None] = {}
+    for rank in range(len(profile.hosts)):
+        try:
+            profile.split_env(rank, environ)
+        except ProfileErrors as error:
+            problems.update(dict.fromkeys(map(str, error.problems)))
+    for problem in problems:
+        yield Finding("error", None, problem, "Set it where disttui is started, or take the reference out")
+
+
+def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpreter | None) -> Iterator[Finding]:
+    name = host.name
+    if python is None and profile.hosts[host.node_rank].python:
+        yield Finding("error", name, f"{host.python} is not there", "Correct `python` in the profile, or leave it auto")
+    elif python is None and not facts.interpreters:
+        yield Finding("error", name, "no Python was found", "Install one with torch, or name it by `python`")
+    elif python is None or not python.torch:
+        looked = ", ".join(one.path for one in facts.interpreters) if python is None else host.python
+        cure = f"Install it there: {host.python} -m pip install torch; or name the right interpreter by `python`"
+        yield Finding("error", name, f"no torch in {looked}", cure)
+    elif release(python.torch) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        builtin = profile.job.target.kind == "builtin"
+        what = f"torch {python.torch} of {python.path} is older than {oldest}"
+        what += ", which the built-in job needs" if builtin else ": disttui was not tried with it"
+        yield Finding("error" if builtin else "warning", name, what, f"Install torch {oldest} or later")
+
+
+def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> Iterator[Finding]:
+    by_index = {gpu.index: gpu for gpu in facts.gpus}
+    listed = profile.hosts[host.node_rank].gpus or ()
+    for index in listed:
+        if index not in by_index:
+            there = ", ".join(map(str, by_index)) or "none"
+            yield Finding("error", host.name, f"there is no GPU {index}", f"Correct `gpus`; there are: {there}")
+        elif by_index[index].busy:
+            what = f"GPU {index} is held by {who_uses(by_index[index])}"
+            yield Finding("warning", host.name, what, "Take another by `gpus`, or ask whoever holds it")
+    if backend != "nccl":
+        return
+    _, python, _ = find_python(profile, profile.hosts[host.node_rank], facts)
+    if not facts.gpus:
+        yield Finding("error", host.name, "backend nccl, but there is no GPU", "Set launch.backend to gloo or auto")
+    elif python and python.torch and not python.cuda:
+        what = f"backend nccl, but torch {python.torch} of {python.path} has no CUDA"
+        yield Finding("error", host.name, what, "Install a torch with CUDA, or set launch.backend to gloo")
+    elif host.num_processes > len(host.gpus or ()):
+        what = f"num_processes is {host.num_processes}, but there are {len(host.gpus or ())} GPUs for them"
+        yield Finding("error", host.name, what, "Lower num_processes, or add to `gpus`: nccl needs one for each")
+
+
+def _places(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
+    work, disk = facts.workdir, facts.disk
+    if not work.exists:
+        cure = "Make it, or correct `job.workdir` in the profile"
+        yield Finding("error", host.name, f"the working folder {work.path} is not there", cure)
+    elif profile.job.target.kind == "script" and work.script_exists is False:
+        where = work.script or f"{work.path}/{profile.job.target.value}"
+        cure = _where_is(profile, host)
+        # Inside a container it may be there all the same.
+        level: Level = "warning" if profile.job.wrap else "error"
+        yield Finding(level, host.name, f"the script {where} is not there", cure)
+    if not disk.writable:
+        cure = "Choose another by `launch.run_dir`"
+        yield Finding("error", host.name, f"the run folder {disk.path} cannot be written", cure)
+    elif disk.free < LITTLE_DISK:
+        level = "error" if disk.free < LITTLE_DISK / 100 else "warning"
+        what = f"the disk of {disk.path} has {gibibytes(disk.free)} free of {gibibytes(disk.total)}"
+        yield Finding(level, host.name, what, "Make room, or choose another by `launch.run_dir`")
+
+
+def _where_is(profile: Profile, host: HostPlan) -> str:
+    """The cure for a script that is not there: whoever starts a run often stands in its folder."""
+    here = Path(profile.job.target.value).absolute()
+    if not here.is_file():
+        return "Copy it there, or correct `job.script` or `job.workdir`"
+    if profile.hosts[host.node_rank].endpoint.is_local:
+        return f"It is here: set `job.workdir: {Path.cwd()}` in the profile"
+    return f"It is on this machine: copy {here} there, or correct `job.workdir`"
+
+
+def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
+    after = " after `activate`" if host.activate else ""
+    for program in facts.needs.programs:
+        key = "job.wrap" if profile.job.wrap else "job.command"
+        cure = f"Install it, or correct `{key}`" + ("" if after else ", or set `activate` to what puts it into PATH")
+        where = "" if "/" in program else f": not in PATH{after}"
+        yield Finding("error", host.name, f"the program {program} of `{key}` is not there{where}", cure)
+    if missing := facts.needs.module:
+        top = "." not in missing
+        what = f"no module {missing} for {host.python}{after}"
+        # A package may make its parts up while it is imported, which the probe does not do.
+        yield Finding(
+            "error" if top else "warning", host.name, what, "Install it, or correct `job.module` or `job.workdir`"
+        )
+
+
+def _host(host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
+    for problem in facts.problems:
+        if problem == facts.activate_problem:
+            cure = "Correct `activate`; where its status means nothing, let it end with `; true`"
+            yield Finding("error", host.name, problem, cure)
+        else:
+            yield Finding("warning", host.name, problem, "")
+    if facts.kill_user_processes and not facts.linger:
+        what = "systemd ends all your processes when you log out (KillUserProcesses), this run too"
+        yield Finding("warning", host.name, what, f"Run once on it: loginctl enable-linger {facts.user}")
+    if facts.resolves_to_loopback:
+        what = f"{facts.hostname} resolves to {', '.join(facts.resolves)}: nothing to do, disttui names the interface"
+        yield Finding("info", host.name, what, "")
+
+
+def _arguments(profile: Profile) -> Iterator[Finding]:
+    if profile.job.target.kind == "builtin" and (problem := bytegpt.problem(profile.job.target.args)):
+        yield Finding("error", None, f"bytegpt: {problem}", "Correct `job.args`")
+
+
+def _launch(profile: Profile) -> Iterator[Finding]:
+    if profile.launch.rejoin_timeout and not profile.launch.restarts:
+        what = "launch.rejoin_timeout waits for a lost host before the next attempt, and there is none"
+        yield Finding("warning", None, what, "Set `launch.restarts` to the further attempts that there may be")
+    if profile.launch.resume_args and not profile.launch.restarts:
+        what = "launch.resume_args are for further attempts, of which there are none, and for `rerun --resume`"
+        yield Finding("warning", None, what, "Set `launch.restarts` to the further attempts that there may be")
+
+
+def _network(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:
+    first, last = profile.launch.ports
+    if facts[0].free_port is None:
+        held = facts[0].ports_held
+        what = f"no port from {first} to {last} is free" + (f": {held}" if held else "")
+        yield Finding("error", plan.hosts[0].name, what, "Give other ports by `launch.ports`")
+    if all(found.boot_id and found.boot_id == facts[0].boot_id for found in facts):
+        return  # one machine: loopback reaches all of it
+    for host, found, own in zip(plan.hosts, facts, profile.hosts, strict=True):
+        if not own.address and not addresses.candidates(found):
+            what = "no network interface with an address that other hosts could reach"
+            yield Finding("error", host.name, what, "Bring one up, or name its address by `address`")
+        if own.interface and own.interface not in {nic.name for nic in found.nics}:
+            there = ", ".join(nic.name for nic in found.nics if nic.up and not nic.loopback)
+            what = f"there is no interface {own.interface}"
+            yield Finding("error", host.name, what, f"Correct `interface`; there are: {there}")
+
+
+def _nccl(profile: Profile, plan: Plan, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
+    """The job asks for nccl by itself, whatever backend was chosen for it."""
+    if plan.backend == "nccl":
+        return
+    target = profile.job.target
+    if any(word == "nccl" or word.endswith("=nccl") for word in target.args):
+        asked = "job.args ask for backend nccl" if target.kind != "command" else "job.command asks for backend nccl"
+    elif facts.code and facts.code.nccl_line:
+        asked = f"line {facts.code.nccl_line} of {target.value} begins a process group with nccl"
+    else:
+        return
+    _, python, _ = find_python(profile, profile.hosts[host.node_rank], facts)
+    if not facts.gpus:
+        why = "there is no GPU"
+    elif python and python.torch and not python.cuda:
+        why = f"torch {python.torch} of {python.path} has no CUDA"
+    elif not host.gpus:
+        why = "this run computes on the CPU"
+    else:
+        return
+    cure = "Have the job choose gloo where there is no GPU: torch.cuda.is_available() says so"
+    yield Finding("warning", host.name, f"{asked}, and {why}", cure)
+
+
+def _code(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:
+    """Hosts that hold different versions of the job's code."""
+    known = [(host.name, one.code) for host, one in zip(plan.hosts, facts, strict=True) if one.code]
+    what = profile.job.target.value
+    versions = (
+        (f"{what} differs", [(name, code.script) for name, code in known]),
+        (f"the Python files beside {what} differ", [(name, code.folder) for name, code in known]),
+        ("the commit that is checked out differs", [(name, code.git and code.git.head) for name, code in known]),
+    )
+    commits = {
+        name: f"{code.git.head[:7]}{' with changes' if code.git.dirty else ''}" for name, code in known if code.git
+    }
+    for words, found in versions:
+        groups: dict[str, list[str]] = {}
+        for name, digest in found:
+            if digest:
+                groups.setdefault(digest, []).append(name)
+        if len(groups) > 1:
+            sides = (f"{names(group)}{_shared(group, commits)}" for group in groups.values())
+            yield Finding("warning", None, f"{words}: {' ≠ '.join(sides)}", "Copy the same code to all hosts")
+            return
+
+
+def _commit(git: Git) -> str:
+    return git.head[:7] + (" with changes" if git.dirty else "")
+
+
+def _shared(hosts: Sequence[str], commits: Mapping[str, str]) -> str:
+    """` (3f2a1bc with changes)`, where all of them are at the same."""
+    at = {commits.get(host) for host in hosts}
+    return f" ({found})" if len(at) == 1 and (found := at.pop()) else ""
+
+
+def _between(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:
+    named = list(zip((host.name for host in plan.hosts), facts, strict=True))
+    # Whoever puts the master on loopback knows that all is one machine.
+    known = plan.master == addresses.LOOPBACK
+    for (one, a), (other, b) in combinations(named, 2):
+        if not known and a.boot_id and a.boot_id == b.boot_id:
+            what = f"{one} and {other} are the same machine: they share its cores and memory"
+            yield Finding("warning", None, what, "List it once, unless it is meant so")
+    ahead = {host: found.time - found.seen for host, found in named}
+    slow, fast = min(ahead, key=ahead.__getitem__), max(ahead, key=ahead.__getitem__)
+    if ahead[fast] - ahead[slow] > CLOCKS_APART:
+        what = f"the clock of {fast} is about {ahead[fast] - ahead[slow]:.0f} s ahead of that of {slow}"
+        yield Finding("warning", None, what, "Let both follow a time server (timedatectl set-ntp true)")
+    pythons: dict[str, list[str]] = {}
+    for host, own, found in zip(plan.hosts, profile.hosts, facts, strict=True):
+        _, python, _ = find_python(profile, own, found)
+        if python:
+            version = "Python {}.{}".format(*release(python.version))
+            pythons.setdefault(version, []).append(host.name)
+    if len(pythons) > 1:
+        what = ", ".join(f"{version} on {' and '.join(names)}" for version, names in pythons.items())
+        yield Finding("warning", None, f"different interpreters: {what}", "Use the same on all, by `python`")

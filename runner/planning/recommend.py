@@ -1,0 +1,145 @@
+"""Facts → what every host gets: processes, GPUs, interpreter, threads, network; every value with its reason. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runner.formatting import gibibytes
+from runner.hosts.facts import HostFacts
+from runner.planning import addresses, bytegpt
+from runner.planning.advice import Advice, advise
+from runner.planning.choose import HostChoice, Reasons, Share, choose, find_python, offered_gpus, release, usable_memory
+from runner.profile import Profile
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The choices for every host and for the whole run. `reasons` is keyed by field name."""
+
+    hosts: tuple[HostChoice, ...]
+    backend: str
+    strategy: str
+    precision: str
+    world_size: int
+    master: str
+    warnings: tuple[Advice, ...]
+    reasons: Reasons
+
+
+def recommend(profile: Profile, facts: Sequence[HostFacts]) -> Recommendation:
+    """Decide what the profile leaves open. Never fails: what cannot work is found by `preflight.check`.
+
+    Args:
+        facts: One per host of the profile, in its order.
+    """
+    shares = _shares(facts)
+    backend, why_backend = _backend(profile, facts, shares)
+    choices = tuple(choose(profile, rank, found, backend, shares[rank]) for rank, found in enumerate(facts))
+    world = sum(choice.num_processes for choice in choices)
+    strategy, why_strategy = _strategy(profile, facts, choices, world)
+    precision, why_precision = _precision(profile, facts, choices)
+    master, why_master = _master(profile, facts)
+    total = " + ".join(str(choice.num_processes) for choice in choices)
+    return Recommendation(
+        hosts=choices,
+        backend=backend,
+        strategy=strategy,
+        precision=precision,
+        world_size=world,
+        master=master,
+        warnings=advise(profile, facts, choices, backend),
+        reasons={
+            "backend": why_backend,
+            "strategy": why_strategy,
+            "precision": why_precision,
+            "world_size": f"{world}: {total}" if len(choices) > 1 else f"{world}: all on one host",
+            "master": why_master,
+        },
+    )
+
+
+def _backend(profile: Profile, facts: Sequence[HostFacts], shares: Sequence[Share]) -> tuple[str, str]:
+    if profile.launch.backend != "auto":
+        return profile.launch.backend, f"{profile.launch.backend}: the profile says so"
+    if (given := _given(profile, "backend")) and given != "auto":
+        return given, f"{given}: the job's --backend"
+    for host, found, share in zip(profile.hosts, facts, shares, strict=True):
+        if not offered_gpus(host, found, share):
+            why = "has no free GPU" if found.gpus else "has no GPU"
+            return "gloo", f"gloo: {host.name} {why}, and all ranks must use one backend"
+        _, python, _ = find_python(profile, host, found)
+        if not profile.job.wrap and not (python and python.cuda):
+            torch = f"torch {python.torch}" if python and python.torch else "no torch"
+            return "gloo", f"gloo: {host.name} has {torch}, without CUDA"
+    return "nccl", "nccl: every host has a free GPU and a torch with CUDA"
+
+
+def _shares(facts: Sequence[HostFacts]) -> list[Share]:
+    """Hosts that boot and own GPUs as one are one machine (a sandbox, containers): each may take its part."""
+    machines = [(found.boot_id, tuple(gpu.uuid for gpu in found.gpus)) for found in facts]
+    return [
+        (machines[:rank].count(machine), machines.count(machine)) if machine[0] else (0, 1)
+        for rank, machine in enumerate(machines)
+    ]
+
+
+def _strategy(
+    profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice], world: int
+) -> tuple[str, str]:
+    if profile.parallel.strategy != "auto":
+        return profile.parallel.strategy, f"{profile.parallel.strategy}: the profile says so"
+    if given := _given(profile, "strategy"):
+        return given, f"{given}: the job's --strategy"
+    if profile.job.target.kind != "builtin":
+        return "ddp", "ddp: the script itself decides; this only names the usual case"
+    states = bytegpt.parameters(bytegpt.read(profile.job.target.args)) * bytegpt.BYTES_PER_PARAMETER
+    room = min(_rank_memory(found, choice) for found, choice in zip(facts, choices, strict=True))
+    need = f"model and optimizer take {gibibytes(states)} a rank ({bytegpt.BYTES_PER_PARAMETER} bytes a parameter)"
+    if room and states > 0.7 * room and world > 1:
+        return "fsdp", f"fsdp: {need}, too much for the {gibibytes(room)} that the smallest rank has"
+    return "ddp", f"ddp: {need}; the smallest has {gibibytes(room)}"
+
+
+def _rank_memory(facts: HostFacts, choice: HostChoice) -> float:
+    totals = [gpu.memory_total for gpu in choice.used(facts)]
+    return min(totals) if totals else usable_memory(facts) / choice.num_processes
+
+
+def _precision(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> tuple[str, str]:
+    if profile.precision != "auto":
+        return profile.precision, f"{profile.precision}: the profile says so"
+    if given := _given(profile, "precision"):
+        return given, f"{given}: the job's --precision"
+    if not all(choice.gpus for choice in choices):
+        return "fp32", "fp32: bf16 is seldom faster on CPUs"
+    used = [gpu for found, choice in zip(facts, choices, strict=True) for gpu in choice.used(found)]
+    weak = next((gpu for gpu in used if release(gpu.compute_capability) < (8, 0)), None)
+    if weak:
+        return "fp32", f"fp32: {weak.name} has no bf16 (compute capability {weak.compute_capability}, 8.0 is needed)"
+    return "bf16", "bf16: every GPU has compute capability 8.0 or more"
+
+
+def fixed_master(profile: Profile) -> str | None:
+    """The master's address where the profile gives one; the first host's name leaves it to the hosts."""
+    return None if profile.launch.master == profile.hosts[0].name else profile.launch.master
+
+
+def _given(profile: Profile, option: str) -> str | None:
+    target = profile.job.target
+    if target.kind != "builtin" or not bytegpt.given(target.args, f"--{option}"):
+        return None
+    return str(getattr(bytegpt.read(target.args), option))
+
+
+def _master(profile: Profile, facts: Sequence[HostFacts]) -> tuple[str, str]:
+    first = profile.hosts[0]
+    if explicit := fixed_master(profile) or first.address:
+        return explicit, f"{explicit}: the profile says so"
+    if len(profile.hosts) == 1:
+        return addresses.LOOPBACK, f"{addresses.LOOPBACK}: everything stays on one host"
+    found = addresses.candidates(facts[0])
+    if not found:
+        return addresses.LOOPBACK, f"{addresses.LOOPBACK}: {first.name} has no address that others could reach"
+    others = f" (also {', '.join(found[1:])})" if len(found) > 1 else ""
+    return found[0], f"{found[0]}{others}: the first of {first.name}; the run takes the one that all hosts reach"

@@ -1,0 +1,56 @@
+"""What a profile has run and which secrets it sends, as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from runner.profile import Profile
+from runner.profile.effects import JOB, Effect, effects, secrets
+from runner.profile.problems import printable
+from runner.quoting import quote
+
+_MOST_NAMES = 8
+_LINES = ("python", "activate", "on_end.webhook")
+"""Keys whose one word is no command of words."""
+_WHEN = {
+    "plan": ", already for a plan",
+    "start": "",
+    "resume": ", from the second attempt on",
+    "end": ", when the run ends",
+}
+
+
+def names(where: Sequence[str]) -> str:
+    """`node1, node2 and 30 more`."""
+    more = len(where) - _MOST_NAMES
+    return ", ".join(where) if more <= 0 else f"{', '.join(where[:_MOST_NAMES])} and {more} more"
+
+
+def command_text(effect: Effect) -> str:
+    """What is run, as it would be typed, in one line; what cannot be seen is written as its escape."""
+    line = effect.key in _LINES or effect.key.startswith("env.")
+    return printable(effect.words[0] if line else " ".join(map(quote, effect.words)))
+
+
+def effect_lines(profile: Profile, *, job: bool = True) -> Iterator[tuple[str, str]]:
+    """(the key, what happens where) of everything, as safe text.
+
+    Args:
+        job: Whether the job itself is among it.
+    """
+    for effect in effects(profile):
+        if effect.key in JOB and not job:
+            continue
+        yield effect.key, f"on {names(effect.where)}{_WHEN[effect.when]}: {command_text(effect)}"
+    for secret in secrets(profile):
+        yield f"${{env:{secret.name}}}", f"to {names(secret.where)}, as {', '.join(secret.variables)}"
+
+
+def foreign_lines(profile: Profile) -> Iterator[tuple[str, str]]:
+    """The same of a profile that came from a host, with the logins and the variables that it has for its hosts."""
+    logins = [host.name if host.name == host.label() else f"{host.name} ({host.label()})" for host in profile.hosts]
+    yield "hosts", printable(", ".join(logins))
+    yield from effect_lines(profile)
+    variables = dict.fromkeys(name for rank in range(len(profile.hosts)) for name in profile.host_env(rank))
+    if variables:
+        yield "env", printable(", ".join(variables))

@@ -1,0 +1,72 @@
+"""Whose word a profile is: one that somebody else can write is not run without asking."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from runner.profile.library import folders
+from runner.profile.problems import printable
+
+
+def doubt(path: Path, status: os.stat_result) -> str:
+    """Why what a profile says may be somebody else's word; empty where it is the user's own, root's or the team's.
+
+    Being writable by a group is no reason: the group's administrator decides who is in it. In a folder that
+    DISTTUI_PROFILES names, files belong to whichever colleague has saved them.
+
+    Args:
+        status: Of the file that was read.
+    """
+    if stat.S_ISREG(status.st_mode) and status.st_mode & stat.S_IWOTH:
+        return "everybody on this machine can write it"
+    if folder := _open_to_all(path):
+        return f"it lies in {printable(folder)}, where everybody on this machine can put and replace files"
+    if status.st_uid in _ourselves() or _is_chosen(path):
+        return ""
+    return f"it belongs to {_name(status.st_uid)}"
+
+
+def _open_to_all(path: Path) -> str:
+    """A folder on the way to the file in which everybody may replace what is not theirs; empty: none."""
+    for folder in _folders(path):
+        try:
+            mode = folder.stat().st_mode
+        except OSError:
+            continue
+        # In a sticky folder such as /tmp a file can be replaced by its owner only.
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return str(folder)
+    return ""
+
+
+def _folders(path: Path) -> Iterator[Path]:
+    """Every folder above the file, by its path as it was given and without symbolic links."""
+    yield from dict.fromkeys((*path.absolute().parents, *_real(path).parents))
+
+
+def _ourselves() -> tuple[int, ...]:
+    """Users whose files are as good as one's own; under sudo, the user who called it."""
+    caller = os.environ.get("SUDO_UID", "")
+    also = (int(caller),) if os.geteuid() == 0 and caller.isdecimal() and len(caller) < 11 else ()
+    return (0, os.geteuid(), *also)
+
+
+def _is_chosen(path: Path) -> bool:
+    """Whether it lies in a folder that the user has named, or that comes with disttui."""
+    real = _real(path)
+    return any(origin != "own" and _real(folder) in real.parents for origin, folder in folders())
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"the user with number {uid}"

@@ -1,0 +1,130 @@
+"""The plan for people: counts, reasons, findings, and commands that can be copied and run by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from runner.planning import addresses
+from runner.planning.plan import HostPlan, Plan, counts_line
+from runner.planning.preflight import Finding
+from runner.planning.recommend import Recommendation
+from runner.profile.disclosure import effect_lines
+from runner.profile.effects import effects, secrets
+from runner.quoting import quote
+from runner.text import clean, clean_lines
+
+_REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+_MARKS = {"error": "✗", "warning": "▲", "info": "·"}
+_SHOWN_REASONS = ("num_processes", "gpus", "python", "omp_num_threads")
+_SHOWN_BETWEEN_HOSTS = ("interface", "addresses")
+
+
+def render_plan(plan: Plan, recommendation: Recommendation, findings: Sequence[Finding]) -> str:
+    """The whole plan as text; safe for a terminal, whatever the hosts said."""
+    lines = [counts_line(plan), ""]
+    lines += (f"  {name:<13} {clean(why)}" for name, why in recommendation.reasons.items())
+    for host in plan.hosts:
+        lines += ["", *_host(plan, host)]
+    if others := list(effect_lines(plan.profile, job=False)):
+        lines += ["", "what the profile has run besides the job, and the secrets that it sends", ""]
+        width = max(len(key) for key, _ in others)
+        lines += (f"  {key:<{width}} {text}" for key, text in others)
+    notes = [*_findings(findings), *_warnings(recommendation)]
+    return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
+
+
+def plan_json(plan: Plan, recommendation: Recommendation, findings: Sequence[Finding]) -> dict[str, Any]:
+    """The same as data, for `--json`."""
+    return {
+        "hosts": [
+            {
+                "node_rank": host.node_rank,
+                "name": host.name,
+                "num_processes": host.num_processes,
+                "first_rank": host.first_rank,
+                "gpus": None if host.gpus is None else list(host.gpus),
+                "python": host.python,
+                "workdir": host.workdir,
+                "activate": host.activate,
+                "env": dict(host.env),
+                "command": list(host.command),
+                "shell": shell_command(plan, host),
+                "reasons": dict(host.reasons),
+            }
+            for host in plan.hosts
+        ],
+        "num_machines": len(plan.hosts),
+        "world_size": plan.world_size,
+        "backend": plan.backend,
+        "strategy": plan.strategy,
+        "precision": plan.precision,
+        "master": plan.master,
+        "reasons": dict(recommendation.reasons),
+        "runs": [
+            {"key": one.key, "where": list(one.where), "when": one.when, "words": list(one.words)}
+            for one in effects(plan.profile)
+        ],
+        "secrets": [
+            {"name": one.name, "variables": list(one.variables), "where": list(one.where)}
+            for one in secrets(plan.profile)
+        ],
+        "warnings": [asdict(warning) for warning in recommendation.warnings],
+        "findings": [asdict(finding) for finding in findings],
+    }
+
+
+def shell_command(plan: Plan, host: HostPlan) -> str:
+    """One host's command for a POSIX shell, `activate` as its own line where the start runs it: in the job's folder."""
+    env = {name: _value(text) for name, text in host.env.items()}
+    for name, text in _interface(plan, host).items():
+        env.setdefault(name, text)
+    words = ["env", *(f"{name}={text}" for name, text in env.items()), *map(quote, host.command)]
+    then = f"\n{clean_lines(host.activate)}\n" if host.activate else " && "
+    return f"cd {quote(host.workdir)}{then}{' '.join(words)}"
+
+
+def _value(text: str) -> str:
+    """A variable's value; a reference becomes the shell's own, which stops the command where it is not set."""
+    parts = _REFERENCE.split(text)
+    return "".join(
+        f'"${{{part}:?}}"' if index % 2 else (quote(part) if part or len(parts) == 1 else "")
+        for index, part in enumerate(parts)
+    )
+
+
+def _interface(plan: Plan, host: HostPlan) -> Mapping[str, str]:
+    """The interface variables that a start finds out on the host, as a shell can: from the route to the master.
+
+    Without them gloo listens where the host's own name resolves to, often 127.0.1.1.
+    """
+    if len(plan.hosts) == 1 or plan.master == addresses.LOOPBACK:
+        return {}
+    found = quote(host.interface) if host.interface else ""
+    name = found or f"\"$(ip -o route get {quote(plan.master)} | sed -n 's/.* dev \\([^ ]*\\).*/\\1/p')\""
+    return {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name}
+
+
+def _host(plan: Plan, host: HostPlan) -> Iterator[str]:
+    last = host.first_rank + host.num_processes - 1
+    ranks = f"rank {last}" if last == host.first_rank else f"ranks {host.first_rank} to {last}"
+    yield f"{host.name}: node rank {host.node_rank}, {host.num_processes} of {plan.world_size} processes, {ranks}"
+    for name in (*_SHOWN_REASONS, *(_SHOWN_BETWEEN_HOSTS if len(plan.hosts) > 1 else ())):
+        yield f"  {name:<15} {clean(host.reasons[name])}"
+    # Not indented: a line break inside an argument must be copied as it is.
+    yield from ("", shell_command(plan, host))
+
+
+def _findings(findings: Sequence[Finding]) -> Iterator[str]:
+    for finding in findings:
+        where = f"{finding.host}: " if finding.host else ""
+        yield clean(f"{_MARKS[finding.level]} {finding.level}: {where}{finding.what}")
+        if finding.cure:
+            yield clean(f"    → {finding.cure}")
+
+
+def _warnings(recommendation: Recommendation) -> Iterator[str]:
+    for warning in recommendation.warnings:
+        yield clean(f"{_MARKS['warning']} {f'{warning.host}: ' if warning.host else ''}{warning.text}")

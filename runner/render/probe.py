@@ -1,0 +1,175 @@
+"""The table of `disttui probe`: a row per host, what is special about it underneath, differences marked."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from runner.errors import DisttuiError
+from runner.hosts.facts import Gpu, HostFacts, Interpreter, Nic
+from runner.text import clean
+
+WIDTH = 80
+"""Columns that the table keeps to."""
+
+_HEAD = ("HOST", "CORES", "MEMORY", "GPUS", "TORCH", "ADDRESS")
+_MARK = " ≠"
+_INDENT = "    "
+
+Results = Sequence[tuple[str, HostFacts | DisttuiError]]
+
+
+def render_probe(results: Results) -> str:
+    """Return the table of all hosts in the order given, without a line end after its last line.
+
+    Cores are `usable by this login/physical`, memory is `available/total` (the control group's limit where there is
+    one), GPUs are `free/all`. `≠` marks what is not as on most hosts; the last lines say how it differs.
+    """
+    hosts = [(clean(name), item) for name, item in results if isinstance(item, HostFacts)]
+    marked, notes = differences(hosts)
+    rows = [_HEAD, *(host_row(at, name, facts, marked) for at, (name, facts) in enumerate(hosts))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    columns = len(_HEAD)
+    if sum(widths) + 2 * (columns - 1) > WIDTH:  # the addresses move underneath
+        columns -= 1
+        widths[0] = max(4, min(widths[0], WIDTH - sum(widths[1:columns]) - 2 * (columns - 1)))
+    heads = iter([_line(row[:columns], widths) for row in rows])
+    lines = [next(heads)] if hosts else []
+    for name, item in results:
+        if isinstance(item, HostFacts):
+            lines += [next(heads), *host_details(item, with_address=columns < len(_HEAD))]
+        else:
+            lines += _failed(clean(name), item)
+    return "\n".join([*lines, *notes])
+
+
+def host_row(at: int, name: str, facts: HostFacts, marked: set[tuple[int, str]]) -> tuple[str, ...]:
+    """Return the cells of one host: name, cores, memory, GPUs, torch, address; `≠` at those that are `marked`."""
+    chosen = _with_torch(facts)
+    total = min(facts.memory.total, facts.memory.limit or facts.memory.total)
+    cells = {
+        "cores": f"{facts.cpu.available}/{facts.cpu.physical}",
+        "memory": f"{_gib(min(facts.memory.available, total))}/{_gib(total)} GiB",
+        "GPUs": f"{sum(not gpu.busy for gpu in facts.gpus)}/{len(facts.gpus)} free" if facts.gpus else "-",
+        "torch": clean(chosen[0].torch or "")[:20] if chosen else "none",
+    }
+    nics = _reachable(facts)
+    address = nics[0].addresses[0] if nics else "-"
+    shown = (text + _MARK * ((at, column) in marked) for column, text in cells.items())
+    return (name, *shown, clean(address))
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = (cell if len(cell) <= width else cell[: width - 1] + "…" for cell, width in zip(row, widths, strict=False))
+    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=False)).rstrip()
+
+
+def host_details(facts: HostFacts, with_address: bool) -> Iterator[str]:
+    """Yield what is special about one host, in lines of at most `WIDTH`."""
+    for item in _with_torch(facts):
+        known = {"Python": item.version, "torch": item.torch, "CUDA": item.cuda, "NCCL": item.nccl}
+        parts = [item.path, *(f"{name} {version}" for name, version in known.items() if version)]
+        yield from _wrapped(clean(" · ".join(parts)))
+    yield from _cpu_limits(facts)
+    yield from _gpu_lines(facts.gpus)
+    nics = _reachable(facts)
+    if with_address or sum(len(nic.addresses) for nic in nics) > 1:
+        for nic in nics:
+            speed = f" · {nic.speed / 1000:g} Gbit/s" if nic.speed else ""
+            yield from _wrapped(f"{clean(nic.name)}: {', '.join(map(clean, nic.addresses))}{speed}")
+    for problem in facts.problems:
+        yield from _wrapped("! " + clean(problem))
+
+
+def _cpu_limits(facts: HostFacts) -> Iterator[str]:
+    cpu = facts.cpu
+    limits = []
+    if cpu.affinity < cpu.logical:
+        limits.append(f"this login may use {cpu.affinity} of {cpu.logical} logical CPUs")
+    if cpu.quota is not None:
+        limits.append(f"its control group allows {cpu.quota:g} cores' worth of time")
+    if limits:
+        yield from _wrapped(", ".join(limits))
+
+
+def _gpu_lines(gpus: Sequence[Gpu]) -> Iterator[str]:
+    for (name, memory), group in groupby(gpus, key=lambda gpu: (gpu.name, gpu.memory_total)):
+        same = [gpu.index for gpu in group]
+        numbers = f"GPU {same[0]}" if len(same) == 1 else f"GPUs {same[0]}-{same[-1]}"
+        yield from _wrapped(f"{numbers}: {clean(name)}, {_gib(memory)} GiB")
+    for gpu in gpus:
+        if gpu.busy:
+            use = "" if gpu.use is None else f", {gpu.use:.0f} % busy"
+            taken = f"GPU {gpu.index}: {_gib(gpu.memory_used)} GiB taken{use}"
+            who = ", ".join(f"{clean(item.user)} ({clean(item.command)} {item.pid})" for item in gpu.processes)
+            yield from _wrapped(f"{taken}, by {who or 'a process that is not visible from here'}")
+
+
+def _failed(name: str, error: DisttuiError) -> Iterator[str]:
+    what = clean(error.what)
+    yield from _wrapped(what if what.startswith(f"{name}: ") else f"{name}: {what}", indent="")
+    if error.cure:
+        yield from _wrapped("→ " + clean(error.cure))
+
+
+def _wrapped(text: str, indent: str = _INDENT) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
+
+
+def differences(hosts: Sequence[tuple[str, HostFacts]]) -> tuple[set[tuple[int, str]], list[str]]:
+    """Return the (row, column) of every cell that is not as on most hosts, and a line for each such column."""
+    columns: dict[str, Callable[[HostFacts], Any]] = {
+        "cores": lambda facts: f"{facts.cpu.available}/{facts.cpu.physical}",
+        "memory": lambda facts: _gib(min(facts.memory.total, facts.memory.limit or facts.memory.total)),
+        "GPUs": _gpu_summary,
+        "torch": lambda facts: _torch_summary(_with_torch(facts)),
+    }
+    marked: set[tuple[int, str]] = set()
+    notes = []
+    for column, value_of in columns.items():
+        values = [value_of(facts) for _, facts in hosts]
+        usual = Counter(values).most_common(1)[0][0] if values else None
+        odd = [at for at, value in enumerate(values) if not _alike(value, usual)]
+        marked.update((at, column) for at in odd)
+        if odd:
+            names = {value: [name for at, (name, _) in enumerate(hosts) if values[at] == value] for value in values}
+            unit = " GiB" if column == "memory" else ""
+            listed = "; ".join(f"{value}{unit} on {', '.join(found)}" for value, found in names.items())
+            notes += _wrapped(f"≠ {column}: {listed}", indent="")
+    return marked, notes
+
+
+def _alike(value: Any, usual: Any) -> bool:
+    """Whether two values are the same; machines of one kind differ by a few percent of memory."""
+    if isinstance(value, int):
+        return bool(abs(value - usual) <= 0.05 * usual)
+    return bool(value == usual)
+
+
+def _gpu_summary(facts: HostFacts) -> str:
+    kinds = Counter(f"{clean(gpu.name)} {_gib(gpu.memory_total)} GiB" for gpu in facts.gpus)
+    return " + ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items())) or "none"
+
+
+def _torch_summary(found: Sequence[Interpreter]) -> str:
+    if not found:
+        return "none"
+    version, cuda = clean(found[0].torch or ""), found[0].cuda
+    return f"{version} (CUDA {clean(cuda)})" if cuda and "+cu" not in version else version
+
+
+def _with_torch(facts: HostFacts) -> list[Interpreter]:
+    return [item for item in facts.interpreters if item.torch]
+
+
+def _reachable(facts: HostFacts) -> list[Nic]:
+    """Return the interfaces that lead to other machines: those with hardware, else (containers) any but loopback."""
+    nics = [nic for nic in facts.nics if nic.up and nic.addresses and not nic.loopback]
+    return [nic for nic in nics if not nic.virtual] or nics
+
+
+def _gib(size: int) -> int:
+    return round(size / 2**30)

@@ -1,0 +1,154 @@
+"""The one-line status of a run, and one word per host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from runner.formatting import count, duration, number
+from runner.runs.attempt import Attempt
+from runner.runs.state import HostState, RunState
+from runner.text import clean
+
+_FORMS = ((16, 3, False), (8, 3, False), (16, 3, True), (8, 3, True), (0, 3, True), (0, 1, True), (0, 0, True))
+"""Of the status line, from the widest: cells of the bar, metrics at most, whether hosts are counted."""
+LOADING = 5.0
+"""Seconds after which a rank counts as running that neither makes steps nor joins a process group."""
+
+GLYPHS = {
+    "running": "●",
+    "finished": "✓",
+    "failed": "✗",
+    "lost": "✗",
+    "stopped": "■",
+    "not seen": "◇",
+}
+
+
+def host_word(host: HostState, state: RunState) -> str:
+    """What a host does now, in one or two words."""
+    if host.exit is not None:
+        return str(host.exit.get("state", "ended"))
+    if host.link in ("not seen", "connecting", "starting"):
+        return host.link
+    leader = state.hosts[0].story
+    if host.node in leader.unseen:
+        return leader.unseen[host.node]
+    newest = host.story.attempts.get(state.attempt)
+    if newest is None:
+        return "joining" if host.node not in leader.joined else "joined"
+    if newest.stopping is not None:
+        return "stopping"
+    if any(attempt == state.attempt for attempt, _ in host.series):
+        return "running"
+    if len(newest.ranks) < host.nproc and len(newest.groups) < host.nproc:
+        return "starting ranks"
+    up = all(rank in newest.groups or has_loaded(host, newest, rank) for rank in newest.ranks)
+    return "running" if up else "loading"
+
+
+def has_loaded(host: HostState, attempt: Attempt, rank: int) -> bool:
+    """Whether a rank has been up for so long that it runs, whatever its script tells."""
+    begun, now = number(attempt.ranks.get(rank, {}).get("t")), number((host.telemetry or {}).get("t"))
+    return begun is not None and now is not None and now - begun > LOADING
+
+
+def host_words(state: RunState, *, counted: bool = False) -> str:
+    """Every host with its word; hosts that do the same are counted when there are many, or where it is asked for."""
+    words = [(host.name, host_word(host, state)) for host in state.hosts]
+    if len(words) <= 4 and not counted:
+        return "  ".join(f"{name} {GLYPHS.get(word, '◌')} {word}" for name, word in words)
+    kinds: dict[str, list[str]] = {}
+    for name, word in words:
+        kinds.setdefault(word, []).append(name)
+    return "  ".join(f"{GLYPHS.get(word, '◌')} {len(names)} {word}{_few(word, names)}" for word, names in kinds.items())
+
+
+def ungrouped(state: RunState) -> list[str]:
+    """The hosts whose ranks work in the newest attempt, none of them seen in a process group."""
+    return [host.name for host in state.hosts if (one := host.story.attempts.get(state.attempt)) and one.ungrouped]
+
+
+def ungrouped_words(event: Mapping[str, Any]) -> str:
+    """An `ungrouped` event in words."""
+    if event.get("over"):
+        return "its ranks have joined a process group"
+    return "none of its ranks was seen in a process group: each may be training by itself"
+
+
+def progress(state: RunState) -> tuple[float, float] | None:
+    """(step, steps) of the run, None while nothing tells them."""
+    metrics = state.metrics
+    step, steps = number(metrics.get("step")), number(metrics.get("steps"))
+    return (step, steps) if step is not None and step >= 0 and steps and steps > 0 else None
+
+
+def eta(state: RunState) -> float | None:
+    """Seconds until the last step at the mean pace of this attempt, None while that is unknown."""
+    for _, _, series in state.ranks():
+        first, latest = series.first, series.latest
+        begun, now = number(first.get("t")), number(latest.get("t"))
+        start, step, steps = number(first.get("step")), number(latest.get("step")), number(latest.get("steps"))
+        if None in (begun, now, start, step, steps):
+            continue
+        assert begun is not None and now is not None and start is not None and step is not None and steps is not None
+        if step > start and now > begun:
+            return (steps - step) * (now - begun) / (step - start)
+    return None
+
+
+def metric_words(metrics: Mapping[str, Any]) -> list[str]:
+    """Loss, throughput and what else is short enough to say in a line."""
+    words = []
+    for name in ("loss", "val_loss"):
+        value = number(metrics.get(name))
+        if value is not None:
+            words.append(f"{name.replace('_', ' ')} {value:.4g}")
+    return words + throughput(metrics)
+
+
+def throughput(metrics: Mapping[str, Any]) -> list[str]:
+    """How fast it trains, in the first unit that is known; empty where none is."""
+    for name, unit in (("tokens_per_s", "tok/s"), ("samples_per_s", "samples/s"), ("steps_per_s", "steps/s")):
+        value = number(metrics.get(name))
+        if value is not None:
+            return [f"{count(value)} {unit}"]
+    return []
+
+
+def status_line(state: RunState, elapsed: float, width: int) -> str:
+    """The live line: bar, step, loss, throughput, ETA, hosts; never wider than `width` cells.
+
+    Where there is little room the bar gets shorter, hosts are counted, and then metrics are left out.
+    """
+    room = max(0, width - 1)
+    done, metrics, left = progress(state), metric_words(state.metrics), eta(state)
+    clock = f"eta {duration(left)}" if left is not None and state.result is None else duration(elapsed)
+    attempt = [f"attempt {state.attempt}"] if state.attempt > 1 else []
+    line = ""
+    for bar, most, counted in _FORMS:
+        parts = [*_progress_words(state, done, bar), *metrics[:most], clock, *attempt]
+        line = clean("  ".join([*parts, host_words(state, counted=counted)]))
+        if len(line) <= room:
+            return line
+    return line[: room - 1] + "…" if room else ""
+
+
+def _progress_words(state: RunState, done: tuple[float, float] | None, bar: int) -> list[str]:
+    if done is None:
+        return [f"step {state.metrics['step']}"] if state.metrics.get("step") is not None else []
+    step, steps = done
+    share = min(1.0, step / steps)
+    shown = [f"{_bar(share, bar)} {share * 100:3.0f} %"] if bar else []
+    return [*shown, f"step {step:,.0f}/{steps:,.0f}"]
+
+
+def _bar(share: float, cells: int) -> str:
+    full = int(share * cells)
+    return "━" * full + ("╸" if full < cells else "") + "─" * max(0, cells - full - 1)
+
+
+def _few(word: str, names: Sequence[str]) -> str:
+    if word in ("running", "finished") or len(names) > 3:
+        return ""
+    return f" ({', '.join(names)})"

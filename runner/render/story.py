@@ -1,0 +1,262 @@
+"""How a run ended, as a text: the result, or the one cause with what followed from it folded under it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from runner.diagnose.cause import Cause, Failure, find
+from runner.diagnose.frames import own
+from runner.diagnose.hang import collective, rank_words, sentences, standings
+from runner.diagnose.hints import hint
+from runner.diagnose.traceback import fold_traceback, frames
+from runner.formatting import amount, duration, gibibytes, number, when
+from runner.ids import short
+from runner.render.signals import code_words
+from runner.render.status import throughput, ungrouped
+from runner.runs.state import RunState
+from runner.text import clean, clean_lines
+
+_SHOWN = 5
+"""Of a list that may be long."""
+_SHORTLY = 120.0
+"""Seconds from the end of a stall to that of the run, in which one may be why of the other."""
+
+
+def ending(
+    state: RunState, elapsed: float, folder: Path, launcher_tails: Mapping[str, str], attempts: int = _SHOWN
+) -> list[str]:
+    """The lines that close the command, the true exception last where there is one.
+
+    Args:
+        launcher_tails: Host → the last lines that torchrun itself printed, for launches that failed before a rank.
+        attempts: Of how many attempts before the newest to tell why they failed.
+    """
+    result = state.result
+    where = [*(f"  {line}" for line in earlier(state, attempts)), f"logs: {folder}"]
+    if result is None and all(host.link in ("ended", "gone") for host in state.hosts):
+        gone = ", ".join(host.name for host in state.hosts if host.link == "gone")
+        if gone:
+            return [
+                f"✗ {short(state.run)} is lost: its run folder on {gone} is gone; its ranks there are ended",
+                *where,
+            ]
+        cure = f"disttui stop {short(state.run)} ends what is left of it"
+        return [f"✗ {short(state.run)} is lost: its supervisors are gone without a word; {cure}", *where]
+    if result is None:
+        return ["left the run going on its hosts", *where]
+    kind = str(result.get("state", "ended"))
+    if kind == "finished":
+        return [_trained(state, elapsed), *where[:-1], *(f"! {word}" for word in _doubts(state)), where[-1]]
+    if kind == "stopped":
+        why = [*(f"  {line}" for line in stall_lines(state)), *(f"! {word}" for word in _alone(state))]
+        return [f"■ {short(state.run)} stopped after {duration(elapsed)}{_at_step(state)}", *why, *_left(state), *where]
+    cause = find(state)
+    if cause is None:
+        failed = f"✗ {short(state.run)} {kind} after {duration(elapsed)}{_at_step(state)}: no rank and no host says why"
+        return [failed, *_left(state), *where]
+    lines = [*_failed(state, cause, elapsed), *_left(state), *where]
+    return [*lines, *_detail(cause.failure, launcher_tails)]
+
+
+def _trained(state: RunState, elapsed: float) -> str:
+    metrics = state.metrics
+    size = f"{amount(state.world_size, 'rank')} on {amount(len(state.hosts), 'host')}"
+    words = [f"✓ {short(state.run)} finished in {duration(elapsed)}: {size}"]
+    if state.attempt > 1:
+        words[0] += f", in attempt {state.attempt}"
+    first, last = state.first_loss, number(metrics.get("loss"))
+    if first is not None and last is not None:
+        words.append(f"loss {first:.4g} → {last:.4g}")
+    validated = number(metrics.get("val_loss"))
+    if validated is not None:
+        words.append(f"validation loss {validated:.4g}")
+    return "  ".join([*words, *throughput(metrics)])
+
+
+def _alone(state: RunState) -> list[str]:
+    """The hosts whose ranks may have trained without the others."""
+    alone = ungrouped(state)
+    if not alone:
+        return []
+    where = (
+        "on any host"
+        if len(alone) == len(state.hosts)
+        else f"on {', '.join(alone[:_SHOWN])}{', …' if len(alone) > _SHOWN else ''}"
+    )
+    return [f"no rank was seen in a process group {where}: each may have trained by itself"]
+
+
+def _doubts(state: RunState) -> list[str]:
+    """What a run that has ended well lacks of what one expects of a training."""
+    silent = not any(host.series for host in state.hosts)
+    return _alone(state) + (["no metric was recognised in what the ranks printed"] if silent else [])
+
+
+def _failed(state: RunState, cause: Cause, elapsed: float) -> list[str]:
+    words = root_words(state, cause)
+    lines = [f"✗ {short(state.run)} failed after {duration(elapsed)}{_at_step(state)}: {words}"]
+    lines += [f"  {line}" for line in others(state, cause)]
+    lines += [f"  {line}" for line in stall_lines(state)]
+    known = hint(state, cause)
+    if known:
+        lines.append(f"  → {known.text}")
+    return lines
+
+
+def stall_lines(state: RunState) -> list[str]:
+    """Where the ranks stood, if the newest attempt ended in a stall, or failed in the words that end one.
+
+    NCCL's watchdog logs for a minute before it ends a rank that has waited for too long.
+    """
+    stood = state.hosts[0].story.stood
+    if stood is None:
+        return []
+    over, result = "ended" in stood, state.result or {}
+    until, end = number(stood.get("ended")), number(result.get("t"))
+    shortly = until is not None and end is not None and end - until < _SHORTLY
+    if over and not (shortly and result.get("state") == "failed"):
+        return []
+    words = "before that it stood still" if over else "it stood still"
+    return [f"{words}: {line}" for line in sentences(standings(state))]
+
+
+def others(state: RunState, cause: Cause) -> list[str]:
+    """What became of the other ranks: who failed as well, and who was stopped because of the one to blame."""
+    own = [one for one in cause.consequences if one.rank is not None and not one.follows]
+    same = [one for one in own if _what(one) == _what(cause.failure)]
+    lines = [f"the same error: {_places(state, [one.rank for one in same])}"] if same else []
+    lines += [f"failed as well: {cause_words(state, vars(one))}" for one in own if one not in same][:_SHOWN]
+    stopped = {one.rank for one in cause.consequences if one.follows}
+    finished: set[int] = set()
+    for host in state.hosts:
+        known = host.story.attempts.get(cause.attempt)
+        if known and not (cause.failure.kind == "host lost" and cause.failure.node == host.node):
+            stopped |= set(known.ranks)
+            # Its process may have been ended while the interpreter was still at its own end.
+            finished |= set(known.finished)
+    stopped -= {cause.failure.rank, None, *(one.rank for one in own), *finished}
+    return [*lines, f"stopped because of it: {_places(state, stopped)}"] if stopped else lines
+
+
+def _what(failure: Failure) -> tuple[Any, ...]:
+    # The exit code after an exception says nothing more, and may not be known yet.
+    return failure.kind, failure.type, failure.message, None if failure.kind == "exception" else failure.code
+
+
+def _places(state: RunState, ranks: Iterable[int | None]) -> str:
+    by_host: dict[str, list[int]] = {}
+    for rank in sorted(rank for rank in ranks if rank is not None):
+        by_host.setdefault(state.host_of(rank), []).append(rank)
+    return ", ".join(f"{rank_words(found)} on {host}" for host, found in by_host.items())
+
+
+def earlier(state: RunState, most: int = _SHOWN) -> list[str]:
+    """One line for each of the last `most` attempts before the newest: why it failed."""
+    numbers = [number for number in state.attempts if number < state.attempt]
+    lines = [f"attempt {number} failed: {attempt_words(state, number)}" for number in numbers[-most:]]
+    hidden = len(numbers) - len(lines)
+    return [f"… {hidden} attempts before that failed, too", *lines] if hidden else lines
+
+
+def attempt_words(state: RunState, number: int) -> str:
+    """Why an attempt failed, in one line."""
+    cause = find(state, number)
+    if cause is None:
+        return "no rank and no host says why"
+    words, failure = root_words(state, cause), cause.failure
+    if failure.kind == "exception" and failure.message:
+        words += f": {clean(failure.message.strip().split(chr(10))[0])[:200]}"
+    return words
+
+
+def root_words(state: RunState, cause: Cause) -> str:
+    """Why an attempt failed as one sentence: what had happened before, where the failure only followed from that."""
+    failure = cause.failure
+    if not cause.gone:
+        return cause_words(state, vars(failure))
+    stack = frames(failure.traceback)
+    mine, call = own(stack), collective(stack)
+    where = f"still waited in {call or mine.function} ({mine.place})" if mine else "still waited for others"
+    return f"{_places(state, cause.gone)} had ended (exit code 0) while {_who(state, vars(failure))} {clean(where)}"
+
+
+def cause_words(state: RunState, cause: Mapping[str, Any]) -> str:
+    """The cause of a failure as one sentence."""
+    kind = cause.get("kind")
+    who = _who(state, cause)
+    message = clean(str(cause.get("message") or "").strip().split("\n")[0])[:300]
+    if kind == "exception":
+        return f"{who} raised {clean(str(cause.get('type') or 'an exception'))}"
+    if kind in ("signal", "exit"):
+        return f"{who} {end_words(cause)}" + (f": {message}" if message else "")
+    if kind in ("host lost", "supervisor lost"):
+        last = number(cause.get("last"))
+        seen = f", last sign of life {when(last)}" if last is not None else ""
+        return f"{kind}: {who}{seen}" + (f" ({message})" if message else "")
+    code = cause.get("code")
+    if kind == "launch" and isinstance(code, int) and code < 0:
+        return f"torchrun on {who} was ended by {code_words(code)}"
+    if not message:
+        return f"{who}: {clean(str(kind or 'unknown cause'))}"
+    return message if message.startswith(who) else f"{who}: {message}"
+
+
+def end_words(end: Mapping[str, Any]) -> str:
+    """How a process ended, by its `code`: `ended with exit code 3`; and by whom, where that were we (`grace`)."""
+    grace = number(end.get("grace"))
+    if grace is None:
+        return f"ended with {code_words(end.get('code'))}"
+    return "was killed by disttui" + (f": it did not end within {grace:g} s (launch.grace)" if grace else " at once")
+
+
+def _detail(failure: Failure, launcher_tails: Mapping[str, str]) -> list[str]:
+    if failure.kind == "exception":
+        traceback = fold_traceback(failure.traceback)
+        return ["", *traceback] if any(traceback) else ["", clean(f"{failure.type}: {failure.message}")]
+    rest = clean_lines(failure.message.strip()).split("\n")[1:]
+    if failure.kind == "launch" and (failure.code or 0) >= 0 and not rest and launcher_tails.get(failure.host):
+        rest = launcher_tails[failure.host].rstrip().split("\n")[-15:]
+    return ["", *rest] if rest else []
+
+
+def _left(state: RunState) -> list[str]:
+    held = [f"! {host.name}: {words}" for host in state.hosts for words in held_words((host.exit or {}).get("held"))]
+    return held + [
+        f"! {host.name}: could not be ended: "
+        + clean(", ".join(f"pid {item.get('pid')} ({str(item.get('command', ''))[:60]})" for item in host.story.left))
+        for host in state.hosts
+        if host.story.left
+    ]
+
+
+def held_words(held: Any) -> list[str]:
+    """What a host still holds of a run whose processes have ended there (`held` of exit.json), one line each."""
+    if not isinstance(held, Mapping):
+        return []
+    lines = []
+    port, memory = held.get("port"), held.get("gpu_memory")
+    if isinstance(port, Mapping):
+        who = f"pid {str(port['pid'])[:20]} ({str(port.get('command'))[:60]})" if port.get("pid") else "somebody"
+        lines.append(f"{who} listens on the run's port {port.get('port')}")
+    for one in memory if isinstance(memory, list) else []:
+        if isinstance(one, Mapping):
+            size = f"{gibibytes(one['bytes'])} of " if number(one.get("bytes")) else ""
+            lines.append(f"the driver still holds {size}GPU memory for pid {one.get('pid')}, which has ended")
+    return [clean(line) for line in lines]
+
+
+def _who(state: RunState, cause: Mapping[str, Any]) -> str:
+    host = _host_name(state, cause.get("node"))
+    rank = cause.get("rank")
+    return f"rank {clean(str(rank))} on {host}" if rank is not None else host
+
+
+def _host_name(state: RunState, node: Any) -> str:
+    return state.hosts[node].name if isinstance(node, int) and 0 <= node < len(state.hosts) else "the gang"
+
+
+def _at_step(state: RunState) -> str:
+    step = number(state.metrics.get("step"))
+    return f" at step {step:.0f}" if step is not None else ""

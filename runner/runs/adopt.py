@@ -1,0 +1,158 @@
+"""Take up a run that somebody started elsewhere, from what one of its hosts tells.
+
+It is that host's word and no more: the names of the run's hosts and their processes are taken from it. Nothing of it
+is run, and no host that it names is reached before the user has agreed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
+
+from runner.errors import HostError, InputError
+from runner.hosts.link import Item, Link
+from runner.ids import pick, short
+from runner.paths import inside
+from runner.profile import Profile
+from runner.profile.addresses import split_host
+from runner.protocol.names import RUN_DIR
+from runner.records import json_object
+from runner.runs.find import load_run, refuse_newer
+from runner.runs.history import KnownHost, KnownRun, remember
+from runner.runs.remote import REACH, reach_hosts
+from runner.runs.store import mirrors_folder
+from runner.runs.summary import Summary, summaries
+from runner.transport import Connector
+
+Agree = Callable[[str, str, Sequence[str]], None]
+"""Takes a host, the run and the other hosts that it names. Raises InputError where they are not to be reached."""
+
+_SPEC = 4 << 20
+_NAME = re.compile(r"[\w\[:][\w.:%+=~^@\[\]-]*")
+"""What the names of a profile's hosts are made of."""
+
+
+def adopt(
+    text: str,
+    host: KnownHost,
+    connector: Connector,
+    environ: Mapping[str, str],
+    agree: Agree,
+    *,
+    profile: Profile | None = None,
+    run_dir: str = RUN_DIR,
+    ssh_config: str | None = None,
+) -> KnownRun:
+    """Find a run on a host and keep what is needed to look at it and to stop it; one that was started here stays it.
+
+    Args:
+        text: The run's id, or its beginning.
+        agree: Called before anything is kept where the host names others, and no profile of the user's does.
+        profile: Whose hosts stand, in this order, for the run's; None: this user's ssh aliases of the same names.
+
+    Raises:
+        InputError: There is no such run, the hosts do not fit, or they are not to be reached.
+        HostError: The host cannot be reached, or the run may not be read.
+    """
+    with reach_hosts({0: host}, connector) as reached:
+        reached.refuse_none()
+        link = reached.links[0]
+        told = _pick(text, summaries(link.request("list", run_dir=run_dir)), host.name)
+        run, node, names, counts = told["run"], told["node_rank"], told["hosts"], told["nproc"]
+        before = _kept(run, environ)
+        if before and not before.adopted:
+            return before
+        written = _written(link, run, node, run_dir)
+    hosts = _of_profile(profile, run, names, counts) if profile else _of_names(host, node, names, counts)
+    others = [one.name for rank, one in enumerate(hosts) if rank != node]
+    if others and not profile and not (before and before.hosts == hosts):
+        agree(host.name, run, others)
+    kept: dict[str, Any] = {"by": told.get("by") or "?", "started": told.get("started", 0.0), "ssh_config": ssh_config}
+    return remember(KnownRun(run, inside(mirrors_folder(environ), run), hosts, written, run_dir, **kept, adopted=True))
+
+
+def _pick(text: str, found: Sequence[Summary], host: str) -> Summary:
+    """The one summary that is meant, fit to be taken up. Raises InputError or HostError."""
+    wanted = pick(text, list(dict.fromkeys(one["run"] for one in found)), host)
+    told = next(one for one in found if one["run"] == wanted)
+    if "problem" in told:
+        raise HostError(host, told["problem"], told.get("cure", ""))
+    refuse_newer(told, f"{host}: {wanted}")
+    if "hosts" not in told or told.get("node_rank", len(told["hosts"])) >= len(told["hosts"]):
+        raise HostError(host, f"spec.json of {wanted} does not say which hosts it runs on", "Look at it on the host.")
+    names = told["hosts"]
+    if strange := next((name for name in names if not _NAME.fullmatch(name) or names.count(name) > 1), None):
+        raise HostError(
+            host, f"it says that {wanted} has a host {strange!r}: no name, or two of it", "Do not trust it."
+        )
+    return told
+
+
+def _kept(run: str, environ: Mapping[str, str]) -> KnownRun | None:
+    """What is kept here of the run; None where that is nothing, or damaged."""
+    try:
+        return load_run(inside(mirrors_folder(environ), run))
+    except InputError:
+        return None
+
+
+def _of_profile(profile: Profile, run: str, names: Sequence[str], counts: Sequence[int]) -> tuple[KnownHost, ...]:
+    """The hosts as a profile of the user's reaches them."""
+    if len(profile.hosts) != len(names):
+        raise InputError(
+            f"the profile has {len(profile.hosts)} hosts, {short(run)} runs on {len(names)}: {', '.join(names)}",
+            "Give a profile with these hosts, in this order.",
+        )
+    ways = zip(profile.hosts, names, counts, strict=True)
+    return tuple(KnownHost(name, one.host, one.user, one.port, one.python, count) for one, name, count in ways)
+
+
+def _of_names(asked: KnownHost, node: int, names: Sequence[str], counts: Sequence[int]) -> tuple[KnownHost, ...]:
+    """The hosts as this user's ssh reaches these names; the one that was asked as it was asked."""
+    hosts = [
+        KnownHost(name, asked.host, asked.user, asked.port, nproc=count)
+        if rank == node
+        else KnownHost(name, _address(asked.name, name), nproc=count)
+        for rank, (name, count) in enumerate(zip(names, counts, strict=True))
+    ]
+    if any(one.host == "local" and rank != node for rank, one in enumerate(hosts)):
+        raise InputError(
+            "a host of this run is 'local', the machine that it was started from",
+            "Give --profile with the run's hosts as you reach them, in its order.",
+        )
+    return tuple(hosts)
+
+
+def _address(asked: str, name: str) -> str:
+    """The host in a name like bob@box:2222: which login and port are to be used there is nobody else's word."""
+    try:
+        host = split_host(name)[1]
+        KnownHost(name, host).as_host()
+    except (PydanticCustomError, ValidationError):
+        cure = "Give --profile with the run's hosts as you reach them, in its order."
+        raise HostError(
+            asked, f"it says that the run has a host {name[:100]!r}, which is no name of one", cure
+        ) from None
+    return host
+
+
+def _written(link: Link, run: str, node: int, run_dir: str) -> Mapping[str, Any]:
+    """The profile in a run's spec.json, to be shown; empty where there is none."""
+    data = bytearray()
+
+    def take(item: Item) -> None:
+        if isinstance(item, tuple) and len(data) <= _SPEC:
+            data.extend(item[3])
+
+    place = {"run": run, "node_rank": node, "run_dir": run_dir, "name": "spec.json", "offset": 0, "length": _SPEC}
+    try:
+        link.stream("read", take, **place).result(REACH)
+    except (HostError, FutureTimeout):
+        return {}
+    profile = (json_object(bytes(data)) or {}).get("profile")
+    return profile if isinstance(profile, dict) else {}

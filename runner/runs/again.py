@@ -1,0 +1,111 @@
+"""A run once more: its profile as it was run, and the checkpoint that the new run goes on from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runner.bounded import each, text, whole
+from runner.errors import DisttuiError, InputError
+from runner.ids import short
+from runner.profile import Profile
+from runner.runs.history import KnownRun, profile_of
+from runner.runs.remote import REACH, reach
+from runner.text import clean
+from runner.transport import Connector
+
+FOLDER = "checkpoints"
+"""In a run's folder on a host: where DISTTUI_CHECKPOINTS leads."""
+_MOST_FILES = 100_000
+_LONGEST_NAME = 4096
+_LATEST = 1e11
+"""Unix time of the year 5138: what a clock may show."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The newest file that a run has left in its folder for checkpoints."""
+
+    host: str
+    name: str
+    """Below that folder."""
+    written: float
+    """Unix time by the host's clock."""
+
+
+@dataclass(frozen=True)
+class Again:
+    """All that a new run takes over from one that was run before."""
+
+    run: str
+    """The run before."""
+    profile: Profile
+    source: str | None
+    sandbox: bool
+    ssh_config: str | None
+    foreign: bool
+    """Whether the profile is the word of a host: what it has run is to be shown before it is used."""
+    resume_from: str | None = None
+    """The folder on the hosts with the checkpoints to go on from."""
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What run.json of the new run says of it besides the profile."""
+        names = ("source", "sandbox", "ssh_config", "resume_from")
+        return {name: getattr(self, name) for name in names}
+
+
+def again(run: KnownRun, overrides: Sequence[str] = (), *, resume: bool = False) -> Again:
+    """What running a run once more takes; reaches no host. Raises ProfileErrors.
+
+    Args:
+        overrides: Further `--set` of the profile.
+        resume: Go on from its checkpoints; `newest_checkpoint` tells whether there are any.
+    """
+    made = Again(run.run, profile_of(run, overrides), run.source, run.sandbox, run.ssh_config, run.adopted)
+    return replace(made, resume_from=f"{run.run_dir}/{run.run}/{FOLDER}") if resume else made
+
+
+def newest_checkpoint(run: KnownRun, connector: Connector, limit: float = REACH) -> Checkpoint | None:
+    """The newest file in the run's folder for checkpoints on any of its hosts, None where there is none.
+
+    Raises:
+        DisttuiError: None was found, and not all hosts could be asked: whether there is one is not known.
+    """
+    if run.sandbox:
+        return None
+    with reach(run, connector, limit=limit) as reached:
+        answers = reached.ask("files", **run.request())
+    problems = [*reached.errors.values(), *(one for one in answers.values() if isinstance(one, DisttuiError))]
+    found = [
+        Checkpoint(run.hosts[node].name, name, written)
+        for node, answer in answers.items()
+        if isinstance(answer, Mapping)
+        for name, written in each(answer.get("files"), _saved, _MOST_FILES)
+    ]
+    if not found and problems:
+        raise problems[0]
+    return max(found, key=lambda one: one.written, default=None)
+
+
+def no_checkpoint(run: KnownRun) -> InputError:
+    """Why a run cannot be gone on from."""
+    if run.sandbox:
+        return InputError(
+            f"{short(run.run)} was played in a sandbox, which keeps no checkpoints", "Leave out --resume."
+        )
+    hosts = ", ".join(clean(host.name) for host in run.hosts)
+    return InputError(
+        f"{short(run.run)} has saved no checkpoint: looked on {hosts} in {clean(run.run_dir)}/{run.run}/{FOLDER}",
+        "Run it from its beginning, without --resume. A job saves where DISTTUI_CHECKPOINTS says.",
+    )
+
+
+def _saved(file: Mapping[str, Any]) -> tuple[str, float] | None:
+    folder, _, name = text(file.get("name"), _LONGEST_NAME).partition("/")
+    written = file.get("mtime")
+    if folder != FOLDER or not name or not whole(file.get("size")) or name.endswith((".tmp", ".part")):
+        return None
+    usable = isinstance(written, int | float) and not isinstance(written, bool) and abs(written) < _LATEST
+    return (name, float(written)) if usable else None  # type: ignore[arg-type]

@@ -1,0 +1,107 @@
+"""Fetch the beginning of a log that was mirrored from its tail on."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import Future, wait
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+
+from runner.errors import DisttuiError, HostError
+from runner.hosts.link import Item, Link
+from runner.protocol.limits import READ_LIMIT
+from runner.runs.history import KnownRun
+from runner.runs.remote import REACH
+from runner.runs.store import HostStore
+
+AHEAD = 2
+"""Reads on their way at once: the host sends one while the word that the one before is whole comes here."""
+PIECE = 1 << 20
+"""Bytes that are written at once: every call of the system lets another thread in, and waits for it."""
+_LOOK = 1.0
+"""Seconds after which whoever waits for a read looks whether it still comes."""
+
+
+def fill(link: Link, run: KnownRun, node: int, store: HostStore, name: str, upto: int = 0) -> None:
+    """Fetch what is before the first byte that is held of a log, back to offset `upto`, as far as its host has it.
+
+    Raises DisttuiError.
+    """
+    written = _Writing(store, name)
+    request = {**run.request(), "node_rank": node, "name": name}
+    start = below = store.files()[name][0]
+    asked: deque[tuple[int, Future[Any]]] = deque()
+    try:
+        while start > upto:
+            while below > upto and len(asked) < AHEAD:
+                below, end = max(upto, below - READ_LIMIT), below
+                written.ends.add(end)
+                asked.append((below, link.stream("read", written.take, **request, offset=below, length=end - below)))
+            begin, answer = asked[0]
+            _await(link, name, answer, written)
+            before = start
+            while start in written.came:
+                start = written.came.pop(start)
+            store.fill(name, before, start)
+            if written.failed:
+                raise written.failed
+            asked.popleft()
+            if start > begin:
+                raise HostError(link.host, f"the first {start:,} bytes of {name} are not kept (launch.log_limit)")
+    finally:
+        # Pieces say not which request they belong to: the link's next stream must not get these.
+        for _, answer in asked:
+            link.cancel(answer)
+        if wait([answer for _, answer in asked], REACH).not_done:
+            link.close()
+
+
+class _Writing:
+    """Writes what reads bring where it belongs, in large pieces; called by the link's reader."""
+
+    def __init__(self, store: HostStore, name: str) -> None:
+        self.ends: set[int] = set()
+        """Of the reads."""
+        self.came: dict[int, int] = {}
+        """What is written: end → begin."""
+        self.bytes = 0
+        """How many have come."""
+        self.failed: DisttuiError | None = None
+        self._store = store
+        self._name = name
+        self._loose: dict[int, tuple[int, list[memoryview]]] = {}
+        """What is not written yet: end → begin, and the bytes between."""
+
+    def take(self, item: Item) -> None:
+        """Take a piece of the file."""
+        if not isinstance(item, tuple) or self.failed:
+            return
+        _, _, offset, data = item
+        self.bytes += len(data)
+        begin, pieces = self._loose.pop(offset, (offset, []))
+        pieces.append(data)
+        end = offset + len(data)
+        if end - begin < PIECE and end not in self.ends:
+            self._loose[end] = begin, pieces
+            return
+        try:
+            self._store.put(self._name, begin, b"".join(pieces))
+            self.came[end] = begin
+        except DisttuiError as error:
+            self.failed = error
+
+
+def _await(link: Link, name: str, answer: Future[Any], written: _Writing) -> None:
+    """Wait for the end of a read for as long as something comes and can be written."""
+    came, since = 0, time.monotonic()
+    while not written.failed:
+        try:
+            answer.result(_LOOK)
+        except FutureTimeout:
+            if written.bytes > came:
+                came, since = written.bytes, time.monotonic()
+            elif time.monotonic() - since > REACH:
+                raise HostError(link.host, f"{name}: no answer in {REACH:.0f} s") from None
+        else:
+            return

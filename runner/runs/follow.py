@@ -1,0 +1,241 @@
+"""Follow one host of a run: keep its mirror whole, whatever the link does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import Queue
+from typing import Any
+
+from runner.errors import DisttuiError
+from runner.hosts.link import SILENCE, Item, Link
+from runner.paths import PathError
+from runner.records import Unfinished
+from runner.runs.store import MOST_OLD, HostStore
+
+EAGER = 300.0
+"""Seconds of trying to reconnect every 2 s; every 30 s after that."""
+CHECK = 5.0
+"""Seconds between questions whether the run's supervisor still lives."""
+PIECES = 256
+"""Pieces of files that may wait for the viewer: beyond that its hosts wait, and the files hold what is to come."""
+
+
+@dataclass(frozen=True)
+class LinkNews:
+    """The viewer's link to a host has changed: seen, caught up, not seen, ended, gone, failed."""
+
+    node: int
+    kind: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class RecordRead:
+    """A complete record of a host's JSON or JSON-lines file."""
+
+    node: int
+    file: str
+    record: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class LogRead:
+    """Bytes of a log, in order and without gaps; `restart`: the file began anew, `data` is empty then."""
+
+    node: int
+    file: str
+    data: bytes
+    restart: bool = False
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A line of a host's file that is no record."""
+
+    node: int
+    file: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class Told:
+    """Something that the user should know of a host."""
+
+    node: int
+    text: str
+
+
+News = LinkNews | RecordRead | LogRead | Skipped | Told
+
+
+class Follower:
+    """Mirrors one host's run directory and tells what is new.
+
+    Args:
+        request: Arguments of the `mirror` op (run, node_rank, run_dir).
+        reopen: Makes a new link when one has broken; raises DisttuiError.
+        news: Where news go. Bounded: a slow reader slows down the reading of files, never the run.
+        replay: Bytes at the end of every log that is held already to tell before what is new; events, metrics and
+            telemetry are told whole.
+        only_look: Change nothing on the host: a run that nobody supervises any more is left as it is.
+    """
+
+    def __init__(
+        self,
+        node: int,
+        request: Mapping[str, Any],
+        store: HostStore,
+        reopen: Callable[[], Link],
+        news: Queue[News],
+        *,
+        replay: int = 0,
+        only_look: bool = False,
+    ) -> None:
+        self.node = node
+        self.link: Link | None = None
+        self._request = request
+        self.store = store
+        self._reopen = reopen
+        self._news = news
+        self._names: dict[int, str] = {}
+        self._partial: dict[str, Unfinished] = {}
+        self._replay = replay
+        self._only_look = only_look
+        self._closed = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"follow {node}", daemon=True)
+
+    def start(self, link: Link | None) -> None:
+        """Begin with a link that is open already; None: try to make one."""
+        self.link = link
+        self._thread.start()
+
+    def close(self) -> None:
+        """End following and close the link."""
+        self._closed.set()
+        if self.link:
+            self.link.close()
+        if self._thread.ident:
+            self._thread.join(0.5)
+        self.store.close()
+
+    def _run(self) -> None:
+        self._tell_held()
+        if "exit.json" in self.store.files():
+            # The last file of a run: the mirror is whole.
+            self._ended.set()
+            self._news.put(LinkNews(self.node, "ended"))
+            return
+        while not self._closed.is_set():
+            link = self.link
+            if link is None:
+                link = self._reconnect()
+                if link is None:
+                    return
+            future = link.stream("mirror", self._take, have=self.store.have(), **self._request)
+            self._news.put(LinkNews(self.node, "seen"))
+            shown = True
+            checked = time.monotonic()
+            while not (future.done() or self._closed.wait(0.25)):
+                self.store.settle()
+                if (link.silence < SILENCE) != shown:
+                    shown = not shown
+                    self._news.put(LinkNews(self.node, "seen" if shown else "not seen"))
+                if time.monotonic() - checked > CHECK:
+                    # A supervisor and its warden that were both killed leave no word: the node program finds it out.
+                    checked = time.monotonic()
+                    status = link.submit("status", settle=not self._only_look, **self._request)
+                    if self._only_look:
+                        status.add_done_callback(self._note_death)
+            if self._ended.is_set() or self._closed.is_set():
+                return
+            link.close()
+            self.link = None
+            self._news.put(LinkNews(self.node, "not seen", _why(future)))
+
+    def _tell_held(self) -> None:
+        """Tell what an earlier viewer has left in the mirror."""
+        for name, (_, end) in sorted(self.store.files().items()):
+            try:
+                for offset, data in self.store.read(name, end - self._replay if name.endswith(".log") else 0):
+                    if self._closed.is_set():
+                        return
+                    self._tell(name, offset, data)
+            except OSError:
+                continue
+
+    def _note_death(self, status: Future[Any]) -> None:
+        found = None if status.cancelled() or status.exception() else status.result()
+        if found is not None and not found["alive"] and found["exit"] is None and not self._ended.is_set():
+            self._ended.set()
+            self._news.put(LinkNews(self.node, "ended", "its supervisor is gone without a word"))
+            self._closed.set()
+
+    def _reconnect(self) -> Link | None:
+        waited = 0.0
+        pause = 0.25
+        while not self._closed.wait(pause):
+            waited += pause
+            pause = min(2.0, pause * 2) if waited < EAGER else 30.0
+            try:
+                self.link = self._reopen()
+            except DisttuiError as error:
+                self._news.put(LinkNews(self.node, "not seen", error.what))
+            else:
+                if not self._closed.is_set():
+                    return self.link
+                self.link.close()  # whoever closed us meanwhile has found none to close
+        return None
+
+    def _take(self, item: Item) -> None:
+        """Called by the link's reader thread: write the mirror, then tell."""
+        if self._closed.is_set():
+            return
+        try:
+            if isinstance(item, tuple):
+                file, _, offset, data = item
+                name = self.store.write(file, offset, data)
+                if name is not None:
+                    self._tell(name, offset, bytes(data))
+            elif "file" in item:
+                restarted = self.store.announce(item)
+                if restarted:
+                    self._partial.pop(restarted, None)
+                    self._news.put(LogRead(self.node, restarted, b"", restart=True))
+                    if item.get("generation") == MOST_OLD:
+                        text = f"{restarted} has begun anew {MOST_OLD} times: older copies of it are not kept any more"
+                        self._news.put(Told(self.node, text))
+            elif "caught_up" in item:
+                self._news.put(LinkNews(self.node, "caught up"))
+            elif "ended" in item:
+                self._ended.set()
+                self._news.put(LinkNews(self.node, "ended"))
+            elif "gone" in item:
+                self._ended.set()
+                self._news.put(LinkNews(self.node, "gone", "its run folder is gone"))
+        except PathError:
+            raise  # this host's word alone: its link ends with the reason
+        except DisttuiError as error:
+            # The viewer's disk is full, say: the run goes on, this viewer cannot.
+            self._news.put(LinkNews(self.node, "failed", str(error)))
+            self._closed.set()
+
+    def _tell(self, name: str, offset: int, data: bytes) -> None:
+        if name.endswith(".log"):
+            self._news.put(LogRead(self.node, name, data))
+            return
+        held = self._partial.setdefault(name, Unfinished())
+        for at, record in held.whole_file(offset, data) if name.endswith(".json") else held.lines(offset, data):
+            if record is not None:
+                self._news.put(RecordRead(self.node, name, record))
+            elif not name.endswith(".json"):
+                self._news.put(Skipped(self.node, name, at))
+
+
+def _why(future: Any) -> str:
+    error = future.exception() if future.done() and not future.cancelled() else None
+    return error.what if isinstance(error, DisttuiError) else ""

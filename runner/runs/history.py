@@ -1,0 +1,230 @@
+"""What this viewer keeps of runs: `run.json` and a mirror per host, under one folder per run (docs/formats.md)."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import getpass
+import json
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from runner import private
+from runner.errors import InputError
+from runner.paths import inside
+from runner.profile import Host, Profile, parse
+from runner.protocol.names import FORMAT
+from runner.protocol.summary import summarize
+from runner.records import json_object
+from runner.runs.state import RunState, begin
+from runner.runs.store import NO_ROOM, mirrors_folder
+from runner.runs.summary import Summary, summary_of
+from runner.text import clean
+
+_SEEN: Final = "seen.json"
+_FRESH = 15.0
+"""Seconds without news after which a sandbox, which tells something every second, must be gone."""
+
+
+@dataclass(frozen=True)
+class KnownHost:
+    """A host of a known run, and the way to it."""
+
+    name: str
+    host: str
+    user: str | None = None
+    port: int | None = None
+    python: str | None = None
+    nproc: int = 1
+
+    def as_host(self) -> Host:
+        """The same as an entry of a profile."""
+        given = {"host": self.host, "user": self.user, "port": self.port, "python": self.python}
+        host = Host.model_validate({key: value for key, value in given.items() if value is not None})
+        return host.model_copy(update={"name": self.name})
+
+
+@dataclass(frozen=True)
+class KnownRun:
+    """A run of which this viewer has a folder."""
+
+    run: str
+    folder: Path
+    """The mirror: one folder per node rank in it."""
+    hosts: tuple[KnownHost, ...]
+    profile: Mapping[str, Any]
+    """As written, `--set` included, references unresolved."""
+    run_dir: str
+    started: float
+    by: str
+    source: str | None = None
+    ssh_config: str | None = None
+    sandbox: bool = False
+    adopted: bool = False
+    """Whether it was started elsewhere."""
+    problem: str = ""
+    """Why it could not be started."""
+    resume_from: str | None = None
+    """The folder on the hosts with the checkpoints of the run that it goes on from."""
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def name(self) -> str:
+        """The profile's name."""
+        return clean(str(self.profile.get("name") or self.run.rpartition("-")[0]))
+
+    def begin(self) -> RunState:
+        """Its state while nothing is known of it."""
+        return begin(self.run, tuple(host.name for host in self.hosts), tuple(host.nproc for host in self.hosts))
+
+    def request(self) -> dict[str, Any]:
+        """The arguments that name the run to a node program."""
+        return {"run": self.run, "run_dir": self.run_dir}
+
+    def save(self) -> None:
+        """Write run.json. Raises OSError."""
+        private.make_folder(self.folder)
+        skipped = ("folder", "warnings", "hosts")
+        data = {name: value for name, value in vars(self).items() if name not in skipped}
+        data |= {"disttui": FORMAT, "hosts": [vars(host) for host in self.hosts]}
+        _write(self.folder / "run.json", data)
+
+    def failed(self, why: str) -> None:
+        """Note why the run could not be started."""
+        with suppress(OSError):
+            replace(self, problem=why).save()
+
+    def summary(self) -> dict[str, Any]:
+        """What is known of it here, in the form of the `list` op; `state` may be "unknown"."""
+        known: dict[str, Any] = {
+            "run": self.run, "name": self.name, "by": self.by, "started": self.started, "state": "unknown",
+            "hosts": [host.name for host in self.hosts], "nproc": [host.nproc for host in self.hosts],
+        }  # fmt: skip
+        if self.problem:
+            return {**known, "state": "failed"}
+        # A host may say what it likes, but not which run this is.
+        seen = summary_of({**(read_object(self.folder / _SEEN) or {}), "run": self.run}) or Summary()
+        try:
+            told = summarize(str(self.folder / "0"), lambda: None) or {}
+        except (OSError, ValueError, TypeError, AttributeError, OverflowError):
+            told = {}
+        mirrored = summary_of({**told, "run": self.run}) or Summary()
+        newest = max(mirrored, seen, key=lambda one: (bool(one.get("ended")), one.get("step", -1), one is seen))
+        found = {**known, **newest}
+        if self.sandbox and not found.get("ended") and not self._fresh():
+            found["state"] = "lost"
+        return found
+
+    def note_seen(self, summary: Mapping[str, Any]) -> None:
+        """Keep what a host has just told about the run."""
+        with suppress(OSError):
+            _write(self.folder / _SEEN, dict(summary))
+
+    def _fresh(self) -> bool:
+        with suppress(OSError):
+            return time.time() - max(path.stat().st_mtime for path in self.folder.rglob("*")) < _FRESH
+        return False
+
+
+def whoami() -> str:
+    """`alice@laptop`, for `by`."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):
+        return socket.gethostname()
+
+
+def keep(
+    profile: Profile,
+    counts: Sequence[int],
+    run: str,
+    environ: Mapping[str, str],
+    **known: Any,
+) -> KnownRun:
+    """Make the folder of a run that is about to be started and return it.
+
+    Args:
+        profile: Has the ways to the hosts.
+        counts: Processes of every host.
+        known: Further fields of KnownRun.
+
+    Raises:
+        InputError: The folder cannot be written.
+    """
+    hosts = tuple(
+        KnownHost(host.name, host.host, host.user, host.port, host.python, count)
+        for host, count in zip(profile.hosts, counts, strict=True)
+    )
+    fields = {"run_dir": profile.launch.run_dir, "started": time.time(), "by": whoami(), **known}
+    return remember(KnownRun(run, inside(mirrors_folder(environ), run), hosts, profile.as_written(), **fields))
+
+
+def remember(made: KnownRun) -> KnownRun:
+    """Make the folder of a run that goes on, or is about to. Raises InputError where that cannot be written."""
+    try:
+        made.save()
+    except OSError as error:
+        raise InputError(f"{made.folder}: {error.strerror}", _elsewhere(error)) from None
+    return made
+
+
+def make_folder(environ: Mapping[str, str]) -> None:
+    """Make the folder of all runs, before any host is troubled for one. Raises InputError when it cannot be had."""
+    folder = mirrors_folder(environ)
+    try:
+        private.make_folder(folder)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise InputError(f"{folder}, where runs are kept: {error.strerror}", _elsewhere(error)) from None
+
+
+def _elsewhere(error: OSError) -> str:
+    room = "Make room there, or s" if error.errno in NO_ROOM else "S"
+    return f"{room}et XDG_DATA_HOME to a folder that can be written."
+
+
+def profile_of(run: KnownRun, overrides: Sequence[str] = ()) -> Profile:
+    """The profile of a run, read anew. Raises ProfileErrors."""
+    return parse(json.dumps(run.profile), f"profile of {run.run}", overrides)
+
+
+@contextmanager
+def mirror_of(run: KnownRun) -> Iterator[Path]:
+    """The folder to mirror a run into: its own, or a passing one while another viewer of this machine uses that."""
+    private.make_folder(run.folder)
+    with os.fdopen(os.open(run.folder / ".viewer", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            passing = Path(tempfile.mkdtemp(prefix="disttui-mirror-"))
+            try:
+                yield passing
+            finally:
+                shutil.rmtree(passing, ignore_errors=True)
+            return
+        yield run.folder
+
+
+def _write(path: Path, data: Mapping[str, Any]) -> None:
+    part = inside(path.parent, path.name + ".part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(data, file)
+    part.replace(path)
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file, None where there is none."""
+    try:
+        return json_object(path.read_bytes())
+    except OSError:
+        return None

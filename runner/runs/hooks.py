@@ -1,0 +1,117 @@
+"""What the profile wants done here when a run has ended: a command and a webhook get its summary."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from runner.errors import DisttuiError
+from runner.ids import short
+from runner.profile import Profile
+from runner.runs.history import KnownRun, profile_of
+from runner.runs.state import RunState
+from runner.text import clean, clean_lines
+
+LIMIT = 10.0
+"""Seconds that either may take."""
+TOLD = 500
+"""Characters at the end of what a command that fails has said."""
+
+
+def tell_end(profile: Profile, run: KnownRun, state: RunState, say: Callable[[str], None]) -> None:
+    """Run the profile's `on_end`, once per run on this machine, or say when it will be.
+
+    Never raises for what goes wrong in it.
+    """
+    on_end = profile.on_end
+    if not (on_end.command or on_end.webhook):
+        return
+    if state.result is None:
+        say(f"on_end has not run: it does on this machine, once `disttui attach {short(run.run)}` sees the run's end")
+        return
+    try:
+        (run.folder / ".on_end").touch(0o600, exist_ok=False)
+    except FileExistsError:
+        return  # another viewer of ours was first
+    except OSError as error:
+        say(f"on_end: {error}")
+    summary = json.dumps(end_summary(run, state)).encode()
+    if on_end.command:
+        _command(on_end.command, summary, say)
+    if on_end.webhook:
+        _webhook(on_end.webhook, summary, say)
+
+
+def tell_later(run: KnownRun, state: RunState, say: Callable[[str], None]) -> None:
+    """Do as `tell_end` for a viewer that has come later, by the profile that was kept; nothing for others' runs."""
+    if run.adopted:
+        return
+    try:
+        tell_end(profile_of(run), run, state, say)
+    except DisttuiError as error:
+        say(f"on_end: {error.what}")
+
+
+def end_summary(run: KnownRun, state: RunState) -> dict[str, Any]:
+    """A run's end as data, without environment and secrets."""
+    result: Mapping[str, Any] = state.result or {}
+    return {
+        "run": run.run,
+        "name": run.name,
+        "by": run.by,
+        "hosts": [host.name for host in run.hosts],
+        "nproc": [host.nproc for host in run.hosts],
+        "started": run.started,
+        "ended": result.get("t"),
+        "state": result.get("state"),
+        "code": result.get("code"),
+        "cause": result.get("cause"),
+        "attempt": state.attempt,
+        "metrics": state.metrics,
+    }
+
+
+def _command(words: tuple[str, ...], summary: bytes, say: Callable[[str], None]) -> None:
+    name = clean(words[0])
+    # Files, not pipes: what the command leaves running on purpose holds up nobody.
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as complaints:
+        given.write(summary)
+        given.seek(0)
+        try:
+            child = subprocess.Popen(
+                words, stdin=given, stdout=subprocess.DEVNULL, stderr=complaints, start_new_session=True
+            )
+        except OSError as error:
+            say(f"on_end: {name}: {error.strerror}")
+            return
+        try:
+            child.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            # A shell's children as well: all that is in its session.
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            say(f"on_end: {name} took longer than {LIMIT:.0f} s and was ended")
+            return
+        if child.returncode:
+            complaints.seek(max(0, complaints.seek(0, os.SEEK_END) - 4 * TOLD))
+            said = clean_lines(complaints.read().decode("utf-8", "replace").strip())[-TOLD:]
+            say(f"on_end: {name} ended with code {child.returncode}" + (f": {said}" if said else ""))
+
+
+def _webhook(url: str, summary: bytes, say: Callable[[str], None]) -> None:
+    # Its path often is a secret: messages do not repeat it.
+    request = urllib.request.Request(url, summary, {"Content-Type": "application/json"})  # noqa: S310 - checked
+    try:
+        with urllib.request.urlopen(request, timeout=LIMIT):  # noqa: S310 - the profile allows http and https only
+            pass
+    except urllib.error.HTTPError as error:
+        say(f"on_end: the webhook answered {error.code} {clean(str(error.reason))}")
+    except (OSError, ValueError) as error:
+        say(f"on_end: the webhook cannot be reached: {clean(str(getattr(error, 'reason', error)))}")

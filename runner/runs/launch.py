@@ -1,0 +1,128 @@
+"""Start a run on all hosts at once, and nothing at all if one of them cannot."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
+from typing import Any
+
+from runner import __version__
+from runner.errors import DisttuiError, LinkLostError
+from runner.hosts.link import Link
+from runner.hosts.survey import HostsError, Surveyed, Tell
+from runner.planning.plan import Plan
+from runner.profile import Profile
+
+START_PATIENCE = 60.0
+"""Seconds for a host to start its supervisor."""
+LEAD_PATIENCE = 30.0
+"""Seconds for followers to hear where the leader is."""
+KILL_PATIENCE = 10.0
+"""Seconds for hosts to confirm that they end what was started."""
+
+
+def launch(
+    *,
+    profile: Profile,
+    plan: Plan,
+    hosts: Sequence[Surveyed],
+    run: str,
+    environ: Mapping[str, str],
+    tell: Tell,
+    reopen: Callable[[int], Link],
+    by: str = "",
+    resume_from: str | None = None,
+) -> None:
+    """Start the supervisors of all hosts.
+
+    Args:
+        reopen: Makes a new link to the host of a node rank, for one whose link breaks meanwhile: it is asked once more,
+            which starts nothing twice. Raises DisttuiError.
+        environ: Where `${env:NAME}` references are looked up.
+        by: Who starts it, `alice@laptop`.
+        resume_from: The folder on the hosts with the checkpoints of another run, to go on from.
+
+    Raises:
+        DisttuiError: A host could not start; those that had started are stopped before this is raised.
+    """
+    key = secrets.token_hex(32)
+    # Resolved before anything is started: a missing variable must not leave half a gang.
+    resolved = [profile.split_env(node, environ)[1] for node in range(len(hosts))]
+    begun = {"by": by, "started": time.time(), "version": __version__, "resume_from": resume_from}
+    request = {"run": run, "run_dir": profile.launch.run_dir}
+    reached = [_Host(host.link, partial(reopen, node)) for node, host in enumerate(hosts)]
+
+    def start(node: int) -> Mapping[str, Any] | DisttuiError:
+        tell(node, "starting", "")
+        secret = {"key": key, "env": resolved[node]}
+        try:
+            answer: Mapping[str, Any] = reached[node].ask(
+                "start", START_PATIENCE, spec={**plan.spec(node, run), **begun}, secrets=secret
+            )
+        except DisttuiError as error:
+            tell(node, "failed", error.what)
+            return error
+        tell(node, "started", "")
+        return answer
+
+    try:
+        # All at once, so that every host's torch is importing while the others still start.
+        with ThreadPoolExecutor(max_workers=len(hosts), thread_name_prefix="start") as pool:
+            answers = list(pool.map(start, range(len(hosts))))
+        errors = [answer for answer in answers if isinstance(answer, DisttuiError)]
+        first = answers[0]
+        if not errors and not isinstance(first, DisttuiError) and first["gang"]:
+            errors = _lead(reached, request, first["gang"])
+        if errors:
+            _kill(reached, request)
+            raise errors[0] if len(errors) == 1 else HostsError(errors)
+    finally:
+        for before, after in zip(hosts, reached, strict=True):
+            if after.link is not before.link:
+                after.link.close()  # who follows the run makes links of its own where the first are broken
+
+
+class _Host:
+    """A host that is asked once more where its link breaks, for it does what it is asked only once.
+
+    Args:
+        reopen: Makes a new link. Raises DisttuiError.
+    """
+
+    def __init__(self, link: Link, reopen: Callable[[], Link]) -> None:
+        self.link = link
+        self._reopen = reopen
+
+    def ask(self, op: str, patience: float, **arguments: Any) -> Any:
+        """Ask and wait for the answer. Raises DisttuiError."""
+        try:
+            return self.link.request(op, timeout=patience, **arguments)
+        except LinkLostError:
+            self.link = self._reopen()
+            return self.link.request(op, timeout=patience, **arguments)
+
+
+def _lead(hosts: Sequence[_Host], request: Mapping[str, Any], leader: Mapping[str, Any]) -> list[DisttuiError]:
+    """Tell the followers where the leader takes them; returns what went wrong."""
+
+    def lead(node: int) -> DisttuiError | None:
+        try:
+            hosts[node].ask("lead", LEAD_PATIENCE, **request, node_rank=node, leader=leader)
+        except DisttuiError as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(max_workers=len(hosts), thread_name_prefix="lead") as pool:
+        return [error for error in pool.map(lead, range(1, len(hosts))) if error]
+
+
+def _kill(hosts: Sequence[_Host], request: Mapping[str, Any]) -> None:
+    """End what was started, and wait until every host that can has heard of it: its channel is closed next."""
+    answers = [
+        host.link.submit("stop", **request, node_rank=node, now=True, reason="failure")
+        for node, host in enumerate(hosts)
+    ]
+    wait(answers, KILL_PATIENCE)

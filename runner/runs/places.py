@@ -1,0 +1,88 @@
+"""The hosts that a user can mean by a name: of a profile, of runs that are known here, or typed anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.errors import InputError
+from runner.profile import Host, load, parse_host
+from runner.profile.library import find, list_profiles
+from runner.runs.find import known_runs
+
+
+@dataclass(frozen=True)
+class Place:
+    """A host, and the ssh configuration that leads to it (None: the viewer's own)."""
+
+    host: Host
+    ssh_config: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The host's name as its profile gives it."""
+        return self.host.name
+
+
+def chosen(words: Sequence[str], profile: Path | None, environ: Mapping[str, str]) -> list[Place]:
+    """The places that words of the command line name: hosts, or one profile; without any, all in view.
+
+    Raises:
+        InputError: A word is no host, or the profile is broken.
+    """
+    if profile is not None:
+        return _of_profile(profile)
+    if not words:
+        return in_view(environ)
+    if len(words) == 1 and words[0] != "local" and (path := _profile(words[0])) is not None:
+        return _of_profile(path)
+    known = {place.name: place for place in (*of_runs(environ), *_of_profiles())}
+    named = {word: known.get(word) or Place(parse_host(word)) for word in words}
+    return list(named.values())
+
+
+def in_view(environ: Mapping[str, str]) -> list[Place]:
+    """The hosts of all runs that are known here and of the user's and the team's profiles, and this machine."""
+    places = {_way(place): place for place in (*of_runs(environ), *_of_profiles(), Place(parse_host("local")))}
+    return list(places.values())
+
+
+def of_runs(environ: Mapping[str, str]) -> list[Place]:
+    """The hosts of all runs that are known here, of the newest first; those of sandboxes are no more."""
+    places: dict[tuple[object, ...], Place] = {}
+    for run in known_runs(environ)[0]:
+        if not run.sandbox:
+            for host in run.hosts:
+                place = Place(host.as_host(), run.ssh_config)
+                places.setdefault(_way(place), place)
+    return list(places.values())
+
+
+def _of_profiles() -> list[Place]:
+    found = []
+    for entry in list_profiles():
+        if entry.origin != "built in":  # those of examples are nobody's machines
+            try:
+                found += _of_profile(entry.path)
+            except InputError:
+                continue
+    return found
+
+
+def _of_profile(path: Path) -> list[Place]:
+    return list({_way(place): place for place in map(Place, load(path).hosts)}.values())
+
+
+def _profile(word: str) -> Path | None:
+    try:
+        path = find(word)
+    except InputError:
+        if word.endswith((".yaml", ".yml")):
+            raise
+        return None
+    return path if path.is_file() else None
+
+
+def _way(place: Place) -> tuple[object, ...]:
+    return place.host.host, place.host.user, place.host.port

@@ -1,0 +1,87 @@
+"""A run from its mirror alone: the same fold as live, and its story in the order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.paths import PathError
+from runner.records import LONGEST, Unfinished, records
+from runner.runs.history import KnownRun
+from runner.runs.state import RunState, fold, metrics_place
+from runner.runs.store import HostStore, host_folder
+
+_FOLDED = ("events.jsonl", "telemetry.jsonl", "exit.json")
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A run as its mirror tells it."""
+
+    state: RunState
+    events: tuple[tuple[int, Mapping[str, Any]], ...]
+    """(node, event) of all hosts, by the leader's clock as well as it is known."""
+    metrics: tuple[tuple[str, int, int, Mapping[str, Any]], ...]
+    """(host, attempt, rank, record) of every metrics file, by attempt and rank."""
+    files: Mapping[tuple[int, str], Mapping[str, Any]]
+    """(node, name) → content of the small JSON files, spec.json among them."""
+    warnings: tuple[str, ...]
+    """Lines that could not be read: file and offset."""
+
+
+def replay(run: KnownRun, folder: Path) -> Replay:
+    """Fold what a mirror holds. Half-written and damaged lines are skipped with a warning."""
+    state = run.begin()
+    events: list[tuple[int, Mapping[str, Any]]] = []
+    metrics: list[tuple[str, int, int, Mapping[str, Any]]] = []
+    small: dict[tuple[int, str], Mapping[str, Any]] = {}
+    warnings: list[str] = []
+    for node, host in enumerate(run.hosts):
+        store = HostStore(host_folder(folder, node))
+        for name in sorted(store.files()):
+            place = metrics_place(name)
+            if place is None and name not in _FOLDED and not name.endswith((".json", ".ready", "/ranks.jsonl")):
+                continue
+            for offset, record in _file(store, name):
+                try:
+                    if record is None:
+                        raise ValueError
+                    state = fold(state, node, name, record)
+                except (KeyError, TypeError, ValueError, AttributeError):
+                    warnings.append(f"{host.name}: {name} at byte {offset}: this is no record, skipped")
+                    continue
+                if place:
+                    metrics.append((host.name, *place, record))
+                elif name == "events.jsonl":
+                    events.append((node, record))
+                elif not name.endswith(".jsonl"):
+                    small[node, name] = record
+    offsets = state.hosts[0].story.offsets
+    events.sort(key=lambda item: _time(item[1]) - offsets.get(item[0], 0.0))
+    metrics.sort(key=lambda item: (item[1], item[2]))
+    return Replay(state, tuple(events), tuple(metrics), small, tuple(warnings))
+
+
+def _file(store: HostStore, name: str) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+    unfinished = Unfinished()
+    whole, begin = b"", 0
+    try:
+        for offset, data in store.read(name):
+            if name.endswith(".jsonl"):
+                # The unfinished last line of a file that grows is no damage.
+                yield from unfinished.lines(offset, data)
+            elif len(whole) + len(data) <= LONGEST:
+                begin = begin if whole else offset
+                whole += data
+    except (OSError, PathError):
+        return
+    # A whole small file has no line's end.
+    if whole:
+        yield from records(whole, begin)
+
+
+def _time(event: Mapping[str, Any]) -> float:
+    value = event.get("t")
+    return float(value) if isinstance(value, int | float) else 0.0

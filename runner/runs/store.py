@@ -1,0 +1,244 @@
+"""The local mirror of a run: the same files as on the hosts, byte for byte, under one folder."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import threading
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from runner import private
+from runner.bounded import whole
+from runner.errors import DisttuiError
+from runner.paths import PathError, inside
+from runner.protocol.limits import CHECKED
+from runner.records import json_object
+
+KEPT: Final = ".mirror.json"
+"""Which generation of which file the mirror holds, and from which offset on: name → [generation, start]."""
+_KEPT_PART: Final = ".mirror.json.part"
+PIECE = 64 * 1024
+_NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*")
+_LONGEST_NAME = 200
+_LONGEST_FILE = 1 << 43
+"""Bytes: what every file system of ours can hold."""
+MOST_FILES = 16_384
+"""Files of a host: a hundred attempts of eighty ranks."""
+MOST_OLD = 100
+"""Times that a file may begin anew before older copies of it are not kept any more."""
+_FEW = 256
+"""Changes that are noted at once, each of them."""
+_NOTED = 0.2
+"""Seconds between two notes of what is held: a host that announces much has much to be noted."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors that more room on the disk would cure."""
+
+
+def mirrors_folder(environ: Mapping[str, str]) -> Path:
+    """Where the mirrors of all runs live: `$XDG_DATA_HOME/disttui/runs`, by default under ~/.local/share."""
+    # The specification of XDG wants a relative path to be ignored.
+    data = Path(environ.get("XDG_DATA_HOME", ""))
+    return (data if data.is_absolute() else Path.home() / ".local" / "share") / "disttui" / "runs"
+
+
+def host_folder(folder: Path, node: int) -> Path:
+    """Where the mirror of a run holds the files of one host. Raises PathError where a link leads out of it."""
+    return inside(folder, str(node))
+
+
+class HostStore:
+    """The mirrored files of one host of one run.
+
+    A log whose beginning has not been fetched is a sparse file: every byte stands at the offset it has on the host.
+    One thread may write what comes while another fills in what is before it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        private.make_folder(folder)
+        self._names: dict[int, str] = {}
+        self._open: dict[str, BinaryIO] = {}
+        self._held: dict[str, list[int]] = held(folder)
+        self._lock = threading.RLock()
+        self._notes = 0
+        self._noted = 0.0
+        self._to_note = False
+
+    def have(self) -> dict[str, list[int]]:
+        """What the node program needs to resume: name → [generation, length, CRC-32 of the last bytes]."""
+        answer = {}
+        for name, (generation, start, length) in self._held.items():
+            before = min(CHECKED, length)
+            if length - start < before:
+                continue
+            try:
+                with inside(self.folder, name).open("rb") as file:
+                    file.seek(length - before)
+                    answer[name] = [generation, length, zlib.crc32(file.read(before))]
+            except (OSError, PathError):
+                continue
+        return answer
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        """What is held of which file: name → (first offset, end)."""
+        with self._lock:
+            return {name: (start, length) for name, (_, start, length) in self._held.items()}
+
+    def read(self, name: str, start: int = 0) -> Iterator[tuple[int, bytes]]:
+        """The bytes held of a file from `start` on, as (offset, piece)."""
+        first, end = self.files().get(name, (0, 0))
+        with inside(self.folder, name).open("rb") as file:
+            offset = file.seek(max(first, start))
+            while offset < end and (data := file.read(min(PIECE, end - offset))):
+                yield offset, data
+                offset += len(data)
+
+    def announce(self, event: Mapping[str, Any]) -> str | None:
+        """Take a file announcement; return the name when this is a new generation that starts the file over."""
+        name = _safe_name(event.get("name"))
+        file, generation = whole(event.get("file")), whole(event.get("generation"))
+        start = whole(event.get("start"), _LONGEST_FILE)
+        if file is None or generation is None or start is None:
+            raise ValueError(f"a host announced {name} with numbers that no file has")
+        with self._lock:
+            if name not in self._held and len(self._held) >= MOST_FILES:
+                raise ValueError(f"a host announced more than {MOST_FILES:,} files of one run")
+            self._names[file] = name
+            return self._begin(name, generation, start)
+
+    def _begin(self, name: str, generation: int, start: int) -> str | None:
+        known = self._held.get(name)
+        if known and known[0] == generation and known[2] == start:
+            return None
+        if known and known[0] == generation and start > known[2]:
+            # The host has dropped what lies between: see launch.log_limit.
+            known[1] = known[2] = start
+            self._note()
+            return name
+        self._close(name)
+        path = inside(self.folder, name)
+        if path.exists() and generation >= MOST_OLD:
+            path.unlink()
+        elif path.exists():
+            # What was mirrored of a truncated file stays readable beside the new one.
+            path.rename(inside(self.folder, f"{name}~{known[0] if known else 'old'}"))
+        self._held[name] = [generation, start, start]
+        self._note()
+        return name
+
+    def write(self, file: int, offset: int, data: bytes | memoryview) -> str | None:
+        """Append a piece to its file; return the file's name, or None for a piece already held."""
+        name = self._names.get(file, "")
+        with self._lock:
+            if name not in self._held:
+                raise ValueError("a host sent a piece of a file that it has not announced")
+            known = self._held[name]
+            if offset != known[2]:
+                return None
+            self._write(name, offset, data)
+            known[2] += len(data)
+        return name
+
+    def put(self, name: str, offset: int, data: bytes) -> None:
+        """Write a piece of what lies before the first byte that is held. It is held once `fill` has said so."""
+        with self._lock:
+            if offset + len(data) <= self._held[name][1]:
+                self._write(name, offset, data)
+
+    def fill(self, name: str, before: int, start: int) -> None:
+        """Note that what lies between `start` and `before`, the first byte held so far, has been put there."""
+        with self._lock:
+            known = self._held[name]
+            if known[1] == before:  # else the file has begun anew meanwhile
+                known[1] = start
+                self._note()
+
+    def settle(self) -> None:
+        """Write down what is held, where that waits; called every now and then, and at the end."""
+        with self._lock:
+            if self._to_note:
+                self._noted = 0.0
+                self._note()
+
+    def close(self) -> None:
+        """Close the files."""
+        with self._lock:
+            self.settle()
+            for name in list(self._open):
+                self._close(name)
+
+    def _write(self, name: str, offset: int, data: bytes | memoryview) -> None:
+        try:
+            _write_at(self._handle(name), offset, data)
+        except OSError as error:
+            raise self._cannot(name, error) from None
+
+    def _handle(self, name: str) -> BinaryIO:
+        handle = self._open.get(name)
+        if handle is None:
+            path = inside(self.folder, name)
+            path.parent.mkdir(exist_ok=True, mode=0o700)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            handle = os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)
+            self._open[name] = handle
+        return handle
+
+    def _cannot(self, name: str, error: OSError) -> DisttuiError:
+        if error.errno == errno.ENOENT:
+            what = f"{self.folder}: what was kept here of the run has been removed"
+            return DisttuiError(what, "Attach again: it is fetched anew from the hosts.")
+        cure = "Make room for the run's logs" if error.errno in NO_ROOM else "Let the run's logs be written there"
+        return DisttuiError(f"{self.folder}/{name}: {error.strerror}", f"{cure}, and attach again.")
+
+    def _note(self) -> None:
+        """Write down what is held. Lengths are the files' own, so that a viewer that is killed loses nothing."""
+        self._notes += 1
+        self._to_note = self._notes > _FEW and time.monotonic() - self._noted < _NOTED
+        if self._to_note:
+            return
+        self._noted = time.monotonic()
+        part = self.folder / _KEPT_PART
+        try:
+            private.write(part, json.dumps({name: known[:2] for name, known in self._held.items()}))
+            part.replace(self.folder / KEPT)
+        except OSError:
+            part.unlink(missing_ok=True)
+
+    def _close(self, name: str) -> None:
+        handle = self._open.pop(name, None)
+        if handle:
+            handle.close()
+
+
+def held(folder: Path) -> dict[str, list[int]]:
+    """What a host's mirror holds: name → [generation, start, length]. What makes no sense counts as not held."""
+    found: dict[str, list[int]] = {}
+    try:
+        noted = json_object((folder / KEPT).read_bytes()) or {}
+        for name, (generation, start) in noted.items():
+            path = inside(folder, _safe_name(name))
+            # A file that is announced and still empty has no copy yet.
+            length = path.stat().st_size if path.exists() else int(start)
+            if 0 <= int(start) <= length:
+                found[name] = [int(generation), int(start), length]
+    except (OSError, ValueError, TypeError, AttributeError):
+        return found
+    return found
+
+
+def _write_at(handle: BinaryIO, offset: int, data: bytes | memoryview) -> None:
+    if os.pwrite(handle.fileno(), data, offset) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _safe_name(name: Any) -> str:
+    """A mirrored file has a name as the node program gives it: never one of ours, never outside of its folder."""
+    if not isinstance(name, str) or len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+        raise PathError(f"a host announced a file named {str(name)[:_LONGEST_NAME]!r}")
+    return name

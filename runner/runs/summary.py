@@ -1,0 +1,79 @@
+"""A run in a few words, as a host or a file tells it: typed, bounded, safe to show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict, cast
+
+from runner.bounded import each, text, whole
+from runner.formatting import number
+from runner.protocol.names import RUN
+
+MOST_HOSTS = 1024
+_MOST_RUNS = 10_000
+_NAME, _SENTENCE = 255, 2000
+"""Characters of a name, and of a problem."""
+STATES = ("joining", "running", "stopping", "finished", "failed", "stopped", "lost", "unknown")
+_TEXTS = {"name": _NAME, "by": _NAME, "problem": _SENTENCE, "cure": _SENTENCE}
+_COUNTS = ("attempt", "step", "steps", "size", "disttui")
+_NUMBERS = ("started", "ended", "loss")
+
+
+class Summary(TypedDict, total=False):
+    """docs/formats.md, "A run's summary". Missing and malformed values are absent."""
+
+    run: str
+    node_rank: int
+    name: str
+    hosts: list[str]
+    nproc: list[int]
+    state: str
+    alive: bool
+    started: float
+    ended: float
+    attempt: int
+    step: int
+    steps: int
+    loss: float
+    by: str
+    size: int
+    disttui: int
+    problem: str
+    cure: str
+
+
+def summaries(answer: Any) -> tuple[Summary, ...]:
+    """The summaries in an answer of the op `list`; what is none is left out."""
+    runs = answer.get("runs") if isinstance(answer, Mapping) else None
+    return each(runs, summary_of, _MOST_RUNS)
+
+
+def summary_of(told: Mapping[str, Any]) -> Summary | None:
+    """What a host or a file tells of a run; None where it names none."""
+    run = told.get("run")
+    if not isinstance(run, str) or not RUN.fullmatch(run):
+        return None
+    found: dict[str, Any] = {"run": run, "node_rank": whole(told.get("node_rank"), MOST_HOSTS)}
+    found |= {key: text(told[key], most) for key, most in _TEXTS.items() if isinstance(told.get(key), str)}
+    found |= {key: whole(_integral(told.get(key))) for key in _COUNTS}
+    found |= {key: number(told.get(key)) for key in _NUMBERS}
+    if told.get("state") in STATES:
+        found["state"] = told["state"]
+    if isinstance(told.get("alive"), bool):
+        found["alive"] = told["alive"]
+    found |= _hosts(told.get("hosts"), told.get("nproc"))
+    return cast("Summary", {key: value for key, value in found.items() if value is not None})
+
+
+def _hosts(names: Any, counts: Any) -> dict[str, Any]:
+    """Names and processes of the hosts, where they fit together."""
+    if not isinstance(names, list) or not isinstance(counts, list) or not 0 < len(names) == len(counts) <= MOST_HOSTS:
+        return {}
+    shown = [text(name, _NAME) for name in names]
+    processes = [whole(count) for count in counts]
+    return {"hosts": shown, "nproc": processes} if all(shown) and None not in processes else {}
+
+
+def _integral(value: Any) -> Any:
+    """A step may be counted in floats."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,169 @@
+"""Telemetry of many hosts at once, none of which may hold up another: no run is needed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runner.errors import DisttuiError
+from runner.hosts.link import SILENCE, Item, Link
+from runner.hosts.load import Load, load_of
+from runner.hosts.survey import CONNECTS, open_link
+from runner.runs.places import Place
+from runner.transport import Connector
+
+AGAIN = (2.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds before the first, second, … further attempt to reach a host that was lost."""
+_MANY = 16
+"""Hosts above which fewer processes of each are asked for, so that a slow link carries them."""
+_FEW = 12
+
+
+@dataclass(frozen=True)
+class HostNow:
+    """A host as it was last heard of."""
+
+    name: str
+    state: str = "connecting"
+    """connecting, seen, not seen, failed, or left (nobody asks it any more)."""
+    load: Load | None = None
+    """The last that it told."""
+    heard: float | None = None
+    """When that was, unix time of this machine."""
+    since: float = 0.0
+    """When `state` began."""
+    problem: str = ""
+    cure: str = ""
+
+
+Tell = Callable[[], None]
+
+
+class HostsWatch:
+    """Follows hosts in a thread each, until it is closed.
+
+    A host that was reached once is reached for again when it is lost; one that never was is left at its error until
+    `retry`, since another try may ask for a password once more.
+
+    Args:
+        connect: The way to hosts by the ssh configuration that leads to them; called in the hosts' threads.
+        changed: Called, in any thread, whenever `now` would answer something new.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[Place],
+        connect: Callable[[str | None], Connector],
+        changed: Tell = lambda: None,
+        interval: float = 1.0,
+    ) -> None:
+        self._connect = connect
+        self._changed = changed
+        self._interval = interval
+        self._processes: bool | int = _FEW if len(places) > _MANY else True
+        self._gate = threading.Semaphore(CONNECTS)
+        self._lock = threading.Lock()
+        begun = time.time()
+        self._hosts = {place.name: HostNow(place.name, since=begun) for place in places}
+        self._places = {place.name: place for place in places}
+        self._wake = {name: threading.Event() for name in self._hosts}
+        self._closed = False
+
+    def start(self) -> None:
+        """Begin to reach for the hosts."""
+        for name in self._hosts:
+            # Daemons: a host that hangs must not hold up the end of the program.
+            threading.Thread(target=self._follow, args=(name,), name=f"watch {name}", daemon=True).start()
+
+    def now(self) -> tuple[HostNow, ...]:
+        """Every host, in the order given, without those that were left."""
+        with self._lock:
+            return tuple(host for host in self._hosts.values() if host.state != "left")
+
+    def leave(self, name: str) -> None:
+        """Ask a host no more, even if it never answers."""
+        self._set(name, state="left")
+        self._wake[name].set()
+
+    def retry(self) -> None:
+        """Reach at once for whatever is not there."""
+        for host in self.now():
+            if host.state == "failed":
+                self._set(host.name, state="connecting", problem="", cure="")
+            if host.state != "seen":
+                self._wake[host.name].set()
+
+    def close(self) -> None:
+        """End everything, without waiting for hosts that do not answer."""
+        self._closed = True
+        for wake in self._wake.values():
+            wake.set()
+
+    def _over(self, name: str) -> bool:
+        return self._closed or self._hosts[name].state == "left"
+
+    def _follow(self, name: str) -> None:
+        tries = 0
+        while not self._over(name):
+            self._wake[name].clear()
+            try:
+                if self._listen(name):
+                    tries = 0
+            except DisttuiError as error:
+                what = error.what.removeprefix(f"{name}: ")
+                met = self._hosts[name].heard is not None
+                if not self._over(name):
+                    self._set(name, state="not seen" if met else "failed", problem=what, cure=error.cure)
+            if self._over(name):
+                return
+            met = self._hosts[name].heard is not None
+            self._wake[name].wait(AGAIN[min(tries, len(AGAIN) - 1)] if met else None)
+            tries += 1
+
+    def _listen(self, name: str) -> bool:
+        """Reach a host and take what it tells until the link ends; whether it told anything. Raises DisttuiError."""
+        place = self._places[name]
+        with self._gate:
+            if self._over(name):
+                return False
+            link = open_link(place.host, self._connect(place.ssh_config))
+        began = time.time()
+        try:
+            stream = link.stream(
+                "telemetry", lambda event: self._take(name, event), interval=self._interval, processes=self._processes
+            )
+            while not stream.done() and not self._over(name):
+                self._note_silence(name, link)
+                if self._wake[name].wait(min(1.0, self._interval)):
+                    break  # it is to be reached for anew
+            if stream.done():
+                stream.result()
+        finally:
+            link.close()
+        return (self._hosts[name].heard or 0.0) >= began
+
+    def _note_silence(self, name: str, link: Link) -> None:
+        host = self._hosts[name]
+        if host.state == "seen" and link.silence > SILENCE:
+            self._set(name, state="not seen", problem=f"silent for {link.silence:.0f} s")
+
+    def _take(self, name: str, event: Item) -> None:
+        load = load_of(event) if isinstance(event, Mapping) else None
+        if load is not None and not self._over(name):
+            before = self._hosts[name].load
+            if before is not None and not load.gpus and before.gpus and load.t - before.t < SILENCE:
+                load = replace(load, gpus=before.gpus)  # the driver is slow to answer
+            self._set(name, state="seen", load=load, heard=time.time(), problem="", cure="")
+
+    def _set(self, name: str, **changes: Any) -> None:
+        with self._lock:
+            host = self._hosts[name]
+            if host.state == "left":
+                return
+            if changes.get("state", host.state) != host.state:
+                changes["since"] = time.time()
+            self._hosts[name] = replace(host, **changes)
+        self._changed()

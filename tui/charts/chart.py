@@ -1,0 +1,403 @@
+"""A chart of one number over time, of all ranks together or of each."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, NamedTuple
+
+from rich.style import Style
+from textual.binding import BindingType
+from textual.events import Click, Leave, MouseEvent, MouseMove
+from textual.message import Message
+from textual.strip import Strip
+
+from runner.text import clean
+from tui.charts.plot import Canvas, Scale, longest_bridge, scale, smooth
+from tui.keys import MOVE, VIEW, bind
+from tui.run.feed import Snapshot
+from tui.run.metrics import Metric, available, plain
+from tui.run.series import Column, Place, Track
+from tui.theme import SERIES, SERIES_CLASSES
+from tui.widgets.axes import Axis, StepAxis, TimeAxis
+from tui.widgets.axes import Place as At
+from tui.widgets.drawn import Drawn, Piece, cells, line
+
+LINES = SERIES
+"""Lines that can be told apart; beyond that all are drawn as a band."""
+BAND = LINES
+BESIDE = LINES + 1
+MARK = LINES + 2
+MARKED = LINES + 3
+_QUIET = {BAND: "chart--band", MARK: "chart--axis", MARKED: "chart--label"}
+LABELS = 10
+"""Cells left of the axis."""
+
+
+class Line(NamedTuple):
+    """One line of a chart."""
+
+    number: int
+    """Of its colour, or BAND or BESIDE."""
+    name: str
+    track: Track
+
+
+class Chart(Drawn):
+    """The chosen metric with axes and units."""
+
+    can_focus = True
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"chart--axis", "chart--band", "chart--label", *SERIES_CLASSES}
+    DEFAULT_CSS = """
+    Chart {
+        & > .chart--axis { color: $rule; }
+        & > .chart--band { color: $rule; }
+        & > .chart--label { color: $muted; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("chart.pick", "c,enter", "pick", "pick", "choose what this chart shows", group=VIEW),
+        bind("chart.next", "right_square_bracket", "next(1)", "next", "the next metric", group=VIEW, show=False),
+        bind("chart.before", "left_square_bracket", "next(-1)", "before", "the metric before", show=False),
+        bind("chart.left", "left", "cursor(-1)", "left", "the values a cell to the left", group=MOVE, show=False),
+        bind("chart.right", "right", "cursor(1)", "values", "the values at a cursor; left and right move it"),
+        bind("chart.no_cursor", "escape", "no_cursor", "no cursor", "the newest values again", show=False),
+        bind("chart.steps", "b", "steps", "by step", "from left to right by step, or by time"),
+        bind("chart.closer", "plus,equals_sign", "zoom(0.5)", "closer", "only the last half of what is shown"),
+        bind("chart.wider", "minus", "zoom(2)", "wider", "twice as much"),
+        bind("chart.log", "l", "log", "log", "logarithmic scale, or linear"),
+        bind("chart.smooth", "m", "smooth", "smooth", "a moving mean, or the values themselves"),
+        bind("chart.each", "a", "each", "per rank", "a line for each rank, host or GPU, or their mean"),
+    ]
+
+    class PickRequested(Message):
+        """Another metric is to be chosen for `chart`."""
+
+        def __init__(self, chart: Chart) -> None:
+            super().__init__()
+            self.chart = chart
+
+    class Sought(Message):
+        """The cursor of a replay is wanted at a time."""
+
+        def __init__(self, time: float) -> None:
+            super().__init__()
+            self.time = time
+
+    def __init__(self, index: int, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._index = index
+        self.chosen: str | None = None
+        """The metric, None: the one that this chart's place suggests."""
+        self._log = self._smooth = self._each = False
+        self._by_step = False
+        self._window: float | None = None
+        """How much of the end is shown, seconds or steps."""
+        self._cursor: float | None = None
+        """Seconds or steps from the beginning."""
+        self._pointer: float | None = None
+        """The same, of the mouse's pointer; it goes before the cursor."""
+        self._snapshot: Snapshot | None = None
+        self.rank: int | None = None
+        """A rank whose line is drawn apart."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show another moment."""
+        self._snapshot = snapshot
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw anew; the title first, for what is drawn while it is painted comes too late for the border."""
+        self._say()
+        super().redraw()
+
+    @property
+    def metric(self) -> Metric | None:
+        """What is drawn."""
+        if self._snapshot is None:
+            return None
+        metrics = available(self._snapshot.history)
+        named = next((one for one in metrics if one.name == self.chosen), None)
+        if named or self.chosen:
+            return named
+        beside = {one.beside for one in metrics if one.beside}
+        offered = [one for one in metrics if one.name not in beside]
+        return offered[self._index] if self._index < len(offered) else None
+
+    def draw(self, width: int, height: int) -> list[Strip]:
+        """Axes, labels, dots."""
+        metric, snapshot = self.metric, self._snapshot
+        if metric is None or snapshot is None:
+            return [line([("no numbers yet", self.component("chart--label"))])] if height else []
+        if width < 16 or height < 1:
+            return []
+        lines = self._lines(metric, snapshot)
+        rows = height - 2 if height > 4 else height
+        legend = len(lines) > 1 and rows > 4
+        rows -= legend
+        labels = LABELS
+        canvas = Canvas(width - labels - 1, rows)
+        axis = self._axis(snapshot, canvas.width)
+        drawn = [(one.number, piece) for one in lines for piece in axis.pieces(one.track)]
+        if self._smooth:
+            drawn = [(number, smooth(columns)) for number, columns in drawn]
+        shares = {attempt: axis.share(place) for attempt, place in axis.begun().items()}
+        breaks = {int(share * axis.count): attempt for attempt, share in shares.items() if 0 <= share < 1}
+        limits = self._plot(canvas, drawn, [] if self._by_step else sorted(breaks), binary=metric.binary)
+        for column, attempt in breaks.items():
+            canvas.mark(MARK, column // 2, MARKED, f"attempt {attempt}")
+        cell = self._cell(axis, canvas.width)
+        if cell is not None:
+            canvas.rule(MARKED, cell, BAND)
+        values = limits.ticks(rows)
+        written = zip(values.items(), metric.ticks(list(values.values())), strict=True)
+        ticks = {row: words if len(words) < labels else plain(value) for (row, value), words in written}
+        in_order = sorted(lines, key=lambda one: one.number != BAND)
+        strips = [self._legend(in_order, width, labels, axis)] if legend else []
+        strips += [self._line(canvas, y, ticks.get(y, ""), labels) for y in range(rows)]
+        if len(strips) < height:
+            strips += self._labels(width, labels, axis, snapshot)
+        return strips
+
+    def _axis(self, snapshot: Snapshot, room: int) -> Axis:
+        return (StepAxis if self._by_step else TimeAxis)(snapshot, self._window, max(1, room) * 2)
+
+    @property
+    def _room(self) -> int:
+        """Cells between the left axis and the right border."""
+        return self.size.width - LABELS - 1
+
+    def _cell(self, axis: Axis, room: int) -> int | None:
+        """The cursor's cell, None: it has none in sight."""
+        place = self._cursor if self._pointer is None else self._pointer
+        share = -1.0 if place is None else axis.share(place)
+        return min(room - 1, int(share * room)) if 0 <= share <= 1 else None
+
+    def _at(self, axis: Axis) -> At | None:
+        """What the cursor is on, None: nothing."""
+        room = axis.count // 2
+        cell = self._cell(axis, room)
+        return None if cell is None else axis.between(axis.at(cell / room), axis.at((cell + 1) / room))
+
+    def _value(self, track: Track, axis: Axis, at: At) -> float | None:
+        """The value of a line at the cursor, None: it has none there."""
+        cell = self._cell(axis, axis.count // 2) or 0
+        for piece in axis.pieces(track):
+            last = 2 * cell + 2
+            if any(piece[max(0, last - longest_bridge(piece)) : last]):
+                return track.at(math.nextafter(at.end, -math.inf))
+        return None
+
+    def _lines(self, metric: Metric, snapshot: Snapshot) -> list[Line]:
+        history = snapshot.history
+        each = history.each[metric.name]
+        if self._each and len(each) <= LINES:
+            return [
+                Line(number, _owner(metric, place, snapshot), each[place]) for number, place in enumerate(sorted(each))
+            ]
+        found = [Line(BAND, "mean" if self._each else metric.label, history.all[metric.name])]
+        if metric.beside is not None and metric.beside in history.all:
+            found.insert(0, Line(BESIDE, metric.beside.replace("_", " "), history.all[metric.beside]))
+        if self._each and self.rank is not None and self.rank in each:
+            found.append(Line(2, f"rank {self.rank}", each[self.rank]))
+        return found
+
+    def _legend(self, lines: list[Line], width: int, labels: int, axis: Axis) -> Strip:
+        pieces: list[Piece] = [" " * (labels + 1)]
+        at, metric = self._at(axis), self.metric
+        for place, one in enumerate(lines):
+            value = self._value(one.track, axis, at) if at and metric else None
+            words = f"{one.name} {metric.words(value)}" if metric and value is not None else one.name
+            more = f"  +{len(lines) - place - 1}" if place < len(lines) - 1 else ""
+            if cells(pieces) + cells([words]) + 4 + len(more) > width:
+                pieces.append((f"+{len(lines) - place}", self.component("chart--label")))
+                break
+            colour = self._colour(0 if one.number == BAND else one.number)
+            pieces += [("━ ", colour), (f"{words}  ", self.component("chart--label"))]
+        return line(pieces)
+
+    def _plot(
+        self, canvas: Canvas, drawn: list[tuple[int, list[Column | None]]], breaks: list[int], *, binary: bool
+    ) -> Scale:
+        kept = [[column for column in columns if column] for _, columns in drawn]
+        means = [column.mean for columns in kept for column in columns]
+        spread = [value for columns in kept for column in columns for value in (column.low, column.high)]
+        limits = scale(means if self._smooth else spread, log=self._log, binary=binary)
+        for number, columns in drawn:
+            if number == BAND:
+                canvas.band(BAND, columns, limits)
+        for number, columns in drawn:
+            canvas.curve(0 if number == BAND else number, columns, limits, lambda column: column.mean, breaks)
+        return limits
+
+    def _line(self, canvas: Canvas, y: int, tick: str, labels: int) -> Strip:
+        axis, label = self.component("chart--axis"), self.component("chart--label")
+        pieces: list[Piece] = [(f"{tick:>{labels - 1}} ", label), ("┤" if tick else "│", axis)]
+        row, lines = canvas.text(y), canvas.lines[y]
+        start = 0
+        for x in range(1, canvas.width + 1):
+            if x == canvas.width or lines[x] != lines[start]:
+                pieces.append((row[start:x], self._colour(lines[start])))
+                start = x
+        return line(pieces)
+
+    def _colour(self, number: int) -> Style:
+        if number in _QUIET:
+            return self.component(_QUIET[number])
+        return self.component(f"series--{1 if number == BESIDE else number % SERIES}") if number >= 0 else Style.null()
+
+    def _labels(self, width: int, labels: int, axis: Axis, snapshot: Snapshot) -> list[Strip]:
+        room = width - labels - 1
+        ruler, words, free = ["─"] * room, [" "] * room, 0
+        for tick in axis.ticks(room):
+            x = min(room - 1, round(tick.share * room))
+            ruler[x] = "┬"
+            start = max(0, min(room - len(tick.words), x - len(tick.words) // 2))
+            if start >= free and len(tick.words) <= room:
+                words[start : start + len(tick.words)] = tick.words
+                free = start + len(tick.words) + 1
+        now = axis.place(snapshot.now) if snapshot.playback is not None else None
+        if now is not None and 0 <= axis.share(now) <= 1:
+            ruler[min(room - 1, int(axis.share(now) * room))] = "▲"
+        quiet, label = self.component("chart--axis"), self.component("chart--label")
+        return [
+            line([" " * labels, ("└" + "".join(ruler), quiet)]),
+            line([(" " * (labels + 1) + "".join(words), label)]),
+        ]
+
+    def _say(self) -> None:
+        metric, snapshot = self.metric, self._snapshot
+        if metric is None or snapshot is None:
+            self.set_title("")
+            return
+        track = snapshot.history.all[metric.name]
+        other = snapshot.history.all.get(metric.beside) if metric.beside is not None else None
+        axis = self._axis(snapshot, self._room)
+        at = self._at(axis)
+        value, beside = [
+            None if one is None else one.at(snapshot.now) if at is None else self._value(one, axis, at)
+            for one in (track, other)
+        ]
+        words = [metric.label, "no value" if value is None and at else "" if value is None else metric.words(value)]
+        words += [f"val {metric.words(beside)}"] if beside is not None else []
+        count = len(snapshot.history.each[metric.name])
+        how = ["log"] if self._log else []
+        how += ["smooth"] if self._smooth else []
+        how += ["by step"] if self._by_step else []
+        how += [f"last {axis.words(self._window)}"] if self._window else []
+        if count > 1:
+            how.append(
+                f"each of {count} {metric.per}s" if self._each and count <= LINES else f"mean of {count} {metric.per}s"
+            )
+        self.set_title("  ".join(filter(None, words)), f"at {at.words}" if at else "", " · ".join(how))
+
+    def _pointed(self, event: MouseEvent) -> float | None:
+        """The place of the axis that the pointer is on."""
+        offset, snapshot, room = event.get_content_offset(self), self._snapshot, self._room
+        if offset is None or snapshot is None or self.metric is None or not 0 <= (x := offset.x - LABELS - 1) < room:
+            return None
+        return self._axis(snapshot, room).at((x + 0.5) / room)
+
+    def on_click(self, event: Click) -> None:
+        """Put the cursor where the pointer is, in a replay that of the replay."""
+        place, snapshot = self._pointed(event), self._snapshot
+        if place is None or snapshot is None:
+            return
+        if snapshot.playback is None:
+            self._cursor = place
+            self.redraw()
+        elif (moment := self._axis(snapshot, self._room).moment(place)) is not None:
+            self.post_message(self.Sought(moment))
+
+    def on_mouse_move(self, event: MouseMove) -> None:
+        """Say the values under the pointer."""
+        self._point(self._pointed(event))
+
+    def on_leave(self, event: Leave) -> None:
+        """Say the cursor's again."""
+        self._point(None)
+
+    def _point(self, place: float | None) -> None:
+        if place != self._pointer:
+            self._pointer = place
+            self.redraw()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The cursor of a replay is that of all its charts; without one there is none to drop."""
+        if action == "cursor":
+            return self._snapshot is None or self._snapshot.playback is None
+        return action != "no_cursor" or self._cursor is not None
+
+    def action_cursor(self, by: int) -> None:
+        """Move the cursor by a cell; the first time it comes to the newest value."""
+        snapshot, room = self._snapshot, self._room
+        if snapshot is None or room < 1 or self.metric is None:
+            return
+        axis = self._axis(snapshot, room)
+        self._pointer = None
+        newest = axis.place(snapshot.now)
+        last = room - 1 if newest is None else max(0, min(room - 1, int(axis.share(newest) * room)))
+        here = self._cell(axis, room)
+        cell = last if here is None else max(0, min(here + by, last))
+        self._cursor = axis.at((cell + 0.5) / room)
+        self.refresh_bindings()
+        self.redraw()
+
+    def action_no_cursor(self) -> None:
+        """The newest values again."""
+        self._cursor = None
+        self.refresh_bindings()
+        self.redraw()
+
+    def action_steps(self) -> None:
+        """By step, or by time."""
+        self._by_step = not self._by_step
+        self._window = self._cursor = self._pointer = None
+        self.refresh_bindings()
+        self.redraw()
+
+    def action_pick(self) -> None:
+        """Let the screen offer what there is."""
+        self.post_message(self.PickRequested(self))
+
+    def action_next(self, by: int) -> None:
+        """Take the next metric."""
+        if self._snapshot is None:
+            return
+        names = [one.name for one in available(self._snapshot.history)]
+        now = self.metric
+        if names:
+            self.chosen = names[(names.index(now.name) + by) % len(names) if now else 0]
+            self.redraw()
+
+    def action_zoom(self, by: float) -> None:
+        """Show less time, or more."""
+        if self._snapshot is None:
+            return
+        axis = self._axis(self._snapshot, self._room)
+        wanted = (self._window or axis.rounded(axis.whole)) * by
+        self._window = None if wanted >= axis.whole else max(axis.SHORTEST, wanted)
+        self.redraw()
+
+    def action_log(self) -> None:
+        """Switch the scale."""
+        self._log = not self._log
+        self.redraw()
+
+    def action_smooth(self) -> None:
+        """Smooth, or not."""
+        self._smooth = not self._smooth
+        self.redraw()
+
+    def action_each(self) -> None:
+        """Each by itself, or all together."""
+        self._each = not self._each
+        self.redraw()
+
+
+def _owner(metric: Metric, place: Place, snapshot: Snapshot) -> str:
+    """Whose number a line is: `rank 3`, `node1`, `node1 GPU 0`."""
+    if metric.per == "rank":
+        return f"rank {place}"
+    node, gpu = place if isinstance(place, tuple) else (place, None)
+    name = clean(snapshot.state.hosts[node].name)[:20]
+    return name if gpu is None else f"{name} GPU {gpu}"

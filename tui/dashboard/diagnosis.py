@@ -1,0 +1,109 @@
+"""What every rank of a run is doing now, or why it has failed, as a text over the dashboard."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.geometry import Size
+from textual.message import Message
+from textual.widgets import Static
+
+from runner.commands.diagnose import diagnose
+from runner.errors import DisttuiError
+from runner.runs.history import KnownRun
+from runner.text import clean_lines
+from runner.transport.connector import HostConnector
+from tui.dialogs.prompts import AppPrompts
+from tui.keys import bind
+from tui.screen import DisttuiModal
+from tui.widgets.wrap import wrapped
+
+
+class DiagnosisText(Static):
+    """Text whose paths are broken between their folders only."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def show(self, text: str) -> None:
+        """Show another text, which must be clean."""
+        self._text = text
+        self.refresh(layout=True)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many rows as it takes at this width."""
+        return len(self._rows(width))
+
+    def render(self) -> Content:
+        """The text for the width there is."""
+        return Content("\n".join(self._rows(self.content_size.width)))
+
+    def _rows(self, width: int) -> list[str]:
+        return wrapped(self._text.split("\n"), max(10, width))
+
+
+class DiagnosisScreen(DisttuiModal[None]):
+    """Asks the hosts in a thread; what it waits for stands there meanwhile."""
+
+    class Told(Message):
+        """The answer is there."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("diagnosis.close", "escape,q,d", "close", "close", "back to the run"),
+        bind("diagnosis.copy", "y", "copy", "copy", "copy the text"),
+    ]
+    DEFAULT_CSS = """
+    DiagnosisScreen DiagnosisText { margin: 1 0 0 0; height: auto; }
+    DiagnosisScreen .box.wide { max-width: 120; }
+    """
+
+    def __init__(self, run: KnownRun) -> None:
+        super().__init__()
+        self._run = run
+        self._text = ""
+
+    def compose(self) -> ComposeResult:
+        """The text, scrolled by its keys."""
+        with VerticalScroll(classes="box wide"):
+            yield DiagnosisText("asking every rank what it is doing …")
+        yield Static(Content("y copy · escape close"), classes="hint")
+
+    def on_mount(self) -> None:
+        """Ask."""
+        self._ask()
+
+    @work(thread=True, group="diagnose", exit_on_error=False)
+    def _ask(self) -> None:
+        connector = HostConnector(self._run.ssh_config or self.disttui.ssh_config, AppPrompts(self.disttui))
+        try:
+            text, warnings = diagnose(self._run, connector)
+            told = "\n".join([text, *(f"! {warning}" for warning in warnings)])
+        except DisttuiError as error:
+            told = str(error)
+        finally:
+            connector.close()
+        self.post_message(self.Told(told))
+
+    def on_diagnosis_screen_told(self, event: Told) -> None:
+        """Show it."""
+        self._text = clean_lines(event.text)
+        self.query_one(DiagnosisText).show(self._text)
+
+    def action_copy(self) -> None:
+        """Copy the text."""
+        if self._text:
+            self.disttui.copy(self._text)
+
+    def action_close(self) -> None:
+        """Back to the run."""
+        self.dismiss(None)

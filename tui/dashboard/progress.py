@@ -1,0 +1,126 @@
+"""The line of progress: step, bar, share, time left, attempt."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import ClassVar
+
+from textual.strip import Strip
+
+from runner.formatting import duration, number
+from runner.render.status import eta, metric_words, progress
+from runner.runs.state import RunState
+from runner.text import clean
+from tui.run.feed import Snapshot
+from tui.theme import STATE_CLASSES
+from tui.widgets.drawn import Drawn, Piece, cells, line
+
+
+class ProgressLine(Drawn):
+    """`step 1,240 / 5,000 ━━━━━╸───── 25 %  eta 0:37:40  attempt 1 of 3`."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"progress--done", "progress--rest", "progress--quiet", *STATE_CLASSES}
+    DEFAULT_CSS = """
+    ProgressLine {
+        height: 1; padding: 0 1; text-style: none;
+        & > .progress--done { color: $accent; }
+        & > .progress--rest { color: $rule; }
+        & > .progress--quiet { color: $muted; }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._snapshot: Snapshot | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show another moment."""
+        self._snapshot = snapshot
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Strip]:
+        """The bar takes what the words leave."""
+        if self._snapshot is None:
+            return []
+        snapshot, quiet = self._snapshot, self.component("progress--quiet")
+        state = snapshot.state
+        state_done, left_time = progress(state), time_left(state)
+        ends: list[list[Piece]] = []
+        if left_time is not None:
+            ends.append([("  eta ", quiet), f"{duration(left_time):>5}"])
+        if snapshot.setup.attempts > 1 or state.attempt > 1:
+            most = max(snapshot.setup.attempts, state.attempt)
+            ends.append([("  attempt ", quiet), f"{state.attempt}", (f" of {most}", quiet)])
+        if state_done is None:
+            return [line([(self._begun(snapshot), quiet), *chain(*ends)])]
+        step, steps = state_done
+        share = max(0.0, min(1.0, step / steps))
+        total = f"{steps:,.0f}"
+        left: list[Piece] = [("step ", quiet), f"{step:>{len(total)},.0f}", (f" / {total}  ", quiet)]
+        ends.insert(0, [f" {share * 100:3.0f} %"])
+        room = width - cells(left) - sum(map(cells, ends))
+        while room < 8 and len(ends) > 1:
+            room += cells(ends.pop())
+        return [line([*left, *self._bar(share, max(0, room)), *chain(*ends)])]
+
+    def _bar(self, share: float, width: int) -> list[Piece]:
+        full = int(share * width)
+        head = "╸" if full < width else ""
+        rest = "─" * (width - full - len(head))
+        return [("━" * full + head, self.component("progress--done")), (rest, self.component("progress--rest"))]
+
+    def _begun(self, snapshot: Snapshot) -> str:
+        state = snapshot.state
+        if state.result is not None:
+            return "no step was made"
+        missing = state.hosts[0].story.missing
+        if missing:
+            names = ", ".join(clean(state.hosts[node].name) for node in missing[:4] if node < len(state.hosts))
+            return f"waiting for {names}"
+        step = number(state.metrics.get("step"))
+        if step is not None:
+            return f"step {step:,.0f}"
+        if not state.attempt:
+            return "waiting for the hosts to join"
+        return "no step yet" if any(True for _ in state.ranks()) else "starting the ranks"
+
+
+def time_left(state: RunState) -> float | None:
+    """Seconds left; none where nothing goes on."""
+    return None if state.result is not None or state.hosts[0].story.stall is not None else eta(state)
+
+
+def facts(snapshot: Snapshot, charted: Snapshot) -> list[str]:
+    """What stands beside a run's name, the most important first.
+
+    Args:
+        charted: The moment that the charts show: the numbers are theirs, means of the ranks.
+    """
+    state = snapshot.state
+    hosts, ranks = len(state.hosts), state.world_size
+    found = [f"{hosts} host{'' if hosts == 1 else 's'}", f"{ranks} rank{'' if ranks == 1 else 's'}"]
+    found += [word for word in (snapshot.setup.backend, snapshot.setup.strategy) if word]
+    tracks, metrics = charted.history.all, dict(charted.state.metrics)
+    for name in metrics:
+        mean = tracks[name].at(charted.now) if name in tracks else None
+        if mean is not None:
+            metrics[name] = mean
+    return found + metric_words(metrics)
+
+
+def run_word(snapshot: Snapshot) -> str:
+    """The state of the run in a word that `tui.theme.look` knows."""
+    state = snapshot.state
+    if state.result is not None:
+        return clean(str(state.result.get("state", "ended")))
+    if state.hosts[0].story.stall is not None:
+        return "stalled"
+    links = {host.link for host in state.hosts}
+    if links == {"not seen"}:
+        return "not seen"
+    if state.attempt == 0:
+        return "joining"
+    attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]
+    if any(attempt and attempt.stopping for attempt in attempts):
+        return "stopping"
+    return "running" if any(True for _ in state.ranks()) else "starting"

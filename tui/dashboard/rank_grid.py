@@ -1,0 +1,208 @@
+"""All ranks in one widget, from 1 to some thousands: what each does, and its pace against the others'."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+from textual import events
+from textual.binding import BindingType
+from textual.message import Message
+from textual.strip import Strip
+
+from runner.text import clean
+from tui.keys import MOVE, OPEN, bind
+from tui.run.feed import Snapshot
+from tui.run.ranks import RankNow, pace_name, ranks_now
+from tui.theme import RAMP, RAMP_CLASSES, STATE_CLASSES, look
+from tui.widgets.drawn import Drawn, Piece, line
+
+CALM = 0.1
+"""How far from the median a rank may be and look like all others: steps are never quite alike."""
+
+
+class Layout(NamedTuple):
+    """How the cells are laid out."""
+
+    cell: int
+    """Width of a cell."""
+    columns: int
+    label: int
+    """Width of the first rank's number before each row, 0: it stands in the cells."""
+
+
+class RankGrid(Drawn):
+    """Every rank as a cell of glyph, colour and, where there is room, its number and pace."""
+
+    can_focus = True
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"grid--quiet", "grid--cursor", *STATE_CLASSES, *RAMP_CLASSES}
+    DEFAULT_CSS = """
+    RankGrid {
+        & > .grid--quiet { color: $muted; }
+        & > .grid--cursor { background: $selected; color: $selected-text; text-style: bold; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("grid.left", "h,left", "move(-1, 0)", "left", "one rank back", group=MOVE, show=False),
+        bind("grid.right", "l,right", "move(1, 0)", "right", "one rank on", group=MOVE, show=False),
+        bind("grid.up", "k,up", "move(0, -1)", "up", "one row up", group=MOVE, show=False),
+        bind("grid.down", "j,down", "move(0, 1)", "down", "one row down", group=MOVE, show=False),
+        bind("grid.slowest", "w", "slowest", "slowest",
+             "to the rank that failed first, or that others wait for; else to the slowest", group=MOVE),
+        bind("grid.open", "enter", "open", "its log", "show the log of this rank", group=OPEN),
+    ]  # fmt: skip
+
+    class RankChosen(Message):
+        """A rank is to be shown."""
+
+        def __init__(self, rank: int) -> None:
+            super().__init__()
+            self.rank = rank
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.border_title = "Ranks"
+        self.cursor: int | None = None
+        """The chosen rank."""
+        self._snapshot: Snapshot | None = None
+        self._ranks: list[RankNow] = []
+        self._top = 0
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show another moment."""
+        first = self._snapshot is None
+        self._snapshot = snapshot
+        self._ranks = ranks_now(snapshot)
+        if first:
+            self.refresh(layout=True)
+        self._say()
+        self.redraw()
+
+    def rows(self, width: int) -> int:
+        """Rows of the widest cells; with less room the cells become smaller."""
+        return max(1, -(-len(self._ranks) // self._columns(width)))
+
+    def choose(self, rank: int | None) -> None:
+        """Put the cursor on a rank, or nowhere."""
+        self.cursor = None if rank is None or not self._ranks else max(0, min(rank, len(self._ranks) - 1))
+        self._keep_in_sight()
+        self._say()
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Strip]:
+        """The rows in sight."""
+        if not self._ranks or width < 4:
+            return []
+        plan = self._layout(width, height)
+        rows = range(self._top, self._top + height)
+        return [self._row(row, plan) for row in rows if row * plan.columns < len(self._ranks)]
+
+    def _layout(self, width: int, height: int) -> Layout:
+        count = len(self._ranks)
+        digits = len(str(count - 1))
+        plan = Layout(digits + 12, self._columns(width), 0)
+        if -(-count // plan.columns) <= height:
+            return plan
+        plan = Layout(digits + 3, max(1, (width + 1) // (digits + 3)), 0)
+        if -(-count // plan.columns) <= height:
+            return plan
+        for cell in (2, 1):
+            room = (width - digits - 1) // cell
+            plan = Layout(cell, max(1, room // 8 * 8 or room), digits + 1)
+            if -(-count // plan.columns) <= height:
+                return plan
+        return plan
+
+    def _columns(self, width: int) -> int:
+        return max(1, (width + 2) // (len(str(max(0, len(self._ranks) - 1))) + 12))
+
+    def _row(self, row: int, plan: Layout) -> Strip:
+        first = row * plan.columns
+        cells = self._ranks[first : first + plan.columns]
+        digits = len(str(len(self._ranks) - 1))
+        quiet, cursor = self.component("grid--quiet"), self.component("grid--cursor")
+        styles = {f"ramp--{step}": self.component(f"ramp--{step}") for step in range(RAMP)}
+        pieces: list[Piece] = [(f"{first:>{plan.label - 1}} ", quiet)] if plan.label else []
+        for one in cells:
+            css = _css(one)
+            style = styles.get(css) or styles.setdefault(css, self.component(css))
+            glyph = look(one.word).glyph
+            if plan.cell <= 2:
+                text = glyph + " " * (plan.cell - 1)
+                pieces.append((text, style if one.rank != self.cursor else cursor))
+                continue
+            number = f"{one.rank:>{digits}} "
+            text = f"{glyph} {_pace(one)}" if plan.cell >= digits + 12 else glyph
+            gap = " " * (plan.cell - len(number) - len(text))
+            if one.rank == self.cursor:
+                pieces += [(number + text, cursor), gap]
+            else:
+                pieces += [(number, quiet), (text, style), gap]
+        return line(pieces)
+
+    def _say(self) -> None:
+        """The chosen rank, or how many are slow or failed, in the border."""
+        name = pace_name(self._snapshot).replace("_", " ") if self._snapshot else ""
+        if self.cursor is not None and self.cursor < len(self._ranks) and self._snapshot:
+            one = self._ranks[self.cursor]
+            host = clean(self._snapshot.state.hosts[one.node].name)
+            # What matters first: a narrow pane cuts off the end.
+            pace, ratio = (f" {_pace(one).strip()}", f", {one.ratio:.2f}× median {name}") if one.pace else ("", "")
+            self.set_title("Ranks", f"rank {one.rank} {look(one.word).glyph} {clean(one.word)}{pace} on {host}{ratio}")
+            return
+        words: dict[str, int] = {}
+        for one in self._ranks:
+            words[one.word] = words.get(one.word, 0) + 1
+        told = "  ".join(f"{look(word).glyph} {count} {clean(word)}" for word, count in sorted(words.items()))
+        self.set_title(f"Ranks · {name}", told)
+
+    def _keep_in_sight(self) -> None:
+        width, height = self.size
+        if self.cursor is None or not self._ranks or not height:
+            return
+        row = self.cursor // self._layout(width, height).columns
+        self._top = max(row - height + 1, min(self._top, row))
+
+    def action_move(self, x: int, y: int) -> None:
+        """Move the cursor."""
+        if self.cursor is None:
+            self.choose(0)
+            return
+        to = self.cursor + x + y * self._layout(*self.size).columns
+        if 0 <= to < len(self._ranks):
+            self.choose(to)
+
+    def action_slowest(self) -> None:
+        """Go to the rank that has brought the others down or keeps them waiting, else to the slowest."""
+        if self._ranks:
+            guilty = [one for one in self._ranks if one.culprit]
+            self.choose(max(guilty or self._ranks, key=lambda one: one.ratio).rank)
+
+    def action_open(self) -> None:
+        """Show the chosen rank's log."""
+        if self.cursor is not None:
+            self.post_message(self.RankChosen(self.cursor))
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the rank under the pointer."""
+        offset = event.get_content_offset(self)
+        if offset is None or not self._ranks:
+            return
+        plan = self._layout(*self.size)
+        column = (offset.x - plan.label) // plan.cell
+        rank = (self._top + offset.y) * plan.columns + column
+        if 0 <= column < plan.columns and rank < len(self._ranks):
+            self.choose(rank)
+            self.post_message(self.RankChosen(rank))
+
+
+def _css(one: RankNow) -> str:
+    if one.word != "running" or one.pace is None or abs(one.ratio - 1) < CALM:
+        return look(one.word).css
+    # Blue from half the median on, orange at half as much again.
+    return f"ramp--{max(0, min(RAMP - 1, int((one.ratio - 0.5) * RAMP)))}"
+
+
+def _pace(one: RankNow) -> str:
+    if one.pace is None:
+        return f"{'':7}"
+    return f"{one.pace * 1000:4.0f} ms" if one.pace < 9.9995 else f"{one.pace:5.1f} s"

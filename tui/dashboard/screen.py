@@ -1,0 +1,190 @@
+"""The dashboard of a run that goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from textual import work
+from textual.binding import BindingType
+from textual.message import Message
+
+from runner.errors import DisttuiError
+from runner.ids import short
+from runner.runs.history import KnownRun
+from runner.runs.hooks import tell_later
+from runner.runs.state import RunState
+from tui.dashboard.hosts import HostsPane
+from tui.dashboard.panes import PanesScreen
+from tui.dashboard.progress import run_word
+from tui.keys import CHANGE, PANE_KEYS, VIEW, bind
+from tui.log import Older
+from tui.run.attach import attached
+from tui.run.feed import FeedFailed, LiveFeed, RunChanged
+from tui.screen import Command
+
+
+class RunFound(Message):
+    """The run is known, and is followed now."""
+
+    def __init__(self, known: KnownRun, feed: LiveFeed, mirror: Path) -> None:
+        super().__init__()
+        self.known = known
+        self.feed = feed
+        self.mirror = mirror
+
+
+class DashboardScreen(PanesScreen):
+    """A run, live.
+
+    Args:
+        run_id: The run's id, or the beginning of it.
+    """
+
+    HELP = (
+        "A run as it goes on: its hosts, what every rank does and how fast, its numbers over time, what has happened, "
+        "and the ranks' output. Leaving this screen leaves the run alone. Colours go from blue (little, quick) to "
+        "orange (much, slow); a rank is called slow from 1.5 times the median on."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("dash.stop", "s", "stop", "stop", "stop the run on all hosts; once more: kill it", group=CHANGE),
+        bind("dash.diagnose", "d", "diagnose", "diagnose", "ask every rank what it is doing", group=VIEW),
+        *PANE_KEYS,
+    ]
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__()
+        self.run_id = run_id
+        self._feed: LiveFeed | None = None
+        self._known: KnownRun | None = None
+        self._stops = 0
+        self._left = threading.Event()
+
+    @property
+    def again(self) -> str:
+        """The command that opens this screen."""
+        return f"disttui attach {short(self.run_id)}"
+
+    def on_mount(self) -> None:
+        """Follow the run."""
+        self.header.show(self.run_id, state="connecting")
+        self.set_interval(1.0, self._tick)
+        # Not before it can be left: a screen whose app ends while it is being opened never hears of that.
+        self.call_later(self._follow)
+
+    def on_unmount(self) -> None:
+        """Leave the run to itself."""
+        self._left.set()
+
+    @work(thread=True, group="end", exit_on_error=False)
+    def _tell_end(self, state: RunState) -> None:
+        """Run what the profile wants done at the end; the screen may be left meanwhile."""
+        if self._known:
+            tell_later(self._known, state, self.app.notify)
+
+    @work(thread=True, group="feed", exit_on_error=False)
+    def _follow(self) -> None:
+        try:
+            with attached(self.disttui, self.run_id) as (known, way):
+                feed = LiveFeed(self, way)
+                self.post_message(RunFound(known, feed, way.folder))
+                feed.start()
+                self._left.wait()
+                feed.close()
+                feed.wait(1.0)
+        except DisttuiError as error:
+            self.post_message(FeedFailed(error))
+
+    def on_run_found(self, event: RunFound) -> None:
+        """Show its logs from the mirror."""
+        self._known, self._feed = event.known, event.feed
+        self.run_id = event.known.run
+        self.show_log(event.mirror, [host.name for host in event.known.hosts], {})
+
+    def on_run_changed(self, event: RunChanged) -> None:
+        """Show it."""
+        ended = self.snapshot is not None and self.snapshot.state.result is not None
+        self.show(event.snapshot)
+        if (event.snapshot.state.result is not None) != ended:
+            self.refresh_bindings()
+        if event.snapshot.ended and event.snapshot.state.result is not None and not self.disttui.read_only:
+            self._tell_end(event.snapshot.state)
+
+    def on_feed_failed(self, event: FeedFailed) -> None:
+        """Say what is wrong; what is on the screen stays."""
+        self.app.notify(str(event.error), severity="error", timeout=15)
+        if self.snapshot is None:
+            self.header.show(self.run_id, state="failed")
+
+    def earlier(self, wanted: Sequence[Older]) -> None:
+        """Over links of their own, beside those that follow the run."""
+        if self._feed and self._known:
+            self._feed.earlier(self._known, wanted)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A run that has ended cannot be stopped."""
+        if action == "stop" and self.snapshot is not None and self.snapshot.state.result is not None:
+            return False
+        return super().check_action(action, parameters)
+
+    def _tick(self) -> None:
+        snapshot = self.snapshot
+        if snapshot is not None and snapshot.state.result is None:
+            self.snapshot = replace(snapshot, now=time.time())
+            self.show(self.snapshot)
+
+    def commands(self) -> Iterator[Command]:
+        """Ranks and actions for the palette."""
+        yield Command("Stop this run", "All ranks on all hosts; asks first", self.action_stop)
+        yield Command("Diagnose", "Ask every rank what it is doing", self.action_diagnose)
+        count = self.snapshot.state.world_size if self.snapshot else 0
+        for rank in range(min(count, 256)):
+            yield Command(f"Rank {rank}", "Its log and its line in the charts", partial(self.choose_rank, rank))
+
+    def on_hosts_pane_top_wanted(self, event: HostsPane.TopWanted) -> None:
+        """Show what the host does now."""
+        if self._known is not None:
+            self.disttui.open_top([self._known.hosts[event.node].name])
+
+    @work(group="ask", exclusive=True)
+    async def action_stop(self) -> None:
+        """Stop, after a question that says what will happen; a second time, kill."""
+        snapshot, feed = self.snapshot, self._feed
+        if snapshot is None or feed is None or self.disttui.read_only:
+            return
+        count, hosts = snapshot.state.world_size, len(snapshot.state.hosts)
+        if self._stops == 0:
+            question = f"Stop {short(snapshot.state.run)}?"
+            where = f"{hosts} host{'s' if hosts > 1 else ''}"
+            will = (
+                f"{count} rank{'s' if count > 1 else ''} on {where} get SIGTERM and time to save a checkpoint; "
+                "what is left after that is killed. Logs, metrics and checkpoints stay."
+            )
+        else:
+            question = f"Kill {short(snapshot.state.run)} now?"
+            will = "Every process of the run is killed at once; nothing more is saved."
+        if await self.disttui.ask(question, will, "kill" if self._stops else "stop"):
+            feed.stop()
+            self._stops += 1
+            self.app.notify("killing" if self._stops > 1 else "stopping; s again kills at once")
+
+    @work(group="diagnose", exclusive=True)
+    async def action_diagnose(self) -> None:
+        """Ask every rank for its stack and tell what that means."""
+        from tui.dashboard.diagnosis import DiagnosisScreen
+
+        if self._known is not None and self.snapshot is not None:
+            await self.app.push_screen(DiagnosisScreen(self._known))
+
+    def leaving(self) -> None:
+        """The run goes on."""
+        snapshot = self.snapshot
+        if snapshot is not None and snapshot.state.result is None and run_word(snapshot) != "not seen":
+            self.app.notify(
+                f"{short(snapshot.state.run)} goes on; disttui attach {short(snapshot.state.run)} shows it again"
+            )

@@ -1,0 +1,96 @@
+"""Why a run failed, stalls, or is out of sight: a panel that is only there when there is something to tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rich.style import Style
+from textual.strip import Strip
+
+from runner.diagnose.hang import sentences, standings
+from runner.formatting import duration, number
+from runner.render.story import ending, stall_lines
+from runner.runs.state import RunState
+from runner.text import clean
+from tui.run.feed import Snapshot
+from tui.theme import STATE_CLASSES, look
+from tui.widgets.drawn import Drawn, line
+from tui.widgets.wrap import wrapped
+
+
+class StoryPane(Drawn):
+    """The cause first, what followed from it, then the exception."""
+
+    can_focus = True
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"story--quiet", *STATE_CLASSES}
+    DEFAULT_CSS = """
+    StoryPane { & > .story--quiet { color: $muted; } }
+    """
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.border_title = "What happened"
+        self._lines: list[str] = []
+        self._kind = "failed"
+
+    def show(self, snapshot: Snapshot) -> bool:
+        """Show another moment; True when there is anything to tell."""
+        lines, self._kind = story(snapshot)
+        if lines != self._lines:
+            self._lines = lines
+            self.refresh(layout=True)
+            self.redraw()
+        return bool(lines)
+
+    def rows(self, width: int) -> int:
+        """Rows that the story takes at a width."""
+        return len(wrapped(self._lines, max(10, width)))
+
+    def draw(self, width: int, height: int) -> list[Strip]:
+        """As much as fits: the beginning, and the last lines, where an exception names itself."""
+        lines = wrapped(self._lines, max(10, width))
+        if len(lines) > height > 3:
+            lines = [*lines[:2], "  …", *lines[-(height - 3) :]]
+        first = self.component(look(self._kind).css) + Style(bold=True)
+        return [line([(text, first)] if at == 0 else [text]) for at, text in enumerate(lines)]
+
+
+def story(snapshot: Snapshot) -> tuple[list[str], str]:
+    """The lines to tell, cleaned, and the state they are about."""
+    state = snapshot.state
+    result = state.result
+    if result is not None and result.get("state") in ("failed", "lost"):
+        told = ending(state, snapshot.elapsed, snapshot.mirror, {})
+        return [clean(text) for text in told if text and not text.startswith("logs: ")], "failed"
+    stall = state.hosts[0].story.stall
+    if result is None and stall is not None:
+        return [*_stall(state, stall, snapshot.now), "  d asks every rank again"], "warning"
+    if result is not None and result.get("state") == "stopped" and (told := stall_lines(state)):
+        return [clean(text) for text in told], "warning"
+    unseen = [host for host in state.hosts if host.link == "not seen"]
+    if result is None and unseen and snapshot.playback is None:
+        lines = []
+        for host in unseen[:4]:
+            last = snapshot.seen.get(host.node)
+            since = f" since {time.strftime('%H:%M:%S', time.localtime(last))}" if last else ""
+            note = f": {clean(host.link_note).removeprefix(f'{clean(host.name)}: ')}" if host.link_note else ""
+            lines.append(f"◇ {clean(host.name)} not seen{since}{note}")
+        more = f" and {len(unseen) - 4} more hosts." if len(unseen) > 4 else ""
+        lines.append(f"{more}  A lost link ends no run, but what goes on there is not known until it is back.".strip())
+        return lines, "not seen"
+    return [], "running"
+
+
+def _stall(state: RunState, stall: Mapping[str, Any], now: float) -> list[str]:
+    """What is known of a stall at a moment: it lasts since it was seen."""
+    silent = stall.get("silent")
+    known = [number(seconds) for seconds in silent.values()] if isinstance(silent, Mapping) else []
+    longest = max((seconds for seconds in known if seconds is not None), default=None)
+    seen = number(stall.get("t"))
+    since = max(0.0, now - seen) if seen is not None else 0.0
+    lasted = f", for {duration(longest + since)} by now" if longest is not None else ""
+    lines = [f"▲ no rank makes steps{lasted}"]
+    told = sentences(standings(state))
+    return [*lines, *(f"  {clean(text)}" for text in told)]

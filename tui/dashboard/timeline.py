@@ -1,0 +1,136 @@
+"""What has happened in a run, newest last: attempts, joins, stalls, failures."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.binding import BindingType
+from textual.message import Message
+from textual.strip import Strip
+
+from runner.formatting import duration
+from tui.keys import MOVES, OPEN, bind
+from tui.run.events import Moment
+from tui.run.feed import Snapshot
+from tui.theme import STATE_CLASSES, look
+from tui.widgets.drawn import Drawn, line
+
+
+class TimelinePane(Drawn):
+    """One line per moment; the newest are in sight until the reader goes back."""
+
+    can_focus = True
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"timeline--quiet", "timeline--cursor", *STATE_CLASSES}
+    DEFAULT_CSS = """
+    TimelinePane {
+        & > .timeline--quiet { color: $muted; }
+        & > .timeline--cursor { background: $selected; color: $selected-text; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *MOVES,
+        bind(
+            "timeline.open",
+            "enter",
+            "open",
+            "go there",
+            "show the log of that rank; in a replay, go to that time",
+            group=OPEN,
+        ),
+    ]
+
+    class MomentChosen(Message):
+        """A moment is to be shown."""
+
+        def __init__(self, moment: Moment) -> None:
+            super().__init__()
+            self.moment = moment
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.border_title = "Events"
+        self._moments: tuple[Moment, ...] = ()
+        self._began = 0.0
+        self._cursor: int | None = None
+        """None: the newest, and each new one."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show another moment."""
+        self._moments, self._began = snapshot.moments, snapshot.began
+        if self._cursor is not None and self._cursor >= len(self._moments) - 1:
+            self._cursor = None
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Strip]:
+        """The moments in sight."""
+        if not self._moments:
+            return [line([("nothing has happened yet", self.component("timeline--quiet"))])]
+        last = len(self._moments) - 1
+        cursor = last if self._cursor is None else self._cursor
+        top = max(0, min(last - height + 1, cursor - height // 2))
+        several = len({told.host for told in self._moments}) > 1
+        names = min(12, max(len(told.host) for told in self._moments)) if several and width > 50 else 0
+        return [
+            self._line(told, width, names, chosen=self.has_focus and at == cursor)
+            for at, told in enumerate(self._moments[top : top + height], top)
+        ]
+
+    def _line(self, told: Moment, width: int, names: int, *, chosen: bool) -> Strip:
+        seen = look(told.look)
+        count = f"{told.count} " if told.count > 1 else ""
+        text = count + told.text
+        when = f"{duration(told.time - self._began):>7} "
+        host = f"{told.host[:names]:<{names}} " if names else ""
+        room = max(4, width - len(when) - len(host) - 2)
+        text = text if len(text) <= room else text[: room - 1] + "…"
+        if chosen:
+            return line([(f"{when}{seen.glyph} {host}{text}".ljust(width), self.component("timeline--cursor"))])
+        quiet = self.component("timeline--quiet")
+        return line([(when, quiet), (f"{seen.glyph} ", self.component(seen.css)), (host, quiet), text])
+
+    def _go(self, to: int) -> None:
+        last = len(self._moments) - 1
+        self._cursor = None if to >= last else max(0, to)
+        self.redraw()
+
+    def _at(self) -> int:
+        return len(self._moments) - 1 if self._cursor is None else self._cursor
+
+    def action_cursor_down(self) -> None:
+        """One on."""
+        self._go(self._at() + 1)
+
+    def action_cursor_up(self) -> None:
+        """One back."""
+        self._go(self._at() - 1)
+
+    def action_page_down(self) -> None:
+        """A page on."""
+        self._go(self._at() + self.size.height)
+
+    def action_page_up(self) -> None:
+        """A page back."""
+        self._go(self._at() - self.size.height)
+
+    def action_first(self) -> None:
+        """The first."""
+        self._go(0)
+
+    def action_last(self) -> None:
+        """The newest, and each new one."""
+        self._cursor = None
+        self.redraw()
+
+    def action_open(self) -> None:
+        """Go to the chosen one."""
+        if self._moments:
+            self.post_message(self.MomentChosen(self._moments[self._at()]))
+
+    def on_focus(self, event: events.Focus) -> None:
+        """Show the cursor."""
+        self.redraw()
+
+    def on_blur(self, event: events.Blur) -> None:
+        """Hide it."""
+        self.redraw()

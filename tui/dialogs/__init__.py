@@ -1,0 +1,1 @@
+"""What comes up over a screen: questions, lists, help, errors."""

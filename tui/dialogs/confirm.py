@@ -1,0 +1,68 @@
+"""The questions before something that cannot be undone: one that somebody's key asks for, one that a host brings."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.widgets import Button, Static
+
+from runner.text import clean, clean_lines
+from tui.dialogs.question import Question
+from tui.keys import bind
+
+
+class ConfirmScreen(Question[bool]):
+    """Asks once and says what will happen. The safe answer has the focus; `y` and `n` answer too."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("confirm.yes", "y", "answer(True)", "do it"),
+        bind("confirm.no", "n,escape,q", "answer(False)", "leave it as it is"),
+        bind("confirm.other", "left,right,h,l,tab", "other", "the other answer", show=False, priority=True),
+    ]
+    AUTO_FOCUS = "#no"
+    KEYS: ClassVar[tuple[str, str]] = ("y", "n")
+    """What the buttons say of the keys that do the same."""
+
+    def __init__(self, question: str, consequence: str, yes: str) -> None:
+        super().__init__()
+        self._question = clean(question)
+        self._consequence = clean_lines(consequence)
+        self._yes = clean(yes)
+
+    def compose(self) -> ComposeResult:
+        """Question, consequence, two answers."""
+        with VerticalScroll(classes="box", can_focus=False):
+            yield Static(Content.styled(self._question, "bold"))
+            yield Static(Content(self._consequence), classes="quiet")
+            with Horizontal(classes="answers"):
+                for name, word, key in zip(("yes", "no"), (self._yes, "cancel"), self.KEYS, strict=True):
+                    yield Button(Content.assemble(word, (f" {key}", "$muted")), id=name, compact=True)
+
+    def action_answer(self, answer: bool) -> None:
+        """Take the answer."""
+        self.dismiss(answer)
+
+    def action_other(self) -> None:
+        """Go to the other button."""
+        self.focus_next()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """A button is an answer."""
+        if self.heeds(event):
+            self.dismiss(event.button.id == "yes")
+
+
+class TrustScreen(ConfirmScreen, inherit_bindings=False):
+    """Asks whether to trust what a host says of itself. No key that is part of a text is an answer."""
+
+    UNINVITED = True
+    KEYS = ("ctrl+t", "esc")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("trust.yes", "ctrl+t", "answer(True)", "trust"),
+        bind("trust.no", "escape", "answer(False)", "do not trust"),
+        bind("trust.other", "left,right,tab", "other", "the other answer", show=False, priority=True),
+    ]

@@ -1,0 +1,162 @@
+"""A profile that cannot be used: its text, with every error under the line it is in."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from textual import work
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Static
+
+from runner.errors import InputError
+from runner.text import clean
+from tui.keys import CHANGE, MOVE, VIEW, bind
+from tui.screen import DisttuiScreen
+from tui.widgets.points import Point, Points
+
+_MOST = 256 * 1024
+"""Bytes of a file that are shown."""
+
+
+class ProfileErrorScreen(DisttuiScreen):
+    """Shows where a profile is wrong, and opens it in the user's editor there.
+
+    Args:
+        path: The file.
+        error: What `runner.profile.load` said of it.
+        then: The screen to open once the file is good: the keyword arguments of `app.open_wizard`.
+    """
+
+    HELP = "This profile cannot be used as it is. Every error stands under its line; correct them, and it opens."
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("error.edit", "e,enter", "edit", "edit", "open it in $EDITOR at the error, then check it", group=CHANGE),
+        bind("error.check", "r", "check", "check again", "check the file as it is now", group=VIEW),
+        bind("error.next", "n", "next(1)", "next", "to the next error", group=MOVE),
+        bind("error.before", "N", "next(-1)", "before", "to the error before", group=MOVE, show=False),
+        bind("error.down", "j", "scroll(1)", "down", group=MOVE, show=False),
+        bind("error.up", "k", "scroll(-1)", "up", group=MOVE, show=False),
+    ]
+    DEFAULT_CSS = """
+    ProfileErrorScreen #text { height: auto; text-wrap: wrap; }
+    ProfileErrorScreen VerticalScroll { padding: 0 1; }
+    """
+
+    def __init__(self, path: Path, error: InputError, then: dict[str, Any] | None = None) -> None:
+        super().__init__()
+        self._path = path
+        self._error = error
+        self._then = then or {}
+        self._at = 0
+        self._points = Points(())
+        self._wrong: list[int] = []
+        """The points that are errors."""
+
+    def body(self) -> Iterable[Widget]:
+        """The text."""
+        with VerticalScroll(classes="pane") as pane:
+            yield Static(id="text")
+        pane.border_title = Content(f" {clean(self._path.name)} ")
+
+    def on_mount(self) -> None:
+        """Go to the first error."""
+        self._tell()
+
+    def _tell(self) -> None:
+        problems = getattr(self._error, "problems", ())
+        number = len(problems) or 1
+        self.header.show(str(self._path.name), [f"{number} error{'s' if number > 1 else ''}"], state="error")
+        self._points = Points(list(self._marked(problems)))
+        self.query_one("#text", Static).update(self._points)
+        self.query_one(VerticalScroll).focus()
+        self.call_after_refresh(self._show)
+
+    def _marked(self, problems: Iterable[Any]) -> Iterator[Point]:
+        """The file's lines with a number each, the errors under theirs; those without a line first."""
+        try:
+            lines = self._path.read_bytes()[:_MOST].decode("utf-8", "replace").splitlines()
+        except OSError:
+            lines = []
+        under: dict[int, list[Any]] = {}
+        for problem in problems:
+            under.setdefault(problem.line if problem.line <= len(lines) else 0, []).append(problem)
+        self._wrong = []
+        at = 0
+        if not under:
+            yield from (Point(clean(str(self._error)), "$state-failed", "✗ "), Point(""))
+        for number, line in enumerate(["", *lines]):
+            wrong = under.get(number, ())
+            if number:
+                yield Point(clean(line), "bold" if wrong else "", f"{number:>4}  ", "$muted")
+                at += 1
+            for problem in wrong:
+                self._wrong.append(at)
+                words = clean(problem.what + (f", {problem.expected}" if problem.expected else ""))
+                yield Point(words, "$state-failed", " " * (5 + max(1, problem.column)) + "✗ ")
+                at += 1
+
+    def _show(self) -> None:
+        if self._wrong:
+            pane = self.query_one(VerticalScroll)
+            row = self._points.top(self._wrong[self._at], self.query_one("#text").size.width)
+            pane.scroll_to(y=max(0, row - pane.size.height // 2), animate=False)
+
+    def action_next(self, by: int) -> None:
+        """Go to another error."""
+        if self._wrong:
+            self._at = (self._at + by) % len(self._wrong)
+            self._show()
+
+    def action_scroll(self, rows: int) -> None:
+        """Scroll by rows."""
+        self.query_one(VerticalScroll).scroll_relative(y=rows, animate=False)
+
+    def action_edit(self) -> None:
+        """Open the file in the user's editor, and check it afterwards."""
+        environ = self.disttui.environ
+        command = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "vi")
+        problems = getattr(self._error, "problems", ())
+        # vi, vim, nano, emacs, micro and others take +LINE.
+        line = [f"+{problems[self._at].line}"] if problems and problems[self._at].line else []
+        try:
+            with self.app.suspend():
+                subprocess.run([*command, *line, os.fspath(self._path)], check=False)
+        except OSError as error:
+            self.disttui.notify(f"{command[0]}: {error.strerror}. Set EDITOR to an editor.", severity="error")
+            return
+        self.check()
+
+    def action_check(self) -> None:
+        """Check the file as it is now."""
+        self.check()
+
+    @work(thread=True, exclusive=True, group="check")
+    def check(self) -> None:
+        """Load the file; open it where it is good, else show what is still wrong."""
+        from runner.profile import load
+
+        try:
+            load(self._path)
+        except InputError as error:
+            self.app.call_from_thread(self._still, error)
+        else:
+            self.app.call_from_thread(self._good)
+
+    def _still(self, error: InputError) -> None:
+        if self.is_attached:
+            self._error, self._at = error, 0
+            self._tell()
+
+    def _good(self) -> None:
+        self.disttui.notify(f"{self._path.name} is good now")
+        if self.app.screen is not self:
+            return  # left, or under another screen: whoever comes back asks again
+        self.dismiss()
+        self.disttui.open_wizard(self._path, **self._then)

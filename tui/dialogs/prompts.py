@@ -1,0 +1,47 @@
+"""Questions that come up while hosts are being reached, asked over whatever screen is open."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, TypeVar
+
+from tui.dialogs.confirm import TrustScreen
+from tui.dialogs.question import Question
+from tui.dialogs.secret import SecretScreen
+
+if TYPE_CHECKING:
+    from tui.app import DisttuiApp
+
+Answer = TypeVar("Answer")
+
+
+class AppPrompts:
+    """`runner.transport.Prompts` of the app: called from connecting threads, one question at a time.
+
+    A question waits while somebody types into a line, or answers another one; one that is open when the app ends is
+    answered with no.
+    """
+
+    def __init__(self, app: DisttuiApp) -> None:
+        self._app = app
+        self._turn = threading.Lock()
+
+    def secret(self, host: str, question: str) -> str | None:
+        """Ask for a password, a passphrase or another answer, which is not shown; None: give up."""
+        return self._ask(host, SecretScreen(host, question)) or None
+
+    def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
+        """Ask whether an unknown host key is to be trusted."""
+        words = f"{key_type}\n{fingerprint}\nCompare it with the host's own: ssh-keygen -lf /etc/ssh/ssh_host_*.pub"
+        answer = self._ask(host, TrustScreen(f"{host} is unknown. Trust its key and remember it?", words, "trust"))
+        return answer is True
+
+    def _ask(self, host: str, screen: Question[Answer]) -> Answer | None:
+        answer: Future[Answer | None] = Future()
+        with self._turn:
+            put = False
+            while not answer.done() and self._app.is_running:
+                put = put or self._app.call_from_thread(self._app.put_question, host, screen, answer.set_result)
+                wait([answer], 0.2)
+        return answer.result() if answer.done() else None

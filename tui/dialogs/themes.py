@@ -1,0 +1,35 @@
+"""The colours to choose from: the app is shown in each while the cursor is on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from textual.widgets import OptionList
+
+from tui.dialogs.pick import PickScreen
+from tui.theme import THEMES
+
+
+class ThemeScreen(PickScreen):
+    """Offers the themes, ours first.
+
+    Args:
+        names: Those there are.
+        now: The one in use.
+        preview: Called with each that the cursor comes to.
+    """
+
+    DEFAULT_CSS = """
+    ThemeScreen { align: right top; background: transparent; }
+    ThemeScreen .box { width: 36; border-left: solid $rule; border-bottom: solid $rule; }
+    """
+
+    def __init__(self, names: Iterable[str], now: str, preview: Callable[[str], None]) -> None:
+        ours = [theme.name for theme in THEMES]
+        ordered = [*ours, *sorted(name for name in names if name not in ours)]
+        super().__init__("Theme", [(name, name) for name in ordered], now)
+        self._preview = preview
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Show the app in it."""
+        self._preview(self.key_at(event.option_index))

@@ -1,0 +1,1 @@
+"""The home screen: what runs, what has run, and what can be run."""

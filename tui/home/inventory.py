@@ -1,0 +1,239 @@
+"""What the home screen and the palette list: runs, profiles and hosts that this machine knows. Read in a thread."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runner.paths import inside
+from runner.text import clean
+
+if TYPE_CHECKING:
+    from runner.runs.history import KnownRun
+
+QUIET = 30.0
+"""Seconds without news after which this machine no longer knows whether a run goes on."""
+POINTS = 24
+"""Losses that are kept of a run."""
+LOOK_BACK = 1 << 18
+"""Bytes of a metrics file that are read for them, from its end."""
+ENDED = ("finished", "failed", "stopped", "lost")
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run."""
+
+    run: str
+    state: str
+    """A word that `tui.theme.look` knows."""
+    hosts: tuple[str, ...]
+    processes: int
+    step: int | None
+    steps: int | None
+    loss: float | None
+    started: float
+    ended: float | None
+    seen: float
+    """When this machine last had news of it, unix time."""
+    by: str
+    folder: Path
+    profile: str
+    """Name of its profile."""
+    source: str | None
+    """File of its profile."""
+    problem: str
+    losses: tuple[float, ...] = ()
+    """Its losses as far as they are here, the oldest first, thinned out."""
+    cause: str = ""
+    """Why it failed."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended for certain."""
+        return self.state in ENDED
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """A profile that can be named."""
+
+    name: str
+    path: Path
+    origin: str
+    """own, team or built in."""
+    hosts: tuple[str, ...] = ()
+    processes: tuple[int | None, ...] = ()
+    """Per host; None where the probe decides."""
+    description: str = ""
+    problem: str = ""
+    """The first error in it, with its place."""
+
+
+@dataclass(frozen=True)
+class HostRow:
+    """A host that a profile or a run names."""
+
+    name: str
+    runs: tuple[RunRow, ...]
+    """The runs that go on there as far as is known here."""
+    profiles: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Everything, as it was at one moment."""
+
+    runs: tuple[RunRow, ...] = ()
+    profiles: tuple[ProfileRow, ...] = ()
+    hosts: tuple[HostRow, ...] = ()
+    problems: tuple[str, ...] = ()
+    read: bool = False
+    """False until it was read for the first time."""
+
+    def stale(self, now: float) -> bool:
+        """Whether a run has been silent for so long that it is to be called "not seen"."""
+        return any(now - row.seen > QUIET and not row.over and row.state != "not seen" for row in self.runs)
+
+    @property
+    def newcomer(self) -> bool:
+        """Whether there is nothing but what comes with disttui."""
+        return self.read and not self.runs and all(row.origin == "built in" for row in self.profiles)
+
+
+def read_shelf(environ: Mapping[str, str], now: float) -> Shelf:
+    """Read everything anew."""
+    from runner.profile.library import list_profiles
+    from runner.runs.find import known_runs
+
+    known, problems = known_runs(environ)
+    runs = tuple(_run_row(run, now) for run in known)
+    profiles = tuple(_profile_row(*entry, _changed(entry.path)) for entry in list_profiles())
+    return Shelf(runs, profiles, tuple(_hosts(runs, profiles)), tuple(map(clean, problems)), read=True)
+
+
+def fingerprint(environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    """Changes when `read_shelf` would tell something new; costs a few stats per run."""
+    from runner.profile.library import list_profiles
+    from runner.runs.store import mirrors_folder
+
+    watched = [entry.path for entry in list_profiles()]
+    with suppress(OSError):
+        for run in mirrors_folder(environ).iterdir():
+            watched += [run / "run.json", run / "seen.json", run / "0" / "exit.json"]
+            if not watched[-1].exists():
+                watched += [run / "0" / "events.jsonl", run / "0" / "telemetry.jsonl"]
+    found = []
+    for path in watched:
+        with suppress(OSError):
+            found.append((str(path), path.stat().st_mtime_ns))
+    return tuple(sorted(found))
+
+
+def _run_row(run: KnownRun, now: float) -> RunRow:
+    told = run.summary()
+    seen = _newest(run.folder)
+    state = clean(str(told.get("state") or "unknown"))
+    if state not in ENDED and now - seen > QUIET:
+        state = "not seen"
+    return RunRow(
+        run=run.run, state=state, hosts=tuple(clean(host.name) for host in run.hosts),
+        processes=sum(host.nproc for host in run.hosts),
+        step=_number(told.get("step"), int), steps=_number(told.get("steps"), int),
+        loss=_number(told.get("loss"), float),
+        started=run.started, ended=_number(told.get("ended"), float), seen=seen, by=clean(run.by),
+        folder=run.folder, profile=run.name, source=run.source, problem=clean(run.problem),
+        losses=losses(run.folder, _number(told.get("attempt"), int) or 1), cause=_cause(run.folder),
+    )  # fmt: skip
+
+
+def losses(folder: Path, attempt: int) -> tuple[float, ...]:
+    """The losses that rank 0 has told lately, thinned out, of a mirror's files."""
+    path = inside(folder / "0", f"attempt-{attempt}") / "rank-0.metrics.jsonl"
+    return _losses(path, _changed(path))
+
+
+@lru_cache(256)
+def _losses(path: Path, changed: int) -> tuple[float, ...]:
+    lines: list[bytes] = []
+    with suppress(OSError), path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - LOOK_BACK))
+        lines = file.read(LOOK_BACK).splitlines()[int(size > LOOK_BACK) :]
+    found = [value for line in lines if (value := _loss_of(line)) is not None]
+    step = max(1.0, (len(found) - 1) / (POINTS - 1))
+    return tuple(found[round(at * step)] for at in range(min(POINTS, len(found))))
+
+
+def _loss_of(line: bytes) -> float | None:
+    with suppress(ValueError, RecursionError):
+        told = json.loads(line)
+        if isinstance(told, dict):
+            value: float | None = _number(told.get("loss"), float)
+            return value
+    return None
+
+
+def _cause(folder: Path) -> str:
+    """`rank 3: ValueError: no such token`, of the leader's last word; empty where there is none."""
+    told: object = None
+    with suppress(OSError, ValueError, RecursionError):
+        told = json.loads((folder / "0" / "exit.json").read_bytes())
+    cause = told.get("cause") if isinstance(told, dict) else None
+    if not isinstance(cause, dict):
+        return ""
+    parts = [str(cause.get(name) or "") for name in ("type", "message")]
+    words = ": ".join(filter(None, parts)) or str(cause.get("kind") or "")
+    rank = cause.get("rank")
+    return clean(f"rank {rank}: {words}" if isinstance(rank, int) else words)[:300]
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(256)
+def _profile_row(name: str, path: Path, origin: str, changed: int) -> ProfileRow:
+    from runner.errors import InputError
+    from runner.profile import load
+
+    try:
+        profile = load(path)
+    except InputError as error:
+        first = clean(error.what.splitlines()[0]).removeprefix(f"{path}:")
+        return ProfileRow(clean(name), path, origin, problem=f"line {first}" if first[:1].isdigit() else first)
+    counts = tuple(host.num_processes for host in profile.hosts)
+    hosts = tuple(clean(host.name) for host in profile.hosts)
+    return ProfileRow(clean(name), path, origin, hosts, counts, clean(profile.description))
+
+
+def _hosts(runs: Iterable[RunRow], profiles: Iterable[ProfileRow]) -> Iterable[HostRow]:
+    """Hosts of what goes on, and of the user's and the team's profiles: those of examples are nobody's machines."""
+    mine = [row for row in profiles if row.origin != "built in"]
+    names = {host for row in runs if not row.over for host in row.hosts}
+    names |= {host for row in mine for host in row.hosts}
+    for name in sorted(names | {"local"}, key=lambda name: (name == "local", name)):
+        alive = tuple(row for row in runs if name in row.hosts and not row.over)
+        yield HostRow(name, alive, tuple(row.name for row in mine if name in row.hosts))
+
+
+def _newest(folder: Path) -> float:
+    newest = 0.0
+    for name in ("run.json", "seen.json", "0/events.jsonl", "0/telemetry.jsonl", "0/exit.json"):
+        with suppress(OSError):
+            newest = max(newest, (folder / name).stat().st_mtime)
+    return newest
+
+
+def _number(value: Any, kind: type) -> Any:
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return kind(value) if usable else None

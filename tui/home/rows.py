@@ -1,0 +1,234 @@
+"""The words of the home screen: rows, details, and what will happen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from textual.content import Content
+
+from runner.formatting import count, duration
+from runner.ids import short
+from runner.text import clean
+from tui.home.inventory import ENDED, ProfileRow, RunRow, Shelf
+from tui.theme import look, state_words
+from tui.widgets.table import Cell, Column, Row, state_cell
+
+COLUMNS: Mapping[str, Sequence[Column]] = {
+    "runs": (
+        Column("state"), Column("run", grows=True, whole=True), Column("hosts", rank=4, most=16),
+        Column("ranks", "right", rank=3),
+        Column("step", "right", rank=1), Column("loss", "right", rank=2), Column("took", "right", rank=2),
+        Column("when", "right", rank=1), Column("by", rank=5, most=20),
+    ),
+    "profiles": (
+        Column("name"), Column("hosts", rank=2, most=28), Column("processes", rank=3), Column("from", rank=1),
+        Column("description", rank=4, most=80, grows=True),
+    ),
+    "hosts": (Column("host"), Column("running", rank=1, most=60), Column("profiles", rank=2, most=60, grows=True)),
+}  # fmt: skip
+
+_BARS = "▁▂▃▄▅▆▇█"
+_KEY = "bold $accent"
+WELCOME = Content.assemble(
+    ("PyTorch on several machines, over SSH\n\n", "bold"),
+    ("n", _KEY), "      describe your hosts and job\n",
+    ("enter", _KEY), "  begin with a profile below\n",
+    ("e", _KEY), "      watch a recorded run\n",
+    ("t", _KEY), "      see what this machine is doing\n",
+    ("?", _KEY), "      every key, in words",
+)  # fmt: skip
+
+
+def facts(shelf: Shelf) -> list[str]:
+    """How many runs go on."""
+    states = [row.state for row in shelf.runs if not row.over]
+    unseen = states.count("not seen")
+    alive = len(states) - unseen
+    words = [f"{alive} running" if alive else "nothing running"] if shelf.read else []
+    return [*words, f"{unseen} not seen"] if unseen else words
+
+
+def runs(shelf: Shelf, now: float) -> list[Row]:
+    """Those that go on first, the newest of each first."""
+    ordered = sorted(shelf.runs, key=lambda row: (row.over, -row.started))
+    ids = [row.run for row in ordered]
+    return [Row(row.run, _run_cells(row, now, short(row.run, ids))) for row in ordered]
+
+
+def _run_cells(row: RunRow, now: float, run: str) -> list[Cell]:
+    until = row.ended or (now if row.state not in ENDED and row.state != "not seen" else row.seen)
+    return [
+        state_cell(row.state),
+        run,
+        _names(row.hosts),
+        f"{row.processes}",
+        _step(row),
+        _loss(row.loss),
+        _span(until - row.started),
+        [(_when(row.started, now), "table--muted")],
+        [(row.by, "table--muted")],
+    ]
+
+
+def profiles(shelf: Shelf) -> list[Row]:
+    """The user's own first, then the team's, then the examples."""
+    order = {"own": 0, "team": 1, "built in": 2}
+    ordered = sorted(shelf.profiles, key=lambda row: (order.get(row.origin, 3), row.name))
+    return [Row(row.name, _profile_cells(row)) for row in ordered]
+
+
+def _profile_cells(row: ProfileRow) -> list[Cell]:
+    origin: Cell = [("example" if row.origin == "built in" else row.origin, "table--muted")]
+    if row.problem:
+        return [row.name, [("✗ has errors", "state--failed")], "", origin, [(row.problem, "state--failed")]]
+    return [row.name, _names(row.hosts), processes(row), origin, [(row.description, "table--muted")]]
+
+
+def hosts(shelf: Shelf) -> list[Row]:
+    """By name, this machine last."""
+    return [
+        Row(
+            row.name, ["this machine" if row.name == "local" else row.name, _running(row.runs), ", ".join(row.profiles)]
+        )
+        for row in shelf.hosts
+    ]
+
+
+def _running(alive: Sequence[RunRow]) -> Cell:
+    parts: list[tuple[str, str]] = []
+    for row in alive:
+        seen = look(row.state)
+        parts += [(f"{'  ' if parts else ''}{seen.glyph} ", seen.css), (short(row.run), "")]
+    return parts or ""
+
+
+def processes(row: ProfileRow) -> str:
+    """`2 × 4 = 8`, `8 + 6 = 14`, `auto`."""
+    known = [each for each in row.processes if each is not None]
+    if len(known) < len(row.processes) or not known:
+        return "auto"
+    if len(known) == 1:
+        return f"{known[0]}"
+    if len(set(known)) == 1:
+        return f"{len(known)} × {known[0]} = {sum(known)}"
+    return f"{' + '.join(map(str, known[:4]))}{' …' if len(known) > 4 else ''} = {sum(known)}"
+
+
+def details(row: RunRow | ProfileRow, now: float, home: str, silent: str = "") -> Content:
+    """Everything that is known of a row, a line each; paths under `home` begin with ~.
+
+    Args:
+        silent: Why the hosts of a run have told nothing when they were asked last.
+    """
+    lines = _run_details(row, now, home, silent) if isinstance(row, RunRow) else _profile_details(row, home)
+    width = max(len(name) for name, _ in lines)
+    parts: list[Any] = []
+    for name, value in lines:
+        parts += [(name.ljust(width) + "  ", "$muted"), value, "\n"]
+    return Content.assemble(*parts[:-1])
+
+
+def _run_details(row: RunRow, now: float, home: str, silent: str) -> list[tuple[str, Content | str]]:
+    lines: list[tuple[str, Content | str]] = [
+        ("run", Content.assemble(state_words(row.state), f"  {short(row.run)}  from {row.profile}, by {row.by}")),
+        ("hosts", f"{', '.join(row.hosts)}  {_count(row.processes, 'rank')}"),
+        ("begun", f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(row.started))}, last heard {_ago(row.seen, now)}"),
+        ("files", _short(row.folder, home)),
+    ]
+    if row.cause:
+        lines.insert(1, ("cause", Content.styled(row.cause, "$state-failed")))
+    if len(row.losses) > 1:
+        bars = Content.styled(sparkline(row.losses), "$accent")
+        ends = f"  {_loss(row.losses[0])} to {_loss(row.losses[-1])}"
+        lines.insert(1, ("loss", Content.assemble(bars, (ends, "$muted"))))
+    if silent and not row.over:
+        lines.append(("asked", Content.styled(silent, "$state-unseen")))
+    if row.problem:
+        lines.append(("problem", Content.styled(row.problem, "$state-failed")))
+    return lines
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """A bar for each value, the lowest the smallest."""
+    low, high = min(values), max(values)
+    steps = len(_BARS) - 1
+    return "".join(_BARS[round((value - low) / (high - low) * steps) if high > low else 0] for value in values)
+
+
+def _profile_details(row: ProfileRow, home: str) -> list[tuple[str, Content | str]]:
+    lines: list[tuple[str, Content | str]] = [
+        ("profile", f"{row.name}  {row.description}"),
+        ("file", "comes with disttui" if row.origin == "built in" else _short(row.path, home)),
+    ]
+    if row.problem:
+        return [*lines, ("error", Content.styled(row.problem, "$state-failed"))]
+    return [
+        *lines,
+        ("hosts", ", ".join(row.hosts)),
+        ("processes", processes(row)),
+        ("by hand", f"disttui run {row.name}"),
+    ]
+
+
+def run_consequence(row: RunRow | ProfileRow) -> str:
+    """What running it will do."""
+    number = f"{row.processes} processes" if isinstance(row, RunRow) else f"{processes(row)} processes"
+    where = "this machine" if row.hosts == ("local",) else f"{_count(len(row.hosts), 'host')}: {', '.join(row.hosts)}"
+    return f"Checks {where} first. If nothing stands in the way, starts {number} of training there."
+
+
+def stop_consequence(row: RunRow) -> str:
+    """What stopping it will do."""
+    at = f" at step {row.step:,}" if row.step is not None else ""
+    return (
+        f"Ends all {row.processes} processes on {', '.join(row.hosts)}{at}: TERM first, so that they can save, "
+        "then KILL. What they wrote stays; it cannot be continued from here."
+    )
+
+
+def _short(path: Path, home: str) -> str:
+    text = clean(str(path))
+    return f"~{text[len(home) :]}" if home and text.startswith(f"{home}/") else text
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{names[0]} +{len(names) - 1}"
+
+
+def _step(row: RunRow) -> str:
+    if row.step is None:
+        return ""
+    return f"{row.step:,}" + (f" / {row.steps:,}" if row.steps else "")
+
+
+def _loss(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if value == 0 or 0.001 <= abs(value) < 10_000 else f"{value:.2e}"
+
+
+def _span(seconds: float) -> str:
+    return duration(seconds) if seconds < 3600 else _rough(seconds)
+
+
+def _rough(seconds: float) -> str:
+    if seconds < 60:
+        return "moments"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{count(round(seconds / 86400))} days"
+
+
+def _ago(then: float, now: float) -> str:
+    return f"{_rough(now - then)} ago" if then else "never"
+
+
+def _when(then: float, now: float) -> str:
+    return f"{_rough(now - then)} ago" if now - then < 7 * 86400 else time.strftime("%d %b %Y", time.localtime(then))

@@ -1,0 +1,335 @@
+"""The first screen: what runs, what has run, and what can be run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from time import monotonic
+from time import time as now
+from typing import ClassVar
+
+from textual import on, work
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Input, Static
+from textual.worker import get_current_worker
+
+from runner.errors import DisttuiError
+from runner.formatting import duration
+from runner.ids import short
+from tui.home import rows
+from tui.home.inventory import ProfileRow, RunRow, Shelf, fingerprint, read_shelf
+from tui.home.news import ask_hosts
+from tui.keys import APP, CHANGE, MOVE, OPEN, VIEW, bind
+from tui.messages import HostsAsked, ShelfRead
+from tui.screen import DisttuiScreen
+from tui.widgets.table import Table
+
+LOOK_AGAIN = 4.0
+"""Seconds between looks at whether something has changed on the disk."""
+ASK_AGAIN = 20.0
+"""Seconds between two questions to the hosts of runs that go on; after 30 without news a run is "not seen"."""
+PANES = ("runs", "profiles", "hosts")
+
+
+class HomeScreen(DisttuiScreen):
+    """Runs, profiles and hosts, each in a pane; the cursor's row in detail where it is asked for."""
+
+    HELP = """Runs that this machine has started or looked at, the profiles that can be run, and the hosts that either
+    names. A run goes on without this screen; the hosts of the newest are asked how they are every 20 seconds."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("home.new", "n", "new", "new", "describe hosts and job in the wizard", group=OPEN),
+        bind("home.run", "r", "run", "run", "run this profile, or this run's again", group=CHANGE),
+        bind("home.stop", "x", "stop", "stop", "stop this run on all its hosts", group=CHANGE),
+        bind("home.top", "t", "top", "top", "what all hosts are doing now", group=OPEN),
+        bind("home.example", "e", "example", "example", "watch a recorded run: disttui replay example", group=OPEN,
+             show=False),
+        bind("home.details", "d", "details", "details", "more about what the cursor is on", group=VIEW),
+        bind("home.filter", "slash", "filter", "filter", "show only rows with these words", group=VIEW),
+        bind("home.refresh", "R", "refresh", "refresh", "read everything again", group=VIEW, show=False),
+        bind("home.next", "tab,l,right", "pane(1)", "next pane", "to the next pane", group=MOVE, show=False),
+        bind("home.previous", "shift+tab,h,left", "pane(-1)", "pane before", group=MOVE, show=False),
+        bind("home.runs", "1", "show_pane('runs')", "runs", "to the runs", group=MOVE, show=False),
+        bind("home.profiles", "2", "show_pane('profiles')", "profiles", "to the profiles", group=MOVE, show=False),
+        bind("home.hosts", "3", "show_pane('hosts')", "hosts", "to the hosts", group=MOVE, show=False),
+        bind("home.quit", "q", "app.quit", "quit", "leave disttui; runs go on", group=APP),
+        bind("home.clear", "escape", "clear", "clear", "show all rows again", group=VIEW, show=False),
+    ]  # fmt: skip
+    DEFAULT_CSS = """
+    HomeScreen {
+        #panes { height: 1fr; layout: grid; grid-size: 1; grid-rows: 1fr auto auto; }
+        #runs { height: 1fr; }
+        #profiles, #hosts { height: auto; max-height: 8; }
+        #hosts { max-height: 5; }
+        #details { display: none; height: auto; max-height: 9; padding: 0 2; border-top: solid $rule;
+                   border-title-color: $muted; overflow-y: auto; }
+        #filter { display: none; margin: 0 1; }
+        #filter.-on { display: block; }
+        #welcome { display: none; height: auto; padding: 1 2; }
+    }
+    HomeScreen.-newcomer {
+        #welcome { display: block; }
+        #runs { display: none; }
+        #panes { grid-rows: auto 1fr auto; }
+        #profiles { height: 1fr; max-height: 100%; }
+    }
+    HomeScreen.-details #details { display: block; }
+    HomeScreen.-details.-medium #hosts { display: none; }
+    HomeScreen.-details.-medium.-wide #hosts { display: block; }
+    HomeScreen.-details.-short #details { max-height: 5; }
+    HomeScreen.-tall { #profiles { max-height: 14; } #hosts { max-height: 10; } }
+    HomeScreen.-wide {
+        #panes { grid-size: 2; grid-columns: 3fr 2fr; grid-rows: 1fr 1fr; grid-gutter: 0 1; }
+        #runs { row-span: 2; }
+        #profiles, #hosts { height: 1fr; max-height: 100%; }
+    }
+    HomeScreen.-wide.-tall #details { display: block; }
+    HomeScreen.-wide.-tall.-details #details { display: none; }
+    HomeScreen.-wide.-newcomer { #panes { grid-size: 1; grid-columns: 1fr; grid-rows: auto 1fr 1fr; } }
+    HomeScreen.-short {
+        #panes { grid-rows: 1fr; }
+        .pane { display: none; height: 1fr; max-height: 100%; }
+        .pane.-current { display: block; }
+        #welcome { padding: 0 1; }
+    }
+    HomeScreen.-short.-newcomer { #panes { grid-rows: auto 1fr; } #profiles { display: block; } }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._print: tuple[tuple[str, int], ...] | None = None
+        self._told: set[str] = set()
+        self._silent: Mapping[str, str] = {}
+        """Run → why its hosts have told nothing when they were asked last."""
+        self._asking = False
+
+    def body(self) -> Iterable[Widget]:
+        """Welcome, panes, details, filter."""
+        tables = [Table(rows.COLUMNS[pane], id=pane) for pane in PANES]
+        for table in tables:
+            table.add_class("pane")
+            table.set_class(table.id == "runs", "-current")
+        yield Vertical(Static(rows.WELCOME, id="welcome"), *tables, id="panes")
+        yield Static(id="details")
+        yield Input(placeholder="words to look for", id="filter")
+
+    def on_mount(self) -> None:
+        """Read what there is, and again whenever it has changed."""
+        self.query_one("#details").border_title = " details "
+        self._show(self.disttui.shelf)
+        self.query_one("#runs").focus()
+        self._again = [self.set_interval(LOOK_AGAIN, self.read), self.set_interval(ASK_AGAIN, self._ask)]
+
+    def on_screen_suspend(self) -> None:
+        """Look no more while another screen is shown: a hidden one that changes has the shown one painted anew."""
+        for timer in self._again:
+            timer.pause()
+
+    def on_screen_resume(self) -> None:
+        """Look once this screen is painted, at first and whenever another was left."""
+        for timer in self._again:
+            timer.resume()
+        self.call_after_refresh(self.read)
+        self.call_after_refresh(self._ask)
+
+    def _ask(self) -> None:
+        """Have the hosts of the newest runs asked, in a thread that nobody waits for."""
+        if not self._asking:
+            self._asking = True
+            threading.Thread(target=self._ask_hosts, name="ask", daemon=True).start()
+
+    def _ask_hosts(self) -> None:
+        app = self.disttui
+        silent: Mapping[str, str] = {}
+        try:
+            silent = ask_hosts(app.environ, app.ssh_config)
+        finally:
+            self.post_message(HostsAsked(silent))  # else nobody would ever ask again
+
+    def on_hosts_asked(self, message: HostsAsked) -> None:
+        """Read what they have told, or show why they have not."""
+        self._asking, self._silent = False, message.silent
+        self._show_details()
+        self.read()
+
+    @work(thread=True, exclusive=True, group="shelf")
+    def read(self, anew: bool = False) -> None:
+        """Read the shelf where something on the disk has changed."""
+        environ = self.disttui.environ
+        seen = fingerprint(environ)
+        if anew or seen != self._print or self.disttui.shelf.stale(now()):
+            shelf = read_shelf(environ, now())
+            if not get_current_worker().is_cancelled:
+                self._print = seen
+                if shelf != self.disttui.shelf:
+                    self.post_message(ShelfRead(shelf))
+
+    def on_shelf_read(self, message: ShelfRead) -> None:
+        """Show it."""
+        self.disttui.shelf = message.shelf
+        self._show(message.shelf)
+
+    def _show(self, shelf: Shelf) -> None:
+        facts = rows.facts(shelf)
+        self.header.show("disttui", facts, right="read-only" if self.disttui.read_only else "")
+        was, is_new = self.has_class("-newcomer"), shelf.newcomer
+        self.set_class(is_new, "-newcomer")
+        self._table("runs").show(rows.runs(shelf, now()))
+        self._table("profiles").show(rows.profiles(shelf))
+        self._table("hosts").show(rows.hosts(shelf))
+        for number, pane in enumerate(PANES, 1):
+            count = f" · {self._table(pane).all}" if shelf.read else ""
+            self._table(pane).border_title = Content(f" [{number}] {pane.capitalize()}{count} ")
+        if is_new and not was:
+            self._table("profiles").focus()
+        self._show_details()
+        for problem in shelf.problems:
+            if problem not in self._told:
+                self._told.add(problem)
+                self.notify(problem, severity="warning")
+
+    def _table(self, pane: str) -> Table:
+        return self.query_one(f"#{pane}", Table)
+
+    @property
+    def _here(self) -> Table:
+        """The pane with the cursor."""
+        return next((table for table in self.query(Table) if table.has_class("-current")), self._table("runs"))
+
+    @property
+    def _row(self) -> RunRow | ProfileRow | None:
+        shelf, table = self.disttui.shelf, self._here
+        if table.id == "runs":
+            return next((row for row in shelf.runs if row.run == table.key), None)
+        return next((row for row in shelf.profiles if table.id == "profiles" and row.name == table.key), None)
+
+    def on_descendant_focus(self) -> None:
+        """Remember which pane was last in use."""
+        if isinstance(self.focused, Table):
+            for table in self.query(Table):
+                table.set_class(table is self.focused, "-current")
+            self._show_details()
+            self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer only what fits the row under the cursor."""
+        if action == "stop":
+            row = self._row
+            return isinstance(row, RunRow) and not row.over and not self.disttui.read_only
+        if action == "run":
+            return self._source() is not None and not self.disttui.read_only
+        return super().check_action(action, parameters)
+
+    def _source(self) -> Path | None:
+        row = self._row
+        if isinstance(row, ProfileRow):
+            return row.path
+        return Path(row.source) if row and row.source else None
+
+    @on(Table.Highlighted)
+    def _moved(self) -> None:
+        self._show_details()
+        self.refresh_bindings()
+
+    @on(Table.Opened)
+    def _opened(self, message: Table.Opened) -> None:
+        row = self._row
+        if isinstance(row, RunRow):
+            opened = self.disttui.open_replay if row.over else self.disttui.open_run
+            opened(row.run)
+        elif isinstance(row, ProfileRow):
+            self.disttui.open_wizard(row.path)
+        else:
+            self.disttui.open_top([message.key])
+
+    def action_new(self) -> None:
+        """Open the wizard on nothing."""
+        self.disttui.open_wizard()
+
+    def action_top(self) -> None:
+        """Open the view of all hosts."""
+        self.disttui.open_top()
+
+    def action_example(self) -> None:
+        """Open the replay of the recorded run."""
+        self.disttui.open_replay("example")
+
+    @work(group="ask")
+    async def action_run(self) -> None:
+        """Ask, then have the wizard check the hosts and launch."""
+        path, row = self._source(), self._row
+        if path and row and await self.disttui.ask(f"Run {path.stem}?", rows.run_consequence(row), "run"):
+            self.disttui.open_wizard(path, launch=True)
+
+    @work(group="ask")
+    async def action_stop(self) -> None:
+        """Ask, then stop the run on all its hosts."""
+        row = self._row
+        if isinstance(row, RunRow) and await self.disttui.ask(
+            f"Stop {short(row.run)}?", rows.stop_consequence(row), "stop"
+        ):
+            self._stop(row.run)
+
+    @work(thread=True, group="stop", exit_on_error=False)
+    def _stop(self, run: str) -> None:
+        from tui.run.stopping import end
+
+        app = self.disttui
+        began = monotonic()
+        try:
+            end(app, run)
+        except DisttuiError as error:
+            app.notify(str(error), title=f"{short(run)} was not stopped", severity="error", timeout=15)
+        else:
+            app.notify(f"{short(run)} stopped after {duration(monotonic() - began)}")
+        app.call_from_thread(self.read, True)
+
+    def action_details(self) -> None:
+        """Show or hide the details."""
+        self.toggle_class("-details")
+
+    def _show_details(self) -> None:
+        row = self._row
+        home = self.disttui.environ.get("HOME", "")
+        silent = self._silent.get(row.run, "") if isinstance(row, RunRow) else ""
+        told = rows.details(row, now(), home, silent) if row else ""
+        self.query_one("#details", Static).update(told)
+
+    def action_filter(self) -> None:
+        """Open the filter."""
+        self.query_one("#filter").add_class("-on").focus()
+
+    @on(Input.Changed, "#filter")
+    def _filtered(self, message: Input.Changed) -> None:
+        for table in self.query(Table):
+            table.filter(message.value)
+
+    @on(Input.Submitted, "#filter")
+    def _filter_done(self) -> None:
+        self._here.focus()
+
+    def action_clear(self) -> None:
+        """Clear the filter."""
+        field = self.query_one("#filter", Input)
+        field.value = ""
+        field.remove_class("-on")
+        self._here.focus()
+
+    def action_refresh(self) -> None:
+        """Read everything again."""
+        self.read(True)
+
+    def action_pane(self, by: int) -> None:
+        """Go to the pane that is `by` further."""
+        shown = [pane for pane in PANES if not (pane == "runs" and self.has_class("-newcomer"))]
+        here = str(self._here.id)
+        self.action_show_pane(shown[(shown.index(here) + by) % len(shown) if here in shown else 0])
+
+    def action_show_pane(self, pane: str) -> None:
+        """Go to a pane; where there is room for only one, it is the one that is shown."""
+        for table in self.query(Table):
+            table.set_class(table.id == pane, "-current")
+        self._table(pane).focus()

@@ -1,0 +1,20 @@
+"""The text of lines to be copied: safe, without colours, tabs kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tui.log.ansi import safe_text
+from tui.log.sources import AttemptLog
+
+MOST = 100_000
+"""Lines copied at once."""
+
+
+def copied(log: AttemptLog, entries: Iterable[int], *, prefixed: bool) -> str:
+    """Join lines of the order; `prefixed`: with the host and rank before each."""
+    found = []
+    for entry in entries:
+        text = safe_text(log.read(entry))
+        found.append(f"{log.source_of(entry).label} │ {text}" if prefixed else text)
+    return "\n".join(found)

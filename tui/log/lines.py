@@ -1,0 +1,188 @@
+"""The lines of a log, moved through by keys and mouse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from tui.log.canvas import LogCanvas
+from tui.log.engine import Progress
+from tui.log.view import TAIL, View, follow, go, move, on_screen, page, scroll
+
+WHEEL = 3
+"""Screen rows that one step of the mouse wheel moves."""
+SIDEWAYS = 8
+"""Cells that one key press scrolls to the side."""
+
+
+class LogLines(LogCanvas, can_focus=True):
+    """The part of a log view that shows lines."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f,G,end", "follow", "follow", id="log.follow", tooltip="Show the end, and stay there"),
+        Binding("down,j", "move(1)", "down", show=False, id="log.down", tooltip="Next line"),
+        Binding("up,k", "move(-1)", "up", show=False, id="log.up", tooltip="Line before"),
+        Binding("pagedown,space,ctrl+f", "page(1)", "page down", show=False, id="log.page_down"),
+        Binding("pageup,ctrl+b", "page(-1)", "page up", show=False, id="log.page_up"),
+        Binding("ctrl+d", "page(0.5)", "half a page down", show=False, id="log.half_down"),
+        Binding("ctrl+u", "page(-0.5)", "half a page up", show=False, id="log.half_up"),
+        Binding("g,home", "begin", "begin", show=False, id="log.begin", tooltip="First line"),
+        Binding("left,h", "sideways(-1)", "left", show=False, id="log.left", tooltip="Scroll to the left"),
+        Binding("right,l", "sideways(1)", "right", show=False, id="log.right", tooltip="Scroll to the right"),
+        Binding("w", "wrap", "wrap", show=False, id="log.wrap", tooltip="Wrap long lines, or scroll them sideways"),
+        Binding("v", "mark", "range", show=False, id="log.range", tooltip="Begin or end a range of lines"),
+    ]
+
+    class Moved(Message):
+        """What is shown, or the cursor, or following changed by key or mouse."""
+
+        def __init__(self, lines: LogLines) -> None:
+            super().__init__()
+            self.lines = lines
+
+        @property
+        def control(self) -> LogLines:
+            """The lines."""
+            return self.lines
+
+    def __init__(self, progress: Progress, *, name: str | None = None, id: str | None = None) -> None:
+        super().__init__(progress, name=name, id=id)
+        self._dragging = ""
+        self._pressed_at = 0
+
+    def show(self, view: View) -> None:
+        """Change what is shown."""
+        if view != self.view:
+            self.view = view
+            self.refresh()
+            self.post_message(self.Moved(self))
+
+    @property
+    def cursor_seen(self) -> bool:
+        """Whether the cursor stands on a line that is on the screen, and is to stay there."""
+        return not self.view.following and on_screen(self.view, self.lines, self.size.height)
+
+    def keep_cursor(self) -> None:
+        """Bring the cursor's line back onto the screen."""
+        self.show(go(self.view, self.lines, self.size.height, self.view.cursor, middle=True))
+
+    @property
+    def at_first(self) -> bool:
+        """Whether the first line is on the screen."""
+        return page(self.view, self.lines, self.size.height)[:1] == [(0, 0)]
+
+    @property
+    def cursor_y(self) -> int | None:
+        """The screen row at which the cursor's line begins; None where that is not shown."""
+        cursor = self.lines.row(self.view.cursor)
+        rows = [row for row, _ in page(self.view, self.lines, self.size.height)]
+        return rows.index(cursor) if self.lines and cursor in rows else None
+
+    def put_cursor(self, y: int) -> None:
+        """Scroll until the cursor's line begins at a screen row."""
+        row, skip = self.lines.walk(self.lines.row(self.view.cursor), 0, -y)
+        self.show(replace(self.view, top=self.lines.place(row), skip=skip))
+
+    def jump(self, place: int) -> None:
+        """Put the cursor on a place in the order that is shown, with lines around it."""
+        if self.upto < TAIL:
+            place = max(0, min(place, self.upto - 1))
+        self.show(go(self.paused(), self.lines, self.size.height, place, middle=True))
+
+    # Actions
+
+    def action_follow(self) -> None:
+        """Show the end, and stay there."""
+        self.show(follow(self.view))
+
+    def action_move(self, by: int) -> None:
+        """Move the cursor; at the end of a log that is followed there is nowhere down to go."""
+        if not (self.view.following and by > 0):
+            self.show(move(self.paused(), self.lines, self.size.height, by))
+
+    def action_page(self, pages: float) -> None:
+        """Move by pages."""
+        if not (self.view.following and pages > 0):
+            by = int(pages * max(1, self.size.height - 1))
+            view = scroll(self.paused(), self.lines, self.size.height, by)
+            self.show(move(view, self.lines, self.size.height, by))
+
+    def action_begin(self) -> None:
+        """Go to the first line."""
+        if self.lines:
+            self.show(go(self.paused(), self.lines, self.size.height, self.lines.place(0)))
+
+    def action_sideways(self, by: int) -> None:
+        """Scroll to the side."""
+        if not self.view.wrap:
+            widest = max((self._line(self.lines.place(row)).cells for row, _ in self._page), default=0)
+            most = max(0, widest - self.text_width)
+            self.show(replace(self.view, x=max(0, min(self.view.x + by * SIDEWAYS, max(most, self.view.x)))))
+
+    def action_wrap(self) -> None:
+        """Wrap long lines, or scroll them; a cursor that was seen still is."""
+        seen = self.cursor_seen
+        self.show(replace(self.view, wrap=not self.view.wrap, skip=0, x=0))
+        if seen:
+            self.keep_cursor()
+
+    def action_mark(self) -> None:
+        """Begin a range at the cursor, or drop it."""
+        view = self.paused()
+        self.show(replace(view, mark=view.cursor if view.mark is None else None))
+
+    # Mouse
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scroll down."""
+        event.stop()
+        if not self.view.following:
+            self.show(scroll(self.view, self.lines, self.size.height, WHEEL))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scroll up."""
+        event.stop()
+        if len(self._page) < self.size.height:
+            return
+        self.show(scroll(self.paused(), self.lines, self.size.height, -WHEEL))
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Put the cursor on a line and begin a range there, or take hold of the bar."""
+        if event.button != 1 or not self.lines:
+            return
+        self.capture_mouse()
+        self._dragging = "bar" if event.x >= self.size.width - 1 else "lines"
+        if self._dragging == "lines":
+            self.show(replace(self._at(event.y), mark=None))
+        self.on_mouse_move(event)
+
+    def on_mouse_move(self, event: events.MouseEvent) -> None:
+        """Draw the range, or the bar, along."""
+        if self._dragging == "bar":
+            row = max(0, min(event.y * len(self.lines) // max(1, self.size.height), len(self.lines) - 1))
+            self.jump(self.lines.place(row))
+        elif self._dragging and (event.y != self._pressed_at or self.view.mark is not None):
+            self._drag(event.y)
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        """Let go."""
+        self._dragging = ""
+        self.release_mouse()
+
+    def _at(self, y: int) -> View:
+        self._pressed_at = y
+        row = self._page[max(0, min(y, len(self._page) - 1))][0]
+        return replace(self.paused(), cursor=self.lines.place(row))
+
+    def _drag(self, y: int) -> None:
+        view = self.view
+        mark = view.cursor if view.mark is None else view.mark
+        if not 0 <= y < self.size.height:
+            view = scroll(view, self.lines, self.size.height, y if y < 0 else y - self.size.height + 1)
+        shown = page(view, self.lines, self.size.height)
+        row = shown[max(0, min(y, len(shown) - 1))][0]
+        self.show(replace(view, mark=mark, cursor=self.lines.place(row)))

@@ -1,0 +1,84 @@
+"""What a mirror lacks before the first line of a log; and how a view stays where it is when that has come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tui.log.engine import SLICE, Progress, Work
+from tui.log.merge import LINE, SHIFT, Source
+from tui.log.rows import Choice, Rows
+from tui.log.sources import AttemptLog
+from tui.log.view import TAIL, View
+
+LEAST = 4 << 20
+"""Bytes of all logs together that are asked for at once: what is held, but no less, so that each turn doubles it."""
+NEAR = 50_000
+"""Lines around the place where a line should be that are searched before all others."""
+
+
+@dataclass(frozen=True)
+class Older:
+    """Bytes of one log that its host has, and the mirror lacks."""
+
+    node: int
+    name: str
+    """As on the host: `attempt-1/rank-0.log`."""
+    start: int
+    """The first byte that is held."""
+    upto: int
+    """Fetch from here on."""
+
+
+def wanted(lacking: Sequence[Source]) -> tuple[Older, ...]:
+    """What to ask for next of logs whose beginnings are on their hosts alone."""
+    held = sum(source.index.size - source.index.base for source in lacking)
+    each = max(LEAST, held) // len(lacking)
+    return tuple(_older(source, each) for source in lacking)
+
+
+def _older(source: Source, length: int) -> Older:
+    path, start = source.index.path, source.index.base
+    return Older(source.node, f"{path.parent.name}/{path.name}", start, max(0, start - length))
+
+
+def read_anew(log: AttemptLog, choice: Choice, cancelled: Callable[[], bool]) -> Progress | None:
+    """Read a log up to what there is now, and what is chosen of it; None when cancelled."""
+    rows = Rows(log, choice)
+    while not log.settled or rows.step():
+        if cancelled():
+            return None
+        if not log.settled:
+            log.poll(time.monotonic() + SLICE)
+    return Progress(Work(log, rows), len(log.order), len(rows), 0, complete=True, searched=True,
+                    attempts=tuple(log.attempts))  # fmt: skip
+
+
+def moved(view: View, old: AttemptLog, new: AttemptLog) -> View:
+    """The same view of the same lines of `new`, which holds more of them than `old`."""
+
+    def place(at: int) -> int:
+        return at if at >= TAIL else _place(at, old, new)
+
+    seen = place(view.seen - 1) + 1 if 0 < view.seen <= len(old.order) else view.seen
+    mark = None if view.mark is None else place(view.mark)
+    return replace(view, top=place(view.top), cursor=place(view.cursor), mark=mark, seen=seen)
+
+
+def _place(at: int, old: AttemptLog, new: AttemptLog) -> int:
+    guess = max(0, at + len(new.order) - len(old.order))
+    if at >= len(old.order):
+        return guess
+    entry = old.order.items[at]
+    index = old.sources[entry >> SHIFT].index
+    source = next((one for one in new.sources if one.index.path == index.path), None)
+    if source is None:
+        return guess
+    wanted = source.number << SHIFT | source.index.line_at(index.starts[entry & LINE])
+    for first, last in ((max(0, guess - NEAR), guess + NEAR), (0, len(new.order))):
+        try:
+            return new.order.items.index(wanted, first, last)
+        except ValueError:
+            continue
+    return guess

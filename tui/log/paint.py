@@ -1,0 +1,118 @@
+"""Lines of a log → strips of the screen: wrapped or scrolled sideways, with colours and marks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from rich.cells import cell_len, get_character_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from tui.log.ansi import Run, runs
+
+SHOWN = 4096
+"""Characters of a line that are shown; copying takes all of it."""
+CUT = Style(italic=True, dim=True)
+
+
+class Line:
+    """One line, ready to be drawn at any width."""
+
+    def __init__(self, raw: bytes) -> None:
+        whole = runs(raw)
+        length = sum(len(text) for text, _ in whole)
+        self.runs = _expand(_crop(whole, SHOWN) if length > SHOWN else whole)
+        if length > SHOWN:
+            self.runs.append((f" … {length - SHOWN:,} characters more, o opens the file", CUT))
+        self.text = "".join(text for text, _ in self.runs)
+        self.ascii = self.text.isascii()
+        self.cells = len(self.text) if self.ascii else cell_len(self.text)
+        self._breaks: tuple[int, list[int]] = (0, [])
+
+    def breaks(self, width: int) -> list[int]:
+        """Where its screen rows begin, in characters, and its end."""
+        if self._breaks[0] != width:
+            self._breaks = (width, self._break(max(1, width)))
+        return self._breaks[1]
+
+    def height(self, width: int) -> int:
+        """Screen rows that it takes when wrapped."""
+        return len(self.breaks(width)) - 1
+
+    def _break(self, width: int) -> list[int]:
+        length = len(self.text)
+        if self.ascii:
+            return [*range(0, max(1, length), width), length]
+        breaks, used = [0], 0
+        for at, character in enumerate(self.text):
+            size = get_character_cell_size(character)
+            if used + size > width and at > breaks[-1]:
+                breaks.append(at)
+                used = 0
+            used += size
+        return [*breaks, length]
+
+    def segments(self, begin: int, end: int, marks: Sequence[tuple[int, int, Style]]) -> list[Segment]:
+        """The characters from `begin` to `end`, with `marks` over their own colours."""
+        cuts = {begin, end}
+        cuts.update(edge for low, high, _ in marks for edge in (low, high) if begin < edge < end)
+        found: list[Segment] = []
+        ends = accumulate(len(text) for text, _ in self.runs)
+        for (text, style), stop in zip(self.runs, ends, strict=True):
+            start = stop - len(text)
+            low, high = max(start, begin), min(stop, end)
+            if low >= high:
+                continue
+            for a, b in pairwise(sorted({low, high, *(cut for cut in cuts if low < cut < high)})):
+                over = next((mark for first, last, mark in marks if first <= a < last), None)
+                both = over if style is None else style if over is None else style + over
+                found.append(Segment(text[a - start : b - start], both))
+        return found
+
+    def wrapped(self, part: int, width: int, marks: Sequence[tuple[int, int, Style]]) -> list[Segment]:
+        """One of its screen rows, `width` cells wide."""
+        begin, end = self.breaks(width)[part : part + 2]
+        return self._padded(self.segments(begin, end, marks), end - begin, width)
+
+    def scrolled(self, x: int, width: int, marks: Sequence[tuple[int, int, Style]]) -> list[Segment]:
+        """What of it is `width` cells wide from cell `x` on; `›` where it goes on."""
+        more = self.cells > x + width
+        shown = width - more
+        if self.ascii:
+            end = min(x + shown, len(self.text))
+            found = self._padded(self.segments(x, end, marks), end - x, shown)
+        else:
+            whole = Strip(self.segments(0, len(self.text), marks))
+            found = list(whole.crop(x, x + shown).adjust_cell_length(shown))
+        return [*found, Segment("›", CUT)] if more else found
+
+    def _padded(self, found: list[Segment], characters: int, width: int) -> list[Segment]:
+        used = max(0, characters) if self.ascii else sum(segment.cell_length for segment in found)
+        return [*found, Segment(" " * (width - used))] if used < width else found
+
+
+def _crop(whole: list[Run], length: int) -> list[Run]:
+    kept: list[Run] = []
+    for text, style in whole:
+        kept.append((text[:length], style))
+        length -= len(text)
+        if length <= 0:
+            break
+    return kept
+
+
+def _expand(whole: list[Run]) -> list[Run]:
+    """Tabs as spaces up to the next column of eight."""
+    if not any("\t" in text for text, _ in whole):
+        return list(whole)
+    column, expanded = 0, []
+    for text, style in whole:
+        out = []
+        for piece in text.replace("\t", "\0\t\0").split("\0"):
+            shown = " " * (8 - column % 8) if piece == "\t" else piece
+            column += cell_len(shown)
+            out.append(shown)
+        expanded.append(("".join(out), style))
+    return expanded

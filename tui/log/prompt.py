@@ -1,0 +1,138 @@
+"""The one-line prompt of a log view: find, filter, go to a time."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widgets import Input, Static
+
+from runner.errors import InputError
+from tui.log.search import Pattern
+
+NARROW = 60
+"""Cells below which the switches are told by their first letters; the footer has their keys."""
+LABELS = {"find": "/ find", "filter": "& filter", "time": "t time"}
+
+
+class LogPrompt(Horizontal):
+    """Asks for a pattern or a time."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "close", id="log.prompt.close"),
+        Binding(
+            "ctrl+r", "switch('regex')", "regex", id="log.prompt.regex", tooltip="A regular expression, or plain text"
+        ),
+        Binding("ctrl+t", "switch('case')", "case", id="log.prompt.case", tooltip="Whether capitals matter"),
+        Binding("ctrl+n", "switch('inverse')", "not", id="log.prompt.not", tooltip="Lines that do not have it"),
+    ]
+    DEFAULT_CSS = """
+    LogPrompt {
+        height: 1;
+        display: none;
+        & > #log-prompt-label { width: auto; padding: 0 1; color: $accent; text-style: bold; }
+        & > Input { width: 1fr; }
+        & > #log-prompt-flags { width: auto; padding: 0 1; color: $text-muted; }
+    }
+    """
+
+    class Answered(Message):
+        """A pattern (None: none any more) or a time was given."""
+
+        def __init__(self, kind: str, pattern: Pattern | None, text: str) -> None:
+            super().__init__()
+            self.kind = kind
+            self.pattern = pattern
+            self.text = text
+
+    class Closed(Message):
+        """The prompt was left without an answer."""
+
+    kind: reactive[str] = reactive("find")
+    regex: reactive[bool] = reactive(False)
+    case: reactive[bool] = reactive(False)
+    inverse: reactive[bool] = reactive(False)
+    problem: reactive[str] = reactive("")
+
+    def compose(self) -> ComposeResult:
+        """Label, input, and what is switched on."""
+        yield Static(id="log-prompt-label", markup=False)
+        yield Input(compact=True, select_on_focus=False)
+        yield Static(id="log-prompt-flags", markup=False)
+
+    def ask(self, kind: str, current: Pattern | None) -> None:
+        """Open for `find`, `filter` or `time`, with what is in force."""
+        self.kind, self.problem = kind, ""
+        if current is not None:
+            self.regex, self.case, self.inverse = current.regex, current.case, current.inverse
+        elif kind != "filter":
+            self.inverse = False
+        box = self.query_one(Input)
+        box.value = current.text if current else ""
+        # What is typed takes its place; it does not go on from there.
+        box.select_all()
+        box.placeholder = "12:03:05, or +1:30 after the beginning" if kind == "time" else ""
+        self.display = True
+        # At once: keys that are typed ahead belong to the prompt.
+        self.screen.set_focus(box)
+        self._say()
+
+    def fail(self, error: InputError) -> None:
+        """Say what is wrong with the answer, and stay open."""
+        self.problem = error.what
+
+    def watch_problem(self) -> None:
+        """Show it in place of the switches."""
+        self._say()
+
+    def _say(self) -> None:
+        if not self.is_mounted:
+            return
+        narrow = self.app.size.width < NARROW
+        label = LABELS[self.kind]
+        self.query_one("#log-prompt-label", Static).update(label[0] if narrow else label)
+        flags = [("regex", self.regex), ("case", self.case)]
+        if self.kind == "filter":
+            flags.append(("not", self.inverse))
+        if self.problem:
+            shown = Content.assemble((f"✗ {self.problem}", "$error"))
+        elif self.kind == "time":
+            shown = Content("")
+        else:
+            texts = [(word[0] if narrow else f" {word}", on) for word, on in flags]
+            shown = Content.assemble(*((f"{'●' if on else '○'}{text} ", "$accent" if on else "") for text, on in texts))
+        self.query_one("#log-prompt-flags", Static).update(shown)
+
+    def action_switch(self, name: str) -> None:
+        """Switch regex, case or inverse."""
+        if name != "inverse" or self.kind == "filter":
+            setattr(self, name, not getattr(self, name))
+        self.problem = ""
+        self._say()
+
+    def action_close(self) -> None:
+        """Leave without an answer."""
+        self.post_message(self.Closed())
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """What was wrong may be mended now."""
+        event.stop()
+        self.problem = ""
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Give the answer, if it makes sense."""
+        event.stop()
+        inverse = self.inverse and self.kind == "filter"
+        pattern = Pattern(event.value, self.regex, self.case, inverse) if event.value else None
+        try:
+            if pattern is not None and self.kind != "time":
+                _ = pattern.expression
+        except InputError as error:
+            self.fail(error)
+            return
+        self.post_message(self.Answered(self.kind, pattern, event.value))

@@ -1,0 +1,179 @@
+"""Which lines of the merged order a view shows, found block by block so that the first are there at once."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress, count
+
+from tui.log.merge import BLOCK, LINE, SHIFT
+from tui.log.regexes import SearchFailed
+from tui.log.search import Pattern
+from tui.log.sources import AttemptLog
+from tui.log.stretch import Stretch
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is to be shown of a log."""
+
+    ranks: frozenset[int] | None = None
+    """None: all."""
+    patterns: tuple[Pattern, ...] = ()
+    """All of them must fit."""
+    fold: bool = False
+    """Show a line that several ranks wrote one after another once."""
+
+    @property
+    def everything(self) -> bool:
+        """Whether every line has a row of its own."""
+        return self.ranks is None and not self.patterns and not self.fold
+
+
+class Rows:
+    """The chosen lines, as places in the merged order. One thread takes steps; any thread may read.
+
+    Args:
+        start: The place to begin at; what comes before it is looked at last.
+    """
+
+    def __init__(self, log: AttemptLog, choice: Choice, start: int = 0) -> None:
+        self.choice = choice
+        self.counts = array("Q")
+        """With `fold`: how many lines each row stands for."""
+        self.scanned = start
+        """Everything from `start` to here has been looked at."""
+        self._log = log
+        self.start = start
+        """Where the search began."""
+        self.problem = ""
+        """Why no more can be found, in a few words."""
+        self._scanned_before = 0
+        self._after = array("Q")
+        self._before = array("Q")
+        self._group: tuple[bytes, set[int]] = (b"", set())
+        self._stretches: dict[int, Stretch] = {}
+
+    def __len__(self) -> int:
+        return self.scanned if self.choice.everything else len(self._before) + len(self._after)
+
+    def __getitem__(self, row: int) -> int:
+        """The place of a row's (first) line."""
+        if self.choice.everything:
+            return row
+        return self._before[row] if row < len(self._before) else self._after[row - len(self._before)]
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything of the order has been looked at, or no more can be found."""
+        return bool(self.problem) or (self.scanned == len(self._log.order) and self._scanned_before == self.start)
+
+    def row_at(self, place: int) -> int:
+        """The first row at or after a place; `len(self)` where there is none."""
+        if self.choice.everything:
+            return min(place, self.scanned)
+        if place < self.start:
+            return bisect_left(self._before, place)
+        return len(self._before) + bisect_left(self._after, place)
+
+    def row_with(self, place: int) -> int:
+        """The row that holds a place, or would: with `fold` the one that it was folded into."""
+        if self.choice.fold:
+            return max(0, bisect_right(self._after, place) - 1)
+        return self.row_at(place)
+
+    def after(self, place: int) -> int | None:
+        """The place of the first row at or after a place, as far as is known."""
+        for part in (self._before, self._after):
+            at = bisect_left(part, place)
+            if at < len(part):
+                return part[at]
+        return None
+
+    def before(self, place: int) -> int | None:
+        """The place of the last row before a place, as far as is known."""
+        for part in (self._after, self._before):
+            at = bisect_left(part, place)
+            if at:
+                return part[at - 1]
+        return None
+
+    def count(self, row: int) -> int:
+        """How many lines a row stands for."""
+        return self.counts[row] if self.choice.fold and row < len(self.counts) else 1
+
+    def step(self) -> bool:
+        """Look at one more block; False when nothing is left to look at."""
+        try:
+            return not self.problem and self._step()
+        except SearchFailed as failure:
+            self.problem = str(failure)
+            return True
+
+    def _step(self) -> bool:
+        total = len(self._log.order)
+        if self.scanned < total:
+            upto = min(total, self.scanned - self.scanned % BLOCK + BLOCK)
+            if not self.choice.everything:
+                self._add(self._after, self.scanned, upto)
+            self.scanned = upto
+            return True
+        if self._scanned_before < self.start:
+            upto = min(self.start, self._scanned_before + BLOCK)
+            self._add(self._before, self._scanned_before, upto)
+            self._scanned_before = upto
+            return True
+        return False
+
+    def _add(self, found: array[int], first: int, last: int) -> None:
+        block = self._log.order.items[first:last]
+        spans = self._log.order.spans(first, last)
+        if self.choice.ranks is not None:
+            ranks = self.choice.ranks
+            spans = {number: span for number, span in spans.items() if self._log.sources[number].rank in ranks}
+        fits = {number: self._search(number, *span) for number, span in spans.items()}
+        if self.choice.fold:
+            self._fold(block, first, fits)
+        elif len(fits) == 1 and block[-1] - block[0] == len(block) - 1:
+            (lines,) = fits.values()
+            shift = first - (block[0] & LINE)
+            found.extend([line + shift for line in lines])
+        elif any(fits.values()):
+            wanted = {(number << SHIFT) + line for number, lines in fits.items() for line in lines}
+            found.extend(compress(count(first), map(wanted.__contains__, block)))
+
+    def _search(self, number: int, first: int, last: int) -> Sequence[int]:
+        """Those lines of one source that all patterns fit."""
+        if not self.choice.patterns:
+            return range(first, last)
+        stretch = self._stretches.get(number)
+        if stretch is None:
+            sources = self._log.sources
+            stretch = Stretch(sources[number].index, self.choice.patterns, len(sources))
+            self._stretches[number] = stretch
+        return stretch.lines(first, last)
+
+    def _fold(self, block: array[int], first: int, fits: dict[int, Sequence[int]]) -> None:
+        texts: dict[int, bytes] = {}
+        for number, lines in fits.items():
+            if lines:
+                index = self._log.sources[number].index
+                begin, end = lines[0], lines[-1] + 1
+                split = index.split(index.chunk(begin, end), begin, end)
+                texts.update(((number << SHIFT) + line, split[line - begin]) for line in lines)
+        text, sources = self._group
+        for place, entry in enumerate(block, first):
+            one = texts.get(entry)
+            if one is None:
+                continue
+            source = entry >> SHIFT
+            if self.counts and one == text and source not in sources:
+                sources.add(source)
+                self.counts[-1] += 1
+            else:
+                text, sources = one, {source}
+                self.counts.append(1)
+                self._after.append(place)
+        self._group = (text, sources)

@@ -1,0 +1,175 @@
+"""What is on the screen of a log, as one value; and how keys change it. Pure.
+
+A place is a line's number in the merged order, which never changes. Filters, folds and ranks decide which places have
+a row; so whatever is switched on or off, the view still knows which line it was at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from tui.log.rows import Choice, Rows
+from tui.log.search import Pattern
+
+TAIL = 1 << 62
+"""Place of the first unfinished line; these are after all others and have no number yet."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The state of a log view."""
+
+    choice: Choice = field(default_factory=Choice)
+    find: Pattern | None = None
+    wrap: bool = False
+    following: bool = True
+    """Whether the end is shown, and stays shown as lines come."""
+    top: int = 0
+    """Place of the first line shown, when not following."""
+    skip: int = 0
+    """Screen rows of that line that are above the screen."""
+    x: int = 0
+    """Cells scrolled to the right, when not wrapping."""
+    cursor: int = 0
+    mark: int | None = None
+    """Place of the other end of the range, None: none."""
+    seen: int = 0
+    """Lines that there were when following ended."""
+
+
+class Lines:
+    """What there is to see at one moment.
+
+    Args:
+        count: How many of `rows` to use: these grow in another thread.
+        tails: Number of unfinished lines to show after them.
+        height: Screen rows that the line at a place takes.
+    """
+
+    def __init__(self, rows: Rows, count: int, tails: int, height: Callable[[int], int]) -> None:
+        self.rows = rows
+        self.count = count
+        self.tails = tails
+        self.height_at = height
+
+    def __len__(self) -> int:
+        return self.count + self.tails
+
+    def place(self, row: int) -> int:
+        """The place of a row."""
+        return self.rows[row] if row < self.count else TAIL + row - self.count
+
+    def row(self, place: int) -> int:
+        """The row of a place, or the nearest after it; the last one where there is none."""
+        row = self.count + place - TAIL if place >= TAIL else min(self.rows.row_with(place), self.count)
+        return max(0, min(row, len(self) - 1))
+
+    def height(self, row: int) -> int:
+        """Screen rows that a row takes."""
+        return self.height_at(self.place(row))
+
+    def new_since(self, seen: int) -> int:
+        """Rows that have come since there were `seen` lines."""
+        return max(0, self.count - self.rows.row_at(seen))
+
+    def walk(self, row: int, skip: int, by: int) -> tuple[int, int]:
+        """Go `by` screen rows up or down from row `row`, of which `skip` are passed; stops at both ends."""
+        skip += by
+        while skip < 0 and row > 0:
+            row -= 1
+            skip += self.height(row)
+        while row < len(self) - 1 and skip >= (height := self.height(row)):
+            row += 1
+            skip -= height
+        return row, max(0, min(skip, self.height(row) - 1))
+
+
+def page(view: View, lines: Lines, height: int) -> list[tuple[int, int]]:
+    """The screen rows to show, from the top: (row, which screen row of it)."""
+    if not lines:
+        return []
+    row, skip = _top(view, lines, height)
+    return list(islice(_screen_rows(lines, row, skip), height))
+
+
+def _screen_rows(lines: Lines, row: int, skip: int) -> Iterator[tuple[int, int]]:
+    return ((at, part) for at in range(row, len(lines)) for part in range(skip if at == row else 0, lines.height(at)))
+
+
+def _last_top(lines: Lines, height: int) -> tuple[int, int]:
+    last = len(lines) - 1
+    return lines.walk(last, lines.height(last) - 1, 1 - height)
+
+
+def _top(view: View, lines: Lines, height: int) -> tuple[int, int]:
+    last_top = _last_top(lines, height)
+    if view.following:
+        return last_top
+    row = lines.row(view.top)
+    # Only the line itself can be scrolled into, not the one that stands in for a line without a row.
+    skip = min(view.skip, lines.height(row) - 1) if lines.place(row) == view.top else 0
+    return min((row, skip), last_top)
+
+
+def follow(view: View) -> View:
+    """Show the end, and stay there."""
+    return replace(view, following=True, mark=None)
+
+
+def pause(view: View, lines: Lines, height: int, total: int) -> View:
+    """Stay at what is shown now, while lines go on to come. `total`: lines there are now."""
+    if not view.following or not lines:
+        return view
+    row, skip = _last_top(lines, height)
+    last = lines.place(len(lines) - 1)
+    return replace(view, following=False, top=lines.place(row), skip=skip, cursor=last, seen=total)
+
+
+def scroll(view: View, lines: Lines, height: int, by: int) -> View:
+    """Move what is shown by screen rows; the cursor stays where it is."""
+    if not lines:
+        return view
+    row, skip = min(lines.walk(*_top(view, lines, height), by), _last_top(lines, height))
+    return replace(view, top=lines.place(row), skip=skip)
+
+
+def move(view: View, lines: Lines, height: int, by: int) -> View:
+    """Move the cursor by lines, and what is shown with it where it would leave the screen."""
+    if not lines:
+        return view
+    row = max(0, min(lines.row(view.cursor) + by, len(lines) - 1))
+    return go(view, lines, height, lines.place(row))
+
+
+def go(view: View, lines: Lines, height: int, place: int, *, middle: bool = False) -> View:
+    """Put the cursor on a place and bring it onto the screen; `middle`: with lines around it where it was off."""
+    if not lines:
+        return replace(view, cursor=place)
+    view = replace(view, cursor=place)
+    row = lines.row(place)
+    top = _top(view, lines, height)
+    if (row, 0) >= top and lines.walk(*top, height - 1) >= (row, min(lines.height(row), height) - 1):
+        return view
+    if middle:
+        top = lines.walk(row, 0, -(height // 2))
+    elif (row, 0) < top:
+        top = (row, 0)
+    else:
+        top = lines.walk(row, min(lines.height(row), height) - 1, 1 - height)
+    row, skip = min(top, _last_top(lines, height))
+    return replace(view, top=lines.place(row), skip=skip)
+
+
+def on_screen(view: View, lines: Lines, height: int) -> bool:
+    """Whether the cursor's line is shown."""
+    return bool(lines) and lines.row(view.cursor) in {row for row, _ in page(view, lines, height)}
+
+
+def chosen(view: View, lines: Lines) -> range:
+    """The rows of the range, or the cursor's."""
+    if not lines:
+        return range(0)
+    ends = [lines.row(view.cursor), lines.row(view.cursor if view.mark is None else view.mark)]
+    return range(min(ends), max(ends) + 1)

@@ -1,0 +1,1 @@
+"""A finished run, played from its mirror."""

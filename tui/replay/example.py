@@ -1,0 +1,40 @@
+"""The recorded example run: two hosts, four ranks, one of them killed at step 249, and the attempt after that."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from runner import private
+from runner.errors import InputError
+from runner.paths import inside
+
+PACKED = Path(__file__).with_name("example.zip")
+
+
+def unpacked(environ: Mapping[str, str]) -> Path:
+    """The example's mirror, unpacked once into the user's cache. Raises InputError where that cannot be written."""
+    data = PACKED.read_bytes()
+    cache = environ.get("XDG_CACHE_HOME")
+    home = (Path(cache) if cache else Path.home() / ".cache") / "disttui"
+    folder = inside(home, f"example-{hashlib.sha256(data).hexdigest()[:12]}")
+    if folder.is_dir():
+        return folder
+    try:
+        private.make_folder(home)
+        made = Path(tempfile.mkdtemp(dir=home))
+        with zipfile.ZipFile(io.BytesIO(data)) as packed:
+            packed.extractall(made)
+        try:
+            made.rename(folder)
+        except OSError:
+            # Another disttui was first.
+            shutil.rmtree(made, ignore_errors=True)
+    except OSError as error:
+        raise InputError(f"{home}: {error.strerror}", "Make room, or set XDG_CACHE_HOME elsewhere.") from None
+    return folder

@@ -1,0 +1,292 @@
+"""A finished run, played from its mirror: a cursor in time, and the state as it was then."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from textual.message import Message
+from textual.message_pump import MessagePump
+
+from runner.errors import InputError
+from runner.formatting import number
+from runner.records import json_object, records
+from runner.runs.state import RunState, begin, fold, link
+from runner.runs.store import host_folder
+from tui.run.feed import PACE, Feed, Playback, RunChanged, Snapshot, Taker
+
+KEEP = 2048
+"""Records at least between two states that are kept; going back folds these, of a long run the `KEPT`th part of all."""
+KEPT = 128
+"""States that are kept of a long run: each holds the newest record of every rank."""
+SCANNED = 0.2
+"""Share of the time to load that it takes to find the records."""
+_TIME = re.compile(rb'\{"t": ?(\d{1,12}(?:\.\d{1,18})?)[,}]')
+"""How nearly all records begin: their time is known without parsing the rest."""
+_CLOSING = ord("}")
+SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+END = 0.001
+"""Seconds that the end of a run's records is after the last of them."""
+
+
+class ReplayLoading(Message):
+    """A part of the mirror has been read."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def can_replace(self, message: Message) -> bool:
+        """Only the newest counts."""
+        return isinstance(message, ReplayLoading)
+
+
+class Tape:
+    """All records of a mirror in the order of their times. Raises InputError where there is nothing to play.
+
+    Of a record only its time and its place are held beside the bytes of its file; it is parsed when it is folded.
+    """
+
+    def __init__(self, mirror: Path) -> None:
+        self.mirror = mirror
+        self.empty = _empty_state(mirror)
+        self.taker = Taker(self.empty, mirror)
+        self._files: list[tuple[int, str, bytes]] = []
+        self._file = array("L")
+        self._start = array("Q")
+        self._states: list[RunState] = []
+        self._pace = KEEP
+        self._last = (0, self.empty)
+        """How many records were folded when it was looked at last, and the state then."""
+        self.times = array("d")
+
+    def load(self) -> Iterator[float]:
+        """Read everything; yields the share that is done."""
+        offsets = self._offsets()
+        paths = [(node, path) for node in range(len(self.empty.hosts)) for path in self._paths(node)]
+        for done, (node, path) in enumerate(paths):
+            self._scan(node, path, offsets.get(node, 0.0))
+            yield SCANNED * (done + 1) / len(paths)
+        count = len(self.times)
+        if not count:
+            raise InputError(f"{self.mirror}: nothing was recorded", "Give the folder of a run's mirror, or its id.")
+        order = sorted(range(count), key=self.times.__getitem__)
+        self.times = array("d", map(self.times.__getitem__, order))
+        self._file = array("L", map(self._file.__getitem__, order))
+        self._start = array("Q", map(self._start.__getitem__, order))
+        self._pace = max(KEEP, count // KEPT)
+        state = self.empty
+        for at in range(count):
+            if at % self._pace == 0:
+                self._states.append(state)
+            if at % KEEP == 0:
+                yield SCANNED + (1 - SCANNED) * at / count
+            state = self._fold(state, at, take=True)
+        self._last = (count, state)
+
+    def at(self, now: float) -> Snapshot:
+        """The run as it was at a time."""
+        upto = bisect_right(self.times, now)
+        kept = min(upto // self._pace, len(self._states) - 1)
+        folded, state = self._last
+        if not kept * self._pace <= folded <= upto:
+            folded, state = kept * self._pace, self._states[kept]
+        for place in range(folded, upto):
+            state = self._fold(state, place)
+        self._last = (upto, state)
+        snapshot = self.taker.snapshot
+        moments = snapshot.moments[: bisect_right([told.time for told in snapshot.moments], now)]
+        seen = {node: now for node, host in enumerate(state.hosts) if host.story.last}
+        for host in state.hosts:
+            # The viewer of a replay has no links: a host is seen from its first word on.
+            if host.story.last:
+                state = link(state, host.node, "ended" if host.exit else "seen")
+        return replace(snapshot, state=state, moments=moments, now=now, seen=seen)
+
+    def _fold(self, state: RunState, at: int, *, take: bool = False) -> RunState:
+        node, name, data = self._files[self._file[at]]
+        start = self._start[at]
+        record = json_object(data[start : _end(name, data, start)])
+        if record is None:
+            return state
+        try:
+            state = fold(state, node, name, record)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return state
+        if take:
+            self.taker.take(state, node, name, record)
+        return state
+
+    def _scan(self, node: int, path: Path, offset: float) -> None:
+        """Note the time and the place of every record of a file."""
+        name = path.relative_to(host_folder(self.mirror, node)).as_posix()
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return
+        self._files.append((node, name, data))
+        start = 0
+        while start < len(data):
+            end = _end(name, data, start)
+            now = _time_of(data, start, end)
+            if now is not None or (name == "spec.json" and json_object(data) is not None):
+                self.times.append(0.0 if now is None else now - offset)
+                self._file.append(len(self._files) - 1)
+                self._start.append(start)
+            start = end + 1
+
+    def _offsets(self) -> dict[int, float]:
+        found: dict[int, float] = {}
+        try:
+            data = (self.mirror / "0" / "events.jsonl").read_bytes()
+        except OSError:
+            return found
+        for _, record in records(data, 0):
+            node, offset = (record.get("node", 0), number(record.get("offset"))) if record else (None, None)
+            if record and record.get("e") == "clock" and isinstance(node, int) and offset is not None:
+                found[node] = offset
+        return found
+
+    def _paths(self, node: int) -> list[Path]:
+        folder = host_folder(self.mirror, node)
+        fixed = [folder / "spec.json", folder / "events.jsonl", folder / "telemetry.jsonl", folder / "exit.json"]
+        grown = [*folder.glob("stacks-*.json"), *folder.glob("attempt-*/rank-*.metrics.jsonl")]
+        return [path for path in fixed if path.exists()] + sorted(grown)
+
+
+class ReplayFeed(Feed):
+    """Plays a mirror. Its methods may be called from any thread."""
+
+    def __init__(self, target: MessagePump, mirror: Path) -> None:
+        super().__init__(target)
+        self._mirror = mirror
+        self._tape: Tape | None = None
+        self._wake = threading.Event()
+        self._closed = False
+        self._playing = False
+        self._speed = 1.0
+        self._cursor = 0.0
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed = True
+        self._wake.set()
+
+    def play(self) -> None:
+        """Play, or pause; at the end, play from the beginning."""
+        self._playing = not self._playing
+        if self._playing and self._tape and self._cursor >= self._end:
+            self._cursor = self._begin
+        self._wake.set()
+
+    def go(self, seconds: float) -> None:
+        """Move the cursor by some seconds."""
+        self.seek(self._cursor + seconds)
+
+    def seek(self, now: float) -> None:
+        """Put the cursor to a time; outside of the run, to its nearest end."""
+        if self._tape:
+            self._cursor = max(self._begin, min(self._end, now))
+            self._wake.set()
+
+    def first(self) -> None:
+        """To the beginning."""
+        self.seek(0.0)
+
+    def last(self) -> None:
+        """To the end."""
+        self.seek(float("inf"))
+
+    def faster(self, by: int) -> None:
+        """Take the next speed, up or down."""
+        at = SPEEDS.index(self._speed) + by
+        self._speed = SPEEDS[max(0, min(len(SPEEDS) - 1, at))]
+        self._wake.set()
+
+    def to_moment(self, by: int) -> None:
+        """Go to the next thing that happened, or the one before."""
+        if not self._tape:
+            return
+        times = [told.time for told in self._tape.taker.snapshot.moments]
+        at = bisect_right(times, self._cursor + 1e-6) if by > 0 else bisect_left(times, self._cursor - 1e-6) - 1
+        if 0 <= at < len(times):
+            self.seek(times[at])
+
+    @property
+    def _begin(self) -> float:
+        assert self._tape
+        return self._tape.taker.snapshot.began
+
+    @property
+    def _end(self) -> float:
+        assert self._tape
+        return self._tape.times[-1] + END
+
+    def run(self) -> None:
+        """Load, show the end, then do as told."""
+        tape = Tape(self._mirror)
+        told = 0.0
+        for share in tape.load():
+            if self._closed:
+                return
+            if time.monotonic() - told > PACE:
+                told = time.monotonic()
+                self._target.post_message(ReplayLoading(share))
+        self._tape = tape
+        self._cursor = self._end
+        shown = None
+        last, played = time.monotonic(), False
+        while not self._closed:
+            passed, last = time.monotonic() - last, time.monotonic()
+            if self._playing and played:  # else it was a pause that has passed
+                self._cursor = min(self._end, self._cursor + passed * self._speed)
+                self._playing = self._cursor < self._end
+            played = self._playing
+            now = (self._cursor, self._playing, self._speed)
+            if now != shown:
+                shown = now
+                playback = Playback(self._begin, self._end, self._playing, self._speed)
+                self._target.post_message(RunChanged(replace(tape.at(now[0]), playback=playback)))
+            if self._wake.wait(PACE if self._playing else None):
+                self._wake.clear()
+
+
+def _empty_state(mirror: Path) -> RunState:
+    spec = json_object(_bytes(mirror / "0" / "spec.json"))
+    run = json_object(_bytes(mirror / "run.json"))
+    try:
+        if run is not None:
+            hosts = run["hosts"]
+            return begin(str(run["run"]), tuple(str(h["name"]) for h in hosts), tuple(int(h["nproc"]) for h in hosts))
+        if spec is not None:
+            names, nproc = spec["hosts"], spec["nproc"]
+            return begin(str(spec["run"]), tuple(str(name) for name in names), tuple(int(count) for count in nproc))
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise InputError(f"{mirror}: this is no mirror of a run", "Give a run's id, its mirror's folder, or `example`.")
+
+
+def _end(name: str, data: bytes, start: int) -> int:
+    """Where the record that begins at `start` ends."""
+    end = -1 if name.endswith(".json") else data.find(b"\n", start)
+    return len(data) if end < 0 else end
+
+
+def _time_of(data: bytes, start: int, end: int) -> float | None:
+    found = _TIME.match(data, start, end)
+    if found and data[end - 1] == _CLOSING:
+        return float(found[1])
+    return number((json_object(data[start:end]) or {}).get("t"))
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

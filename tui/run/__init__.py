@@ -1,0 +1,1 @@
+"""A run as screens see it: snapshots, histories, events, ranks."""

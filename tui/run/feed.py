@@ -1,0 +1,291 @@
+"""A run as a screen sees it: one immutable snapshot, a few times a second, made in a thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from textual.message import Message
+from textual.message_pump import MessagePump
+
+from runner.errors import DisttuiError
+from runner.formatting import number
+from runner.hosts.link import Link
+from runner.runs.history import KnownRun
+from runner.runs.session import Session, Signals
+from runner.runs.state import RunState, begin, metrics_place
+from runner.text import clean
+from tui.log import Older
+from tui.run.backfill import fetch
+from tui.run.events import Moment, add, moment
+from tui.run.series import History
+
+PACE = 0.25
+"""Seconds between two snapshots at least."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a run's spec says."""
+
+    backend: str = ""
+    strategy: str = ""
+    attempts: int = 1
+    """Attempts that it may take."""
+
+
+@dataclass(frozen=True)
+class Playback:
+    """The cursor of a replay."""
+
+    begin: float
+    end: float
+    playing: bool
+    speed: float
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that a screen shows of a run. Every text in it that a host has sent is as it was sent."""
+
+    state: RunState
+    history: History
+    mirror: Path
+    moments: tuple[Moment, ...] = ()
+    setup: Setup = Setup()
+    began: float = 0.0
+    now: float = 0.0
+    """The time that is shown: the clock's, or that of a replay's cursor."""
+    seen: Mapping[int, float] = field(default_factory=dict)
+    """Node → when it was last heard of."""
+    playback: Playback | None = None
+    ended: bool = False
+    """Nothing more will come."""
+
+    @property
+    def over(self) -> bool:
+        """Whether its length is known."""
+        return self.state.result is not None or self.playback is not None
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the beginning, or from there to the end."""
+        result = self.state.result
+        end = result.get("t") if result else None
+        return max(0.0, (min(self.now, end) if isinstance(end, int | float) else self.now) - self.began)
+
+
+class RunChanged(Message):
+    """The run is now as `snapshot` says."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
+        self.snapshot = snapshot
+
+    def can_replace(self, message: Message) -> bool:
+        """Only the newest counts."""
+        return isinstance(message, RunChanged)
+
+
+class FeedFailed(Message):
+    """The run cannot be shown, or not any longer."""
+
+    def __init__(self, error: DisttuiError) -> None:
+        super().__init__()
+        self.error = error
+
+
+class Taker:
+    """Takes records that were folded, and keeps what the state does not: history, moments, when who was heard of.
+
+    Args:
+        empty: The run before anything is known of it.
+    """
+
+    def __init__(self, empty: RunState, mirror: Path) -> None:
+        self.state = empty
+        self._told = Snapshot(empty, History(empty.world_size), mirror)
+        self._seen: dict[int, float] = {}
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What has been taken so far."""
+        return replace(self._told, state=self.state)
+
+    def take(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
+        """Take a record that is folded into `state` already."""
+        self.state = state
+        now = number(record.get("t"))
+        if now is not None:
+            now = number(now - state.hosts[0].story.offsets.get(node, 0.0))
+        if now is not None:
+            self._seen[node] = max(now, self._seen.get(node, 0.0))
+        history = self._told.history
+        place = metrics_place(file)
+        if place and now is not None:
+            history.metrics(now, *place, record)
+        elif file == "telemetry.jsonl" and now is not None:
+            history.telemetry(now, node, record)
+        elif file == "events.jsonl" and now is not None:
+            self._event(state, record, node, now)
+        elif file == "spec.json" and node == 0:
+            self._told = replace(self._told, setup=setup(record))
+
+    def add(self, told: Moment) -> None:
+        """Take a moment of the story that no host has told."""
+        self._told = replace(self._told, moments=add(self._told.moments, told))
+
+    def _event(self, state: RunState, record: Mapping[str, Any], node: int, now: float) -> None:
+        if not self._told.began or now < self._told.began:
+            self._told = replace(self._told, began=now)
+        attempt = record.get("attempt")
+        if node == 0 and record.get("e") == "attempt" and isinstance(attempt, int):
+            self._told.history.begun[attempt] = now
+        told = moment(record, node, now, state)
+        if told is not None:
+            self.add(told)
+
+    def at(self, now: float, **changes: Any) -> Snapshot:
+        """The snapshot of a time."""
+        return replace(self._told, state=self.state, now=now, seen=dict(self._seen), **changes)
+
+
+class Feed(ABC):
+    """Posts `RunChanged` to a widget or screen, from a thread of its own."""
+
+    def __init__(self, target: MessagePump) -> None:
+        self._target = target
+        self._thread = threading.Thread(target=self._work, name="feed", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the thread; the run goes on."""
+
+    def wait(self, limit: float) -> None:
+        """Wait for the end of the thread, at most `limit` seconds: nobody writes the mirror then."""
+        self._thread.join(limit)
+
+    @abstractmethod
+    def run(self) -> None:
+        """What the thread does. Raises DisttuiError."""
+
+    def _work(self) -> None:
+        try:
+            self.run()
+        except DisttuiError as error:
+            self._target.post_message(FeedFailed(error))
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to follow a run: what `runner.runs.session.Session` needs.
+
+    Attributes:
+        reopen: Node → a new link. Raises DisttuiError.
+        links: Open links; None for hosts that cannot be reached yet.
+    """
+
+    run: str
+    names: tuple[str, ...]
+    nproc: tuple[int, ...]
+    folder: Path
+    request: Mapping[str, Any]
+    reopen: Callable[[int], Link]
+    links: Sequence[Link | None] | None = None
+    only_look: bool = False
+
+
+class LiveFeed(Feed):
+    """Follows a run that goes on, or mirrors the rest of one that has ended."""
+
+    def __init__(self, target: MessagePump, way: Way) -> None:
+        super().__init__(target)
+        self._way = way
+        self._signals = Signals()
+        self._session: Session | None = None
+        empty = begin(way.run, way.names, way.nproc)
+        self._taker = Taker(empty, way.folder)
+        self._dirty = True
+        self._posted = 0.0
+
+    def stop(self) -> None:
+        """Ask every host to stop the run; a second time, to kill it."""
+        self._signals.stops += 1
+
+    def earlier(self, run: KnownRun, wanted: Sequence[Older]) -> None:
+        """Fetch beginnings of logs into the mirror that this feed writes; blocks. Raises DisttuiError."""
+        if self._session:
+            fetch(run, wanted, self._way.reopen, self._session.store)
+
+    def close(self) -> None:
+        """Leave the run to itself."""
+        self._signals.detach = True
+
+    def run(self) -> None:
+        """Follow the run to its end."""
+        way = self._way
+        session = self._session = Session(
+            self._taker.state, self, self._signals,
+            folder=way.folder, request=way.request, reopen=way.reopen, only_look=way.only_look,
+        )  # fmt: skip
+        session.follow(way.links or [None] * len(way.names))
+        self._post(ended=not self._signals.detach)
+
+    # What Session tells
+
+    def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
+        """Logs are read from the mirror."""
+
+    def record(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
+        """Take a record."""
+        self._taker.take(state, node, file, record)
+        self._dirty = True
+
+    def link(self, state: RunState, node: int, kind: str, note: str) -> None:
+        """Take news of a link."""
+        self._taker.state = state
+        self._dirty = True
+
+    def refresh(self, state: RunState) -> None:
+        """Tell the screen, not more often than it can use."""
+        if self._dirty and time.monotonic() - self._posted >= PACE:
+            self._post()
+
+    def say(self, text: str) -> None:
+        """A word of disttui's own becomes a moment of the story."""
+        if self._signals.stops:
+            # Session's own words about a stop speak of Ctrl-C.
+            return
+        self._taker.add(Moment(time.time(), "warning", "", clean(text)))
+        self._dirty = True
+
+    def _post(self, *, ended: bool = False) -> None:
+        self._dirty = False
+        self._posted = time.monotonic()
+        # A run that has ended stays at its end: its charts do not grow while they are looked at.
+        end = number((self._taker.state.result or {}).get("t"))
+        now = time.time() if end is None else min(time.time(), end)
+        self._target.post_message(RunChanged(self._taker.at(now, ended=ended)))
+
+
+def setup(spec: Mapping[str, Any]) -> Setup:
+    """What a spec says about how the run is set up; nonsense counts as not said."""
+    launch, target = spec.get("launch"), spec.get("target")
+    arguments = target.get("args") if isinstance(target, Mapping) else None
+    words = [str(word) for word in arguments] if isinstance(arguments, list) else []
+    strategy = next((words[at + 1] for at, word in enumerate(words[:-1]) if word == "--strategy"), "")
+    restarts = launch.get("restarts") if isinstance(launch, Mapping) else None
+    return Setup(
+        clean(str(spec.get("backend") or ""))[:20],
+        clean(strategy)[:20],
+        restarts + 1 if isinstance(restarts, int) else 1,
+    )

@@ -1,0 +1,97 @@
+"""The numbers that can be drawn: what each is called, and how its values are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from runner.text import clean
+from tui.run.series import History
+
+
+def plain(value: float) -> str:
+    """At most five significant characters: `0.0123`, `1.832`, `41.2k`, `3e-05`."""
+    size = abs(value)
+    if size == 0:
+        return "0"
+    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if size >= limit:
+            scaled = value / limit
+            return f"{scaled:.0f}{unit}" if abs(scaled) >= 99.95 else f"{scaled:.3g}{unit}"
+    if size < 1e-3:
+        mantissa, _, power = f"{value:.2g}".partition("e")
+        return f"{mantissa}e{int(power)}" if power else mantissa
+    return f"{value:.4g}"
+
+
+def seconds(value: float) -> str:
+    """`85 ms`, `1.24 s`."""
+    return f"{value * 1000:.3g} ms" if abs(value) < 0.9995 else f"{value:.3g} s"
+
+
+_BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+
+def bytes_(value: float, like: float | None = None) -> str:
+    """`1.2 GiB`; in the unit that suits `like`, where that is given."""
+    for size, unit in _BYTES:
+        if abs(value if like is None else like) >= size:
+            scaled = value / size
+            return f"{scaled:.0f} {unit}" if abs(scaled) >= 99.95 else f"{scaled:.3g} {unit}"
+    return f"{value:.0f} B"
+
+
+def _with(unit: str) -> Callable[[float], str]:
+    return lambda value: f"{plain(value)} {unit}"
+
+
+class Metric(NamedTuple):
+    """A number that can be drawn."""
+
+    name: str
+    """As in the history."""
+    label: str
+    words: Callable[[float], str] = plain
+    per: str = "rank"
+    """Whose number it is: rank, host or GPU."""
+    beside: str | None = None
+    """Another metric that belongs into the same chart."""
+    binary: bool = False
+    """Whether it counts bytes, which are round in powers of 1024."""
+
+    def ticks(self, values: Sequence[float]) -> list[str]:
+        """The values of an axis as words; bytes in one unit, but for what is too small for it."""
+        if not self.binary:
+            return [self.words(value) for value in values]
+        most = max(map(abs, values), default=0.0)
+        return ["0" if value == 0 else bytes_(value, most if abs(value) * 1024 > most else None) for value in values]
+
+
+METRICS = (
+    Metric("loss", "loss", beside="val_loss"),
+    Metric("tokens_per_s", "throughput", _with("tok/s")),
+    Metric("samples_per_s", "throughput", _with("samples/s")),
+    Metric("steps_per_s", "throughput", _with("steps/s")),
+    Metric("step_time", "step time", seconds),
+    Metric("gpu.use", "GPU use", _with("%"), "GPU"),
+    Metric("gpu.power", "GPU power", _with("W"), "GPU"),
+    Metric("grad_norm", "gradient norm"),
+    Metric("lr", "learning rate"),
+    Metric("gpu.mem_used", "GPU memory", bytes_, "GPU", binary=True),
+    Metric("gpu.temp", "GPU temperature", _with("°C"), "GPU"),
+    Metric("cpu", "CPU", _with("%"), "host"),
+    Metric("net_tx", "network sent", lambda value: bytes_(value) + "/s", "host", binary=True),
+    Metric("net_rx", "network received", lambda value: bytes_(value) + "/s", "host", binary=True),
+    Metric("mem_used", "memory", bytes_, "host", binary=True),
+    Metric("forward_time", "forward time", seconds),
+    Metric("val_loss", "validation loss"),
+)
+"""Those with a meaning everywhere, the ones people look at first in front."""
+
+
+def available(history: History) -> list[Metric]:
+    """What a run has, and after it what only this job knows."""
+    known = [metric for metric in METRICS if metric.name in history.all]
+    names = {metric.name for metric in METRICS}
+    own = sorted(name for name in tuple(history.all) if name not in names)
+    return known + [Metric(name, clean(name)[:40]) for name in own]

@@ -1,0 +1,123 @@
+"""What every rank does now, and how its pace compares with the others'. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runner.diagnose.cause import find
+from runner.diagnose.hang import awaited, standings
+from runner.diagnose.straggler import SLOW
+from runner.render.status import has_loaded, host_word
+from runner.runs.state import HostState, RunState
+from tui.run.feed import Snapshot
+
+RECENT = 5
+"""Steps whose median is a rank's pace: a single late step is noise."""
+_PACED = ("running", "slow", "finished", "stopping")
+PACES = ("forward_time", "step_time")
+"""Under DDP every rank waits for the slowest, so that only the forward pass shows who it is."""
+
+
+@dataclass(frozen=True)
+class RankNow:
+    """One rank at one moment."""
+
+    rank: int
+    node: int
+    word: str
+    """running, slow, failed, not seen, loading, waiting, or how its host ended; awaited: others wait for it; pulled
+    down: it failed because another had."""
+    pace: float | None = None
+    """Seconds of a step or its forward pass."""
+    ratio: float = 1.0
+    """`pace` by the median of all ranks."""
+    culprit: bool = False
+    """Whether it has brought the run down, or keeps the others waiting."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Who has brought something about, and whom it has hit."""
+
+    culprits: frozenset[int] = frozenset()
+    victims: frozenset[int] = frozenset()
+    node: int | None = None
+    """The host that it began on."""
+
+
+def pace_name(snapshot: Snapshot) -> str:
+    """What the paces are: forward time where the job tells it, else step time."""
+    return next((name for name in PACES if name in snapshot.history.each), PACES[-1])
+
+
+def blamed(snapshot: Snapshot) -> Roles:
+    """Who keeps the others from going on, or has brought the run down, and who only suffers from it."""
+    state = snapshot.state
+    cause = find(state) if any(host.exit or _errors(host, state.attempt) for host in state.hosts) else None
+    if cause is not None:
+        culprits = frozenset(() if cause.failure.rank is None else (cause.failure.rank,))
+        by_themselves = {one.rank for one in cause.consequences if not one.follows}
+        victims = frozenset(range(state.world_size)) - culprits - by_themselves
+        return Roles(culprits, victims, cause.failure.node)
+    if state.hosts[0].story.stall is None:
+        return Roles()
+    culprits = awaited(standings(state))
+    return Roles(culprits, frozenset(range(state.world_size)) - culprits if culprits else frozenset())
+
+
+def _errors(host: HostState, attempt: int) -> bool:
+    newest = host.story.attempts.get(attempt)
+    return newest is not None and bool(newest.errors)
+
+
+def ranks_now(snapshot: Snapshot) -> list[RankNow]:
+    """All ranks, by rank."""
+    roles = blamed(snapshot)
+    stalled = snapshot.state.hosts[0].story.stall is not None
+    tracks = snapshot.history.each.get(pace_name(snapshot), {})
+    # A copy: the feed's thread may put the first record of another rank meanwhile.
+    recent = {rank: track.recent(RECENT, snapshot.now) for rank, track in tracks.copy().items()}
+    paces = {rank: pace for rank, pace in recent.items() if pace is not None and pace > 0}
+    middle = sorted(paces.values())[len(paces) // 2] if paces else None
+    told = snapshot.state.hosts[0].story.slow
+    found, first = [], 0
+    for host in snapshot.state.hosts:
+        words = _words(snapshot.state, host, first)
+        for rank in range(first, first + host.nproc):
+            word, pace = words[rank - first], paces.get(rank)
+            ratio = pace / middle if pace and middle else 1.0
+            if word == "running" and (ratio >= SLOW or rank in told):
+                word = "slow"
+            if rank in roles.culprits and stalled and word in ("running", "slow"):
+                word = "awaited"
+            elif rank in roles.victims and stalled and word in ("running", "slow"):
+                word = "waiting"
+            elif rank in roles.victims and word == "failed":
+                word = "pulled down"
+            found.append(
+                RankNow(rank, host.node, word, pace if word in _PACED else None, ratio, rank in roles.culprits)
+            )
+        first += host.nproc
+    return found
+
+
+def _words(state: RunState, host: HostState, first: int) -> list[str]:
+    word = host_word(host, state)
+    attempt = host.story.attempts.get(state.attempt)
+    failed = {
+        event.get("rank")
+        for event in (attempt.errors if attempt else ())
+        if event.get("e") == "error" or event.get("code") not in (-15, 0)
+    }
+    if host.exit is not None or word in ("not seen", "lost", "stopping") or attempt is None:
+        return ["failed" if rank in failed else word for rank in range(first, first + host.nproc)]
+    made_steps = {rank for number, rank in host.series if number == state.attempt}
+    words = []
+    for rank in range(first, first + host.nproc):
+        if rank in failed:
+            words.append("failed")
+        elif rank in made_steps or rank in attempt.groups or has_loaded(host, attempt, rank):
+            words.append("running")
+        else:
+            words.append("loading" if rank in attempt.ranks else "waiting")
+    return words

@@ -1,0 +1,274 @@
+"""The history of a run's numbers, for charts: compact arrays of bounded size, outside the state.
+
+One thread puts, any thread reads: arrays only grow at their end, and a shorter copy takes their place at once.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import add
+from typing import Any, NamedTuple
+
+from runner.formatting import number
+
+BUDGET = 1 << 21
+"""Samples kept of a run over all ranks and metrics, 12 to 24 bytes each."""
+NAMES = 48
+"""Metrics kept at most; what a job invents beyond that is not drawn."""
+ATTEMPTS = 256
+"""Attempts whose steps are kept at most."""
+OPEN = 64
+"""Samples of an aggregate that ranks which are behind may still add to."""
+
+_NO_METRICS = frozenset({"t", "step", "steps", "epoch"})
+_HOST = ("cpu", "mem_used", "net_rx", "net_tx")
+_GPU = {name: f"gpu.{name}" for name in ("use", "mem_used", "power", "temp")}
+
+
+class Column(NamedTuple):
+    """What one column of a chart shows."""
+
+    low: float
+    high: float
+    mean: float
+
+
+@dataclass
+class _Data:
+    """Samples; of values that nobody has merged yet `low`, `high` and `mean` are the same array."""
+
+    times: array[float]
+    low: array[float]
+    high: array[float]
+    mean: array[float]
+    """The last that grows: readers count these."""
+    weight: array[float]
+    """Values in a sample; of an aggregate only."""
+
+
+class Track:
+    """One number of a rank, a host or a GPU over time.
+
+    Args:
+        limit: Samples kept; beyond that neighbours are merged, which keeps lows and highs.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit & ~1  # they are merged in pairs
+        values = array("f")
+        self._data = _Data(array("d"), values, values, values, array("f"))
+
+    def __len__(self) -> int:
+        return len(self._data.mean)
+
+    @property
+    def last(self) -> float | None:
+        """The newest value."""
+        return self._data.mean[-1] if self._data.mean else None
+
+    @property
+    def latest(self) -> float:
+        """When the newest value came."""
+        return self._data.times[-1] if self._data.times else -math.inf
+
+    @property
+    def first(self) -> float | None:
+        """The oldest value."""
+        return self._data.mean[0] if self._data.mean else None
+
+    def put(self, time: float, value: float) -> None:
+        """Add a value."""
+        data = self._data
+        times = data.times
+        if len(times) >= self._limit:
+            self._halve()
+            data = self._data
+            times = data.times
+        times.append(time if not times or time > times[-1] else times[-1])
+        if data.low is not data.mean:
+            data.low.append(value)
+            data.high.append(value)
+        data.mean.append(value)
+
+    def at(self, time: float) -> float | None:
+        """The value at a time: the newest one that is not later."""
+        data = self._data
+        place = bisect_right(data.times, time, 0, len(data.mean))
+        return data.mean[place - 1] if place else None
+
+    def recent(self, count: int, time: float) -> float | None:
+        """The median of the last `count` values up to a time."""
+        data = self._data
+        end = bisect_right(data.times, time, 0, len(data.mean))
+        values = sorted(data.mean[max(0, end - count) : end])
+        return values[len(values) // 2] if values else None
+
+    def when(self, value: float, otherwise: float) -> float:
+        """The first time at which a track of rising values was at least `value`, or `otherwise`."""
+        data = self._data
+        place = bisect_left(data.mean, value)
+        return data.times[place] if place < len(data.mean) else otherwise
+
+    def columns(self, begin: float, end: float, count: int, until: float) -> list[Column | None]:
+        """Lows, highs and means of `count` equal spans of the time from `begin` to `end`, nothing after `until`."""
+        return self.between([begin + (end - begin) * column / count for column in range(count + 1)], until)
+
+    def between(self, edges: Sequence[float], until: float) -> list[Column | None]:
+        """Lows, highs and means between one time and the next, nothing after `until`."""
+        data = self._data
+        size = len(data.mean)
+        first, last = bisect_left(data.times, edges[0], 0, size), 0
+        stop = bisect_right(data.times, until, 0, size)
+        found: list[Column | None] = []
+        for edge in edges[1:]:
+            last = min(stop, bisect_left(data.times, edge, first, size))
+            found.append(_column(data, first, last) if last > first else None)
+            first = max(first, last)
+        return found
+
+    def _halve(self) -> None:
+        old = self._data
+
+        def pairs(values: array[float], merge: Callable[[float, float], float]) -> array[float]:
+            return array("f", map(merge, values[::2], values[1::2]))
+
+        self._data = _Data(
+            old.times[::2],
+            pairs(old.low, min),
+            pairs(old.high, max),
+            pairs(old.mean, lambda one, other: (one + other) / 2),
+            pairs(old.weight, add),
+        )
+
+
+class Aggregate(Track):
+    """One number of all ranks, hosts or GPUs over time."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self._data = _Data(array("d"), array("f"), array("f"), array("f"), array("f"))
+        self._open: dict[Hashable, int] = {}
+
+    def put(self, time: float, value: float, key: Hashable = None) -> None:
+        """Add a value; values of the same `key` that come close together are one sample."""
+        at = self._open.get(key)
+        if at is None:
+            at = self._nearest(time) if key is not None else None
+        if at is None:
+            self._append(time, value, key)
+            return
+        data = self._data
+        if value < data.low[at]:
+            data.low[at] = value
+        elif value > data.high[at]:
+            data.high[at] = value
+        weight = data.weight[at] = data.weight[at] + 1
+        data.mean[at] += (value - data.mean[at]) / weight
+
+    def _append(self, time: float, value: float, key: Hashable) -> None:
+        if len(self._data.times) >= self._limit:
+            self._halve()
+            self._open = {open_key: at // 2 for open_key, at in self._open.items()}
+        if key is not None:
+            self._open[key] = len(self._data.times)
+            if len(self._open) > OPEN:
+                del self._open[next(iter(self._open))]
+        self._data.weight.append(1)
+        super().put(time, value)
+
+    def _nearest(self, time: float) -> int | None:
+        """The sample that a value belongs to whose own is not open; None: a new one.
+
+        Of a rank that is far behind (a late viewer is told one rank's whole story after another's) it is the nearest.
+        """
+        times = self._data.times
+        if len(times) <= OPEN or time >= times[-OPEN]:
+            return None
+        after = bisect_left(times, time)
+        return after - (after > 0 and time - times[after - 1] < times[after] - time)
+
+
+def _column(data: _Data, first: int, last: int) -> Column:
+    if last - first == 1:
+        return Column(data.low[first], data.high[first], data.mean[first])
+    means = data.mean[first:last]
+    return Column(min(data.low[first:last]), max(data.high[first:last]), sum(means) / len(means))
+
+
+Place = int | tuple[int, int]
+"""Whose number: a rank, a node, or (node, GPU)."""
+
+
+class History:
+    """All tracks of a run: metric name → aggregate, and → place → its own.
+
+    Telemetry is called `cpu`, `mem_used`, `net_rx`, `net_tx`, `gpu.use`, `gpu.mem_used`, `gpu.power`, `gpu.temp`.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        self.all: dict[str, Aggregate] = {}
+        self.each: dict[str, dict[Place, Track]] = {}
+        self.begun: dict[int, float] = {}
+        """Attempt → when it began."""
+        self.steps: dict[int, Track] = {}
+        """Attempt → the highest step of any rank over time, which only rises."""
+        self._tracks: dict[Place, dict[str, tuple[Track, Aggregate]]] = {}
+        self._limit = max(256, min(1 << 15, BUDGET // (8 * max(1, world_size))))
+
+    def metrics(self, time: float, attempt: int, rank: int, record: Mapping[str, Any]) -> None:
+        """Take a record of a rank's metrics file."""
+        step = record.get("step")
+        if (made := number(step)) is not None:
+            self._reach(time, attempt, made)
+        key = (attempt, step) if isinstance(step, int) else None
+        self._put(time, key, rank, record)
+
+    def telemetry(self, time: float, node: int, record: Mapping[str, Any]) -> None:
+        """Take a record of a host's telemetry."""
+        key = int(time)
+        self._put(time, key, node, {name: record[name] for name in _HOST if name in record})
+        gpus = record.get("gpus")
+        for gpu in gpus if isinstance(gpus, list) else ():
+            if isinstance(gpu, dict) and isinstance(index := gpu.get("index"), int):
+                self._put(time, key, (node, index), {_GPU[name]: gpu[name] for name in _GPU if name in gpu})
+
+    def _reach(self, time: float, attempt: int, step: float) -> None:
+        steps = self.steps.get(attempt)
+        if steps is None:
+            if len(self.steps) >= ATTEMPTS:
+                return
+            steps = self.steps[attempt] = Track(self._limit)
+        # The story of another rank, told after the first one's, says of earlier times what is known already.
+        if (steps.last is None or steps.last < step < 1e15) and time > steps.latest:
+            steps.put(time, step)
+
+    def _put(self, time: float, key: Hashable, place: Place, values: Mapping[str, Any]) -> None:
+        known = self._tracks.get(place)
+        if known is None:
+            known = self._tracks[place] = {}
+        for name, value in values.items():
+            if name in _NO_METRICS:
+                continue
+            real = value if type(value) is float else number(value)
+            # A float32's range; what is not finite is not in it either.
+            if real is None or not -1e38 < real < 1e38:
+                continue
+            pair = known.get(name) or self._begin(known, name, place)
+            if pair:
+                pair[0].put(time, real)
+                pair[1].put(time, real, key)
+
+    def _begin(
+        self, known: dict[str, tuple[Track, Aggregate]], name: str, place: Place
+    ) -> tuple[Track, Aggregate] | None:
+        if name not in self.all:
+            if len(self.all) >= NAMES:
+                return None
+            self.each[name] = {}
+            self.all[name] = Aggregate(self._limit)
+        pair = known[name] = (self.each[name].setdefault(place, Track(self._limit)), self.all[name])
+        return pair

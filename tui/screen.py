@@ -1,0 +1,107 @@
+"""What all screens have: a line at the top, one at the bottom, help, breakpoints, and a word when there is no room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.screen import ModalScreen, Screen, ScreenResultType
+from textual.widget import Widget
+
+from tui.dialogs.too_small import TooSmall
+from tui.keys import APP, CHANGE, bind
+from tui.widgets.footer import FooterBar
+from tui.widgets.header import HeaderBar
+
+if TYPE_CHECKING:
+    from tui.app import DisttuiApp
+
+
+class Command(NamedTuple):
+    """Something a screen offers in the palette beyond its keys."""
+
+    title: str
+    help: str
+    run: Callable[[], object]
+
+
+class DisttuiScreen(Screen[None]):
+    """A screen of the app. A subclass gives `body`, `BINDINGS` made by `tui.keys.bind`, and `HELP`.
+
+    Its actions whose bindings are of the group `CHANGE` do nothing under --read-only, and their keys are not shown.
+    """
+
+    HELP: ClassVar[str | None] = ""
+    """A few sentences for the top of the help screen: what this screen is for."""
+    MIN_SIZE: ClassVar[tuple[int, int]] = (40, 12)
+    """Columns and rows under which the screen only says which size it needs."""
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (120, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (24, "-medium"), (40, "-tall")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("screen.back", "q,escape", "back", "back", "back to the screen before", group=APP),
+    ]
+
+    _had_focus: Widget | None = None
+    """What loses the focus while nothing fits."""
+
+    def compose(self) -> ComposeResult:
+        """Header, body, footer."""
+        yield HeaderBar()
+        yield from self.body()
+        yield FooterBar()
+        yield TooSmall(self.MIN_SIZE)
+
+    def body(self) -> Iterable[Widget]:
+        """The widgets between header and footer."""
+        return ()
+
+    def commands(self) -> Iterator[Command]:
+        """What the palette offers on this screen besides its keys."""
+        return iter(())
+
+    @property
+    def header(self) -> HeaderBar:
+        """The line at the top."""
+        return self.query_one(HeaderBar)
+
+    @property
+    def disttui(self) -> DisttuiApp:
+        """The app."""
+        return cast("DisttuiApp", self.app)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Refuse what changes something under --read-only."""
+        return not (self.disttui.read_only and action in self._changes())
+
+    async def action_back(self) -> None:
+        """Leave this screen."""
+        await self.disttui.action_back()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Say the size that is needed where there is too little room."""
+        columns, rows = self.MIN_SIZE
+        small = event.size.width < columns or event.size.height < rows
+        if small and not self.has_class("-too-small"):
+            self._had_focus = self.focused
+        self.set_class(small, "-too-small")
+        if not small and self.focused is None and self._had_focus is not None:
+            self.call_after_refresh(self._had_focus.focus)
+
+    def _changes(self) -> set[str]:
+        bindings = self.disttui.effective_bindings(self)
+        return {binding.action for binding in bindings if binding.group is CHANGE}
+
+
+class DisttuiModal(ModalScreen[ScreenResultType]):
+    """A question or a text over the screen, at most as large as it needs."""
+
+    HORIZONTAL_BREAKPOINTS = DisttuiScreen.HORIZONTAL_BREAKPOINTS
+    VERTICAL_BREAKPOINTS = DisttuiScreen.VERTICAL_BREAKPOINTS
+
+    @property
+    def disttui(self) -> DisttuiApp:
+        """The app."""
+        return cast("DisttuiApp", self.app)

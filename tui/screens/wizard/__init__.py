@@ -1,5 +1,0 @@
-"""The wizard: from hosts to a running training in five steps, each a module of its own."""
-
-from tui.screens.wizard.screen import WizardScreen
-
-__all__ = ["WizardScreen"]

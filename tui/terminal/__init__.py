@@ -1,0 +1,1 @@
+"""The terminal and the process around the app: clipboard, pager, crash, interpreter."""

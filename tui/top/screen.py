@@ -1,0 +1,261 @@
+"""What hosts are doing, live: all of them, one, or one GPU, and their processes. Needs no run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from textual import events, on
+from textual.binding import BindingType
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Input
+
+from runner.runs.watch import HostNow
+from runner.text import clean, clean_lines
+from tui.keys import APP, MOVE, VIEW, bind
+from tui.screen import Command, DisttuiScreen
+from tui.top import sums
+from tui.top.curves import CurvesPane
+from tui.top.feed import History, TopChanged, TopFailed, TopFeed
+from tui.top.hosts import Entry, LoadPane
+from tui.top.processes import ProcessPane, Running
+from tui.top.rows import RowsPane
+from tui.widgets.empty import Empty
+
+
+class TopScreen(DisttuiScreen):
+    """All hosts at once.
+
+    Args:
+        words: Hosts, or a profile by name; none: all in view.
+        profile: The file of a profile, in the place of words.
+    """
+
+    HELP = (
+        "What hosts are doing: CPUs, memory, network, GPUs and processes, once a second. Nothing has to run there. "
+        "A host or GPU opened with enter is shown alone, with its last minutes; escape leads back to all. "
+        "In and out are bytes a second from and to other machines. Bars go from blue (little) to orange (full)."
+    )
+    SCOPED_CSS = False
+    CSS = """
+    TopScreen {
+        #load { height: auto; max-height: 55%; min-height: 3; }
+        #curves { display: none; height: 1fr; min-height: 5; max-height: 14; }
+        #processes { height: 1fr; min-height: 4; }
+        #filter { display: none; margin: 0 1; }
+        #filter.-on { display: block; }
+        #failure { display: none; }
+        .pane { padding: 0 1; }
+        &.-alone #curves { display: block; }
+        &.-zoomed .pane { display: none; }
+        &.-zoomed .pane.-zoom { display: block; height: 1fr; max-height: 100%; }
+        &.-failed .pane { display: none; }
+        &.-failed #failure { display: block; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("top.back", "q,escape", "back", "back", "to all hosts, then to the screen before", group=APP),
+        bind("top.filter", "slash", "filter", "filter", "show only rows with these words", group=VIEW),
+        bind("top.pane", "tab", "pane", "pane", "to the other pane", group=MOVE),
+        bind("top.zoom", "z", "zoom", "zoom", "this pane alone, or all", group=VIEW),
+        bind("top.leave", "x", "leave", "leave", "ask the host under the cursor no more", group=VIEW),
+        bind("top.retry", "r", "retry", "retry", "reach at once for hosts that are not there", group=VIEW),
+        bind("top.copy", "y", "copy", "copy", "copy the row", group=VIEW, show=False),
+    ]
+
+    def __init__(self, words: Sequence[str] = (), profile: Path | None = None) -> None:
+        super().__init__()
+        self._words, self._profile = words, profile
+        self._hosts: tuple[HostNow, ...] = ()
+        self._now = 0.0
+        self._feed: TopFeed | None = None
+        self._history = History()
+
+    def body(self) -> Iterable[Widget]:
+        """Hosts, curves, processes, filter."""
+        yield LoadPane(self._history, id="load").add_class("pane")
+        yield CurvesPane(self._history, id="curves").add_class("pane")
+        yield ProcessPane(id="processes").add_class("pane")
+        yield Empty("", id="failure")
+        yield Input(placeholder="words to look for", id="filter")
+
+    def on_mount(self) -> None:
+        """Begin to reach for the hosts."""
+        self.header.show("top", ["finding out which hosts"])
+        self._load.focus()
+        self._feed = self.make_feed()
+        self._feed.start()
+
+    def make_feed(self) -> TopFeed:
+        """What tells of the hosts."""
+        return TopFeed(self, self._words, self._profile, self.disttui.environ, self.disttui.connector)
+
+    def on_unmount(self) -> None:
+        """Let the hosts go."""
+        if self._feed is not None:
+            self._feed.close()
+
+    def on_top_changed(self, message: TopChanged) -> None:
+        """Show another moment."""
+        self.show(message.hosts, message.now)
+
+    def on_top_failed(self, message: TopFailed) -> None:
+        """Say why there is nothing to show."""
+        self.header.show("top", state="failed")
+        what, cure = clean_lines(message.error.what), clean_lines(message.error.cure)
+        self.query_one(Empty).update(Content.assemble((what, "$state-failed"), "\n", cure))
+        self.add_class("-failed")
+
+    def show(self, hosts: tuple[HostNow, ...], now: float) -> None:
+        """Show hosts at a moment, whoever tells of them."""
+        self._hosts, self._now = hosts, now
+        self._history.take(hosts)
+        self._load.show(hosts, now)
+        self._curves.show(hosts)
+        self._processes.show(hosts)
+        self._say()
+
+    def _say(self) -> None:
+        only = self._load.only.partition("/")[0]
+        hosts = [host for host in self._hosts if not only or host.name == only]
+        count = {state: sum(host.state == state for host in hosts) for state in ("seen", "not seen", "failed")}
+        facts = [f"{count['seen']} of {len(hosts)} seen" if count["seen"] < len(hosts) else ""]
+        loads = [host.load for host in hosts if host.load is not None and host.state == "seen"]
+        gpus = [gpu for load in loads for gpu in load.gpus]
+        if gpus:
+            used = [value for value in (sums.mean(load, "use") for load in loads) if value is not None]
+            full = [value for value in (sums.gpu_memory(load) for load in loads) if value is not None]
+            facts.append(f"{len(gpus)} GPUs" + (f" {sum(used) / len(used):.0f} % busy" if used else ""))
+            facts.append(f"GPU memory {sum(full) / len(full):.0f} % full" if full else "")
+            watts = sum(gpu.power or 0.0 for gpu in gpus)
+            facts.append(f"{watts / 1000:.1f} kW" if watts else "")
+        state = "not seen" if count["not seen"] else "failed" if count["failed"] and not loads else ""
+        name = clean(self._load.only.replace("/", " GPU ")) or "top"
+        self.header.show(
+            name, [fact for fact in facts if fact], state, time.strftime("%H:%M:%S", time.localtime(self._now))
+        )
+
+    @property
+    def _load(self) -> LoadPane:
+        return self.query_one(LoadPane)
+
+    @property
+    def _curves(self) -> CurvesPane:
+        return self.query_one(CurvesPane)
+
+    @property
+    def _processes(self) -> ProcessPane:
+        return self.query_one(ProcessPane)
+
+    @property
+    def _pane(self) -> RowsPane[Entry] | RowsPane[Running]:
+        """The pane with the cursor."""
+        return self._processes if self._processes.has_focus else self._load
+
+    def commands(self) -> Iterator[Command]:
+        """Every host, and its GPUs."""
+        for host in self._hosts:
+            name = clean(host.name)
+            yield Command(f"Only {name}", f"show this host alone ({host.state})", partial(self.narrow, host.name))
+            for gpu in host.load.gpus if host.load else ():
+                key = f"{host.name}/{gpu.index}"
+                yield Command(f"Only {name} GPU {gpu.index}", gpu.name, partial(self.narrow, key))
+
+    def on_resize(self, event: events.Resize) -> None:
+        """GPUs get rows of their own as far as there is room."""
+        super().on_resize(event)
+        self._load.room = int((event.size.height - 2) * 0.55) - 2
+        self._load.settle()
+
+    @on(RowsPane.Opened)
+    def _opened(self, message: RowsPane.Opened) -> None:
+        if isinstance(message.pane, LoadPane):
+            self.narrow(message.key)
+        elif isinstance(message.pane.here, Running):
+            process = message.pane.here.process
+            words = process.command or "it cannot be seen from here"
+            self.notify(
+                words, title=f"pid {process.pid} of {process.user}" + (f", {process.tag}" if process.tag else "")
+            )
+
+    def narrow(self, key: str) -> None:
+        """Show one host or GPU alone; an empty key: all."""
+        before, self._load.only = self._load.only, key
+        self._curves.only = self._processes.only = key
+        self.set_class(bool(key), "-alone")
+        self.show(self._hosts, self._now)
+        if before and not key:
+            keys = [entry.key for entry in self._load.items]
+            self._load.go(keys.index(before) if before in keys else 0)
+
+    async def action_back(self) -> None:
+        """Close the filter, then widen to the host, to all, then leave."""
+        field = self.query_one("#filter", Input)
+        if field.has_class("-on"):
+            field.value = ""
+            field.remove_class("-on")
+            self._pane.focus()
+        elif self.has_class("-zoomed"):
+            self.action_zoom()
+        elif self._load.only:
+            self.narrow("")
+        else:
+            await super().action_back()
+
+    def action_filter(self) -> None:
+        """Open the filter of the pane with the cursor."""
+        field = self.query_one("#filter", Input)
+        self._filtered_pane = self._pane
+        field.add_class("-on").focus()
+
+    @on(Input.Changed, "#filter")
+    def _filtered(self, message: Input.Changed) -> None:
+        for pane in (self._load, self._processes):
+            if pane is self._filtered_pane or not message.value:
+                pane.filter(message.value)
+
+    @on(Input.Submitted, "#filter")
+    def _filter_done(self) -> None:
+        self._filtered_pane.focus()
+
+    def action_pane(self) -> None:
+        """Go to the other pane."""
+        target = self._load if self._processes.has_focus else self._processes
+        if self.has_class("-zoomed"):
+            self.action_zoom()
+        target.focus()
+
+    def action_zoom(self) -> None:
+        """Show the pane with the cursor alone, or all again."""
+        for pane in (self._load, self._processes):
+            pane.set_class(pane is self._pane, "-zoom")
+        zoomed = self.toggle_class("-zoomed").has_class("-zoomed")
+        self._load.room = 10**6 if zoomed else int((self.size.height - 2) * 0.55) - 2
+        self._load.settle()
+
+    def action_leave(self) -> None:
+        """Ask the host under the cursor no more."""
+        here = self._pane.here
+        name = here.host.name if isinstance(here, Entry) else here.host if here else ""
+        if name and self._feed is not None and self._feed.watch is not None:
+            self._feed.watch.leave(name)
+            self.notify(f"{name} is asked no more. Open top again to have it back.")
+            if self._load.only.partition("/")[0] == name:
+                self.narrow("")
+
+    def action_retry(self) -> None:
+        """Reach at once for whatever is not there."""
+        if self._feed is not None and self._feed.watch is not None:
+            self._feed.watch.retry()
+
+    def action_copy(self) -> None:
+        """Copy the row under the cursor."""
+        here = self._pane.here
+        if isinstance(here, Running):
+            self.disttui.copy(here.process.command or f"{here.process.pid}")
+        elif here is not None:
+            self.disttui.copy(here.key)

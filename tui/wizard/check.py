@@ -1,0 +1,214 @@
+"""Step 5: what would go wrong, the file, the commands; save and launch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.widgets import Static
+
+from runner.planning.plan import counts_line
+from runner.profile.disclosure import effect_lines
+from runner.profile.save import diff
+from runner.render.plan import shell_command
+from runner.text import clean
+from tui.keys import VIEW, bind
+from tui.theme import look
+from tui.widgets.points import Pages, Point
+from tui.wizard.draft import View, Weighed
+from tui.wizard.step import Step, count
+
+PANES = ("checks", "profile", "commands")
+_LEVELS = {"error": "error", "warning": "warning", "info": "ended"}
+_YAML = re.compile(r"(\s*(?:- )?)([\w.]+)(:)(.*)")
+_DIFF = {"+": "$state-done", "-": "$state-failed", "@": "$muted"}
+
+
+class Pane(Pages):
+    """One of the three texts."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"pane-{name}")
+        self.border_title = f" {PANES.index(name) + 1} {name} "
+        self.label = f"{PANES.index(name) + 1} {name}"
+
+    def tell(self, points: Iterable[Point], title: str = "") -> None:
+        """Show other points; their words must be clean."""
+        self.show(points)
+        if title:
+            self.label = clean(title)
+            self.border_title = Content(f" {self.label} ")
+
+
+class CheckStep(Step):
+    """The end of the wizard: findings, the file as it will be saved, and the exact command of every host."""
+
+    TITLE = "Check & save"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("check.pane", "tab", "pane(1)", "next pane", "to the next pane", group=VIEW),
+        bind("check.pane_before", "shift+tab", "pane(-1)", "pane before", group=VIEW, show=False),
+        bind("check.checks", "1", "to('checks')", "checks", "what was checked", group=VIEW, show=False),
+        bind("check.profile", "2", "to('profile')", "profile", "the file", group=VIEW, show=False),
+        bind("check.commands", "3", "to('commands')", "commands", "what every host runs", group=VIEW, show=False),
+        bind("check.diff", "d", "diff", "diff", "the whole file, or what changes in it", group=VIEW, show=False),
+        bind("check.copy", "y,c", "copy", "copy", "copy this pane's text", group=VIEW, show=False),
+    ]
+    DEFAULT_CSS = """
+    CheckStep #check-panes { height: 1fr; }
+    CheckStep #tabs { height: 1; padding: 0 1; }
+    CheckStep #verdict { height: auto; max-height: 2; padding: 0 1; background: $surface; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._whole = False
+        self.busy = ""
+        """What is being done just now."""
+
+    def compose(self) -> ComposeResult:
+        """Tabs, panes, verdict."""
+        yield Static(id="tabs")
+        with Container(id="check-panes"):
+            yield Pane("checks")
+            yield Pane("commands")
+            yield Pane("profile")
+        yield Static(id="verdict")
+
+    def show(self, view: View) -> None:
+        """Show what follows from the draft."""
+        super().show(view)
+        weighed = view.weighed
+        self._pane("checks").tell(_findings(view))
+        changes = diff(view.draft.old, view.draft.text, clean(view.draft.path.name)) if view.draft.path else []
+        if changes and not self._whole:
+            self._pane("profile").tell(_diff(changes), "2 profile: what changes, d: all of it")
+        else:
+            name = clean(view.draft.path.name) if view.draft.path else "not saved yet"
+            self._pane("profile").tell(_yaml(view.draft.text), f"2 profile: {name}")
+        self._pane("commands").tell(_commands(weighed) if weighed else [Point("not decided yet", "$muted")])
+        self.query_one("#verdict", Static).update(self._verdict(view))
+        self._mark()
+
+    def enter(self) -> None:
+        """To the findings."""
+        self.action_to("checks")
+
+    def on_descendant_focus(self) -> None:
+        """The focused pane is the one that is shown where there is room for one."""
+        if isinstance(self.screen.focused, Pane):
+            for pane in self.query(Pane):
+                pane.set_class(pane is self.screen.focused, "-current")
+            self._mark()
+
+    def action_to(self, name: str) -> None:
+        """Show a pane."""
+        for pane in self.query(Pane):
+            pane.set_class(pane.id == f"pane-{name}", "-current")
+        self._pane(name).focus()
+
+    def action_pane(self, by: int) -> None:
+        """Show the next pane."""
+        at = next((at for at, name in enumerate(PANES) if self._pane(name).has_class("-current")), 0)
+        self.action_to(PANES[(at + by) % len(PANES)])
+
+    def action_diff(self) -> None:
+        """Change between the whole file and its changes."""
+        self._whole = not self._whole
+        if self.view:
+            self.show(self.view)
+
+    def action_copy(self) -> None:
+        """Copy the pane."""
+        pane = next((pane for pane in self.query(Pane) if pane.has_focus), self._pane("commands"))
+        self.app.copy_to_clipboard(pane.plain)
+
+    def _pane(self, name: str) -> Pane:
+        return self.query_one(f"#pane-{name}", Pane)
+
+    def _mark(self) -> None:
+        parts: list[str | tuple[str, str]] = []
+        for name in PANES:
+            pane = self._pane(name)
+            parts += [(pane.label, "bold $accent" if pane.has_class("-current") else "$muted"), "   "]
+        self.query_one("#tabs", Static).update(Content.assemble(*parts))
+
+    def _verdict(self, view: View) -> Content:
+        weighed = view.weighed
+        if self.busy:
+            return Content.styled(f"◌ {clean(self.busy)}", "$state-waiting")
+        if view.draft.problems:
+            return Content.styled(f"✗ {view.draft.problems[0]}", "$state-failed")
+        if any(state.pending for state in view.of_hosts()) or weighed is None:
+            return Content.styled("◌ asking the hosts", "$state-waiting")
+        if weighed.forbidden:
+            errors = sum(one.level == "error" for one in weighed.findings)
+            return Content.styled(f"✗ {count(errors, 'error')}: nothing would be started", "bold $state-failed")
+        words = (
+            f"✓ enter starts {count(weighed.plan.world_size, 'process')} on {count(len(weighed.plan.hosts), 'host')}"
+        )
+        kept = "; it ends when disttui ends" if view.draft.sandbox else "; it goes on without disttui"
+        return Content.assemble((words, "bold $state-done"), (kept, "$muted"))
+
+
+def _findings(view: View) -> Iterator[Point]:
+    weighed = view.weighed
+    if weighed is None:
+        yield from (Point(problem, "$state-failed", "✗ ") for problem in view.draft.problems)
+        for state in view.of_hosts():
+            if state.error:
+                yield Point(clean(state.error.what), "$state-failed", "✗ ")
+                yield Point(clean(state.error.cure), "$muted", "  → ")
+            elif state.pending:
+                yield Point(f"{clean(state.name)} {state.state}", "$state-waiting", "◌ ")
+        return
+    for finding in weighed.findings:
+        seen = look(_LEVELS[finding.level])
+        where = f"{clean(finding.host)}: " if finding.host else ""
+        mark = "·" if finding.level == "info" else seen.glyph
+        yield Point(f"{where}{clean(finding.what)}", mark=f"{mark} ", mark_style=seen.style)
+        if finding.cure:
+            yield Point(clean(finding.cure), "$muted", "  → ")
+    for advice in weighed.recommendation.warnings:
+        where = f"{clean(advice.host)}: " if advice.host else ""
+        yield Point(f"{where}{clean(advice.text)}", mark="▲ ", mark_style="$state-slow")
+    if not weighed.findings:
+        words = "interpreters, torch, GPUs, folders, disk, ports, network, clocks"
+        yield Point(words, mark="✓ ", mark_style="$state-done")
+    yield Point("")
+    yield Point(clean(counts_line(weighed.plan)), "$muted")
+    for key in ("backend", "strategy", "precision", "master"):
+        yield Point(clean(weighed.recommendation.reasons[key]), mark=f"{key:<11}", mark_style="$muted")
+    for key, text in effect_lines(weighed.profile, job=False):
+        yield Point(text, mark=f"{key:<10} ", mark_style="$muted")
+
+
+def _yaml(text: str) -> Iterator[Point]:
+    for each in text.splitlines():
+        line = clean(each)
+        if line.lstrip().startswith("#"):
+            yield Point(line, "$muted")
+        elif match := _YAML.fullmatch(line):
+            value, hash_, comment = match[4].partition(" #")
+            parts = (match[2], "$accent"), f":{value}", (f"{hash_}{comment}", "$muted")
+            yield Point(Content.assemble(*parts), mark=match[1])
+        else:
+            yield Point(line)
+
+
+def _diff(lines: Sequence[str]) -> Iterator[Point]:
+    return (Point(clean(line[1:]), _DIFF.get(line[:1], ""), line[:1]) for line in lines[2:])
+
+
+def _commands(weighed: Weighed) -> Iterator[Point]:
+    yield Point("Typed by hand on each host, these do the same.", "$muted")
+    for host in weighed.plan.hosts:
+        last = host.first_rank + host.num_processes - 1
+        ranks = f"rank {last}" if last == host.first_rank else f"ranks {host.first_rank} to {last}"
+        yield Point("")
+        yield Point(Content.assemble((clean(host.name), "bold $accent"), (f"  {ranks}", "$muted")))
+        yield Point(shell_command(weighed.plan, host), hang=4)

@@ -1,0 +1,253 @@
+"""What the wizard has gathered so far: an immutable draft of a profile, what its hosts have, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from runner.errors import DisttuiError
+from runner.headless import at_home, sandboxed
+from runner.hosts.discovery import Found
+from runner.hosts.facts import HostFacts
+from runner.hosts.link import Link
+from runner.hosts.ship import train_parcel
+from runner.hosts.survey import probe_request
+from runner.planning.plan import Plan, make_plan
+from runner.planning.preflight import Finding, check
+from runner.planning.recommend import Recommendation, recommend
+from runner.profile import Host, Profile, ProfileErrors, parse, parse_host, read
+from runner.profile.fields import slug
+from runner.profile.problems import printable
+from runner.profile.save import edit, render
+
+SANDBOX = ("node1", "node2")
+"""Hosts that are played on this machine for trying things out."""
+JOB_KINDS = ("builtin", "script", "module", "command")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A profile on its way. Its data is what the file will say; whatever is not in it is decided from the hosts."""
+
+    data: Mapping[str, Any]
+    old: str = ""
+    """Text of the file that is edited."""
+    path: Path | None = None
+    sandbox: bool = False
+    """Whether the hosts are played on this machine."""
+    named: bool = False
+    """Whether somebody has chosen the name."""
+
+    @property
+    def hosts(self) -> list[str]:
+        """The hosts as one would type them, in their order."""
+        return [entry_name(entry) for entry in self.data.get("hosts", ())]
+
+    @cached_property
+    def text(self) -> str:
+        """The file."""
+        return edit(self.old, self.data) if self.old else render(self.data)
+
+    @cached_property
+    def problems(self) -> tuple[str, ...]:
+        """What keeps it from being a profile, in words; the missing hosts of a new one are left out."""
+        return () if self._checked[0] else self._checked[1]
+
+    @property
+    def profile(self) -> Profile | None:
+        """The profile, None while there are problems."""
+        return self._checked[0]
+
+    @cached_property
+    def _checked(self) -> tuple[Profile | None, tuple[str, ...]]:
+        try:
+            return parse(self.text, str(self.path or "profile")), ()
+        except ProfileErrors as error:
+            told = (f"{one.what}, {one.expected}" if one.expected else one.what for one in error.problems)
+            return None, tuple(map(printable, told))
+
+    def host(self, name: str) -> Host:
+        """The host that is typed so. Raises InputError."""
+        known = self.hosts.index(name) if name in self.hosts else -1
+        return self.profile.hosts[known] if self.profile and known >= 0 else parse_host(name)
+
+    def with_hosts(self, names: Sequence[str], *, sandbox: bool = False) -> Draft:
+        """The same job on other hosts; what is said of a host that stays is kept."""
+        before = {entry_name(entry): entry for entry in self.data.get("hosts", ())}
+        return self.put(("hosts",), [before.get(name, name) for name in names], sandbox=sandbox)
+
+    def with_processes(self, rank: int, count: int | None) -> Draft:
+        """One host's processes, None: decided. Written once where it is the same for all."""
+        top = self.data.get("num_processes")
+        entries = list(self.data.get("hosts", ()))
+        wanted = [entry.get("num_processes", top) if isinstance(entry, Mapping) else top for entry in entries]
+        wanted[rank] = count
+        plain = [None if one == "auto" else one for one in wanted]
+        if len(set(plain)) == 1:
+            top = plain[0]
+            own: list[Any] = [None] * len(entries)
+        else:
+            own = [None if one == (None if top == "auto" else top) else one or "auto" for one in plain]
+        hosts = [_with_key(entry, "num_processes", one) for entry, one in zip(entries, own, strict=True)]
+        return self.put(("hosts",), hosts).put(("num_processes",), top)
+
+    def said(self, rank: int) -> Mapping[str, Any]:
+        """What the file says of one host alone."""
+        entry = self.data.get("hosts", ())[rank]
+        return entry if isinstance(entry, Mapping) else {"host": entry}
+
+    def with_host(self, rank: int, key: str, value: Any) -> Draft:
+        """Another value for one host alone, None: decided."""
+        entries = list(self.data.get("hosts", ()))
+        entries[rank] = _with_key(entries[rank], key, value)
+        return self.put(("hosts",), entries)
+
+    def with_job(self, kind: str, value: Any, args: Sequence[str] | None = None) -> Draft:
+        """Another thing to run, with its arguments (None: those that are there); folder and environment stay."""
+        job = {key: inner for key, inner in self.data.get("job", {}).items() if key not in JOB_KINDS}
+        if args is not None:
+            job["args"] = list(args)
+        if kind == "command" or not job.get("args"):
+            job.pop("args", None)
+        draft = self.put(("job",), {kind: value, **job})
+        return draft if kind == "builtin" else draft.put(("parallel", "strategy"), None).put(("precision",), None)
+
+    def put(self, path: tuple[str, ...], value: Any, **changes: Any) -> Draft:
+        """The draft with one value put in; None or nothing takes the key out."""
+        draft = replace(self, data=_put(self.data, path, value), **changes)
+        return draft if draft.named else replace(draft, data={**draft.data, "name": _name(draft.data)})
+
+
+@dataclass(frozen=True)
+class HostState:
+    """How far one host is."""
+
+    name: str
+    state: str
+    """connecting, probing, ready, failed or left out."""
+    facts: HostFacts | None = None
+    link: Link | None = field(default=None, compare=False)
+    error: DisttuiError | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether an answer may still come."""
+        return self.state in ("connecting", "probing")
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """What follows from a draft and the facts of all its hosts."""
+
+    profile: Profile
+    facts: tuple[HostFacts, ...]
+    recommendation: Recommendation
+    plan: Plan
+    findings: tuple[Finding, ...]
+
+    @property
+    def forbidden(self) -> bool:
+        """Whether something keeps the run from being started."""
+        return any(finding.level == "error" for finding in self.findings)
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything that the steps show."""
+
+    draft: Draft
+    states: Mapping[str, HostState] = field(default_factory=dict)
+    found: tuple[Found, ...] = ()
+    weighed: Weighed | None = None
+
+    def of_hosts(self) -> list[HostState]:
+        """The states of the draft's hosts, in their order."""
+        return [self.states.get(name) or HostState(name, "connecting") for name in self.draft.hosts]
+
+    def errors(self, state: HostState) -> list[Finding]:
+        """What keeps the run from being started with a host that has answered, as far as it is known by now."""
+        if self.weighed is not None:
+            rank = self.draft.hosts.index(state.name)
+            name = self.weighed.plan.hosts[rank].name if rank < len(self.weighed.plan.hosts) else state.name
+            return [one for one in self.weighed.findings if one.level == "error" and one.host == name]
+        if state.facts is None or any(one.torch for one in state.facts.interpreters):
+            return []
+        looked = ", ".join(one.path for one in state.facts.interpreters)
+        what = f"no torch in {looked}" if looked else "no Python was found"
+        return [Finding("error", state.name, what, "Install torch there, or name the right Python at step 4")]
+
+
+def new_draft() -> Draft:
+    """What a newcomer begins with: the built-in job, no hosts."""
+    return Draft({"disttui": 1, "hosts": [], "job": {"builtin": "bytegpt", "args": ["--steps", "300"]}})
+
+
+def open_draft(path: Path, text: str | None = None) -> Draft:
+    """The draft of a file, with what it held when it was read (None: it is read now). Raises InputError."""
+    text = (read(path).text if text is None else text).replace("\r\n", "\n").replace("\r", "\n")
+    profile = parse(text, str(path))
+    return Draft(dict(profile.as_written()), text, path, named=True)
+
+
+def runnable(draft: Draft) -> Profile | None:
+    """The profile as it is to be run from here; None while there are problems."""
+    if draft.profile is None:
+        return None
+    return sandboxed(draft.profile) if draft.sandbox else at_home(draft.profile)
+
+
+def weigh(view: View, environ: Mapping[str, str]) -> Weighed | None:
+    """Recommend, plan and check; None until all hosts have answered and the draft is a profile."""
+    profile = runnable(view.draft)
+    facts = tuple(state.facts for state in view.of_hosts() if state.facts)
+    if profile is None or len(facts) < len(profile.hosts):
+        return None
+    recommendation = recommend(profile, facts)
+    plan = make_plan(profile, facts, recommendation, train_parcel().remote_path)
+    return Weighed(profile, facts, recommendation, plan, check(profile, facts, plan, environ))
+
+
+def request_for(draft: Draft, name: str) -> dict[str, Any]:
+    """The arguments of the probe for one host."""
+    profile = runnable(draft)
+    return probe_request(profile, draft.hosts.index(name)) if profile and name in draft.hosts else {}
+
+
+def entry_name(entry: Any) -> str:
+    """A host of the file as one would type it."""
+    if not isinstance(entry, Mapping):
+        return str(entry)
+    host, user, port = str(entry.get("host", "")), entry.get("user"), entry.get("port")
+    bracketed = f"[{host}]" if port and ":" in host else host
+    return (f"{user}@" if user else "") + bracketed + (f":{port}" if port else "")
+
+
+def _with_key(entry: Any, key: str, value: Any) -> Any:
+    """A host with a key of its own, or without it; written as one word where nothing else is said of it."""
+    given = dict(entry) if isinstance(entry, Mapping) else {"host": entry}
+    if value is None:
+        given.pop(key, None)
+        return entry if not isinstance(entry, Mapping) or len(given) > 1 else given["host"]
+    return {**given, key: value}
+
+
+def _put(data: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    key, *rest = path
+    if rest:
+        inner = data.get(key)
+        value = _put(inner if isinstance(inner, Mapping) else {}, tuple(rest), value) or None
+    if value in (None, "", {}) or (value == [] and key != "hosts"):
+        return {name: inner for name, inner in data.items() if name != key}
+    return {**data, key: value}
+
+
+def _name(data: Mapping[str, Any]) -> str:
+    """A name for a profile that nobody has named: the job's, and how many hosts."""
+    job = data.get("job", {})
+    word = job.get("builtin") or Path(str(job.get("script") or "")).stem or job.get("module")
+    word = word or next(iter(job.get("command") or ()), "")
+    count = len(data.get("hosts", ()))
+    return slug(f"{Path(str(word)).name or 'run'}-{count}node" if count > 1 else Path(str(word)).name or "run")

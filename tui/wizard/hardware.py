@@ -1,0 +1,167 @@
+"""Step 2: what the hosts have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.message import Message
+
+from runner.hosts.facts import Gpu, HostFacts
+from runner.render.probe import differences, host_details, host_row
+from tui.keys import OPEN, VIEW, bind
+from tui.theme import LOOKS
+from tui.widgets.points import Point
+from tui.widgets.table import Cell, Column, Row, Table
+from tui.wizard.draft import HostState, View
+from tui.wizard.step import Notes, Step, count, trouble
+
+
+class HardwareTable(Table):
+    """One row per host."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("hardware.retry", "r", "ask('retry')", "look again", "probe this host once more", group=VIEW),
+        bind("hardware.leave_out", "x", "ask('drop')", "leave out", "leave this host out of the run", group=OPEN),
+        bind(
+            "hardware.dead", "X", "ask('drop dead')", "drop dead", "leave out all hosts that cannot be used", show=False
+        ),
+        bind("table.open", "enter", "open", "go on", "go on to the next step", group=OPEN),
+    ]
+
+    class Asked(Message):
+        """Something is wanted with a host: `retry` or `drop`; or with all that have failed: `drop dead`."""
+
+        def __init__(self, key: str, what: str) -> None:
+            super().__init__()
+            self.key, self.what = key, what
+
+    def action_ask(self, what: str) -> None:
+        """Ask it of the screen."""
+        if self.key:
+            self.post_message(self.Asked(self.key, what))
+
+
+class HardwareStep(Step):
+    """What each host has, who uses it, and how the hosts differ."""
+
+    TITLE = "Hardware"
+    COLUMNS: ClassVar[Sequence[Column]] = (
+        Column(""), Column("host", most=28), Column("GPUs", most=60, grows=True), Column("free", "right"),
+        Column("cores", "right"), Column("GiB", "right"), Column("torch", most=24),
+        Column("address", rank=1, most=40),
+    )  # fmt: skip
+
+    def compose(self) -> ComposeResult:
+        """Table, details of one host."""
+        with Vertical(classes="main"):
+            yield HardwareTable(self.COLUMNS, id="hardware-table")
+        yield Notes()
+
+    def show(self, view: View) -> None:
+        """Show every host, with what is not as on most marked."""
+        super().show(view)
+        states = view.of_hosts()
+        known = [(state.name, state.facts) for state in states if state.facts]
+        marked, self._differences = differences(known)
+        places = {name: at for at, (name, _) in enumerate(known)}
+        rows = [_row(state, places.get(state.name, -1), marked, bool(view.errors(state))) for state in states]
+        self.query_one(HardwareTable).show(rows)
+        self._tell()
+
+    def enter(self) -> None:
+        """To the table."""
+        self.query_one(HardwareTable).focus()
+
+    def leave(self) -> str:
+        """All hosts must have answered."""
+        assert self.view is not None
+        waiting = [state.name for state in self.view.of_hosts() if state.pending]
+        failed = [state.name for state in self.view.of_hosts() if state.state in ("failed", "left out")]
+        if failed:
+            if len(failed) > 1:
+                more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
+                return f"{', '.join(failed[:3])}{more} cannot be used: r tries again, X leaves them all out."
+            return f"{failed[0]} cannot be used: r tries again, x leaves it out."
+        return f"{', '.join(waiting[:3])} has not answered yet: wait, or leave it out with x." if waiting else ""
+
+    @on(Table.Highlighted)
+    def _moved(self) -> None:
+        self._tell()
+
+    def _tell(self) -> None:
+        assert self.view is not None
+        key = self.query_one(HardwareTable).key
+        state = self.view.states.get(key)
+        apart = (Point(line[2:], "$state-slow", "≠ ") for line in _joined(self._differences, "  "))
+        wrong = (
+            point
+            for finding in (self.view.errors(state) if state and state.facts and not state.pending else ())
+            for point in (Point(finding.what, "$state-failed", "✗ "), Point(finding.cure, mark="→ "))
+        )
+        self.query_one(Notes).tell(key, *wrong, *_about(state), *apart)
+
+
+def _about(state: HostState | None) -> Iterator[Point | str]:
+    if state is None or state.pending:
+        yield "waiting for its answer"
+    elif state.error:
+        yield from trouble(state.error)
+    elif state.facts:
+        facts = state.facts
+        yield f"{facts.cpu.model} · {count(facts.cpu.available, 'core')} for this login of {facts.cpu.physical}"
+        yield from (Point(line, hang=2) for line in _joined(host_details(facts, True), " " * 6))
+
+
+def _row(state: HostState, at: int, marked: set[tuple[int, str]], wrong: bool) -> Row:
+    if state.facts is None:
+        seen = LOOKS["waiting" if state.pending else "failed"]
+        return Row(state.name, ([(seen.glyph, seen.css)], state.name, [(state.state, seen.css)], *[""] * 5))
+    facts = state.facts
+    _, cores, memory, free, torch, address = host_row(at, state.name, facts, set())
+
+    def cell(column: str, text: str) -> Cell:
+        return [(f"≠ {text}", "state--slow")] if (at, column) in marked else text
+
+    cuda = next((one.cuda for one in facts.interpreters if one.torch), None)
+    torch += f" cu{cuda}" if cuda and "+cu" not in torch else ""
+    gpus = cell("GPUs", gpu_kinds(facts))
+    busy = any(gpu.busy for gpu in facts.gpus)
+    seen = LOOKS["failed" if wrong else "done"]
+    told_torch: Cell = [(torch, "state--failed")]
+    if any(one.torch for one in facts.interpreters):
+        told_torch = cell("torch", torch)
+    return Row(
+        state.name,
+        ([(seen.glyph, seen.css)], [(state.name, "table--strong")], gpus,
+         [(free.removesuffix(" free"), "state--slow" if busy else "")], cell("cores", cores),
+         cell("memory", memory.removesuffix(" GiB")), told_torch, address),
+    )  # fmt: skip
+
+
+def _joined(lines: Iterable[str], indent: str) -> Iterator[str]:
+    """Lines as they were before they were wrapped; `indent` is that of what was wrapped."""
+    whole = ""
+    for line in lines:
+        if whole and not line.startswith(indent):
+            yield whole
+            whole = ""
+        whole = f"{whole} {line.strip()}".strip()
+    if whole:
+        yield whole
+
+
+def gpu_kinds(facts: HostFacts) -> str:
+    """`6 × A100-SXM4-80GB 80 GiB`."""
+    kinds = Counter(map(gpu_name, facts.gpus))
+    return ", ".join(f"{number} × {name}" for name, number in kinds.items()) or "none"
+
+
+def gpu_name(gpu: Gpu) -> str:
+    """`A100-SXM4-80GB 80 GiB`."""
+    return f"{gpu.name.removeprefix('NVIDIA ').removeprefix('GeForce ')} {round(gpu.memory_total / 2**30)} GiB"

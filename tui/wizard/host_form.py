@@ -1,0 +1,180 @@
+"""All that can be said of one host alone: how many processes, which GPUs, how the others reach it, which Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from runner.hosts.facts import HostFacts
+from runner.planning.choose import who_uses
+from runner.text import clean
+from tui.keys import OPEN, bind
+from tui.screen import DisttuiModal
+from tui.widgets.points import Point
+from tui.widgets.table import Cell, Column, Row, Table
+from tui.wizard.draft import Draft, View, Weighed
+from tui.wizard.hardware import gpu_name
+from tui.wizard.step import Notes
+from tui.wizard.values import LABELS, Typing, ValueTable, totals
+
+_GPU = "gpu-"
+_REASONS = {"address": "addresses"}
+_KEY = "bold $accent"
+
+
+class FormTable(ValueTable):
+    """The values of one host."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("form.tick", "space", "change(1)", "tick", "take this GPU, or leave it; the next choice", group=OPEN),
+    ]
+
+
+class HostForm(DisttuiModal[None]):
+    """Shows what one host gives, and changes it at once.
+
+    Args:
+        rank: Its node rank.
+        view: What the wizard shows.
+        change: Takes another draft, and says what follows.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [bind("form.close", "escape,q,e", "close", "done")]
+    DEFAULT_CSS = """
+    HostForm FormTable { height: auto; max-height: 55vh; background: $panel; }
+    HostForm Notes { height: 5; padding: 0; background: $panel; }
+    HostForm.-short Notes { height: 3; }
+    HostForm.-short .quiet { display: none; }
+    """
+
+    def __init__(self, rank: int, view: View, change: Callable[[Draft], View]) -> None:
+        super().__init__()
+        self._rank = rank
+        self._change = change
+        self._typing = Typing()
+        self._take(view)
+
+    def _take(self, view: View) -> None:
+        """What is shown stays where a draft is none that can be weighed."""
+        self._draft = view.draft
+        if view.weighed:
+            self._weighed: Weighed = view.weighed
+
+    @property
+    def _facts(self) -> HostFacts:
+        return self._weighed.facts[self._rank]
+
+    def compose(self) -> ComposeResult:
+        """Name, values, what follows from them, keys."""
+        words = (("space", _KEY), " tick   ", ("← →", _KEY), " change   ", ("0-9", _KEY), " number   ",
+                 ("a", _KEY), " auto   ", ("esc", _KEY), " done")  # fmt: skip
+        host = self._draft.hosts[self._rank]
+        columns = (
+            Column(clean(host), most=16), Column("", most=32), Column("", most=6), Column("", most=120, grows=True),
+        )  # fmt: skip
+        with VerticalScroll(classes="box whole", can_focus=False):
+            yield FormTable(columns)
+            yield Notes()
+            yield Static(Content.assemble(*words), classes="quiet")
+
+    def on_mount(self) -> None:
+        """Show the values."""
+        self._show()
+        self.query_one(FormTable).focus()
+
+    def _show(self) -> None:
+        self.query_one(FormTable).show(list(self._rows()))
+        self._tell()
+
+    def _rows(self) -> Iterator[Row]:
+        host, facts = self._weighed.plan.hosts[self._rank], self._facts
+        choice = self._weighed.recommendation.hosts[self._rank]
+        yield self._row("num_processes", "processes", str(host.num_processes), "")
+        ticked = self._gpus()
+        for gpu in facts.gpus:
+            tick = ("[x] ", "state--running") if gpu.index in ticked else ("[ ] ", "table--muted")
+            state = f"held by {who_uses(gpu)}" if gpu.busy else "free"
+            yield self._row(f"{_GPU}{gpu.index}", f"GPU {gpu.index}", [tick, (gpu_name(gpu), "")], state)
+        if not self._draft.sandbox:
+            names = [nic.name for nic in facts.nics if nic.up]
+            yield self._row("interface", "interface", host.interface or "by route", ", ".join(names))
+            yield self._row("address", "address", next(iter(choice.addresses), "none"), "where the others reach it")
+        yield self._row("python", "Python", host.python, "")
+
+    def _row(self, key: str, label: str, value: Cell, what: str) -> Row:
+        own = ("gpus" if key.startswith(_GPU) else key) in self._draft.said(self._rank)
+        mark: Cell = [("yours", "state--running")] if own else [("auto", "table--muted")]
+        shown: Cell = [(value, "table--strong")] if isinstance(value, str) else value
+        return Row(key, (label, shown, mark, [(what, "table--muted")]))
+
+    def _gpus(self) -> tuple[int, ...]:
+        """The GPUs that are ticked: those the profile lists, else those that are taken."""
+        said = self._draft.said(self._rank).get("gpus")
+        return tuple(said) if isinstance(said, list | tuple) else self._weighed.plan.hosts[self._rank].gpus or ()
+
+    @on(Table.Highlighted)
+    def _moved(self) -> None:
+        self._typing.forget()
+        self._tell()
+
+    def _tell(self) -> None:
+        self.query_one(Notes).tell(totals(self._weighed.plan), *self._about())
+
+    def _about(self) -> Iterator[Point]:
+        yield from (Point(problem, "$state-failed", "✗ ") for problem in self._draft.problems)
+        weighed, name = self._weighed, self._weighed.plan.hosts[self._rank].name
+        for finding in weighed.findings:
+            if finding.host == name and finding.level == "error":
+                yield Point(finding.what, "$state-failed", "✗ ")
+        yield from (Point(one.text, "$state-slow", "▲ ") for one in weighed.recommendation.warnings if one.host == name)
+        key = self.query_one(FormTable).key
+        reason = "gpus" if key.startswith(_GPU) else _REASONS.get(key, key)
+        yield Point(weighed.plan.hosts[self._rank].reasons.get(reason, ""), mark=f"{LABELS[reason]:<11}")
+
+    @on(ValueTable.Wanted)
+    def _wanted(self, event: ValueTable.Wanted) -> None:
+        draft = self._changed(event)
+        if draft is not None:
+            self._take(self._change(draft))
+            self._show()
+
+    def _changed(self, event: ValueTable.Wanted) -> Draft | None:
+        draft, rank, key = self._draft, self._rank, event.key
+        if key == "num_processes":
+            before = self._weighed.plan.hosts[rank].num_processes
+            number = None if event.by is None else self._typing.number(event, before)
+            return draft.with_processes(rank, number) if event.by is None or number else None
+        if event.digit:
+            return None
+        if key.startswith(_GPU):
+            index = int(key.removeprefix(_GPU))
+            ticked = sorted({*self._gpus()} ^ {index})
+            return draft.with_host(rank, "gpus", None if event.by is None else ticked)
+        offered = self._offered(key)
+        said = draft.said(rank).get(key)
+        at = offered.index(said) if said in offered else 0
+        return draft.with_host(rank, key, None if event.by is None else offered[(at + event.by) % len(offered)])
+
+    def _offered(self, key: str) -> list[Any]:
+        """None and what the probe has found, as far as a profile may say it."""
+        facts = self._facts
+        nics = [nic for nic in facts.nics if nic.up]
+        found = {
+            "interface": [nic.name for nic in nics],
+            "address": [address for nic in nics if not nic.loopback for address in nic.addresses],
+            "python": [one.path for one in facts.interpreters],
+        }[key]
+        names = dict.fromkeys([*found, self._draft.said(self._rank).get(key) or found[0]] if found else [])
+        return [None, *(one for one in names if not self._draft.with_host(self._rank, key, one).problems)]
+
+    @on(Table.Opened)
+    def action_close(self) -> None:
+        """Back to the step."""
+        self.dismiss()

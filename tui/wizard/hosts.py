@@ -1,0 +1,318 @@
+"""Step 1: which hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widgets import Input
+
+from runner.formatting import gibibytes
+from runner.hosts.discovery import Candidate, typed_hosts
+from tui.keys import OPEN, VIEW, bind
+from tui.widgets.points import Point
+from tui.widgets.table import Cell, Column, Row, Table, state_cell
+from tui.wizard.draft import SANDBOX, HostState, View
+from tui.wizard.hardware import gpu_kinds
+from tui.wizard.step import Notes, Step, count, folded, trouble
+
+PLAYED = "sandbox"
+"""The row of the hosts that are played on this machine."""
+_HERE = (
+    Candidate("local", "here", "this machine, without SSH"),
+    Candidate(PLAYED, "here", f"{' and '.join(SANDBOX)} played on this machine, for trying things out"),
+)
+_KEY = "bold $accent"
+
+
+class HostTable(Table):
+    """The hosts that can be ticked."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("hosts.tick", "space", "tick", "tick", "take this host, or leave it out", group=OPEN),
+        bind("hosts.type", "slash,i,a", "type", "type", "type host names, or filter", group=OPEN),
+        bind("hosts.retry", "r", "retry", "try again", "reach this host once more", group=VIEW, show=False),
+        bind("hosts.dead", "X", "drop_dead", "drop dead", "leave out all hosts that cannot be used", show=False),
+        bind("hosts.cancel", "x", "cancel", "give up", "stop waiting for this host", group=VIEW, show=False),
+        bind("table.open", "enter", "open", "go on", "go on to the next step", group=OPEN),
+    ]
+
+    class Ticked(Message):
+        """A host was ticked, or the tick taken away."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    class Asked(Message):
+        """Something is wanted with a host: `retry` or `cancel`; or with all that have failed: `drop dead`."""
+
+        def __init__(self, key: str, what: str) -> None:
+            super().__init__()
+            self.key, self.what = key, what
+
+    def action_tick(self) -> None:
+        """Tick the row under the cursor."""
+        if self.key:
+            self.post_message(self.Ticked(self.key))
+
+    def action_retry(self) -> None:
+        """Reach it again."""
+        self.post_message(self.Asked(self.key, "retry"))
+
+    def action_cancel(self) -> None:
+        """Give it up."""
+        self.post_message(self.Asked(self.key, "cancel"))
+
+    def action_drop_dead(self) -> None:
+        """Leave out what has failed."""
+        self.post_message(self.Asked(self.key, "drop dead"))
+
+    def action_type(self) -> None:
+        """To the input."""
+        self.screen.query_one("#names", Input).focus()
+
+
+class NameInput(Input):
+    """Takes host names, and filters the list meanwhile."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("names.list", "down,tab", "to_list", "choose", "to the list of hosts", group=OPEN),
+        bind("names.go", "enter", "submit", "add, go on", "add what is typed; go on where nothing is", group=OPEN),
+        bind("names.clear", "escape", "clear_or_back", "clear", "empty the line; back where it is empty", show=False),
+    ]
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Take all lines: Textual's own line takes the first alone."""
+        event.stop()
+        event.prevent_default()
+        self.replace(" ".join(event.text.split()), *self.selection)
+
+    def action_to_list(self) -> None:
+        """To the list."""
+        self.screen.query_one(HostTable).focus()
+
+    async def action_clear_or_back(self) -> None:
+        """Empty the line, or leave."""
+        if self.value:
+            self.value = ""
+        else:
+            await self.screen.run_action("back")
+
+
+class HostsStep(Step):
+    """Choose hosts from the sources, or type them; each is reached as soon as it is ticked."""
+
+    TITLE = "Hosts"
+    COLUMNS: ClassVar[Sequence[Column]] = (
+        Column(""), Column("host", most=32), Column("state", most=14), Column("from", rank=2, most=20),
+        Column("what", rank=1, most=120, grows=True),
+    )  # fmt: skip
+    DEFAULT_CSS = """
+    HostsStep NameInput { margin: 0 1; }
+    HostsStep Notes { height: 8; }
+    """
+
+    class FileNamed(Message):
+        """A file with hosts was typed."""
+
+        def __init__(self, path: Path) -> None:
+            super().__init__()
+            self.path = path
+
+    def compose(self) -> ComposeResult:
+        """Input, list, notes."""
+        with Vertical(classes="main"):
+            yield NameInput(placeholder="host names, or words to filter, or a hostfile or inventory", id="names")
+            yield HostTable(self.COLUMNS, id="hosts-table")
+        yield Notes()
+
+    def show(self, view: View) -> None:
+        """Show the candidates, the ticked ones with their state."""
+        super().show(view)
+        self.query_one(HostTable).show([self._row(one) for one in self._candidates()])
+        self._tell()
+
+    def enter(self) -> None:
+        """To the line: what is typed blindly must tick nothing in a list."""
+        self.query_one(NameInput).focus()
+
+    def leave(self) -> str:
+        """At least one host."""
+        return "" if self.draft.hosts else "Tick a host with space, or type its name."
+
+    def _candidates(self) -> list[Candidate]:
+        assert self.view is not None
+        known = {one.host: one for source in self.view.found for one in source.candidates}
+        chosen = [] if self.draft.sandbox else self.draft.hosts
+        source = "profile" if self.draft.path else "typed"
+        mine = {name: Candidate(name, source) for name in chosen if name not in known and name != "local"}
+        return [*mine.values(), *(one for one in known.values() if one.host not in ("local", PLAYED)), *_HERE]
+
+    def _row(self, one: Candidate) -> Row:
+        assert self.view is not None
+        draft = self.draft
+        ticked = draft.sandbox if one.host == PLAYED else not draft.sandbox and one.host in draft.hosts
+        names = SANDBOX if one.host == PLAYED else (one.host,)
+        states = [state for name in names if ticked and (state := self.view.states.get(name))]
+        tick: Cell = [("[x]", "state--running")] if ticked else [("[ ]", "table--muted")]
+        host: Cell = [(one.host, "table--strong")] if ticked else one.host
+        return Row(one.host, (tick, host, _state(states), [(one.source, "table--muted")], _what(one, states)))
+
+    def _tell(self) -> None:
+        assert self.view is not None
+        notes = self.query_one(Notes)
+        states = self.view.of_hosts()
+        ready = sum(state.state == "ready" for state in states)
+        title = f"{count(len(states), 'host')} ticked, {ready} ready" if states else "no host ticked yet"
+        notes.tell(title, *self._lines())
+
+    def _lines(self) -> Iterator[Point | str]:
+        assert self.view is not None
+        typed = self.query_one(NameInput).value.strip()
+        if typed:
+            yield self._meaning(typed)
+            return
+        table, states = self.query_one(HostTable), self.view.of_hosts()
+        about = list(self._about(table.key)) if table.has_focus else []
+        yield from about
+        dead = [state for state in states if state.error]
+        to_list = "" if table.has_focus else "tab "
+        if len(dead) > 1:
+            yield Point(f"leaves out all {len(dead)} that cannot be used", mark=f"{to_list}X ", mark_style=_KEY)
+            yield from () if about else folded(dead)
+        elif dead and not table.has_focus and dead[0].error:
+            yield from trouble(dead[0].error)
+            yield Point("tries again", mark="tab r ", mark_style=_KEY)
+        elif not states:
+            yield "Type host names, enter adds them; or go down to the list and tick some with space."
+        elif not dead and not any(one.pending for one in states):
+            yield Point("goes on: what these hosts have", mark="enter ", mark_style=_KEY)
+        elif not about and not dead:
+            waiting = [one.name for one in states if one.pending]
+            yield f"No answer yet from {', '.join(waiting[:6])}{' …' if len(waiting) > 6 else ''}."
+        for source in self.view.found:
+            yield from (Point(problem, "$state-slow", "▲ ") for problem in source.problems[:3])
+
+    def _about(self, key: str) -> Iterator[Point | str]:
+        """The row under the cursor of the list."""
+        assert self.view is not None
+        state = self.view.states.get(key) if key in self.draft.hosts else None
+        if key == PLAYED:
+            yield "Two hosts played on this machine, over real SSH on its loopback: nothing else is needed."
+            yield "A run on them ends when disttui ends; runs on real hosts go on."
+        if state and state.error:
+            yield from trouble(state.error)
+            yield Point("tries again", mark="r ", mark_style=_KEY)
+        elif state and state.pending:
+            yield "No answer yet. Everything else goes on meanwhile."
+            yield Point("stops waiting for it", mark="x ", mark_style=_KEY)
+
+    def _meaning(self, typed: str) -> Point | str:
+        """What enter would do with what is typed."""
+        if path := _file(typed):
+            return f"enter reads the hosts of {path.name}"
+        if one := self._only(typed):
+            return f"enter ticks {one}"
+        found = typed_hosts(typed)
+        if found.problems:
+            return Point(found.problems[0], "$state-failed", "✗ ")
+        return f"enter adds {', '.join(one.host for one in found.candidates[:8])}"
+
+    def _only(self, typed: str) -> str:
+        """The one host that is meant by a part of its name."""
+        words = typed.casefold().split()
+        known = [one.host for one in self._candidates()]
+        if typed in known or len(words) != 1:
+            return typed if typed in known else ""
+        fits = [host for host in known if words[0] in host.casefold()]
+        return fits[0] if len(fits) == 1 else ""
+
+    @on(Input.Changed, "#names")
+    def _typed(self, event: Input.Changed) -> None:
+        self.query_one(HostTable).filter("" if _file(event.value) else event.value)
+        self._tell()
+
+    @on(Input.Submitted, "#names")
+    def _add(self, event: Input.Submitted) -> None:
+        text, names = event.value.strip(), self.query_one(NameInput)
+        if not text:
+            self.post_message(self.GoOn())
+            return
+        if path := _file(text):
+            self.post_message(self.FileNamed(path))
+            names.value = ""
+            return
+        found = typed_hosts(text)
+        wanted = [only] if (only := self._only(text)) else [one.host for one in found.candidates]
+        if wanted and not found.problems:
+            names.value = ""
+            self._take(wanted)
+
+    @on(HostTable.Ticked)
+    def _tick(self, event: HostTable.Ticked) -> None:
+        if event.key == PLAYED:
+            self._post([] if self.draft.sandbox else SANDBOX, sandbox=not self.draft.sandbox)
+        elif not self.draft.sandbox and event.key in self.draft.hosts:
+            self._post([name for name in self.draft.hosts if name != event.key])
+        else:
+            self._take([event.key])
+
+    @on(Table.Highlighted)
+    @on(events.DescendantFocus)
+    def _moved(self) -> None:
+        if self.view:
+            self._tell()
+
+    def _take(self, names: Iterable[str]) -> None:
+        if PLAYED in names:
+            self._post(SANDBOX, sandbox=True)
+            return
+        before = [] if self.draft.sandbox else self.draft.hosts
+        self._post(list(dict.fromkeys([*before, *names])))
+
+    def _post(self, names: Sequence[str], *, sandbox: bool = False) -> None:
+        self.post_message(self.Changed(self.draft.with_hosts(names, sandbox=sandbox)))
+
+
+def _file(text: str) -> Path | None:
+    """The file that was typed; a path has a slash or is there."""
+    try:
+        path = Path(text.strip()).expanduser()
+        return (
+            path if ("/" in text and path.is_file()) or text.endswith((".ini", ".yaml", ".yml", "hostfile")) else None
+        )
+    except (OSError, RuntimeError, ValueError):
+        return None
+
+
+def _state(states: Sequence[HostState]) -> Cell:
+    if not states:
+        return ""
+    worst = min(states, key=lambda one: ("failed", "left out", "connecting", "probing", "ready").index(one.state))
+    if worst.state == "ready":
+        return [("✓ ready", "state--done")]
+    return [("◌ " + worst.state, "state--waiting")] if worst.pending else state_cell(worst.state)
+
+
+def _what(one: Candidate, states: Sequence[HostState]) -> Cell:
+    first = states[0] if states else None
+    if first and first.error:
+        what = first.error.what.removeprefix(f"{first.name}: ").splitlines()
+        return [(what[0] if what else "", "state--failed")]
+    if first and first.facts:
+        return summary(first)
+    return [(one.note, "table--muted")]
+
+
+def summary(state: HostState) -> str:
+    """`8 × A100-SXM4-80GB 80 GiB · 64 cores · 512.0 GiB`."""
+    assert state.facts is not None
+    told = gpu_kinds(state.facts) if state.facts.gpus else "no GPU"
+    return f"{told} · {count(state.facts.cpu.available, 'core')} · {gibibytes(state.facts.memory.total)}"

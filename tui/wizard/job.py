@@ -1,0 +1,268 @@
+"""Step 4: what runs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.suggester import Suggester
+from textual.widgets import Input, Static
+
+from runner.errors import DisttuiError
+from runner.text import clean
+from tui.keys import MOVE, OPEN, bind
+from tui.widgets.cycle import Cycle
+from tui.widgets.points import Point
+from tui.wizard.draft import JOB_KINDS, Draft, View
+from tui.wizard.reach import aside
+from tui.wizard.step import Notes, Step
+
+_KINDS = {"built-in": "builtin", "script": "script", "module": "module", "command": "command"}
+_FIRST: Mapping[str, Any] = {"builtin": "bytegpt", "script": "", "module": "", "command": []}
+_PATIENCE = 5.0
+_FIELDS: Mapping[str, tuple[str, str, str]] = {
+    "name": ("name", "bytegpt-2node", "Ids of runs begin with it: a-z 0-9 . _ -"),
+    "script": ("script", "train.py", "A file on the hosts, from the folder below; → takes what is offered."),
+    "module": ("module", "package.train", "As after python -m."),
+    "command": ("command", "./train.sh fast", "As in a shell; rank and world size are in its environment."),
+    "args": ("arguments", "--steps 300", "Words as in a shell; they reach the job exactly as written."),
+    "workdir": ("folder", "~", "Where it runs on every host: an absolute path, or one that starts with ~/."),
+    "env": ("environment", "NCCL_DEBUG=WARN", "NAME=value …; ${env:NAME} comes from your shell, stored nowhere."),
+    "python": ("Python", "auto", "The interpreter on the hosts; auto takes the first that has torch."),
+    "activate": ("activate", "conda activate torch", "A shell line that is run first on every host."),
+    "restarts": ("restarts", "0", "Attempts after a failure, each from the last checkpoint."),
+}  # fmt: skip
+_CYCLES: Mapping[str, tuple[str, Sequence[str], str]] = {
+    "kind": ("runs", tuple(_KINDS), "built-in is bytegpt, a small GPT that learns Python's own sources."),
+    "strategy": ("strategy", ("auto", "ddp", "fsdp"), "ddp: a whole model per rank; fsdp: sharded over all."),
+    "precision": ("precision", ("auto", "fp32", "bf16"), "bf16 is for GPUs of compute capability 8.0 or more."),
+}  # fmt: skip
+_ORDER = (
+    "kind", "script", "module", "command", "args", "workdir", "env", "python", "activate", "strategy", "precision",
+    "restarts", "name",
+)  # fmt: skip
+
+
+class RemotePaths(Suggester):
+    """Offers what a path may become on the first host that is reached."""
+
+    def __init__(self, ask: Callable[[str], Mapping[str, Any]], tell: Callable[[Sequence[str], bool], None]) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._ask = ask
+        self._tell = tell
+
+    async def get_suggestion(self, value: str) -> str | None:
+        """The first name; all of them are told."""
+        try:
+            answer = await aside(lambda: self._ask(value))
+        except DisttuiError:
+            return None
+        names = [str(name) for name in answer.get("names", ())][:100]
+        # What cannot be shown as it is cannot be typed either.
+        safe = [name for name in names if clean(name) == name]
+        self._tell(safe, bool(answer.get("more")))
+        return safe[0] if safe else None
+
+
+class Field(Input):
+    """A line of the form."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("field.down", "down", "app.focus_next", "next line", "to the next line", group=MOVE),
+        bind("field.up", "up", "app.focus_previous", "before", "to the line before", group=MOVE, show=False),
+        bind("field.go", "enter", "submit", "go on", "go on to the next step", group=OPEN),
+    ]
+
+
+class Choice(Cycle):
+    """A choice of the form."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("choice.down", "down,j", "app.focus_next", "next line", "to the next line", group=MOVE),
+        bind("choice.up", "up,k", "app.focus_previous", "before", "to the line before", group=MOVE, show=False),
+    ]
+
+
+class JobStep(Step):
+    """The job: built in, or a script of one's own, with its arguments and environment."""
+
+    TITLE = "Job"
+    DEFAULT_CSS = """
+    JobStep VerticalScroll { padding: 0 1; scrollbar-size: 1 1; }
+    JobStep .line { height: 1; }
+    JobStep .line > Static { width: 13; color: $muted; }
+    JobStep .line:focus-within > Static { color: $accent; text-style: bold; }
+    JobStep .line.-off { display: none; }
+    JobStep Field { width: 1fr; }
+    JobStep Notes { height: 5; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._offered: tuple[Sequence[str], bool] = ((), False)
+        self._flaw: dict[str, str] = {}
+        self._jobs: dict[str, tuple[Any, Sequence[str]]] = {}
+        """Kind → what ran and its arguments when another kind was chosen, for coming back."""
+
+    def compose(self) -> ComposeResult:
+        """A line for each value."""
+        with VerticalScroll(can_focus=False, classes="main"):
+            for key in _ORDER:
+                with Horizontal(classes="line", id=f"line-{key}"):
+                    if key in _CYCLES:
+                        yield Static(_CYCLES[key][0])
+                        yield Choice(_CYCLES[key][1], id=f"choice-{key}")
+                    else:
+                        yield Static(_FIELDS[key][0])
+                        paths = RemotePaths(self._complete, self._offer) if key == "script" else None
+                        yield Field(
+                            placeholder=_FIELDS[key][1], id=f"field-{key}", suggester=paths, select_on_focus=False
+                        )
+        yield Notes()
+
+    def show(self, view: View) -> None:
+        """Fill in what the draft says; a line that somebody is typing in stays."""
+        super().show(view)
+        job = view.draft.data.get("job", {})
+        kind = next(shown for shown, key in _KINDS.items() if key in job)
+        for key in _ORDER:
+            off = key in ("script", "module", "command") and key != _KINDS[kind]
+            off |= key == "args" and kind == "command"
+            off |= key in ("strategy", "precision") and kind != "built-in"
+            self.query_one(f"#line-{key}").set_class(off, "-off")
+            if key in _CYCLES:
+                self.query_one(f"#choice-{key}", Choice).show(kind if key == "kind" else _choice(view.draft, key))
+            else:
+                field = self.query_one(f"#field-{key}", Field)
+                if not field.has_focus and key not in self._flaw:
+                    with self.prevent(Input.Changed):
+                        field.value = _written(view.draft, key)
+        self._tell()
+
+    def enter(self) -> None:
+        """To the first line."""
+        self.query_one("#choice-kind").focus()
+
+    def leave(self) -> str:
+        """The draft must be a profile."""
+        return "; ".join([*self._flaw.values(), *self.draft.problems])
+
+    @on(Cycle.Changed)
+    def _chosen(self, event: Cycle.Changed) -> None:
+        key = str(event.cycle.id).removeprefix("choice-")
+        if key == "kind":
+            job = self.draft.data.get("job", {})
+            before = next(kind for kind in JOB_KINDS if kind in job)
+            self._jobs[before] = job[before], job.get("args", ())
+            kind = _KINDS[event.value]
+            self._change(self.draft.with_job(kind, *self._jobs.get(kind, (_FIRST[kind], ()))))
+        else:
+            path = ("precision",) if key == "precision" else ("parallel", "strategy")
+            self._change(self.draft.put(path, None if event.value == "auto" else event.value))
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        key = str(event.input.id).removeprefix("field-")
+        if key not in _FIELDS or not event.input.has_focus:
+            return
+        self._flaw.pop(key, None)
+        try:
+            self._change(_put(self.draft, key, event.value))
+        except ValueError as error:
+            self._flaw[key] = f"{_FIELDS[key][0]}: {error}"
+            self._tell()
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        self.post_message(self.GoOn())
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Say what the line is for."""
+        self._tell()
+
+    def _change(self, draft: Draft) -> None:
+        self.post_message(self.Changed(draft))
+
+    def _tell(self) -> None:
+        focused = self.screen.focused
+        if isinstance(focused, Notes):
+            return
+        key = str(focused.id).partition("-")[2] if focused is not None and focused.id else ""
+        label, _, words = _CYCLES.get(key) or _FIELDS.get(key) or ("", "", "")
+        lines: list[Point | str] = [words] if words else []
+        names, more = self._offered
+        if key == "script" and names:
+            lines.append(Point("  ".join(names[:30]) + (" …" if more or len(names) > 30 else ""), "$foreground"))
+        flaws = [*self._flaw.values(), *self.draft.problems]
+        self.query_one(Notes).tell(label, *(Point(flaw, "$state-failed", "✗ ") for flaw in flaws[:2]), *lines)
+
+    def _offer(self, names: Sequence[str], more: bool) -> None:
+        self._offered = (names, more)
+        self._tell()
+
+    def _complete(self, path: str) -> Mapping[str, Any]:
+        """In a thread: ask the first host that is reached."""
+        assert self.view is not None
+        link = next((state.link for state in self.view.of_hosts() if state.link and state.facts), None)
+        if link is None:
+            return {}
+        workdir = str(self.draft.data.get("job", {}).get("workdir", "~"))
+        answer = link.request("complete", path=path, workdir=workdir, timeout=_PATIENCE)
+        return answer if isinstance(answer, dict) else {}
+
+
+def _words(text: str) -> list[str]:
+    """Words as a shell has them. Raises ValueError."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ValueError(str(error).lower()) from None
+
+
+def _put(draft: Draft, key: str, text: str) -> Draft:
+    """The draft with what was typed. Raises ValueError for what cannot be read."""
+    stripped = text.strip()
+    if key == "name":
+        return replace(draft, named=bool(stripped)).put(("name",), stripped or None)
+    if key in ("script", "module"):
+        return draft.with_job(key, stripped)
+    if key == "command":
+        return draft.with_job(key, _words(text))
+    if key == "args":
+        return draft.put(("job", "args"), _words(text))
+    if key == "env":
+        given = [word.partition("=") for word in _words(text)]
+        if flaw := next((name for name, equals, _ in given if not equals), None):
+            raise ValueError(f"{flaw}: expected NAME=value")
+        return draft.put(("job", "env"), {name: value for name, _, value in given})
+    if key == "restarts":
+        return draft.put(("launch", "restarts"), int(stripped) if stripped.isdecimal() else stripped or None)
+    path = ("job", "workdir") if key == "workdir" else (key,)
+    return draft.put(path, None if stripped == "auto" else stripped)
+
+
+def _written(draft: Draft, key: str) -> str:
+    """What the draft says, as one would type it."""
+    job, data = draft.data.get("job", {}), draft.data
+    if key in ("args", "command"):
+        return " ".join(_quote(str(word)) for word in job.get(key, ()))
+    if key == "env":
+        return " ".join(f"{name}={_quote(str(value))}" for name, value in (job.get("env") or {}).items())
+    if key == "restarts":
+        return str((data.get("launch") or {}).get("restarts", ""))
+    return str(job.get(key, "") if key in ("script", "module", "workdir") else data.get(key, ""))
+
+
+def _quote(word: str) -> str:
+    return word if word.startswith("${env:") and word.endswith("}") and " " not in word else shlex.quote(word)
+
+
+def _choice(draft: Draft, key: str) -> str:
+    inner = draft.data.get("precision") if key == "precision" else (draft.data.get("parallel") or {}).get("strategy")
+    return str(inner) if inner in _CYCLES[key][1] else "auto"

@@ -1,0 +1,119 @@
+"""Reaching hosts in threads of our own: one that never answers holds up nobody, and the app ends without it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from textual.message import Message
+from textual.message_pump import MessagePump
+
+from runner.errors import DisttuiError
+from runner.hosts.facts import facts_of
+from runner.hosts.link import Link
+from runner.hosts.survey import open_link
+from runner.profile import Host
+from runner.transport import Connector
+from tui.wizard.draft import HostState
+
+Result = TypeVar("Result")
+
+
+class HostChanged(Message):
+    """A host has answered, or come a step further."""
+
+    def __init__(self, state: HostState) -> None:
+        super().__init__()
+        self.state = state
+
+
+class Reach:
+    """Connects and probes, and posts `HostChanged`. Its methods are called on the app's thread.
+
+    Args:
+        connector: The way to the hosts; called in a thread.
+    """
+
+    def __init__(self, target: MessagePump, connector: Callable[[], Connector]) -> None:
+        self._target = target
+        self._connector = connector
+        self._current: dict[str, object] = {}
+        """Host → the try whose news count."""
+        self._links: dict[str, Link] = {}
+
+    def start(self, name: str, host: Host, request: Mapping[str, Any]) -> None:
+        """Connect to a host and probe it; or, where there is a link already, probe it again."""
+        token = self._current[name] = object()
+        link = self._links.get(name)
+        apart(lambda: self._one(name, host, request, token, link))
+
+    def drop(self, name: str) -> None:
+        """Give a host up: what it still says is not heard."""
+        self._current.pop(name, None)
+        if link := self._links.pop(name, None):
+            apart(link.close)
+
+    def keep_links(self) -> dict[str, Link]:
+        """Hand all open links over to somebody else."""
+        links, self._links = self._links, {}
+        self._current.clear()
+        return links
+
+    def close(self) -> None:
+        """Give all hosts up."""
+        for name in {*self._current, *self._links}:
+            self.drop(name)
+
+    def _one(self, name: str, host: Host, request: Mapping[str, Any], token: object, link: Link | None) -> None:
+        try:
+            if link is None:
+                self._tell(token, HostState(name, "connecting"))
+                link = open_link(host, self._connector())
+            self._tell(token, HostState(name, "probing", link=link))
+            facts = facts_of(name, link.request("probe", **request))
+        except DisttuiError as error:
+            self._fail(name, token, link, error)
+        else:
+            if self._current.get(name) is token:
+                self._links[name] = link
+                self._tell(token, HostState(name, "ready", facts, link))
+            else:
+                link.close()
+
+    def _fail(self, name: str, token: object, link: Link | None, error: DisttuiError) -> None:
+        if self._current.get(name) is token:
+            self._links.pop(name, None)
+        if link:
+            link.close()
+        self._tell(token, HostState(name, "failed", error=error))
+
+    def _tell(self, token: object, state: HostState) -> None:
+        if self._current.get(state.name) is token:
+            self._target.post_message(HostChanged(state))
+
+
+def apart(work: Callable[[], object]) -> None:
+    """Do something in a thread that nobody waits for, not even the end of the process."""
+    threading.Thread(target=work, name="apart", daemon=True).start()
+
+
+async def aside(work: Callable[[], Result]) -> Result:
+    """Wait for something that is done in a thread of its own. The pool of asyncio would fill up with dead hosts."""
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            with suppress(Exception):
+                future.set_exception(error)
+        else:
+            with suppress(Exception):
+                future.set_result(result)
+
+    apart(run)
+    return await asyncio.wrap_future(future)

@@ -1,0 +1,298 @@
+"""The screen that walks through the steps: it owns the draft, reaches the hosts, saves and launches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from textual import on, work
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from runner.errors import DisttuiError, InputError
+from runner.hosts.link import Link
+from runner.ids import short
+from runner.profile.save import save
+from tui.keys import APP, CHANGE, OPEN, bind
+from tui.screen import Command
+from tui.widgets.rail import Rail
+from tui.widgets.table import Table
+from tui.wizard import sandbox
+from tui.wizard.check import CheckStep
+from tui.wizard.draft import Draft, View, open_draft, weigh
+from tui.wizard.hardware import HardwareStep
+from tui.wizard.host_form import HostForm
+from tui.wizard.hosts import HostsStep
+from tui.wizard.hosts_screen import HostsScreen
+from tui.wizard.job import JobStep
+from tui.wizard.launching import start_run
+from tui.wizard.processes import HostValues, ProcessesStep
+from tui.wizard.reach import apart, aside
+from tui.wizard.save import SaveScreen
+from tui.wizard.step import Step, count
+
+STEPS: tuple[type[Step], ...] = (HostsStep, HardwareStep, ProcessesStep, JobStep, CheckStep)
+LAST = len(STEPS) - 1
+
+
+class WizardScreen(HostsScreen):
+    """From hosts to a running training.
+
+    Args:
+        profile: The file to begin with.
+        launch: Begin at the last step, and launch when the checks are through.
+        text: What the file held when it was looked at; None: it is read now.
+    """
+
+    HELP = """Five steps, walked both ways: enter goes on, escape goes back, and nothing is lost on the way. What you
+    see at the end is the file that a person would write; `disttui run FILE` does the same."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bind("wizard.on", "enter", "on", "go on", "go on to the next step", group=OPEN),
+        bind("wizard.launch", "enter,L", "launch", "launch", "start the run on all hosts", group=CHANGE),
+        bind("wizard.save", "s,ctrl+s", "save", "save", "save the profile", group=CHANGE),
+        bind("screen.back", "escape,q", "back", "back", "to the step before", group=APP),
+    ]
+
+    DEFAULT_CSS = """
+    WizardScreen {
+        Rail { margin: 0 0 1 0; }
+        .main { height: 1fr; }
+        #step-hardwarestep .main, #step-processesstep .main, #hardware-table, #per-host { height: auto; }
+        #hardware-table { max-height: 45vh; }
+        #per-host { max-height: 30vh; }
+        #whole-run { height: 7; border-top: solid $rule; }
+        #check-panes Pane { display: none; height: 1fr; padding: 0 1; border: none; scrollbar-size: 1 1; }
+        #check-panes Pane.-current { display: block; }
+    }
+    WizardScreen.-short {
+        Rail { margin: 0; }
+        HostsStep Notes, JobStep Notes { height: 4; }
+        #whole-run { display: none; }
+    }
+    WizardScreen.-wide {
+        Step { layout: horizontal; }
+        .main, #step-hardwarestep .main, #step-processesstep .main { width: 3fr; height: 100%; }
+        Notes, HostsStep Notes, JobStep Notes { width: 2fr; height: 100%; padding: 0 2; }
+        #hardware-table, #per-host { max-height: 70%; }
+        #step-checkstep { layout: vertical; }
+        #tabs { display: none; }
+        #check-panes { layout: grid; grid-size: 2; grid-columns: 2fr 3fr; grid-rows: 3fr 2fr; grid-gutter: 0 1; }
+        #check-panes Pane { display: block; height: 100%; border-top: solid $rule; border-title-color: $muted; }
+        #check-panes Pane:focus { border-top: solid $accent; border-title-color: $accent; border-title-style: bold; }
+        #pane-commands { row-span: 2; }
+    }
+    WizardScreen.-wide.-tall #whole-run { margin: 1 0 0 0; }
+    """
+
+    def __init__(self, profile: Path | None = None, launch: bool = False, text: str | None = None) -> None:
+        super().__init__()
+        self._file = profile
+        self._text = text
+        self._hurry = launch
+        self._at = 0
+        self._saved: Mapping[str, object] = self._view.draft.data
+        self._launching = False
+
+    def body(self) -> Iterable[Widget]:
+        """The rail and the steps."""
+        yield Rail([step.TITLE for step in STEPS])
+        yield from (step() for step in STEPS)
+
+    def on_mount(self) -> None:
+        """Open the file, look for hosts."""
+        self._discover()
+        if self._file is None:
+            self._go(0)
+        else:
+            self._open(self._file)
+
+    def commands(self) -> Iterator[Command]:
+        """Every step, for the palette."""
+        for number, step in enumerate(STEPS):
+            yield Command(f"Step {number + 1}: {step.TITLE}", "of the wizard", partial(self._try, number))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Launch and save at the end only."""
+        if action == "on":
+            return self._at < LAST
+        if action in ("launch", "save"):
+            here = self._at == LAST and not self._launching
+            return here and super().check_action(action, parameters) is True
+        return super().check_action(action, parameters)
+
+    # Walking
+
+    @property
+    def _step(self) -> Step:
+        return self.query(Step)[self._at]
+
+    def action_on(self) -> None:
+        """To the next step."""
+        self._try(self._at + 1)
+
+    async def action_back(self) -> None:
+        """To the step before; from the first, leave."""
+        if self._at == 0:
+            self._leave()
+        else:
+            self._go(self._at - 1)
+
+    def _try(self, wanted: int) -> None:
+        """Go to a step, as far as those before it let."""
+        while self._at < min(wanted, LAST):
+            if why := self._step.leave():
+                self.notify(why, severity="warning")
+                return
+            self._go(self._at + 1)
+        if wanted < self._at:
+            self._go(wanted)
+
+    def _go(self, step: int) -> None:
+        self._at = step
+        for number, one in enumerate(self.query(Step)):
+            one.set_class(number == step, "-current")
+        self.query_one(Rail).go(step)
+        if step == LAST:
+            self._ask_again()
+        self._show()
+        self._step.enter()
+        self.refresh_bindings()
+
+    @work(group="leave", exclusive=True)
+    async def _leave(self) -> None:
+        if self._launching:
+            self.notify("It is being started: its dashboard comes next", severity="warning")
+            return
+        unsaved = self._view.draft.data != self._saved and self._view.draft.hosts
+        if unsaved and not await self.disttui.ask("Leave the wizard?", "What you have chosen is not saved.", "leave"):
+            return
+        # Not awaited: the screen waits for its workers before it is gone.
+        self.app.pop_screen()
+
+    @on(Step.GoOn)
+    @on(Table.Opened)
+    def _entered(self) -> None:
+        if self._at < LAST:
+            self.action_on()
+
+    @on(Rail.Chosen)
+    def _chosen(self, event: Rail.Chosen) -> None:
+        self._try(event.step)
+
+    # The draft
+
+    def _open(self, path: Path) -> None:
+        try:
+            draft = open_draft(path, self._text)
+        except InputError as error:
+            self.notify(str(error), severity="error")
+            self._go(0)
+            return
+        self._saved = draft.data
+        self._take(draft)
+        self._go(LAST)
+
+    def _show(self) -> None:
+        self._view = replace(self._view, weighed=weigh(self._view, self.disttui.environ))
+        view = self._view
+        facts = [count(len(view.draft.hosts), "host")] if view.draft.hosts else []
+        if view.weighed:
+            facts.append(count(view.weighed.plan.world_size, "process"))
+            facts.append(view.weighed.plan.backend)
+        facts += ["sandbox"] if view.draft.sandbox else []
+        name = str(view.draft.data.get("name") or "new profile") if view.draft.hosts else "new profile"
+        self.header.show(name, facts, right=f"step {self._at + 1} of {len(STEPS)}")
+        self._step.show(view)
+        self._launch_in_a_hurry()
+
+    @on(HostValues.Edit)
+    def _edit_host(self, event: HostValues.Edit) -> None:
+        self.app.push_screen(HostForm(event.rank, self._view, self._change))
+
+    def _change(self, draft: Draft) -> View:
+        self._take(draft)
+        self._show()
+        return self._view
+
+    # Save and launch
+
+    @work(group="save", exclusive=True)
+    async def action_save(self) -> None:
+        """Ask where, and save."""
+        path = await self.app.push_screen_wait(SaveScreen(self._view.draft))
+        if path is None:
+            return
+        draft = self._view.draft
+        same = draft.path is not None and path == draft.path
+        try:
+            if not same and await aside(path.exists):
+                if not await self.disttui.ask(f"Replace {path.name}?", f"{path} is there already.", "replace"):
+                    return
+                same = True
+            await aside(lambda: save(draft.text, path, replace=same))
+        except InputError as error:
+            self.notify(str(error), severity="error")
+            return
+        self._saved = draft.data
+        self._view = replace(self._view, draft=replace(draft, path=path, old=draft.text, named=True))
+        self.notify(f"saved: {path}")
+        self._show()
+
+    def _launch_in_a_hurry(self) -> None:
+        ready = self._hurry and all(state.state == "ready" for state in self._view.of_hosts())
+        if ready and self._at == LAST and not self.disttui.read_only:
+            self._hurry = False
+            self.action_launch()
+
+    @work(group="launch")
+    async def action_launch(self) -> None:
+        """Start the run, and show it."""
+        view, check = self._view, self.query_one(CheckStep)
+        weighed = view.weighed
+        if self._launching:
+            return
+        if weighed is None or any(state.pending for state in view.of_hosts()):
+            self.notify("Not all hosts have answered yet", severity="warning")
+            return
+        if weighed.forbidden:
+            self.notify("Errors keep it from starting: see the checks", severity="warning")
+            return
+        links = {state.name: state.link for state in view.of_hosts() if state.link}
+        self._launching, check.busy = True, "starting"
+        self._show()
+        try:
+            run = await aside(partial(self._launch, links, view))
+        except DisttuiError as error:
+            self.notify(str(error), severity="error", timeout=20)
+            self._launching, check.busy = False, ""
+            self._show()
+            self.refresh_bindings()
+            return
+        kept = self._reach.keep_links()
+        if view.draft.sandbox:
+            nodes = dict(enumerate(kept[name] for name in view.draft.hosts))
+            sandbox.end_with_app(run, weighed.profile.launch.run_dir, nodes)
+        else:
+            apart(partial(_close, kept.values()))
+        app = self.disttui
+        if app.screen is not self:  # but help, or a question of a host's
+            self.notify(f"{short(run)} has started: its dashboard comes when this is closed")
+        while app.screen is not self:
+            await asyncio.sleep(0.05)
+        app.pop_screen()
+        app.open_run(run)
+
+    def _launch(self, links: Mapping[str, Link], view: View) -> str:
+        assert view.weighed is not None
+        app = self.disttui
+        config = str(sandbox.ground().config) if view.draft.sandbox else app.ssh_config
+        return start_run(view.draft, view.weighed, links, self._connector(), app.environ, config)
+
+
+def _close(links: Iterable[Link]) -> None:
+    for link in links:
+        link.close()
