@@ -16,7 +16,8 @@ from runner.transport.base import Prompts
 from runner.transport.certificates import Certificate, UnusableCertificateError, read_certificate, rsa_bits
 from runner.transport.known_hosts import Entry, Finding, KnownHosts, Verdict, append, fingerprint, hashed, lookup_name
 from runner.transport.revoked import UnreadableError, is_revoked
-from runner.transport.ssh_config import Target, expand
+from runner.transport.ssh_config import Target
+from runner.transport.ssh_tokens import expand
 
 _COMMAND_LIMIT = 20.0
 _COMMAND_BYTES = 4 << 20

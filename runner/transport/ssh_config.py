@@ -6,21 +6,17 @@ import getpass
 import os
 import re
 import socket
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha1
 from pathlib import Path
 
-from runner.errors import HostError, InputError
+from runner.errors import InputError
 from runner.text import clean
 from runner.transport.algorithms import DEFAULTS, LEAST_RSA_BITS, algorithms
 from runner.transport.base import Address
+from runner.transport.ssh_settings import Settings, ask_ssh, read_settings
+from runner.transport.ssh_tokens import expand, expand_path, host_tokens
 
-Settings = Mapping[str, Sequence[str]]
-"""Keyword in lower case → its values, as `ssh -G` prints them."""
-
-_RESOLVE_LIMIT = 20.0
 # What OpenSSH refuses in names as well: they end up in ProxyCommand and Match exec, which a shell reads.
 _FORBIDDEN = re.compile(r"[\s\x00-\x1f\x7f'\"`$\\;&<>|(){}]")
 _HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]*)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:]+))(?::(?P<port>\d+))?/?")
@@ -96,11 +92,8 @@ def resolve(address: Address, config_file: str | None, ssh: str | None) -> Targe
     _refuse("user", address.user or "root")
     if config_file is not None and not os.access(config_file, os.R_OK):
         raise InputError(f"{config_file}: the ssh configuration cannot be read", "Check the path.")
-    if ssh is None:
-        from runner.transport.ssh_config_files import read_settings  # noqa: PLC0415
-
-        return target(address.host, read_settings(address, config_file))
-    return target(address.host, _ask_ssh(address, config_file, ssh))
+    settings = read_settings(address, config_file) if ssh is None else ask_ssh(address, config_file, ssh)
+    return target(address.host, settings)
 
 
 def hop_address(hop: str) -> Address:
@@ -181,37 +174,6 @@ def target(name: str, settings: Settings) -> Target:
     )
 
 
-def expand(text: str, tokens: Mapping[str, str]) -> str:
-    """Replace ssh_config's %-tokens; unknown ones stay."""
-    return re.sub(r"%(.)", lambda match: tokens.get(match[1], match[0]), text)
-
-
-def expand_path(text: str, tokens: Mapping[str, str]) -> str:
-    """Replace `~`, ${VARIABLES} and %-tokens."""
-    text = re.sub(r"\$\{(\w+)\}", lambda match: os.environ.get(match[1], ""), text)
-    return str(Path(expand(text, tokens)).expanduser())
-
-
-def host_tokens(name: str, hostname: str, port: str, user: str, alias: str | None, jump: str) -> dict[str, str]:
-    """The %-tokens of ssh_config(5) for one host."""
-    local = socket.gethostname()
-    return {
-        "%": "%",
-        "C": sha1(f"{local}{hostname}{port}{user}{jump}".encode(), usedforsecurity=False).hexdigest(),
-        "d": str(Path.home()),
-        "h": hostname,
-        "i": str(os.getuid()),
-        "j": jump,
-        "k": alias or name,
-        "L": local.partition(".")[0],
-        "l": local,
-        "n": name,
-        "p": port,
-        "r": user,
-        "u": getpass.getuser(),
-    }
-
-
 def _separate(line: str) -> tuple[str, ...]:
     """Take apart a line of paths: `ssh -G` puts a space between them, and leaves those inside them as they are.
 
@@ -240,29 +202,6 @@ def _refuse(kind: str, value: str) -> None:
             f"'{clean(value)}' is no {kind} name for ssh: it is empty, begins with '-', or holds spaces or shell signs",
             f"Give the {kind} as in your ssh configuration.",
         )
-
-
-def _ask_ssh(address: Address, config_file: str | None, ssh: str) -> dict[str, list[str]]:
-    argv = [ssh]
-    argv += ["-F", config_file] if config_file is not None else []
-    argv += ["-l", address.user] if address.user else []
-    argv += ["-p", str(address.port)] if address.port else []
-    argv += ["-T", "-G", "--", address.host]
-    try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_RESOLVE_LIMIT, check=False)
-    except subprocess.TimeoutExpired:
-        what = f"'ssh -G' gave no answer in {_RESOLVE_LIMIT:.0f} s"
-        raise HostError(address.host, what, "Look for a slow 'Match exec' in the ssh configuration.") from None
-    except OSError as error:
-        raise HostError(address.host, f"{ssh} cannot be started: {error.strerror}") from None
-    if done.returncode != 0:
-        said = clean(done.stderr.decode(errors="replace").strip())
-        raise InputError(f"ssh cannot make out '{address.host}': {said}", "Correct the ssh configuration or the name.")
-    settings: dict[str, list[str]] = {}
-    for line in done.stdout.decode(errors="surrogateescape").splitlines():
-        key, _, value = line.partition(" ")
-        settings.setdefault(key, []).append(value)
-    return settings
 
 
 def _agent(value: str, tokens: Mapping[str, str]) -> str | None:

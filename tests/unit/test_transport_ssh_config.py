@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import InputError
+from runner.hosts.discovery import ssh_hosts
 from runner.transport import Address
 from runner.transport.ssh_config import Target, hop_address, resolve
 
@@ -224,3 +226,21 @@ def test_hops(hop: str, address: Address) -> None:
 def test_bad_hop() -> None:
     with pytest.raises(InputError, match="ProxyJump"):
         hop_address("a:b:c")
+
+
+def test_an_include_that_leads_nowhere_costs_nothing_else(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    file = tmp_path / "config"
+    file.write_text(f"Include ~no-such-user/x {tmp_path}/pipe {tmp_path} {tmp_path}/gone\nHost a\n  Port 7\n")
+    assert resolve(Address("a"), str(file), None).port == 7
+    assert [one.host for one in ssh_hosts(str(file)).candidates] == ["a"]
+
+
+def test_files_that_include_each_other_again_and_again_end_soon(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text(f"Host a\n  Include {file} {file} {file} {file}\n")
+    with pytest.raises(InputError, match="config:2: more than 256 files, or 16 that include each other"):
+        resolve(Address("a"), str(file), None)
+    found = ssh_hosts(str(file))
+    assert [one.host for one in found.candidates] == ["a"]
+    assert "more than 256 files" in found.problems[0]
