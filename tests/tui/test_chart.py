@@ -319,7 +319,7 @@ async def test_left_and_right_move_a_cursor_that_says_the_values_of_its_step() -
         assert title and float(title[1]) == int(title[2]) + 500
         assert sum("│" in row[12:-2] for row in text().splitlines()) >= 5, "the cursor's line"
         await pilot.press("a")
-        assert f"━ rank 0 {title[2]}  ━ rank 1 {1000 + int(title[2])}" in text()
+        assert f"━ rank 0 {title[2]}  ━ rank 1 {plain(1000 + int(title[2]))}" in text()
         chart.show(snapshot_of(restarted(), now=100.25))
         await pilot.pause()
         assert title[0] in text(), "the cursor keeps its time"
