@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from runner.diagnose.cause import Cause, causes
@@ -12,9 +13,10 @@ from runner.diagnose.hang import Standing, sentences, stacks, standing, standing
 from runner.diagnose.hints import hint
 from runner.diagnose.straggler import spread_sentence, straggler_sentence
 from runner.errors import DisttuiError
-from runner.formatting import duration
+from runner.formatting import duration, when
 from runner.ids import short
 from runner.render.story import earlier, ending, root_words
+from runner.runs.diagnoses import Diagnosis, keep, kept
 from runner.runs.history import KnownRun, mirror_of
 from runner.runs.remote import Reached, missing, reach, sync
 from runner.runs.replay import replay
@@ -41,9 +43,16 @@ def diagnose(run: KnownRun, connector: Connector, *, as_json: bool = False) -> t
             warnings += sync(run, folder, reached)
             # Another viewer of this machine holds the mirror then, and keeps it fresh.
             state = replay(run, folder if nodes else run.folder).state
-    if state.result is not None or not ranks:
+    asked = bool(ranks) and state.result is None
+    if not asked:
         ranks = standings(state)
-    return (json.dumps(_as_data(run, state, ranks), indent=2) if as_json else _as_text(run, state, ranks)), warnings
+    text = _as_text(run, state, ranks)
+    if asked:
+        try:
+            keep(run.folder, Diagnosis(max(1, state.attempt), time.time(), text))
+        except OSError as error:
+            warnings.append(f"this diagnosis is not kept: {error.strerror}: {run.folder}")
+    return (json.dumps(_as_data(run, state, ranks), indent=2) if as_json else text), warnings
 
 
 def _ask(run: KnownRun, reached: Reached, warnings: list[str]) -> list[Standing]:
@@ -76,7 +85,9 @@ def _look(run: KnownRun, reached: Reached, warnings: list[str]) -> dict[tuple[in
 
 def _as_text(run: KnownRun, state: RunState, ranks: list[Standing]) -> str:
     if state.result is not None:
-        return "\n".join(ending(state, _elapsed(run, state), run.folder, {}, len(state.attempts)))
+        return "\n".join(
+            [*ending(state, _elapsed(run, state), run.folder, {}, len(state.attempts)), *_before(run.folder)]
+        )
     silent = [one.silent for one in ranks if one.silent is not None]
     last = f", last sign of life {duration(min(silent))} ago" if silent else ""
     lines = [f"{short(run.run)} lives: attempt {max(1, state.attempt)}{last}"]
@@ -88,6 +99,14 @@ def _as_text(run: KnownRun, state: RunState, ranks: list[Standing]) -> str:
     if ranks:
         lines += ["", *stacks(ranks)]
     return "\n".join(lines)
+
+
+def _before(folder: Path) -> list[str]:
+    """What was said while the ranks could be asked."""
+    lines = []
+    for one in kept(folder):
+        lines += ["", f"at {when(one.time)}, while it went on:", *(f"  {line}" for line in one.text.split("\n"))]
+    return lines
 
 
 def slow_lines(state: RunState) -> list[str]:
@@ -124,6 +143,7 @@ def _as_data(run: KnownRun, state: RunState, ranks: list[Standing]) -> dict[str,
         "causes": [cause_data(state, cause) for cause in causes(state)],
         "sentences": sentences(ranks),
         "slow": slow_lines(state),
+        "kept": [one._asdict() for one in kept(run.folder)],
         "ranks": {str(one.rank): {**one.answer, "host": one.host} for one in ranks},
     }
 

@@ -159,6 +159,8 @@ def test_a_hang_of_a_foreign_script(user: Callable[..., User]) -> None:
     _stop(running)
     for after in (running.stderr, _diagnose(me)):
         assert re.search(f"it stood still: {pattern}", after), after
+    said = _diagnose(me).partition("while it went on:")[2]
+    assert re.search(pattern, said) and "data.py:5 load_batch" in said, "what the ranks did is kept with the run"
 
 
 def test_a_rank_of_bytegpt_is_stopped(user: Callable[..., User]) -> None:

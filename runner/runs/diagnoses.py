@@ -1,0 +1,56 @@
+"""What `diagnose` said while a run went on, kept beside its mirror: after its end nobody can ask its ranks again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from runner import private
+from runner.paths import inside
+from runner.formatting import number
+from runner.text import clean_lines
+
+NAME = "diagnoses.json"
+ATTEMPTS = 4
+"""Attempts whose last diagnosis is kept."""
+LONGEST = 1 << 16
+"""Characters kept of one."""
+
+
+class Diagnosis(NamedTuple):
+    """What the ranks of an attempt did when they were asked last."""
+
+    attempt: int
+    time: float
+    text: str
+
+
+def keep(folder: Path, new: Diagnosis) -> None:
+    """Keep a diagnosis in place of the one before of its attempt. Raises OSError."""
+    others = [one for one in kept(folder) if one.attempt != new.attempt]
+    newest = sorted([*others, new._replace(text=new.text[:LONGEST])])[-ATTEMPTS:]
+    # Two viewers may ask at once: each writes a file of its own, and the last one counts.
+    passing = inside(folder, f".{NAME}.{os.getpid()}")
+    private.write(passing, json.dumps([one._asdict() for one in newest]))
+    passing.replace(inside(folder, NAME))
+
+
+def kept(folder: Path) -> Sequence[Diagnosis]:
+    """What is kept of a run, by attempt; what cannot be read counts as nothing."""
+    try:
+        with inside(folder, NAME).open("rb") as file:
+            data = json.loads(file.read(8 * ATTEMPTS * LONGEST))
+    except (OSError, ValueError, RecursionError):
+        return []
+    known = [_read(one) for one in data if isinstance(one, Mapping)] if isinstance(data, list) else []
+    return sorted(one for one in known if one is not None)[-ATTEMPTS:]
+
+
+def _read(one: Mapping[str, Any]) -> Diagnosis | None:
+    attempt, time, text = one.get("attempt"), number(one.get("time")), one.get("text")
+    if not isinstance(attempt, int) or time is None or not isinstance(text, str):
+        return None
+    return Diagnosis(attempt, time, clean_lines(text)[:LONGEST])
