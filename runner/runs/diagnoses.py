@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runner import private
-from runner.paths import inside
 from runner.formatting import number
+from runner.paths import inside
 from runner.text import clean_lines
 
 NAME = "diagnoses.json"
