@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from runner.runs.state import begin
 from tests.tui.widget_kit import asynchronous, text_of
+from tui.charts.axes import StepAxis
 from tui.charts.chart import LABELS, Chart
 from tui.charts.plot import Canvas, clock_ticks, scale, smooth, span, step_ticks
 from tui.run.feed import Snapshot
 from tui.run.metrics import METRICS, available, bytes_, plain
 from tui.run.series import NAMES, Aggregate, Column, History, Track
-from tui.widgets.axes import StepAxis
 
 
 def filled(steps: int = 100, ranks: int = 2) -> History:

@@ -12,14 +12,14 @@ from textual.message import Message
 from textual.strip import Strip
 
 from runner.text import clean
+from tui.charts.axes import Axis, StepAxis, TimeAxis
+from tui.charts.axes import Place as At
 from tui.charts.plot import Canvas, Scale, longest_bridge, scale, smooth
 from tui.keys import MOVE, VIEW, bind
 from tui.run.feed import Snapshot
 from tui.run.metrics import Metric, available, plain
 from tui.run.series import Column, Place, Track
 from tui.theme import SERIES, SERIES_CLASSES
-from tui.widgets.axes import Axis, StepAxis, TimeAxis
-from tui.widgets.axes import Place as At
 from tui.widgets.drawn import Drawn, Piece, cells, line
 
 LINES = SERIES
