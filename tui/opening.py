@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from textual import work
+from textual.screen import Screen
 
 from runner.errors import InputError
 from tui.key_queue import KeysInTurn
@@ -35,9 +36,13 @@ class Opening(KeysInTurn):
         while len(self.screen_stack) > 1:
             self.pop_screen()
 
-    def open_run(self, run_id: str) -> None:
-        """Open the dashboard of a run that this viewer knows, and follow it."""
-        self._open("run", run_id)
+    def open_run(self, run_id: str, *, instead: Screen[Any] | None = None) -> None:
+        """Open the dashboard of a run that this viewer knows, and follow it.
+
+        Args:
+            instead: The screen whose place it takes, as soon as nothing is open over that.
+        """
+        self._open("run", run_id, instead=instead)
 
     def open_replay(self, run: str) -> None:
         """Open a run from its mirror, with a cursor in time; `example` is the one that comes with disttui."""
@@ -47,7 +52,7 @@ class Opening(KeysInTurn):
         """Open the wizard on a profile, or on a new one; a profile with errors is opened at the first of them.
 
         Args:
-            launch: Begin at the last step, "Check & save", and launch when the checks are through.
+            launch: Reach the hosts and check behind a dialog, and launch when nothing is in the way.
         """
         self._open_profile(profile, launch)
 
@@ -70,11 +75,16 @@ class Opening(KeysInTurn):
         self._open("top", tuple(hosts), profile)
 
     @work(group="open")
-    async def _open(self, kind: str, *arguments: Any, **named: Any) -> None:
+    async def _open(self, kind: str, *arguments: Any, instead: Screen[Any] | None = None, **named: Any) -> None:
         async with self.keys_held():
             # Importing a screen takes longer than a frame.
             made = await asyncio.to_thread(screen_class, kind)
-            await self.push_screen(made(*arguments, **named))
+        while instead is not None and instead in self.screen_stack and instead is not self.screen:
+            await asyncio.sleep(0.05)
+        async with self.keys_held():
+            screen = made(*arguments, **named)
+            # Not popped and pushed: what is under both would be painted between the two.
+            await (self.switch_screen(screen) if instead is self.screen else self.push_screen(screen))
 
 
 def screen_class(kind: str) -> Any:

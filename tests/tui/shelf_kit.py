@@ -12,6 +12,7 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from tests.tui.snap import screen_text
 from tui.app import DisttuiApp
@@ -112,7 +113,7 @@ class Doors(DisttuiApp):
         super().__init__(*arguments, **named)
         self.opened: list[tuple[Any, ...]] = []
 
-    def open_run(self, run_id: str) -> None:
+    def open_run(self, run_id: str, *, instead: Screen[Any] | None = None) -> None:
         self.opened.append(("run", run_id))
 
     def open_replay(self, run: str) -> None:

@@ -21,7 +21,7 @@ from runner.transport.sandbox_server import LoopbackServer, Session
 from tests.cluster.cluster import Cluster
 from tests.tui.shelf_kit import environ
 from tests.tui.snap import screen_text
-from tests.tui.wizard_kit import called, states, type_text, until, walk, wizard
+from tests.tui.wizard_kit import called, start, states, type_text, until, walk, wizard
 from tests.unit.sshd import Place, new_key, public
 from tests.unit.waiting import wait_for
 from tui.app import DisttuiApp
@@ -236,7 +236,7 @@ def test_from_host_names_to_a_running_training(cluster: Callable[..., Cluster], 
                 await pilot.press("enter")
                 await until(pilot, lambda step=step: opened._at == step)  # type: ignore[misc]
             await until(pilot, lambda: "enter starts 2 processes on 2 hosts" in screen_text(pilot.app), 120)
-            await pilot.press("enter")
+            await start(pilot, opened)
             await until(pilot, lambda: not isinstance(pilot.app.screen, WizardScreen), 120)
             runs, problems = known_runs(environ(tmp_path))
             assert [run.problem for run in runs] == [""] and not problems
@@ -262,7 +262,7 @@ def test_the_sandbox_needs_nothing_and_ends_with_the_app(tmp_path: Path, monkeyp
                 await pilot.press("enter")
                 await until(pilot, lambda step=step: opened._at == step)  # type: ignore[misc]
             await until(pilot, lambda: "it ends when disttui ends" in screen_text(pilot.app), 120)
-            await pilot.press("enter")
+            await start(pilot, opened)
             await until(pilot, lambda: not isinstance(pilot.app.screen, WizardScreen), 120)
             (run,), _ = known_runs(environ(tmp_path))
             assert run.sandbox and [host.name for host in run.hosts] == ["node1", "node2"]

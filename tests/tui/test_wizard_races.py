@@ -13,7 +13,8 @@ from textual.widgets import Input
 from runner.hosts.discovery.candidate import Candidate, Found
 from tests.tui.snap import screen_text
 from tests.tui.wizard_kit import HOSTS, record, type_text, until, walk, wizard
-from tui.app import DisttuiApp
+from tests.tui.wizard_kit import start as begin
+from tui.dashboard.screen import DashboardScreen
 from tui.dialogs.help import HelpScreen
 from tui.home.screen import HomeScreen
 from tui.wizard import WizardScreen, hosts_screen
@@ -56,13 +57,12 @@ def test_a_start_is_not_left_and_its_dashboard_waits_for_help_to_be_read(
     record(monkeypatch, HOSTS)
     start = Slow("demo-1a2b")
     monkeypatch.setattr(WizardScreen, "_launch", start)
-    runs: list[str] = []
-    monkeypatch.setattr(DisttuiApp, "open_run", lambda _, run: runs.append(run))
+    monkeypatch.setattr(DashboardScreen, "_follow", lambda _: None)
 
     async def play() -> None:
         async with wizard(tmp_path) as (pilot, opened):
             await walk(pilot, opened, ["gpu1"], 5)
-            await pilot.press("enter")
+            await begin(pilot, opened)
             await until(pilot, start.asked.is_set)
             await pilot.press(*["escape"] * 6)
             await until(pilot, lambda: opened._at == 0)
@@ -72,9 +72,9 @@ def test_a_start_is_not_left_and_its_dashboard_waits_for_help_to_be_read(
             await pilot.press("f1")
             start.go_on.set()
             await pilot.pause(0.5)
-            assert isinstance(pilot.app.screen, HelpScreen) and not runs
+            assert isinstance(pilot.app.screen, HelpScreen) and pilot.app.screen_stack[-2] is opened
             await pilot.press("escape")
-            await until(pilot, lambda: runs)
-            assert runs == ["demo-1a2b"] and isinstance(pilot.app.screen, HomeScreen)
+            await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen))
+            assert [type(screen) for screen in pilot.app.screen_stack] == [HomeScreen, DashboardScreen]
 
     asyncio.run(play())

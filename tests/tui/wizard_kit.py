@@ -126,6 +126,12 @@ async def walk(pilot: Pilot[None], opened: WizardScreen, names: Sequence[str], s
     await pilot.pause()
 
 
+async def start(pilot: Pilot[None], opened: WizardScreen) -> None:
+    """Press enter at the last step, once what it would start can have been read."""
+    await until(pilot, lambda: opened.heeds_launch)
+    await pilot.press("enter")
+
+
 def _empty(folder: Path) -> Path:
     path = folder / "no-ssh-config"
     path.touch()

@@ -69,6 +69,8 @@ class CheckStep(Step):
         self._whole = False
         self.busy = ""
         """What is being done just now."""
+        self.too_soon = False
+        """Whether a key that starts the run came before the checks could be read."""
 
     def compose(self) -> ComposeResult:
         """Tabs, panes, verdict."""
@@ -148,9 +150,9 @@ class CheckStep(Step):
         if weighed.forbidden:
             errors = sum(one.level == "error" for one in weighed.findings)
             return Content.styled(f"✗ {count(errors, 'error')}: nothing would be started", "bold $state-failed")
-        words = (
-            f"✓ enter starts {count(weighed.plan.world_size, 'process')} on {count(len(weighed.plan.hosts), 'host')}"
-        )
+        key = "enter once more" if self.too_soon else "enter"
+        what = f"{count(weighed.plan.world_size, 'process')} on {count(len(weighed.plan.hosts), 'host')}"
+        words = f"✓ {key} starts {what}"
         kept = "; it ends when disttui ends" if view.draft.sandbox else "; it goes on without disttui"
         return Content.assemble((words, "bold $state-done"), (kept, "$muted"))
 

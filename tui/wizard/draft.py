@@ -167,6 +167,18 @@ class View:
         """The states of the draft's hosts, in their order."""
         return [self.states.get(name) or HostState(name, "connecting") for name in self.draft.hosts]
 
+    @property
+    def startable(self) -> bool:
+        """Whether all hosts have answered and nothing keeps the run from being started."""
+        answered = not any(state.pending for state in self.of_hosts())
+        return answered and self.weighed is not None and not self.weighed.forbidden
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the run cannot be started as it is, whatever the hosts still answer."""
+        failed = any(state.error for state in self.of_hosts())
+        return failed or bool(self.draft.problems) or (self.weighed is not None and self.weighed.forbidden)
+
     def errors(self, state: HostState) -> list[Finding]:
         """What keeps the run from being started with a host that has answered, as far as it is known by now."""
         if self.weighed is not None:

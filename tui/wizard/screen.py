@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,13 +16,14 @@ from runner.errors import DisttuiError, InputError
 from runner.hosts.link import Link
 from runner.ids import short
 from runner.profile.save import save
+from tui.dialogs.calm import Calm
 from tui.keys import APP, CHANGE, OPEN, bind
 from tui.screen import Command
 from tui.widgets.rail import Rail
 from tui.widgets.table import Table
 from tui.wizard import sandbox
 from tui.wizard.check import CheckStep
-from tui.wizard.draft import Draft, View, open_draft, weigh
+from tui.wizard.draft import Draft, View, Weighed, open_draft, weigh
 from tui.wizard.hardware import HardwareStep
 from tui.wizard.host_form import HostForm
 from tui.wizard.hosts import HostsStep
@@ -33,6 +33,7 @@ from tui.wizard.launching import start_run
 from tui.wizard.processes import HostValues, ProcessesStep
 from tui.wizard.reach import apart, aside
 from tui.wizard.save import SaveScreen
+from tui.wizard.starting import Starting
 from tui.wizard.step import Step, count
 
 STEPS: tuple[type[Step], ...] = (HostsStep, HardwareStep, ProcessesStep, JobStep, CheckStep)
@@ -44,7 +45,7 @@ class WizardScreen(HostsScreen):
 
     Args:
         profile: The file to begin with.
-        launch: Begin at the last step, and launch when the checks are through.
+        launch: Reach the hosts and check behind a dialog over what was there, and launch when nothing is in the way.
         text: What the file held when it was looked at; None: it is read now.
     """
 
@@ -54,6 +55,7 @@ class WizardScreen(HostsScreen):
         bind("wizard.on", "enter", "on", "go on", "go on to the next step", group=OPEN),
         bind("wizard.launch", "enter,L", "launch", "launch", "start the run on all hosts", group=CHANGE),
         bind("wizard.save", "s,ctrl+s", "save", "save", "save the profile", group=CHANGE),
+        bind("wizard.checks", "enter", "checks", "checks", "show the checks, and start nothing by itself", group=OPEN),
         bind("screen.back", "escape,q", "back", "back", "to the step before", group=APP),
     ]
 
@@ -86,21 +88,29 @@ class WizardScreen(HostsScreen):
         #pane-commands { row-span: 2; }
     }
     WizardScreen.-wide.-tall #whole-run { margin: 1 0 0 0; }
+    Starting { display: none; }
+    WizardScreen.-hurry {
+        & > * { display: none; }
+        & > Starting { display: block; }
+    }
     """
 
     def __init__(self, profile: Path | None = None, launch: bool = False, text: str | None = None) -> None:
         super().__init__()
         self._file = profile
         self._text = text
-        self._hurry = launch
+        self.set_class(launch, "-hurry")
         self._at = 0
+        self._calm = Calm()
+        """Since when "enter starts it" can have been read."""
         self._saved: Mapping[str, object] = self._view.draft.data
         self._launching = False
 
     def body(self) -> Iterable[Widget]:
-        """The rail and the steps."""
+        """The rail and the steps, and what stands over the screen before while they are hidden."""
         yield Rail([step.TITLE for step in STEPS])
         yield from (step() for step in STEPS)
+        yield Starting()
 
     def on_mount(self) -> None:
         """Open the file, look for hosts."""
@@ -117,10 +127,12 @@ class WizardScreen(HostsScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Launch and save at the end only."""
+        if action == "checks":
+            return self._hurry
         if action == "on":
-            return self._at < LAST
+            return self._at < LAST and not self._hurry
         if action in ("launch", "save"):
-            here = self._at == LAST and not self._launching
+            here = self._at == LAST and not self._launching and not self._hurry
             return here and super().check_action(action, parameters) is True
         return super().check_action(action, parameters)
 
@@ -136,7 +148,7 @@ class WizardScreen(HostsScreen):
 
     async def action_back(self) -> None:
         """To the step before; from the first, leave."""
-        if self._at == 0:
+        if self._at == 0 or self._hurry:
             self._leave()
         else:
             self._go(self._at - 1)
@@ -190,6 +202,7 @@ class WizardScreen(HostsScreen):
             draft = open_draft(path, self._text)
         except InputError as error:
             self.notify(str(error), severity="error")
+            self.action_checks()
             self._go(0)
             return
         self._saved = draft.data
@@ -207,7 +220,7 @@ class WizardScreen(HostsScreen):
         name = str(view.draft.data.get("name") or "new profile") if view.draft.hosts else "new profile"
         self.header.show(name, facts, right=f"step {self._at + 1} of {len(STEPS)}")
         self._step.show(view)
-        self._launch_in_a_hurry()
+        self._show_whether_to_start()
 
     @on(HostValues.Edit)
     def _edit_host(self, event: HostValues.Edit) -> None:
@@ -242,33 +255,75 @@ class WizardScreen(HostsScreen):
         self.notify(f"saved: {path}")
         self._show()
 
-    def _launch_in_a_hurry(self) -> None:
-        ready = self._hurry and all(state.state == "ready" for state in self._view.of_hosts())
-        if ready and self._at == LAST and not self.disttui.read_only:
-            self._hurry = False
-            self.action_launch()
+    # Launching behind a dialog
 
-    @work(group="launch")
-    async def action_launch(self) -> None:
-        """Start the run, and show it."""
-        view, check = self._view, self.query_one(CheckStep)
-        weighed = view.weighed
+    @property
+    def _hurry(self) -> bool:
+        return self.has_class("-hurry")
+
+    @on(Starting.ChecksWanted)
+    def action_checks(self) -> None:
+        """Show the steps; from now on a key starts the run."""
+        if self._hurry:
+            self.remove_class("-hurry")
+            self.call_after_refresh(self._step.enter)
+            self._show()
+            self.refresh_bindings()
+
+    @on(Starting.Left)
+    async def _give_up(self) -> None:
+        await self.action_back()
+
+    def _show_whether_to_start(self) -> None:
+        view, startable = self._view, self._at == LAST and self._view.startable and not self._launching
+        if self._hurry:
+            self.query_one(Starting).show(view, self._launching)
+            if view.stuck or self.disttui.read_only:
+                self.action_checks()
+            elif startable:
+                self._begin()
+        elif not startable:
+            self._calm.end()
+            self.query_one(CheckStep).too_soon = False
+        elif not self._calm.begun:
+            self.call_after_refresh(self._calm.begin)
+
+    @property
+    def heeds_launch(self) -> bool:
+        """Whether the key that starts the run would do so now."""
+        return self._calm.ready
+
+    def action_launch(self) -> None:
+        """Start the run with a key that was typed when the checks could be read."""
+        weighed, check = self._view.weighed, self.query_one(CheckStep)
         if self._launching:
             return
-        if weighed is None or any(state.pending for state in view.of_hosts()):
-            self.notify("Not all hosts have answered yet", severity="warning")
-            return
-        if weighed.forbidden:
+        if weighed is not None and weighed.forbidden:
             self.notify("Errors keep it from starting: see the checks", severity="warning")
-            return
-        links = {state.name: state.link for state in view.of_hosts() if state.link}
-        self._launching, check.busy = True, "starting"
+        elif not self._view.startable:
+            self.notify("Not all hosts have answered yet", severity="warning")
+        elif self._calm.heeds(self.disttui.typed_at):
+            self._begin()
+        else:
+            check.too_soon = True
+            self._show()
+
+    def _begin(self) -> None:
+        assert self._view.weighed is not None
+        self._launching, self.query_one(CheckStep).busy = True, "starting"
+        self._start_run(self._view, self._view.weighed)
         self._show()
+
+    @work(group="launch")
+    async def _start_run(self, view: View, weighed: Weighed) -> None:
+        """Start the run, and show it."""
+        links = {state.name: state.link for state in view.of_hosts() if state.link}
         try:
             run = await aside(partial(self._launch, links, view))
         except DisttuiError as error:
             self.notify(str(error), severity="error", timeout=20)
-            self._launching, check.busy = False, ""
+            self._launching, self.query_one(CheckStep).busy = False, ""
+            self.action_checks()
             self._show()
             self.refresh_bindings()
             return
@@ -281,10 +336,7 @@ class WizardScreen(HostsScreen):
         app = self.disttui
         if app.screen is not self:  # but help, or a question of a host's
             self.notify(f"{short(run)} has started: its dashboard comes when this is closed")
-        while app.screen is not self:
-            await asyncio.sleep(0.05)
-        app.pop_screen()
-        app.open_run(run)
+        app.open_run(run, instead=self)
 
     def _launch(self, links: Mapping[str, Link], view: View) -> str:
         assert view.weighed is not None

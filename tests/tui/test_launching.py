@@ -1,0 +1,135 @@
+"""From a profile to the dashboard of its run: one switch, and no start by a key that nobody meant."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tui import shelf_kit as kit
+from tests.tui.frames import Filmed, painted
+from tests.tui.snap import screen_text
+from tests.tui.widget_kit import asynchronous
+from tests.tui.wizard_kit import HOSTS, record, start, until, walk, wizard
+from tui.app import DisttuiApp
+from tui.dashboard.screen import DashboardScreen
+from tui.wizard import WizardScreen
+from tui.wizard.draft import HostState
+
+
+def _profile(folder: Path) -> Path:
+    text = f"disttui: 1\nname: quick\nhosts: [local]\nnum_processes: 1\npython: {sys.executable}\n"
+    return kit.add_profile(folder, "quick", f"{text}job: {{command: [sleep, '2']}}\n")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("hurry", [True, False], ids=["run on home", "launch in the wizard"])
+@asynchronous
+async def test_from_what_was_there_to_the_dashboard_no_other_screen_flashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurry: bool
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # its run directories are there
+    profile = _profile(tmp_path)
+    app = Filmed(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: "[2] Profiles · " in screen_text(app))
+        await pilot.pause(0.5)
+        app.frames.clear()
+        app.open_wizard(profile, launch=hurry)
+        if not hurry:
+            await until(pilot, lambda: "✓ enter starts 1 process on 1 host" in screen_text(app), 120)
+            wizard = app.screen
+            assert isinstance(wizard, WizardScreen)
+            app.frames.clear()
+            await start(pilot, wizard)
+        await until(pilot, lambda: isinstance(app.screen, DashboardScreen) and app.screen.snapshot, 120)
+        await until(pilot, lambda: "finished" in screen_text(app), 120)
+    assert app.screens() == ["WizardScreen", "DashboardScreen"], [frame.screen for frame in app.frames]
+    for frame in app.frames:
+        if frame.screen == "WizardScreen" and hurry:
+            assert "[2] Profiles · " in frame.text, frame.text
+            assert "Check & save" not in frame.text
+        elif frame.screen == "DashboardScreen":
+            assert "unknown" not in frame.text and "not seen" not in frame.text, frame.text
+
+
+def test_what_keeps_a_run_from_starting_is_shown_and_nothing_starts_by_itself_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, HOSTS)
+    profile = kit.add_profile(tmp_path, "dead", "disttui: 1\nhosts: [gpu1, down]\njob: {builtin: bytegpt}\n")
+    launched: list[Any] = []
+    monkeypatch.setattr(WizardScreen, "_launch", lambda *launch: launched.append(launch))
+    monkeypatch.setattr(DisttuiApp, "open_run", lambda *_, **__: None)
+
+    @asynchronous
+    async def play() -> None:
+        app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
+        async with app.run_test(size=(100, 30)) as pilot:
+            app.open_wizard(profile, launch=True)
+            await until(pilot, lambda: "refuses the connection" in screen_text(app))
+            wizard = app.screen
+            assert isinstance(wizard, WizardScreen) and "5 Check & save" in screen_text(app)
+            wizard._set(HostState("down", "ready", HOSTS["gpu1"]))  # type: ignore[arg-type]
+            wizard._show()
+            await until(pilot, lambda: "✓ enter starts" in screen_text(app))
+            await until(pilot, lambda: wizard.heeds_launch)
+
+    play()
+    assert not launched
+
+
+def test_the_hosts_that_have_not_answered_stand_over_home_with_a_way_to_the_checks_and_one_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, HOSTS)
+    profile = kit.add_profile(tmp_path, "slow", "disttui: 1\nhosts: [gpu1, silent]\njob: {builtin: bytegpt}\n")
+
+    @asynchronous
+    async def play() -> None:
+        app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
+        async with app.run_test(size=(80, 24)) as pilot:
+            await until(pilot, lambda: "[2] Profiles · " in screen_text(app))
+            for way in (["escape"], "#starting-leave"):
+                app.open_wizard(profile, launch=True)
+                await until(pilot, lambda: "◌ connecting silent" in screen_text(app))
+                assert "Starting slow" in painted(app) and "[3] Hosts · 1" in painted(app)
+                await (pilot.click(way) if isinstance(way, str) else pilot.press(*way))
+                await until(pilot, lambda: not isinstance(app.screen, WizardScreen))
+            for way in (["enter"], "#starting-checks"):
+                app.open_wizard(profile, launch=True)
+                await until(pilot, lambda: "◌ connecting silent" in screen_text(app))
+                await (pilot.click(way) if isinstance(way, str) else pilot.press(*way))
+                await until(pilot, lambda: "5 Check & save" in screen_text(app))
+                assert "Starting slow" not in screen_text(app)
+                app.open_home()
+                await pilot.pause()
+
+    play()
+
+
+def test_an_enter_that_came_before_the_checks_could_be_read_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two quick enters on a profile open it; the second is no start."""
+    record(monkeypatch, HOSTS)
+    started: list[Any] = []
+    monkeypatch.setattr(WizardScreen, "_launch", lambda *launch: started.append(launch))
+    monkeypatch.setattr(DisttuiApp, "open_run", lambda *_, **__: None)
+
+    async def begin() -> None:
+        async with wizard(tmp_path) as (pilot, opened):
+            await walk(pilot, opened, ["gpu1"], 5)
+            await until(pilot, lambda: opened._calm.begun)
+            opened._calm._from = time.monotonic() + 3600  # a moment that a slow machine cannot sleep through
+            await pilot.press("enter")
+            await until(pilot, lambda: "✓ enter once more starts 8 processes on 1 host" in screen_text(pilot.app))
+            assert not started
+            opened._calm._from = 0.0
+            await pilot.press("enter")
+            await until(pilot, lambda: started)
+
+    asynchronous(begin)()
