@@ -22,7 +22,7 @@ _DATA = Path(__file__).parents[1] / "data" / "foreign"
 def harvested(name: str, folder: Path) -> list[dict[str, Any]]:
     harvest = Harvest(str(folder), [0], None)
     shutil.copy(_DATA / f"{name}.log", folder / "rank-0.log")
-    harvest.poll()
+    harvest.poll({})
     metrics = folder / "rank-0.metrics.jsonl"
     return [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
 

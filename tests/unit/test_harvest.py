@@ -52,14 +52,14 @@ def test_the_forms(form: str) -> None:
 
 def test_a_log_is_read_as_it_grows(tmp_path: Path) -> None:
     rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0, 1], None)
-    harvest.poll()
+    harvest.poll({})
     assert not rank.metrics.exists()
     rank.print("hello\nStep 1 | Loss: 0.5\nStep 2 | Lo")
-    harvest.poll()
+    harvest.poll({})
     rank.print("ss: 0.25\n")
     before = time.time()
-    harvest.poll()
-    harvest.poll()
+    harvest.poll({})
+    harvest.poll({})
     assert rank.records() == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.25}]
     assert before <= json.loads(rank.metrics.read_text().splitlines()[1])["t"] <= time.time()
     assert rank.metrics.stat().st_mode & 0o777 == 0o600
@@ -70,7 +70,7 @@ def test_ranks_do_not_mix(tmp_path: Path) -> None:
     harvest = Harvest(str(tmp_path), [4, 5], None)
     for number, rank in enumerate(ranks):
         rank.print(f"Step {number} | Loss: {number}.5\n")
-    harvest.poll()
+    harvest.poll({})
     assert [rank.records() for rank in ranks] == [[{"step": 0, "loss": 0.5}], [{"step": 1, "loss": 1.5}]]
 
 
@@ -79,18 +79,18 @@ def test_a_script_that_writes_its_own_metrics_is_left_alone(tmp_path: Path, cont
     rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
     rank.metrics.write_text(content)
     rank.print("Step 1 | Loss: 0.5\n")
-    harvest.poll()
+    harvest.poll({})
     assert rank.metrics.read_text() == content
 
 
 def test_a_script_that_begins_to_write_its_own_is_left_alone_from_then_on(tmp_path: Path) -> None:
     rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
     rank.print("Step 1 | Loss: 0.5\n")
-    harvest.poll()
+    harvest.poll({})
     with rank.metrics.open("a") as file:
         file.write('{"t": 1, "step": 2}\n')
     rank.print("Step 2 | Loss: 0.5\n")
-    harvest.poll()
+    harvest.poll({})
     assert rank.records() == [{"step": 1, "loss": 0.5}, {"step": 2}]
 
 
@@ -98,7 +98,7 @@ def test_a_trainers_losses_get_the_step_of_its_bar(tmp_path: Path) -> None:
     rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
     rank.print("\r  0%|          | 0/20 [00:00<?, ?it/s]\r 50%|█████     | 10/20 [00:01<00:01,  9.80it/s]\n")
     rank.print("{'loss': 1.5, 'epoch': 0.5}\n\r 20%|██        | 1/5 [00:00<00:00, 9.0it/s]\n{'eval_loss': 1.25}\n")
-    harvest.poll()
+    harvest.poll({})
     assert rank.records() == [
         {"step": 0, "steps": 20},
         {"step": 10, "steps": 20, "steps_per_s": 9.8},
@@ -156,7 +156,7 @@ def test_a_link_in_a_line_is_no_metric() -> None:
 def test_the_profiles_pattern_wins(tmp_path: Path) -> None:
     rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], r"^@(?P<step>\d+) (?P<loss>\S+)(?: (?P<lr>\S+))?$")
     rank.print("Step 1 | Loss: 0.5\n@12 0.25\n@13 nan 1e-3\n@14 oops\n")
-    harvest.poll()
+    harvest.poll({})
     assert rank.records() == [{"step": 12, "loss": 0.25}, {"step": 13, "loss": "nan", "lr": 0.001}, {"step": 14}]
     assert harvest.notes == []
 
@@ -165,18 +165,18 @@ def test_a_pattern_that_never_ends_is_given_up(tmp_path: Path) -> None:
     rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], r"^(a+)+(?P<loss>\d)$")
     rank.print("a" * 80 + "!\n")
     began = time.monotonic()
-    harvest.poll()
+    harvest.poll({})
     assert time.monotonic() - began < 5
     assert len(harvest.notes) == 1 and "metrics.pattern took more than 0.2 s" in harvest.notes[0]
     rank.print("Step 1 | Loss: 0.5\n")
-    harvest.poll()
+    harvest.poll({})
     assert rank.records() == [{"step": 1, "loss": 0.5}]
 
 
 def test_a_slow_pattern_is_given_up_in_any_thread(tmp_path: Path) -> None:
     rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], r"^(a+)+(?P<loss>\d)$")
     rank.print("a" * 26 + "!\n")
-    thread = threading.Thread(target=harvest.poll)
+    thread = threading.Thread(target=harvest.poll, args=({},))
     thread.start()
     thread.join(120)
     assert len(harvest.notes) == 1
@@ -191,7 +191,7 @@ harvest = Harvest(folder, [0], r"^(a+)+(?P<loss>[0-9])$")
 while not os.path.exists(folder + "/enough"):
     with open(folder + "/rank-0.log", "a") as log:
         log.write("a" * 18 + "!\\n")
-    harvest.poll()
+    harvest.poll({})
 print(harvest.notes)
 """
 
@@ -220,27 +220,27 @@ def test_a_flood_is_sampled_at_a_bounded_cost(tmp_path: Path) -> None:
         rank.print(b"".join(b"Step %d | Loss: 0.5 | LR: 1e-3\n" % step for step in range(500_000)))
         rank.print("é" * 3000)
     began = time.thread_time()
-    harvest.poll()
+    harvest.poll({})
     assert time.thread_time() - began < 2
     for rank in ranks:
         assert rank.records()[-1]["step"] == 499_999
         assert 0 < len(rank.records()) <= 400
         rank.print("\nStep 500000 | Loss: 1\n")
-    harvest.poll()
+    harvest.poll({})
     assert all(rank.records()[-1] == {"step": 500_000, "loss": 1} for rank in ranks)
 
 
 def test_a_line_whose_beginning_was_skipped_does_not_count(tmp_path: Path) -> None:
     rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
     rank.print("x" * (3 << 20) + " Loss: 0.5\n")
-    harvest.poll()
+    harvest.poll({})
     assert rank.records() == []
 
 
 def test_bytes_that_are_no_text_do_not_matter(tmp_path: Path) -> None:
     rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], None)
     rank.print(b"\xff\xfe\x00 loss\n\x1b[32mStep 1\x1b[0m | Loss: 0.5\n")
-    harvest.poll()
+    harvest.poll({})
     assert rank.records() == [{"step": 1, "loss": 0.5}]
 
 

@@ -13,10 +13,12 @@ import signal
 import threading
 import time
 from types import FrameType
-from typing import List, Optional, Sequence
+from typing import List, Mapping, Optional, Sequence, Set
 
 from .patterns import LONGEST, Record, by_pattern
 from .recogniser import Recogniser, may_tell
+from .scalars.finding import Files
+from .scalars.sample import Sample
 
 _RATE = 1 << 20
 _NEWEST = 64 << 10
@@ -89,31 +91,53 @@ class Reader:
 class Harvest:
     """Reads the logs of one attempt's ranks and appends what it recognises to their metrics files.
 
-    A rank whose metrics file grows by another hand is left alone: its script writes its own.
+    A rank whose metrics file grows by another hand is left alone: its script writes its own. What files of metrics hold
+    besides comes after the log: a name that the log has told is not taken from a file.
 
     Args:
         pattern: The profile's expression; its named groups are the metrics, and nothing else is looked for.
+        files: The files of metrics that the ranks write.
 
     Attributes:
         notes: What the user should know, to be taken by the caller of `poll`.
     """
 
-    def __init__(self, attempt_dir: str, ranks: Sequence[int], pattern: Optional[str]) -> None:
+    def __init__(
+        self, attempt_dir: str, ranks: Sequence[int], pattern: Optional[str], files: Optional[Files] = None
+    ) -> None:
         self._reader = Reader(pattern)
         self.notes = self._reader.notes
-        self._rows = [_Row(os.path.join(attempt_dir, "rank-%d" % rank)) for rank in ranks]
+        self._rows = {rank: _Row(os.path.join(attempt_dir, "rank-%d" % rank)) for rank in ranks}
         self._polled = time.monotonic()
+        self._files = files
 
-    def poll(self) -> None:
-        """Take what is new since the last call."""
+    def poll(self, pids: Mapping[int, int], *, last: bool = False) -> None:
+        """Take what is new since the last call.
+
+        Args:
+            pids: Of the ranks that have begun.
+            last: The ranks have ended.
+        """
+        self._poll_logs()
+        if self._files is None:
+            return
+        for found in self._files.poll(pids, last=last):
+            if found.rank in self._rows:
+                self._rows[found.rank].add(found.sample)
+        self.notes += self._files.notes
+        self._files.notes.clear()
+        if last:
+            self._files.close()
+
+    def _poll_logs(self) -> None:
         now = time.monotonic()
         budget = int(_RATE * min(1.0, now - self._polled + 0.05))
         self._polled = now
-        rows = [row for row in self._rows if row.grown()]
+        rows = [row for row in self._rows.values() if row.grown()]
         for done, row in enumerate(rows):
             share = max(budget // (len(rows) - done), _NEWEST // len(rows))
             budget -= min(share, row.behind)
-            row.write(self._reader.read(row.read(share), row.known, _MOST_LINES // len(rows)))
+            row.take(self._reader.read(row.read(share), row.known, _MOST_LINES // len(rows)))
 
 
 class _Row:
@@ -128,14 +152,23 @@ class _Row:
         self._written = 0
         self._tail = b""
         self._foreign = False
+        self._logged: Set[str] = set()
+        """Names that the log has told."""
+        self._step = 0
+        """The newest step that the log has told."""
+        self._newest = 0.0
+        """Time of the newest record."""
 
     def grown(self) -> bool:
         """Whether there is anything to read for us."""
+        self._size = _size(self._log) or 0
+        return not self._is_foreign() and self.behind > 0
+
+    def _is_foreign(self) -> bool:
         size = _size(self._metrics)
         # Opened is as good as written: a script that is about to write its first metrics has printed them before.
         self._foreign = self._foreign or (size is not None and size != (self._written or None))
-        self._size = _size(self._log) or 0
-        return not self._foreign and self.behind > 0
+        return self._foreign
 
     @property
     def behind(self) -> int:
@@ -159,12 +192,33 @@ class _Row:
         self._tail = lines.pop()[: LONGEST + 1]
         return [line for line in lines if 0 < len(line) <= LONGEST]
 
-    def write(self, records: List[Record]) -> None:
-        """Append records to the metrics file."""
+    def take(self, records: List[Record]) -> None:
+        """Append what the log has told."""
+        for record in records:
+            self._logged.update(record)
+            step = record.get("step")
+            self._step = max(self._step, step) if isinstance(step, int) else self._step
+        self._write(records, time.time())
+
+    def add(self, sample: Sample) -> None:
+        """Append what a file has told, less what the log tells: that is there at once, files lag behind."""
+        record = {name: value for name, value in sample.values.items() if name not in self._logged or name == "step"}
+        if not record.keys() - {"step", "epoch"} or self._is_foreign():
+            return
+        step = record.get("step", sample.step)
+        if isinstance(step, int) and step >= self._step:
+            record["step"] = step
+        else:
+            record.pop("step", None)
+        now = time.time()
+        when = now if sample.t is None or not sample.t <= now else sample.t
+        self._write([record], max(when, self._newest))
+
+    def _write(self, records: List[Record], when: float) -> None:
         if not records:
             return
-        now = time.time()
-        text = "".join(json.dumps({"t": now, **record}) + "\n" for record in records)
+        self._newest = when
+        text = "".join(json.dumps({"t": when, **record}) + "\n" for record in records)
         try:
             file = os.open(self._metrics, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:

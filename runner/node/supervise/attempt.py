@@ -17,6 +17,7 @@ from ..observe import saves
 from ..observe.harvest import Harvest
 from ..observe.ranks import MESSAGE_LIMIT, Ranks, signal_name
 from ..observe.reports import launcher_end
+from ..observe.scalars.finding import Files
 from . import routes, spawn, stop
 
 _LOG_TAIL = 2000
@@ -41,7 +42,8 @@ class Attempt:
     ) -> None:
         self.number = number
         self.ranks = Ranks(host, number, loop, say, fail)
-        self._harvest = Harvest(host.attempt_folder(number), host.ranks, host.spec["metrics_pattern"])
+        files = Files(host.workdir, time.time(), host.run, host.node)
+        self._harvest = Harvest(host.attempt_folder(number), host.ranks, host.spec["metrics_pattern"], files)
         self._went: float | None = None
         self._began: float | None = None
         self.port: int | None = None
@@ -134,10 +136,14 @@ class Attempt:
         text = {"type": "", "message": words[:MESSAGE_LIMIT], "code": code, "at": time.time()}
         return {"rank": None, "kind": "launch", **text}
 
-    def look(self) -> None:
-        """Take what the ranks have reported, printed or written as metrics since the last call."""
+    def look(self, *, last: bool = False) -> None:
+        """Take what the ranks have reported, printed or written as metrics since the last call.
+
+        Args:
+            last: They have ended.
+        """
         self.ranks.poll()
-        self._harvest.poll()
+        self._harvest.poll(self.ranks.pids, last=last)
         for text in self._harvest.notes:
             self._say(event("note", level="warning", text=text))
         self._harvest.notes.clear()

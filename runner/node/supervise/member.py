@@ -288,7 +288,7 @@ class Member:
         self.left = self._ending.left
         attempt, pids = self._attempt, self._ending.seen
         if attempt:
-            attempt.look()
+            attempt.look(last=True)
             pids |= set(attempt.ranks.pids.values())
             attempt.ranks.close()
         self._verify(Leftover(pids, attempt.port if attempt else None))

@@ -1,0 +1,1 @@
+"""Metrics in the files that a job writes for TensorBoard, Weights & Biases and spreadsheets."""

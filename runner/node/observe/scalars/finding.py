@@ -1,0 +1,215 @@
+"""Which files of metrics are this attempt's own, and what is new in them.
+
+A file counts that a rank, or a process below it, holds open for writing. Lightning's tables are open for a moment only:
+one counts that is new below the job's folder since the attempt began, on the host of rank 0, which alone writes them,
+and only where no other training of ours works in that folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
+
+from ... import procs
+from .reading import ScalarFile, decoder
+from .sample import MalformedError, Sample
+
+_EVERY = (3.0, 15.0)
+"""Seconds between two searches, in the first minute and later."""
+_MOST_FILES = 16
+"""Files of one host."""
+_MOST_PROCESSES = 256
+_MOST_DESCRIPTORS = 2048
+_PATIENCE = 0.1
+"""Seconds that a search may take: the supervisor has beats to send meanwhile."""
+_DEEPEST = 4
+_BUDGET = 64 << 10
+_LAST_BUDGET = 1 << 20
+"""Bytes that are read each time, and at the end."""
+_TABLES = ("metrics.csv", "results.csv")
+_WRITES = re.compile(r"^flags:\s*([0-7]+)$", re.MULTILINE)
+
+
+class Found(NamedTuple):
+    """Something new in a file."""
+
+    rank: int
+    sample: Sample
+
+
+class Files:
+    """The files of metrics of one attempt's ranks on this host.
+
+    Args:
+        workdir: The job's folder.
+        began: Unix time; what a file tells of earlier times belongs to another attempt.
+        run: The run's id.
+        node: This host's node rank.
+
+    Attributes:
+        notes: What the user should know, to be taken by the caller.
+    """
+
+    def __init__(self, workdir: str, began: float, run: str, node: int) -> None:
+        self.notes: List[str] = []
+        self._workdir = workdir
+        self._began = began
+        self._of = (run, node)
+        self._open: Dict[Tuple[int, int], Tuple[int, ScalarFile]] = {}
+        self._done: Set[Tuple[int, int]] = set()
+        """Files that were given up."""
+        self._first = self._next = time.monotonic()
+        self._before = _tables(workdir) if node == 0 else None
+        """Tables that were there when the attempt began; None where that is not known, or does not matter."""
+
+    def poll(self, pids: Mapping[int, int], *, last: bool = False) -> Iterator[Found]:
+        """What is new.
+
+        Args:
+            pids: Of the ranks that have begun.
+            last: The ranks have ended: what is left is read.
+        """
+        now = time.monotonic()
+        if pids and (now >= self._next or last):
+            self._next = now + _EVERY[now - self._first > 60]
+            self._search(pids)
+        budget = _LAST_BUDGET if last else _BUDGET
+        for key, (rank, file) in list(self._open.items()):
+            try:
+                samples = file.read(budget // len(self._open))
+            except (MalformedError, OSError) as error:
+                self._give_up(key, file, error)
+                continue
+            for sample in samples:
+                if sample.t is None or not sample.t < self._began - 1:
+                    yield Found(rank, sample)
+
+    def close(self) -> None:
+        """Read no more."""
+        self._done.update(self._open)
+        for _, file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def _search(self, pids: Mapping[int, int]) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        table = procs.table()
+        for rank, pid in pids.items():
+            below = sorted(procs.descendants(table, pid))[:_MOST_PROCESSES]
+            for one in (pid, *below):
+                if time.monotonic() > deadline:
+                    return
+                # Forked workers hold what their parent has open.
+                if one == pid or procs.command(one) != procs.command(pid):
+                    for path, name in _written(one):
+                        self._add(rank, path, name)
+        if self._before is None:
+            return
+        found = _tables(self._workdir)
+        if found is None:
+            return
+        fresh = found - self._before
+        # What has gone and comes again is new; what came while another might have written it is not ours.
+        self._before &= found
+        if fresh and self._others(table, set(pids.values())):
+            self._before |= fresh
+        else:
+            for name in sorted(fresh):
+                self._add(min(pids), name, name)
+
+    def _add(self, rank: int, path: str, name: str) -> None:
+        if len(self._open) + len(self._done) >= _MOST_FILES:
+            return
+        try:
+            file = ScalarFile(path, name)
+        except (MalformedError, OSError):
+            return
+        if file.key in self._open or file.key in self._done:
+            file.close()
+        else:
+            self._open[file.key] = (rank, file)
+
+    def _give_up(self, key: Tuple[int, int], file: ScalarFile, error: Exception) -> None:
+        if file.is_of_metrics:
+            self.notes.append("no more metrics are read from %s: %s" % (file.name, error))
+        del self._open[key]
+        self._done.add(key)
+        file.close()
+
+    def _others(self, table: Mapping[int, procs.Proc], ranks: Set[int]) -> bool:
+        """Whether another training of this user works in the job's folder."""
+        ours = set(ranks)
+        for rank in ranks:
+            ours |= procs.descendants(dict(table), rank)
+        run, node = self._of
+        for pid in table:
+            if pid in ours or procs.owner(pid) != os.getuid() or procs.tag(pid).startswith("%s/%d/" % (run, node)):
+                continue
+            try:
+                there = os.readlink("/proc/%d/cwd" % pid)
+            except OSError:
+                continue
+            if (there + "/").startswith(self._workdir.rstrip("/") + "/") and _has_torch(pid):
+                return True
+        return False
+
+
+def _written(pid: int) -> Iterator[Tuple[str, str]]:
+    """Files of metrics that a process holds open for writing: how to open each, and its name."""
+    folder = "/proc/%d/fd" % pid
+    try:
+        numbers = os.listdir(folder)[:_MOST_DESCRIPTORS]
+    except OSError:
+        return
+    for number in numbers:
+        path = "%s/%s" % (folder, number)
+        try:
+            name = os.readlink(path)
+            if decoder(name) is None:
+                continue
+            with open("/proc/%d/fdinfo/%s" % (pid, number), encoding="ascii", errors="replace") as file:
+                flags = _WRITES.search(file.read(4096))
+        except OSError:
+            continue
+        if flags and int(flags.group(1), 8) & os.O_ACCMODE != os.O_RDONLY:
+            yield path, name
+
+
+def _tables(workdir: str) -> Optional[Set[str]]:
+    """Tables of metrics of this user's below a folder; None where there is too much to look at."""
+    deadline = time.monotonic() + _PATIENCE
+    found: Set[str] = set()
+    folders = [(workdir, _DEEPEST)]
+    while folders:
+        folder, deeper = folders.pop(0)  # the nearest first
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if time.monotonic() > deadline:
+                        return None
+                    if entry.name in _TABLES and _is_ours(entry):
+                        found.add(entry.path)
+                    elif deeper and not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+                        folders.append((entry.path, deeper - 1))
+        except OSError:
+            continue
+    return found
+
+
+def _is_ours(entry: "os.DirEntry[str]") -> bool:
+    try:
+        seen = entry.stat(follow_symlinks=False)
+    except OSError:
+        return False
+    return stat.S_ISREG(seen.st_mode) and seen.st_uid == os.getuid()
+
+
+def _has_torch(pid: int) -> bool:
+    try:
+        with open("/proc/%d/maps" % pid, "rb") as file:
+            return any(b"/libtorch" in line for line in file)
+    except OSError:
+        return False

@@ -1,0 +1,86 @@
+"""One file of metrics, read by offset as it grows."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import List, Optional, Union
+
+from .csv_file import CsvFile
+from .event_file import EventFile
+from .sample import MalformedError, Sample, as_validation, of_validation, together
+from .wandb_file import WandbFile
+
+_PIECE = 64 << 10
+"""Bytes that are read at once: more than the longest part of any file that is looked at."""
+
+
+def decoder(path: str) -> Optional[Union[EventFile, WandbFile, CsvFile]]:
+    """What reads a file of this name, None for other files."""
+    name = os.path.basename(path)
+    if name.startswith("events.out.tfevents."):
+        return EventFile()
+    if name.endswith(".wandb"):
+        return WandbFile()
+    return CsvFile() if name.endswith(".csv") else None
+
+
+class ScalarFile:
+    """A file of metrics that is open.
+
+    Args:
+        path: What to open; it may be a descriptor's own name below /proc.
+        name: Its name, which says what it is.
+
+    Raises:
+        OSError: It cannot be opened.
+        MalformedError: It is no file of metrics.
+    """
+
+    def __init__(self, path: str, name: str) -> None:
+        found = decoder(name)
+        if found is None:
+            raise MalformedError("a name of no known kind")
+        self.name = name
+        self._decoder = found
+        self.is_of_metrics = not isinstance(found, CsvFile)
+        """Whether it is known to be one: a table may hold anything."""
+        self._path = path
+        self._offset = 0
+        self._validation = of_validation(os.path.dirname(name))
+        # A pipe in its place must not hold us up.
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        seen = os.fstat(self._fd)
+        self.key = (seen.st_dev, seen.st_ino)
+        if not stat.S_ISREG(seen.st_mode):
+            self.close()
+            raise MalformedError("no regular file")
+
+    def read(self, budget: int) -> List[Sample]:
+        """What is new, of about `budget` bytes at most. Raises MalformedError or OSError."""
+        samples: List[Sample] = []
+        if isinstance(self._decoder, CsvFile):
+            self._look_again(self._decoder)
+        while budget > 0:
+            piece = os.pread(self._fd, _PIECE, self._offset)
+            taken = self._decoder.take(piece, self._offset) if piece else None
+            if taken is None or not taken.consumed:
+                break
+            self._offset += taken.consumed
+            budget -= min(taken.consumed, len(piece))
+            samples += taken.samples
+        samples = together(samples)
+        self.is_of_metrics = self.is_of_metrics or bool(samples)
+        return [as_validation(sample) for sample in samples] if self._validation else samples
+
+    def _look_again(self, table: CsvFile) -> None:
+        size = os.fstat(self._fd).st_size
+        if size < self._offset or os.pread(self._fd, len(table.head), 0) != table.head:
+            table.begin_anew()
+            self._offset = 0
+
+    def close(self) -> None:
+        """Read no more of it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,69 @@
+"""Protocol Buffers' wire format, as far as scalars need it: protobuf.dev/programming-guides/encoding."""
+
+from __future__ import annotations
+
+import struct
+from typing import Iterator, Tuple, Union
+
+from .sample import MalformedError
+
+Field = Tuple[int, int, Union[int, memoryview]]
+"""Number, wire type, and an integer (type 0) or the bytes (types 1, 2 and 5)."""
+_FIXED = {1: 8, 5: 4}
+_DOUBLE, _FLOAT = struct.Struct("<d"), struct.Struct("<f")
+
+
+def fields(data: memoryview) -> Iterator[Field]:
+    """The fields of one message in their order. Raises MalformedError."""
+    at, end = 0, len(data)
+    while at < end:
+        key, at = _varint(data, at)
+        number, kind = key >> 3, key & 7
+        if kind == 0:
+            value, at = _varint(data, at)
+            yield number, kind, value
+            continue
+        if kind == 2:
+            size, at = _varint(data, at)
+        elif kind in _FIXED:
+            size = _FIXED[kind]
+        else:
+            raise MalformedError("a field of an unknown type")
+        if number == 0 or size > end - at:
+            raise MalformedError("a field that is longer than its message")
+        yield number, kind, data[at : at + size]
+        at += size
+
+
+def double(data: memoryview) -> float:
+    """Eight bytes as a number. Raises MalformedError for another length."""
+    return _unpack(_DOUBLE, data)
+
+
+def single(data: memoryview) -> float:
+    """Four bytes as a number. Raises MalformedError for another length."""
+    return _unpack(_FLOAT, data)
+
+
+def text(data: memoryview) -> str:
+    """A string, with replacement of what is no UTF-8."""
+    return bytes(data).decode("utf-8", "replace")
+
+
+def _unpack(form: struct.Struct, data: memoryview) -> float:
+    if len(data) != form.size:
+        raise MalformedError("a number of %d bytes" % len(data))
+    return float(form.unpack(data)[0])
+
+
+def _varint(data: memoryview, at: int) -> Tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            raise MalformedError("a number without its end")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at
+    raise MalformedError("a number of more than ten bytes")
