@@ -16,6 +16,7 @@ from typing import Any
 
 from runner.errors import InputError
 from runner.text import clean
+from runner.user_folders import user_folder
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,7 @@ _KINDS: Mapping[str, tuple[type, str]] = {
 
 def config_file(environ: Mapping[str, str]) -> Path:
     """Where the config is."""
-    base = environ.get("XDG_CONFIG_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".config") / "disttui" / "config.yaml"
+    return user_folder("config", environ) / "config.yaml"
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:

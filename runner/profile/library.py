@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from runner.errors import InputError
 from runner.profile.problems import near, printable
+from runner.user_folders import user_folder
 
 Origin = Literal["own", "team", "built in"]
 _SUFFIXES = (".yaml", ".yml")
@@ -60,9 +61,7 @@ def list_profiles() -> list[Entry]:
 
 def folders() -> Iterator[tuple[Origin, Path]]:
     """Where profiles are looked for, in this order."""
-    # The specification of XDG wants a relative path to be ignored.
-    config = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    yield "own", (config if config.is_absolute() else Path("~/.config").expanduser()) / "disttui" / "profiles"
+    yield "own", user_folder("config", os.environ) / "profiles"
     for folder in filter(None, os.environ.get("DISTTUI_PROFILES", "").split(":")):
         yield "team", Path(os.path.expanduser(folder))  # noqa: PTH111 - Path raises for an unknown ~user
     shipped = Path(__file__).parent.parent / "_profiles"

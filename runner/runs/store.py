@@ -19,6 +19,7 @@ from runner.errors import DisttuiError
 from runner.paths import PathError, inside
 from runner.protocol.limits import CHECKED
 from runner.records import json_object
+from runner.user_folders import user_folder
 
 KEPT: Final = ".mirror.json"
 """Which generation of which file the mirror holds, and from which offset on: name → [generation, start]."""
@@ -41,10 +42,8 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def mirrors_folder(environ: Mapping[str, str]) -> Path:
-    """Where the mirrors of all runs live: `$XDG_DATA_HOME/disttui/runs`, by default under ~/.local/share."""
-    # The specification of XDG wants a relative path to be ignored.
-    data = Path(environ.get("XDG_DATA_HOME", ""))
-    return (data if data.is_absolute() else Path.home() / ".local" / "share") / "disttui" / "runs"
+    """Where the mirrors of all runs live: `$XDG_DATA_HOME/disttui/runs`, or where the system keeps a user's data."""
+    return user_folder("data", environ) / "runs"
 
 
 def host_folder(folder: Path, node: int) -> Path:

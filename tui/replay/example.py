@@ -13,6 +13,7 @@ from pathlib import Path
 from runner import private
 from runner.errors import InputError
 from runner.paths import inside
+from runner.user_folders import user_folder
 
 PACKED = Path(__file__).with_name("example.zip")
 
@@ -20,8 +21,7 @@ PACKED = Path(__file__).with_name("example.zip")
 def unpacked(environ: Mapping[str, str]) -> Path:
     """The example's mirror, unpacked once into the user's cache. Raises InputError where that cannot be written."""
     data = PACKED.read_bytes()
-    cache = environ.get("XDG_CACHE_HOME")
-    home = (Path(cache) if cache else Path.home() / ".cache") / "disttui"
+    home = user_folder("cache", environ)
     folder = inside(home, f"example-{hashlib.sha256(data).hexdigest()[:12]}")
     if folder.is_dir():
         return folder

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from pathlib import Path
 
 from runner import __version__, private
+from runner.user_folders import user_folder
 
 
 def note(environ: Mapping[str, str], again: str | None) -> str:
@@ -15,8 +15,7 @@ def note(environ: Mapping[str, str], again: str | None) -> str:
     Args:
         again: The command that opens what was open.
     """
-    state = environ.get("XDG_STATE_HOME")
-    path = (Path(state) if state else Path.home() / ".local" / "state") / "disttui" / "crash.txt"
+    path = user_folder("state", environ) / "crash.txt"
     try:
         private.make_folder(path.parent)
         private.write(path, f"disttui {__version__}\n{traceback.format_exc()}")
