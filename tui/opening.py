@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from textual import work
 from textual.screen import Screen
@@ -14,10 +14,13 @@ from textual.screen import Screen
 from runner.errors import InputError
 from tui.key_queue import KeysInTurn
 
+if TYPE_CHECKING:
+    from runner.runs.again import Again
+
 SCREENS: Mapping[str, str] = {
     "home": "tui.home.screen:HomeScreen",
     "run": "tui.dashboard.screen:DashboardScreen",
-    "replay": "tui.replay.screen:ReplayScreen",
+    "replay": "tui.replay.player.screen:ReplayScreen",
     "wizard": "tui.wizard:WizardScreen",
     "top": "tui.top.screen:TopScreen",
     "help": "tui.dialogs.help:HelpScreen",
@@ -69,6 +72,10 @@ class Opening(KeysInTurn):
             question = screen_class("confirm")(f"Open {profile.name}?", look.asked, "open")
             if await self.push_screen_wait(question):
                 self._open("wizard", profile, launch=launch, text=look.text)
+
+    def open_again(self, again: Again) -> None:
+        """Open the wizard's last step on a run that is to be run again, and launch when the checks are through."""
+        self._open("wizard", launch=True, again=again)
 
     def open_top(self, hosts: Sequence[str] = (), profile: Path | None = None) -> None:
         """Open the view of what hosts are doing: those named, those of a profile, or all in view."""

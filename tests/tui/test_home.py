@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -283,3 +284,23 @@ def test_the_id_of_a_run_is_never_the_column_that_is_cut(tmp_path: Path) -> None
         assert "a-rather-long-name-7f3a" in screen_text(app)
 
     kit.play(tmp_path, look, size=(44, 20))
+
+
+def test_running_a_run_once_more_takes_the_profile_that_it_had(tmp_path: Path) -> None:
+    """Not the file, which may have changed, or be gone."""
+    place = kit.add_run(tmp_path, "pair-91bd", {"ada": 4}, ago=900, heard=100, end="finished")
+    known = json.loads((place / "run.json").read_text())
+    known["profile"] |= {"job": {"script": "train.py"}, "launch": {"grace": 7}}
+    (place / "run.json").write_text(json.dumps(known))
+    opened: list[Any] = []
+
+    async def again(app: Doors, pilot: Pilot[None]) -> None:
+        app.open_again = opened.append  # type: ignore[assignment, method-assign]
+        await pilot.press("r")
+        await kit.asked(pilot)
+        assert "Run pair-91bd again?" in screen_text(app)
+        await pilot.press("y")
+        await kit.until(pilot, lambda: opened)
+
+    kit.play(tmp_path, again)
+    assert (opened[0].profile.launch.grace, opened[0].resume_from) == (7, None)

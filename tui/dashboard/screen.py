@@ -19,8 +19,8 @@ from runner.ids import short
 from runner.runs.history import KnownRun
 from runner.runs.hooks import tell_later
 from runner.runs.state import RunState
+from tui.dashboard.ended import EndedScreen
 from tui.dashboard.hosts import HostsPane
-from tui.dashboard.panes import PanesScreen
 from tui.dashboard.progress import run_word
 from tui.keys import CHANGE, PANE_KEYS, VIEW, bind
 from tui.log import Older
@@ -39,7 +39,7 @@ class RunFound(Message):
         self.mirror = mirror
 
 
-class DashboardScreen(PanesScreen):
+class DashboardScreen(EndedScreen):
     """A run, live.
 
     Args:
@@ -54,6 +54,7 @@ class DashboardScreen(PanesScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("dash.stop", "s", "stop", "stop", "stop the run on all hosts; once more: kill it", group=CHANGE),
         bind("dash.diagnose", "d", "diagnose", "diagnose", "ask every rank what it is doing", group=VIEW),
+        bind("dash.edit", "e,v", "edit_failure", "edit line", "open $EDITOR at the line that failed", group=VIEW),
         *PANE_KEYS,
     ]
 
@@ -61,7 +62,6 @@ class DashboardScreen(PanesScreen):
         super().__init__()
         self.run_id = run_id
         self._feed: LiveFeed | None = None
-        self._known: KnownRun | None = None
         self._stops = 0
         self._left = threading.Event()
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,6 +17,7 @@ from runner.errors import InputError
 from runner.text import clean
 from tui.keys import CHANGE, MOVE, VIEW, bind
 from tui.screen import DisttuiScreen
+from tui.terminal.editor import open_editor
 from tui.widgets.points import Point, Points
 
 _MOST = 256 * 1024
@@ -120,16 +118,12 @@ class ProfileErrorScreen(DisttuiScreen):
 
     def action_edit(self) -> None:
         """Open the file in the user's editor, and check it afterwards."""
-        environ = self.disttui.environ
-        command = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "vi")
         problems = getattr(self._error, "problems", ())
-        # vi, vim, nano, emacs, micro and others take +LINE.
-        line = [f"+{problems[self._at].line}"] if problems and problems[self._at].line else []
+        line = problems[self._at].line if problems else 0
         try:
-            with self.app.suspend():
-                subprocess.run([*command, *line, os.fspath(self._path)], check=False)
-        except OSError as error:
-            self.disttui.notify(f"{command[0]}: {error.strerror}. Set EDITOR to an editor.", severity="error")
+            open_editor(self.disttui, self.disttui.environ, self._path, line)
+        except InputError as error:
+            self.disttui.notify(str(error), severity="error")
             return
         self.check()
 

@@ -1,4 +1,4 @@
-"""How the newest runs are, asked of their hosts in the background: nobody is asked anything for it."""
+"""What hosts tell of runs, asked in the background: nobody is asked anything for it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 from runner.errors import DisttuiError
 
 if TYPE_CHECKING:
+    from runner.runs.again import Checkpoint
+    from runner.runs.history import KnownRun
     from runner.transport import Connector
 
 NEWEST = 12
 """Runs whose hosts are asked at most."""
+PATIENCE = 10.0
+"""Seconds for the hosts of a run that has ended."""
 
 
 def ask_hosts(environ: Mapping[str, str], ssh_config: str | None) -> Mapping[str, str]:
@@ -37,3 +41,18 @@ def ask_hosts(environ: Mapping[str, str], ssh_config: str | None) -> Mapping[str
             return refresh(sorted(runs, key=lambda run: -run.started)[:NEWEST], connect)
         except DisttuiError as error:
             return {run.run: error.what for run in runs}
+
+
+def saved_on_hosts(run: KnownRun, ssh_config: str | None) -> Checkpoint | None:
+    """The newest checkpoint of a run, None where none is known of; call it in a thread."""
+    from runner.runs.again import newest_checkpoint
+    from runner.transport.base import RefusePrompts
+    from runner.transport.connector import HostConnector
+
+    connector = HostConnector(run.ssh_config or ssh_config, RefusePrompts())
+    try:
+        return newest_checkpoint(run, connector, PATIENCE)
+    except DisttuiError:
+        return None
+    finally:
+        connector.close()

@@ -173,9 +173,9 @@ def _profile_details(row: ProfileRow, home: str) -> list[tuple[str, Content | st
     ]
 
 
-def run_consequence(row: RunRow | ProfileRow) -> str:
+def run_consequence(row: ProfileRow) -> str:
     """What running it will do."""
-    number = f"{row.processes} processes" if isinstance(row, RunRow) else f"{processes(row)} processes"
+    number = f"{processes(row)} processes"
     where = "this machine" if row.hosts == ("local",) else f"{_count(len(row.hosts), 'host')}: {', '.join(row.hosts)}"
     return f"Checks {where} first. If nothing stands in the way, starts {number} of training there."
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from time import monotonic
 from time import time as now
 from typing import ClassVar
@@ -17,7 +17,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
-from runner.errors import DisttuiError
+from runner.errors import DisttuiError, InputError
 from runner.formatting import duration
 from runner.ids import short
 from tui.home import rows
@@ -220,14 +220,8 @@ class HomeScreen(DisttuiScreen):
             row = self._row
             return isinstance(row, RunRow) and not row.over and not self.disttui.read_only
         if action == "run":
-            return self._source() is not None and not self.disttui.read_only
+            return self._row is not None and not self.disttui.read_only
         return super().check_action(action, parameters)
-
-    def _source(self) -> Path | None:
-        row = self._row
-        if isinstance(row, ProfileRow):
-            return row.path
-        return Path(row.source) if row and row.source else None
 
     @on(Table.Highlighted)
     def _moved(self) -> None:
@@ -260,9 +254,22 @@ class HomeScreen(DisttuiScreen):
     @work(group="ask")
     async def action_run(self) -> None:
         """Ask, then have the wizard check the hosts and launch."""
-        path, row = self._source(), self._row
-        if path and row and await self.disttui.ask(f"Run {path.stem}?", rows.run_consequence(row), "run"):
-            self.disttui.open_wizard(path, launch=True)
+        row = self._row
+        if isinstance(row, RunRow):
+            await self._run_again(row.run)
+        elif row and await self.disttui.ask(f"Run {row.path.stem}?", rows.run_consequence(row), "run"):
+            self.disttui.open_wizard(row.path, launch=True)
+
+    async def _run_again(self, run: str) -> None:
+        from runner.runs.find import find_run  # slow to load, as what follows
+        from tui.run.again import run_again
+
+        try:
+            known = await asyncio.to_thread(find_run, run, self.disttui.environ)
+        except InputError as error:
+            self.notify(str(error), severity="error")
+        else:
+            await run_again(self.disttui, known)
 
     @work(group="ask")
     async def action_stop(self) -> None:

@@ -17,10 +17,10 @@ from runner.errors import DisttuiError, InputError
 from runner.hosts.survey import open_link
 from runner.ids import short
 from runner.runs.find import find_run
-from runner.runs.history import KnownRun, mirror_of
+from runner.runs.history import mirror_of
 from runner.runs.store import HostStore, host_folder
 from tui.charts.chart import Chart
-from tui.dashboard.panes import PanesScreen
+from tui.dashboard.ended import EndedScreen
 from tui.keys import MOVE, PANE_KEYS, VIEW, bind
 from tui.log import Older
 from tui.log.moments import place_at
@@ -34,7 +34,7 @@ _LOOKS = 30
 """Tenths of a second in which the log of another attempt begins to be shown."""
 
 
-class ReplayScreen(PanesScreen):
+class ReplayScreen(EndedScreen):
     """A run from its mirror, with a cursor in time.
 
     Args:
@@ -59,6 +59,7 @@ class ReplayScreen(PanesScreen):
         bind("replay.last", "end", "end(True)", "end", "to the end", group=MOVE, show=False),
         bind("replay.slower", "underscore", "speed(-1)", "slower", "play slower", group=VIEW, show=False),
         bind("replay.faster", "x", "speed(1)", "faster", "play faster; _ plays slower", group=VIEW),
+        bind("replay.edit", "v", "edit_failure", "edit line", "open $EDITOR at the line that failed", group=VIEW),
         *PANE_KEYS,
     ]
 
@@ -66,7 +67,6 @@ class ReplayScreen(PanesScreen):
         super().__init__()
         self.run_id = run
         self._feed: ReplayFeed | None = None
-        self._known: KnownRun | None = None
         self._turning: int | None = None
         """The attempt whose log is being read, to be shown at the cursor."""
 

@@ -8,13 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from runner.errors import DisttuiError
+from runner.errors import DisttuiError, InputError
 from runner.headless import at_home, sandboxed
 from runner.hosts.discovery import Found
 from runner.hosts.facts import HostFacts
 from runner.hosts.link import Link
 from runner.hosts.ship import train_parcel
 from runner.hosts.survey import probe_request
+from runner.ids import short
 from runner.planning.plan import Plan, make_plan
 from runner.planning.preflight import Finding, check
 from runner.planning.recommend import Recommendation, recommend
@@ -22,6 +23,7 @@ from runner.profile import Host, Profile, ProfileErrors, parse, parse_host, read
 from runner.profile.fields import slug
 from runner.profile.problems import printable
 from runner.profile.save import edit, render
+from runner.runs.again import Again
 
 SANDBOX = ("node1", "node2")
 """Hosts that are played on this machine for trying things out."""
@@ -40,6 +42,8 @@ class Draft:
     """Whether the hosts are played on this machine."""
     named: bool = False
     """Whether somebody has chosen the name."""
+    again: Again | None = None
+    """The run that is to be run again."""
 
     @property
     def hosts(self) -> list[str]:
@@ -202,6 +206,20 @@ def open_draft(path: Path, text: str | None = None) -> Draft:
     text = (read(path).text if text is None else text).replace("\r\n", "\n").replace("\r", "\n")
     profile = parse(text, str(path))
     return Draft(dict(profile.as_written()), text, path, named=True)
+
+
+def draft_again(again: Again) -> Draft:
+    """The draft of a run that is to be run again: its profile as it was run."""
+    return Draft(dict(again.profile.as_written()), sandbox=again.sandbox, named=True, again=again)
+
+
+def refuse_played(again: Again) -> None:
+    """Raise InputError for a run on played hosts that the app has no sandbox for."""
+    if again.sandbox and not {host.host for host in again.profile.hosts} <= set(SANDBOX):
+        raise InputError(
+            f"{short(again.run)} was played in a sandbox with hosts of its own",
+            f"Run it again as it was: disttui rerun {short(again.run)}",
+        )
 
 
 def runnable(draft: Draft) -> Profile | None:

@@ -57,7 +57,9 @@ class HostsScreen(DisttuiScreen):
 
     def _connector(self) -> Connector:
         """In a thread: the way to the hosts."""
-        return sandbox.ground() if self._view.draft.sandbox else self.disttui.connector()
+        draft = self._view.draft
+        config = draft.again.ssh_config if draft.again else None
+        return sandbox.ground() if draft.sandbox else self.disttui.connector(config)
 
     @work(group="discover")
     async def _discover(self) -> None:

@@ -35,12 +35,15 @@ def start_run(
     # What a variable refers to is looked up before anything is kept of the run.
     for node in range(len(hosts)):
         profile.split_env(node, environ)
+    before = draft.again
+    source = str(draft.path) if draft.path else before.source if before else None
     known = keep(
         profile,
         [host.num_processes for host in plan.hosts],
         run,
         environ,
-        source=str(draft.path) if draft.path else None,
+        source=source,
+        resume_from=before.resume_from if before else None,
         sandbox=draft.sandbox,
         ssh_config=str(Path(ssh_config).absolute()) if ssh_config else None,
     )
@@ -54,6 +57,7 @@ def start_run(
             tell=_quiet,
             reopen=lambda node: open_link(profile.hosts[node], connector),
             by=known.by,
+            resume_from=known.resume_from,
         )
     except DisttuiError as error:
         known.failed(error.what)

@@ -16,6 +16,7 @@ from runner.errors import DisttuiError, InputError
 from runner.hosts.link import Link
 from runner.ids import short
 from runner.profile.save import save
+from runner.runs.again import Again
 from tui.dialogs.calm import Calm
 from tui.keys import APP, CHANGE, OPEN, bind
 from tui.screen import Command
@@ -23,7 +24,7 @@ from tui.widgets.rail import Rail
 from tui.widgets.table import Table
 from tui.wizard import sandbox
 from tui.wizard.check import CheckStep
-from tui.wizard.draft import Draft, View, Weighed, open_draft, weigh
+from tui.wizard.draft import Draft, View, Weighed, draft_again, open_draft, weigh
 from tui.wizard.hardware import HardwareStep
 from tui.wizard.host_form import HostForm
 from tui.wizard.hosts import HostsStep
@@ -47,6 +48,7 @@ class WizardScreen(HostsScreen):
         profile: The file to begin with.
         launch: Reach the hosts and check behind a dialog over what was there, and launch when nothing is in the way.
         text: What the file held when it was looked at; None: it is read now.
+        again: The run to run once more, in place of a file.
     """
 
     HELP = """Five steps, walked both ways: enter goes on, escape goes back, and nothing is lost on the way. What you
@@ -95,8 +97,11 @@ class WizardScreen(HostsScreen):
     }
     """
 
-    def __init__(self, profile: Path | None = None, launch: bool = False, text: str | None = None) -> None:
+    def __init__(
+        self, profile: Path | None = None, launch: bool = False, text: str | None = None, again: Again | None = None
+    ) -> None:
         super().__init__()
+        self._again = again
         self._file = profile
         self._text = text
         self.set_class(launch, "-hurry")
@@ -115,7 +120,9 @@ class WizardScreen(HostsScreen):
     def on_mount(self) -> None:
         """Open the file, look for hosts."""
         self._discover()
-        if self._file is None:
+        if self._again is not None:
+            self._edit(draft_again(self._again))
+        elif self._file is None:
             self._go(0)
         else:
             self._open(self._file)
@@ -205,6 +212,9 @@ class WizardScreen(HostsScreen):
             self.action_checks()
             self._go(0)
             return
+        self._edit(draft)
+
+    def _edit(self, draft: Draft) -> None:
         self._saved = draft.data
         self._take(draft)
         self._go(LAST)
@@ -217,6 +227,9 @@ class WizardScreen(HostsScreen):
             facts.append(count(view.weighed.plan.world_size, "process"))
             facts.append(view.weighed.plan.backend)
         facts += ["sandbox"] if view.draft.sandbox else []
+        if view.draft.again:
+            goes_on = view.draft.again.resume_from is not None
+            facts.insert(0, f"{'goes on from' if goes_on else 'again'} {short(view.draft.again.run)}")
         name = str(view.draft.data.get("name") or "new profile") if view.draft.hosts else "new profile"
         self.header.show(name, facts, right=f"step {self._at + 1} of {len(STEPS)}")
         self._step.show(view)
@@ -341,7 +354,8 @@ class WizardScreen(HostsScreen):
     def _launch(self, links: Mapping[str, Link], view: View) -> str:
         assert view.weighed is not None
         app = self.disttui
-        config = str(sandbox.ground().config) if view.draft.sandbox else app.ssh_config
+        own = view.draft.again.ssh_config if view.draft.again else None
+        config = str(sandbox.ground().config) if view.draft.sandbox else own or app.ssh_config
         return start_run(view.draft, view.weighed, links, self._connector(), app.environ, config)
 
 

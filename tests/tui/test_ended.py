@@ -1,0 +1,143 @@
+"""What the app offers for a run that has ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from textual.pilot import Pilot
+
+from runner.runs.find import known_runs
+from tests.cluster.typed import COMMAND
+from tests.tui.shelf_kit import asked, environ, shows, until
+from tests.tui.snap import screen_text
+from tests.tui.synthetic_run import BEGIN, write
+from tests.tui.widget_kit import asynchronous
+from tui.app import DisttuiApp
+from tui.terminal.editor import editor_command
+
+_JOB = """
+import json, os, pathlib, sys
+folder = pathlib.Path(os.environ["DISTTUI_CHECKPOINTS"])
+before = os.environ.get("DISTTUI_RESUME_FROM")
+pathlib.Path(os.environ["DISTTUI_DIR"], "told").write_text(json.dumps([sys.argv[1:], bool(before)]))
+folder.mkdir(parents=True, exist_ok=True)
+(folder / "last").write_text("weights")
+"""
+
+
+def _failed(folder: Path, code: Path) -> None:
+    """A run whose rank 1 has raised at line 3 of a file, as its mirror."""
+    mirror = write(folder / "data" / "disttui" / "runs" / "run-1", hosts=2, per_host=2, steps=40)
+    frame = f'  File "{code}", line 3, in step\n    raise ValueError("no such token")\n'
+    error = {"t": BEGIN + 30, "e": "error", "attempt": 1, "rank": 1, "type": "ValueError", "message": "no such token"}
+    error |= {"traceback": f"Traceback (most recent call last):\n{frame}ValueError: no such token", "at": BEGIN + 30}
+    with (mirror / "0" / "events.jsonl").open("a") as events:
+        events.write(json.dumps(error) + "\n")
+    cause = {"node": 0, "rank": 1, "kind": "exception", "type": "ValueError", "message": "no such token"}
+    for node in "01":
+        end = {"t": BEGIN + 31, "state": "failed", "code": 1, "cause": cause, "attempt": 1, "left": []}
+        (mirror / node / "exit.json").write_text(json.dumps(end))
+
+
+def _footer(app: DisttuiApp) -> str:
+    return screen_text(app).splitlines()[-1]
+
+
+async def _ended(app: DisttuiApp, pilot: Pilot[None], run: str) -> None:
+    await until(pilot, lambda: app.screen.is_mounted and shows(app, run) and "run again" in _footer(app), 120)
+
+
+@pytest.mark.torch
+def test_an_ended_run_is_run_again_and_then_from_its_checkpoint(tmp_path: Path) -> None:
+    """With the profile and the --set that it had, through the wizard's checks, each time as a new run."""
+    environment = environ(tmp_path, LANG="C.UTF-8")
+    (tmp_path / "job.py").write_text(_JOB)
+    keys = {"disttui": 1, "name": "one", "hosts": ["local"], "num_processes": 1, "python": sys.executable}
+    job = {"script": str(tmp_path / "job.py"), "args": ["7"]}
+    (tmp_path / "one.yaml").write_text(json.dumps({**keys, "job": job, "launch": {"resume_args": ["--on"]}}))
+    command = [COMMAND, "run", str(tmp_path / "one.yaml"), "--set", "launch.grace=7"]
+    subprocess.run(command, env=environment, capture_output=True, timeout=120, check=True)
+    (first,) = known_runs(environment)[0]
+
+    async def scenario() -> None:
+        app = DisttuiApp(environment, first=("open_run", (first.run,)))
+        async with app.run_test(size=(120, 35), notifications=True) as pilot:
+            await _ended(app, pilot, first.run[:8])
+            await pilot.press("r")
+            await asked(pilot)
+            assert "Checks 1 host first: local" in screen_text(app)
+            await pilot.press("y")
+            await until(pilot, lambda: len(known_runs(environment)[0]) == 2, 120)
+            second = known_runs(environment)[0][0]
+            await _ended(app, pilot, second.run[:8])
+            await until(pilot, lambda: "R from checkpoint" in _footer(app), 60)
+            footer = _footer(app)
+            await pilot.click("FooterBar", offset=(footer.index("R from"), 0))
+            await asked(pilot)
+            assert "Newest there: last on local" in screen_text(app)
+            await pilot.press("y")
+            await until(pilot, lambda: len(known_runs(environment)[0]) == 3, 120)
+            third = known_runs(environment)[0][0]
+            await _ended(app, pilot, third.run[:8])
+
+    with patch.dict(os.environ, environment):
+        asynchronous(scenario)()
+    third, second, _ = known_runs(environment)[0]
+    runs = tmp_path / ".disttui" / "runs"
+    told = [json.loads((runs / one.run / "0" / "attempt-1" / "told").read_text()) for one in (second, third)]
+    assert told == [[["7"], False], [["7", "--on"], True]]
+    assert [one.profile["launch"]["grace"] for one in (second, third)] == [7, 7]
+    assert second.source == third.source == str(tmp_path / "one.yaml")
+    assert third.resume_from == f"~/.disttui/runs/{second.run}/checkpoints"
+
+
+def test_a_failed_run_opens_the_editor_at_its_line_and_copies_its_story(tmp_path: Path) -> None:
+    code = tmp_path / "train.py"
+    code.write_text('x = 1\n\nraise ValueError("no such token")\n')
+    _failed(tmp_path, code)
+    environment = environ(tmp_path, LANG="C.UTF-8", TZ="UTC")
+    opened: list[tuple[Path, int]] = []
+    copied: list[str] = []
+
+    async def scenario() -> None:
+        app = DisttuiApp(environment, first=("open_run", ("run-1",)), read_only=True)
+        async with app.run_test(size=(120, 35), notifications=True) as pilot:
+            await until(pilot, lambda: shows(app, "✗ failed"))
+            app.copy = copied.append  # type: ignore[assignment, method-assign]
+            assert "run again" not in _footer(app), "it would change something"
+            await pilot.click("FooterBar", offset=(_footer(app).index("e edit line"), 0))
+            await until(pilot, lambda: opened)
+            await pilot.press("y")
+            await until(pilot, lambda: copied)
+            code.unlink()
+            await pilot.press("e")
+            await until(pilot, lambda: shows(app, "this machine has no such file"))
+
+    with (
+        patch.dict(os.environ, environment),
+        patch("tui.dashboard.ended.open_editor", lambda app, environ, path, line: opened.append((path, line))),
+    ):
+        asynchronous(scenario)()
+    assert opened == [(code, 3)]
+    show = [COMMAND, "show", "run-1"]
+    shown = subprocess.run(show, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert copied[0].startswith("✗ run-1 failed after")
+    assert shown.stdout.rstrip().endswith(copied[0])
+
+
+@pytest.mark.parametrize(
+    ("editor", "words"),
+    [
+        ("vim -R", ["vim", "-R", "+7", "x.py"]), ("nano", ["nano", "+7", "x.py"]),
+        ("code --wait", ["code", "--wait", "--goto", "x.py:7"]), ("hx", ["hx", "x.py:7"]),
+    ],
+)  # fmt: skip
+def test_the_editor_is_opened_at_the_line(tmp_path: Path, editor: str, words: list[str]) -> None:
+    (tmp_path / words[0]).touch(0o755)
+    assert editor_command({"PATH": str(tmp_path), "EDITOR": "ed", "VISUAL": editor}, Path("x.py"), 7) == words

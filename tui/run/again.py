@@ -1,0 +1,57 @@
+"""The question before a run is run again, and the way to the wizard's checks from there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from runner.errors import InputError
+from runner.formatting import amount
+from runner.ids import short
+from runner.profile.disclosure import foreign_lines
+from runner.runs.again import Again, Checkpoint, again
+from runner.runs.history import KnownRun
+from runner.text import clean
+
+if TYPE_CHECKING:
+    from tui.app import DisttuiApp
+
+
+async def run_again(app: DisttuiApp, run: KnownRun, checkpoint: Checkpoint | None = None) -> None:
+    """Ask, then have the wizard check the hosts and launch; call it in a worker.
+
+    Args:
+        checkpoint: What it is to go on from, None: it begins anew.
+    """
+    from tui.wizard.draft import refuse_played
+
+    try:
+        made = await asyncio.to_thread(again, run, resume=checkpoint is not None)
+        refuse_played(made)
+    except InputError as error:
+        app.notify(str(error), severity="error", timeout=12)
+        return
+    question = f"Run {short(run.run)} {'on from its checkpoint' if checkpoint else 'again'}?"
+    if await app.ask(question, "\n".join(consequence(run, made, checkpoint)), "run"):
+        app.open_again(made)
+
+
+def consequence(run: KnownRun, made: Again, checkpoint: Checkpoint | None) -> list[str]:
+    """What will happen then."""
+    names = ", ".join(host.name for host in made.profile.hosts)
+    processes = amount(sum(host.nproc for host in run.hosts), "process")
+    lines = [
+        f"Checks {amount(len(made.profile.hosts), 'host')} first: {names}. If nothing stands in the way, starts the "
+        f"same training there as a new run ({processes} then)."
+    ]
+    if checkpoint is not None:
+        written = time.strftime("%d %b %H:%M", time.localtime(checkpoint.written))
+        lines.append(
+            f"Newest there: {checkpoint.name} on {checkpoint.host}, of {written}. The job is told to go on from it; "
+            "the new run saves to a folder of its own."
+        )
+    if made.foreign:
+        lines.append("Its profile is the word of the host that it was found on. It has this run with your login:")
+        lines += [f"{key}: {text}" for key, text in foreign_lines(made.profile)]
+    return [clean(line) for line in lines]
