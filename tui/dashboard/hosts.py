@@ -290,8 +290,18 @@ class HostsPane(Drawn):
 
 
 def _words(snapshot: Snapshot) -> dict[int, str]:
-    """What every host does; of those of a failed run only the one where it began has failed by itself."""
-    words = {host.node: host_word(host, snapshot.state) for host in snapshot.state.hosts}
+    """What every host does; of those of a failed run only the one where it began has failed by itself.
+
+    In a stall those of the ranks that others wait for are awaited, and the others waiting.
+    """
+    state = snapshot.state
+    words = {host.node: host_word(host, state) for host in state.hosts}
+    if state.hosts[0].story.stall is not None and (culprits := blamed(snapshot).culprits):
+        first = 0
+        for host in state.hosts:
+            if words[host.node] == "running":
+                words[host.node] = "waiting" if culprits.isdisjoint(range(first, first + host.nproc)) else "awaited"
+            first += host.nproc
     if "failed" in words.values() and (began := blamed(snapshot).node) is not None:
         words |= {node: "pulled down" for node, word in words.items() if word == "failed" and node != began}
     return words

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from textual import work
@@ -25,9 +26,11 @@ from tui.dashboard.story import StoryPane
 from tui.dashboard.timeline import TimelinePane
 from tui.dialogs.pick import PickScreen
 from tui.keys import APP, MOVE, VIEW, bind
+from tui.log.blame import Blame
 from tui.run.events import Moment
 from tui.run.feed import Snapshot
 from tui.run.metrics import available
+from tui.run.ranks import blamed
 from tui.startup import settle, unsettle
 
 CHARTS = 6
@@ -96,6 +99,8 @@ class PanesScreen(LogScreen):
                  f"choose rank {digit}; more digits within a moment make a larger number", group=MOVE, show=False)
             for digit in range(10)
         ),
+        bind("dash.blamed", "w", "blamed", "to blame", "to the rank that is to blame, as in the ranks", group=MOVE,
+             show=False),
         bind("dash.all", "A", "all_ranks", "all ranks", "the log of all ranks again", show=False),
     ]  # fmt: skip
     AUTO_FOCUS = "#ranks"
@@ -173,6 +178,20 @@ class PanesScreen(LogScreen):
         self._charted = snapshot
         for pane in self._large():
             pane.show(snapshot)
+        self._blame(snapshot)
+
+    def show_log(self, mirror: Path, names: Sequence[str], offsets: Mapping[int, float]) -> None:
+        """Put the run's log in its place, with what is known of it."""
+        super().show_log(mirror, names, offsets)
+        if self.snapshot is not None:
+            self._blame(self.snapshot)
+
+    def _blame(self, snapshot: Snapshot) -> None:
+        """Mark the log's lines of whom the ranks' pane blames."""
+        if self.log_view is not None:
+            roles = blamed(snapshot)
+            blame = Blame(snapshot.state.attempt, roles.culprits, roles.victims, roles.said, roles.stalled)
+            self.log_view.blame(blame)
 
     @work(group="large", exclusive=True)
     async def _show_large_in_turn(self, snapshot: Snapshot) -> None:
@@ -181,6 +200,7 @@ class PanesScreen(LogScreen):
         for pane in self._large():
             pane.show(snapshot)
             await asyncio.sleep(0)
+        self._blame(snapshot)
         self._charted = snapshot
         self._show_head()
 
@@ -343,6 +363,16 @@ class PanesScreen(LogScreen):
         """Show its log."""
         self.choose_rank(event.rank)
         self.go_to("log")
+
+    def on_rank_grid_rank_blamed(self, event: RankGrid.RankBlamed) -> None:
+        """Show its log where it stopped."""
+        self.choose_rank(event.rank)
+        if self.log_view is not None:
+            self.log_view.go_to_failing(event.rank)
+
+    def action_blamed(self) -> None:
+        """Go to the rank that is to blame, from any pane."""
+        self.query_one(RankGrid).action_slowest()
 
     def on_timeline_pane_moment_chosen(self, event: TimelinePane.MomentChosen) -> None:
         """Show where it happened."""

@@ -47,12 +47,20 @@ class RankGrid(Drawn):
         bind("grid.up", "k,up", "move(0, -1)", "up", "one row up", group=MOVE, show=False),
         bind("grid.down", "j,down", "move(0, 1)", "down", "one row down", group=MOVE, show=False),
         bind("grid.slowest", "w", "slowest", "slowest",
-             "to the rank that failed first, or that others wait for; else to the slowest", group=MOVE),
+             "to the line in which the rank failed that brought the run down, or to the last of one that others wait "
+             "for; once more: to those that suffer from it; else to the slowest rank", group=MOVE),
         bind("grid.open", "enter", "open", "its log", "show the log of this rank", group=OPEN),
     ]  # fmt: skip
 
     class RankChosen(Message):
         """A rank is to be shown."""
+
+        def __init__(self, rank: int) -> None:
+            super().__init__()
+            self.rank = rank
+
+    class RankBlamed(Message):
+        """A rank that failed, is awaited or suffers from that is to be shown where it stopped."""
 
         def __init__(self, rank: int) -> None:
             super().__init__()
@@ -172,10 +180,16 @@ class RankGrid(Drawn):
             self.choose(to)
 
     def action_slowest(self) -> None:
-        """Go to the rank that has brought the others down or keeps them waiting, else to the slowest."""
-        if self._ranks:
-            guilty = [one for one in self._ranks if one.culprit]
-            self.choose(max(guilty or self._ranks, key=lambda one: one.ratio).rank)
+        """Go to the rank that has brought the others down or keeps them waiting, then to those; else to the slowest."""
+        by_pace = sorted(self._ranks, key=lambda one: -one.ratio)
+        culprits = [one.rank for one in by_pace if one.culprit]
+        if culprits:
+            turns = [*culprits, *(one.rank for one in self._ranks if one.victim)]
+            at = turns.index(self.cursor) + 1 if self.cursor in turns else 0
+            self.choose(turns[at % len(turns)])
+            self.post_message(self.RankBlamed(turns[at % len(turns)]))
+        elif by_pace:
+            self.choose(by_pace[0].rank)
 
     def action_open(self) -> None:
         """Show the chosen rank's log."""

@@ -13,6 +13,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from tui.log.blame import Blame
 from tui.log.engine import Progress
 from tui.log.merge import Source
 from tui.log.moments import place_at
@@ -20,6 +21,7 @@ from tui.log.paint import Line
 from tui.log.rows import Choice
 from tui.log.search import Pattern
 from tui.log.view import TAIL, Lines, View, chosen, page, pause
+from tui.theme import look
 
 NODE_STYLES = 6
 MARKING = 0.1
@@ -39,6 +41,9 @@ class LogCanvas(Widget):
         "log-lines--bar",
         "log-lines--thumb",
         "log-lines--empty",
+        "log-lines--failed",
+        "log-lines--awaited",
+        "log-lines--victim",
         *(f"log-lines--node-{number}" for number in range(NODE_STYLES)),
     }
     DEFAULT_CSS = """
@@ -53,6 +58,9 @@ class LogCanvas(Widget):
         & > .log-lines--bar { color: $foreground 30%; }
         & > .log-lines--thumb { color: $foreground 50%; }
         & > .log-lines--empty { color: $text-muted; }
+        & > .log-lines--failed { color: $text-error; text-style: bold; }
+        & > .log-lines--awaited { color: $text-warning; text-style: bold; }
+        & > .log-lines--victim { color: $text-muted; }
         & > .log-lines--node-0 { color: $text-primary; }
         & > .log-lines--node-1 { color: $text-warning; }
         & > .log-lines--node-2 { color: $text-secondary; }
@@ -67,6 +75,9 @@ class LogCanvas(Widget):
         self.view = View()
         self.nothing = ""
         """What to say where there are no lines."""
+        self._blame = Blame()
+        self._failing: frozenset[int] = frozenset()
+        """Entries of the lines in which the culprits failed."""
         self._cache: LRUCache[int, Line] = LRUCache(2048)
         self._page: list[tuple[int, int]] = []
         self._drawn: object = None
@@ -84,6 +95,12 @@ class LogCanvas(Widget):
         self.upto = TAIL
         """The first place that is not shown for that."""
         self.take(progress)
+
+    def blame(self, blame: Blame, failing: frozenset[int]) -> None:
+        """Mark the lines of those to blame, and where they failed."""
+        if (blame, failing) != (self._blame, self._failing):
+            self._blame, self._failing = blame, failing
+            self.refresh()
 
     def show_until(self, time: float) -> None:
         """Show no line that came after a time, unix seconds."""
@@ -152,8 +169,12 @@ class LogCanvas(Widget):
         cursor, ranged = row == self._cursor, row in self._chosen
         if cursor or ranged:
             base += Style(bgcolor=self._style("cursor" if cursor else "range").bgcolor)
-        gutter = "▌" if cursor else "┃" if ranged else " "
-        head = [Segment(gutter, self._ink("gutter")), *self._prefix(row, part)]
+        place = self.lines.place(row)
+        if not part and self._failing and place < TAIL and self.progress.work.log.order.items[place] in self._failing:
+            sign = Segment(look("awaited" if self._blame.stalled else "failed").glyph, self._ink(self._role(place)))
+        else:
+            sign = Segment("▌" if cursor else "┃" if ranged else " ", self._ink("gutter"))
+        head = [sign, *self._prefix(row, part)]
         whole = Segment.apply_style([*head, *self._body(row, part)], base)
         return Strip([*whole, self._bar(y)], self.size.width)
 
@@ -205,13 +226,25 @@ class LogCanvas(Widget):
         label = "" if part else source.label
         if len(label) > width - 3 - self._count_width:
             label = "…" + label[-(width - 4 - self._count_width) :]
-        node = self._ink(f"node-{source.node % NODE_STYLES}")
+        node = self._ink(self._role(self.lines.place(row)) or f"node-{source.node % NODE_STYLES}")
+        role = "" if part else self._role(self.lines.place(row))
+        mark = look(role).glyph if role in ("failed", "awaited") else " "
         times = f" ×{count}" if count > 1 and not part else ""
         return [
             Segment(label.ljust(width - 3 - self._count_width), node),
             Segment(times.ljust(self._count_width), self._ink("count")),
-            Segment(" │ ", self._ink("bar")),
+            Segment(f"{mark}│ ", self._ink("bar") if mark == " " else node),
         ]
+
+    def _role(self, place: int) -> str:
+        """How the rank of a line is marked: it failed or is awaited, or suffers from that, or is not to blame."""
+        blame, log = self._blame, self.progress.work.log
+        if blame.attempt != log.attempt:
+            return ""
+        rank = self._source(place).rank
+        if rank in blame.culprits:
+            return "awaited" if blame.stalled else "failed"
+        return "victim" if rank in blame.victims else ""
 
     def _bar(self, y: int) -> Segment:
         """A cell of the last column, which tells what part of the whole is shown."""

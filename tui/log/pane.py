@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.worker import get_current_worker
 
+from tui.log.blame import Blame, failing_line, place_of
 from tui.log.engine import Engine, Progress, Work
 from tui.log.lines import LogLines
 from tui.log.merge import Source
@@ -26,6 +27,8 @@ from tui.log.view import View
 
 FOCUSED_PACE = 10.0
 """Most redraws a second for new lines while the view has the focus."""
+MARKED = 8
+"""Ranks at most whose failing line is marked."""
 PACE = 4.0
 """The same without it: a line over a slow link costs as much as it says."""
 
@@ -91,6 +94,9 @@ class LogPane(Vertical):
         self._keep_cursor = False
         self._loading = False
         self._refused = False
+        self._blame = Blame()
+        self._sought: int | None = None
+        """A rank whose failing line is to be shown, once its lines are known."""
         log = sources.open(attempt)
         self._work = Work(log, Rows(log, Choice()))
         self._engine = Engine(self._work, self._tell)
@@ -127,6 +133,38 @@ class LogPane(Vertical):
     def show_ranks(self, ranks: Iterable[int] | None) -> None:
         """Show only these ranks' lines; None: all."""
         self._choose(ranks=None if ranks is None else frozenset(ranks))
+
+    def blame(self, blame: Blame) -> None:
+        """Mark the lines of those who are to blame, and where each failed."""
+        if blame != self._blame:
+            self._blame = blame
+            self._mark()
+
+    def go_to_failing(self, rank: int) -> None:
+        """Show one rank's lines at the one in which it failed, or the last."""
+        log = self._work.log
+        if self._blame.attempt != log.attempt and self._blame.attempt in log.attempts:
+            self.show_attempt(self._blame.attempt)
+        self.show_ranks([rank])
+        self._sought = rank
+        self._show_sought()
+
+    def _mark(self) -> None:
+        log, blame = self._work.log, self._blame
+        found = (failing_line(log, rank, blame.said.get(rank, "")) for rank in sorted(blame.culprits)[:MARKED])
+        failing = frozenset(entry for entry in found if entry is not None) if blame.attempt == log.attempt else ()
+        self.lines.blame(blame, frozenset(failing))
+
+    def _show_sought(self) -> None:
+        progress = self.lines.progress
+        if self._sought is None or progress.work is not self._work or not progress.complete:
+            return
+        log = self._work.log
+        entry = failing_line(log, self._sought, self._blame.said.get(self._sought, ""))
+        place = None if entry is None else place_of(log.order, entry)
+        if place is not None:
+            self._sought = None
+            self.lines.jump(place)
 
     def show_attempt(self, attempt: int | None) -> None:
         """Show another attempt, from its end; None: the latest, and each new one while following."""
@@ -193,7 +231,11 @@ class LogPane(Vertical):
         progress = event.progress
         if progress.work is not self._work:
             return
+        grown = progress.total != self.lines.progress.total
         self.lines.take(progress)
+        if self._blame.culprits and (grown or progress.complete):
+            self._mark()
+        self._show_sought()
         if self._keep_cursor and progress.complete:
             self._keep_cursor = False
             self.lines.keep_cursor()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from runner.diagnose.cause import find
 from runner.diagnose.hang import awaited, standings
 from runner.diagnose.straggler import SLOW
 from runner.render.status import has_loaded, host_word
 from runner.runs.state import HostState, RunState
+from runner.text import clean
 from tui.run.feed import Snapshot
 
 RECENT = 5
@@ -33,6 +35,8 @@ class RankNow:
     """`pace` by the median of all ranks."""
     culprit: bool = False
     """Whether it has brought the run down, or keeps the others waiting."""
+    victim: bool = False
+    """Whether it only suffers from that."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,10 @@ class Roles:
     victims: frozenset[int] = frozenset()
     node: int | None = None
     """The host that it began on."""
+    said: Mapping[int, str] = field(default_factory=dict)
+    """Rank → the first line of what it raised."""
+    stalled: bool = False
+    """Whether the others only wait."""
 
 
 def pace_name(snapshot: Snapshot) -> str:
@@ -58,11 +66,14 @@ def blamed(snapshot: Snapshot) -> Roles:
         culprits = frozenset(() if cause.failure.rank is None else (cause.failure.rank,))
         by_themselves = {one.rank for one in cause.consequences if not one.follows}
         victims = frozenset(range(state.world_size)) - culprits - by_themselves
-        return Roles(culprits, victims, cause.failure.node)
+        failures = [cause.failure, *cause.consequences]
+        said = {one.rank: clean(one.message.strip().split("\n")[0])[:200] for one in failures if one.rank is not None}
+        return Roles(culprits, victims, cause.failure.node, said)
     if state.hosts[0].story.stall is None:
         return Roles()
     culprits = awaited(standings(state))
-    return Roles(culprits, frozenset(range(state.world_size)) - culprits if culprits else frozenset())
+    victims = frozenset(range(state.world_size)) - culprits if culprits else frozenset()
+    return Roles(culprits, victims, stalled=True)
 
 
 def _errors(host: HostState, attempt: int) -> bool:
@@ -95,7 +106,15 @@ def ranks_now(snapshot: Snapshot) -> list[RankNow]:
             elif rank in roles.victims and word == "failed":
                 word = "pulled down"
             found.append(
-                RankNow(rank, host.node, word, pace if word in _PACED else None, ratio, rank in roles.culprits)
+                RankNow(
+                    rank,
+                    host.node,
+                    word,
+                    pace if word in _PACED else None,
+                    ratio,
+                    rank in roles.culprits,
+                    rank in roles.victims,
+                )
             )
         first += host.nproc
     return found

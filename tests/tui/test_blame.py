@@ -1,0 +1,103 @@
+"""Who brought a run down, or keeps it waiting, is seen in ranks, hosts and log, and `w` goes there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.segment import Segment
+from textual.pilot import Pilot
+
+from tests.tui.synthetic_run import BEGIN, write
+from tests.tui.test_dashboard import opened, shown, until
+from tests.tui.widget_kit import asynchronous
+from tui.dashboard.panes import PanesScreen
+
+RAISED = "ValueError: batch 7 has no tokens"
+
+
+def _add(path: Path, *entries: Mapping[str, Any]) -> None:
+    with path.open("a") as file:
+        file.writelines(json.dumps(entry) + "\n" for entry in entries)
+
+
+def failed(folder: Path) -> Path:
+    """Rank 2 on the second host raises; rank 0 loses its connection because of it."""
+    write(folder, hosts=2, per_host=2, steps=20, gpus=False, ended=False, names="node{}")
+    told = {
+        2: ("ValueError", "batch 7 has no tokens"),
+        0: ("RuntimeError", "Connection closed by peer [10.0.0.2]:29500"),
+    }
+    for rank, (kind, words) in told.items():
+        node, at = rank // 2, BEGIN + 31 - rank / 10
+        error = {"t": at, "e": "error", "attempt": 1, "rank": rank, "type": kind, "message": words, "at": at}
+        _add(folder / f"{node}/events.jsonl", {**error, "traceback": f"{kind}: {words}\n"})
+        with (folder / f"{node}/attempt-1/rank-{rank}.log").open("a") as log:
+            log.write(f"Traceback (most recent call last):\n{kind}: {words}\n" + "bye\n" * 3)
+    for node in range(2):
+        end = {"t": BEGIN + 32, "state": "failed", "code": 1, "cause": None, "attempt": 1, "left": []}
+        (folder / str(node) / "exit.json").write_text(json.dumps(end))
+    return folder
+
+
+def stalled(folder: Path) -> Path:
+    """All ranks but rank 1 wait in a collective."""
+    write(folder, hosts=2, per_host=2, steps=20, gpus=False, ended=False, names="node{}")
+    silent = {str(rank): 30.0 for rank in range(4)}
+    stall = {"t": BEGIN + 60, "e": "stall", "attempt": 1, "since": BEGIN + 30, "pace": 1.0, "silent": silent}
+    _add(folder / "0/events.jsonl", {**stall, "stacks": "stacks-1.json"})
+    for node in range(2):
+        ranks = {}
+        for rank in (2 * node, 2 * node + 1):
+            places = [("/home/ada/train.py", 20, "<module>")]
+            places += (
+                [("/home/ada/data.py", 5, "load_batch")]
+                if rank == 1
+                else [("/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 2806, "all_reduce")]
+            )
+            frames = [{"file": file, "line": line, "function": name, "text": ""} for file, line, name in places]
+            ranks[str(rank)] = {"threads": [{"name": "MainThread", "main": True, "frames": frames}], "silent": 30.0}
+        record = {"t": BEGIN + 60, "attempt": 1, "ranks": ranks}
+        (folder / str(node) / "stacks-1.json").write_text(json.dumps(record))
+        held = folder / str(node) / ".mirror.json"
+        held.write_text(json.dumps({**json.loads(held.read_text()), "stacks-1.json": [0, 0]}))
+    return folder
+
+
+def segments(pilot: Pilot[None], screen: PanesScreen, words: str) -> list[Segment]:
+    """The row of the log that has these words."""
+    assert screen.log_view is not None
+    lines = screen.log_view.lines
+    return next(list(strip) for y in range(lines.size.height) if words in (strip := lines.render_line(y)).text)
+
+
+@asynchronous
+async def test_the_log_marks_who_failed_and_w_goes_to_the_line_in_which_it_did(tmp_path: Path) -> None:
+    async with opened("open_replay", str(failed(tmp_path / "run-1")), tmp_path) as (pilot, screen):
+        await pilot.press("end")
+        await until(pilot, lambda: "node1:2✗│ bye" in shown(pilot))
+        assert "node0:0 │ bye" in shown(pilot)
+        assert "node1 ✗ failed" in shown(pilot) and "node0 ■ pulled down" in shown(pilot)
+        culprit, victim = (segments(pilot, screen, f"{label}│ bye") for label in ("node1:2✗", "node0:0 "))
+        assert culprit[1].style != victim[1].style
+        await pilot.press("w")
+        await until(pilot, lambda: f"✗{RAISED}" in shown(pilot))
+        assert "Log · rank 2" in shown(pilot) and "Connection closed" not in shown(pilot).partition("Log · rank")[2]
+        await pilot.press("w")
+        await until(pilot, lambda: "Log · rank 0" in shown(pilot))
+        await until(pilot, lambda: "▌RuntimeError: Connection closed" in shown(pilot))
+
+
+@asynchronous
+async def test_a_rank_that_others_wait_for_is_awaited_in_ranks_hosts_and_log(tmp_path: Path) -> None:
+    async with opened("open_replay", str(stalled(tmp_path / "run-1")), tmp_path) as (pilot, _):
+        await pilot.press("end")
+        await until(pilot, lambda: "▲ 1 awaited" in shown(pilot))
+        assert "node0 ▲ awaited" in shown(pilot) and "node1 ◌ waiting" in shown(pilot)
+        assert "◌ 3 waiting" in shown(pilot) and "no rank makes steps" in shown(pilot) and "eta" not in shown(pilot)
+        await until(pilot, lambda: "node0:1▲│ step" in shown(pilot))
+        await pilot.press("w")
+        await until(pilot, lambda: "rank 1 ▲ awaited" in shown(pilot) and "Log · rank 1" in shown(pilot))
+        await until(pilot, lambda: "▲step 19/20" in shown(pilot))
