@@ -69,6 +69,7 @@ from tui.startup import TextualInside, Threads
 from tui.terminal import clipboard
 
 if TYPE_CHECKING:
+    from runner.api.viewer import Viewer
     from runner.transport import Connector
 
 _KEY_NAMES = {"enter": "enter", "escape": "esc", "space": "space", "tab": "tab", "shift+tab": "shift+tab"}
@@ -124,8 +125,8 @@ class DisttuiApp(TextualInside, Questions):
         self._first = first
         self._interrupted = -inf
         self._previewing = False
-        self._connectors: dict[str | None, Connector] = {}
-        self._connecting = threading.Lock()
+        self._viewer: Viewer | None = None
+        self._viewing = threading.Lock()
         self._clashes: set[str] = set()
         for ours in theme.THEMES:
             self.register_theme(ours)
@@ -182,19 +183,32 @@ class DisttuiApp(TextualInside, Questions):
         Args:
             ssh_config: As ssh's -F where a run brings its own, None: the app's.
         """
-        from runner.transport.connector import HostConnector
+        return self.viewer().connector(ssh_config)
+
+    def viewer(self) -> Viewer:
+        """The viewer that all screens share, made when it is first needed; call it in a thread worker."""
+        with self._viewing:
+            if self._viewer is None:
+                self._viewer = self.new_viewer()
+            return self._viewer
+
+    def new_viewer(self) -> Viewer:
+        """A viewer to be closed by the caller; call it in a thread worker."""
+        from runner.api.viewer import Viewer
         from tui.dialogs.prompts import AppPrompts
 
-        file = ssh_config or self.ssh_config
-        with self._connecting:
-            if file not in self._connectors:
-                self._connectors[file] = HostConnector(file, AppPrompts(self), self.accept_new_host_keys)
-            return self._connectors[file]
+        return Viewer(
+            self.environ,
+            AppPrompts(self),
+            ssh_config=self.ssh_config,
+            accept_new_host_keys=self.accept_new_host_keys,
+            runs_bring_theirs=True,
+        )
 
     async def on_unmount(self) -> None:
         """Let the hosts go."""
-        for connector in self._connectors.values():
-            threading.Thread(target=connector.close, daemon=True).start()
+        if self._viewer is not None:
+            threading.Thread(target=self._viewer.close, daemon=True).start()
 
     @work(group="copy")
     async def copy(self, text: str) -> None:

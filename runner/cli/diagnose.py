@@ -21,7 +21,7 @@ def diagnose(as_json: bool, **where: Any) -> None:
     """
     from runner.commands.diagnose import diagnose as told
 
-    with finding(where) as (known, connector):
-        text, warnings = told(known, connector, as_json=as_json)
+    with finding(where) as (known, viewer):
+        text, warnings = told(known, viewer.connector(known.ssh_config), as_json=as_json)
     warn(warnings)
     click.echo(text)

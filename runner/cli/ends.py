@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from runner.cli.options import AS_LINES, DETACH, OVERRIDES, ask_about_rerun, example, run_profile, ssh_options
-from runner.cli.run_selector import connectors, existing, finding, run_options, say, warn
+from runner.cli.options import AS_LINES, DETACH, OVERRIDES, ask_about_rerun, example, ssh_options
+from runner.cli.run_selector import existing, finding, run_options, say, warn
+from runner.cli.running import run_profile
 
 
 @click.command(epilog=example("disttui stop 2node-7f3a"))
@@ -23,8 +24,8 @@ def stop(now: bool, **where: Any) -> None:
     """
     from runner.commands.stop import stop as end
 
-    with finding(where) as (known, connector):
-        code = end(known, connector, say, now=now)
+    with finding(where) as (known, viewer):
+        code = end(known, viewer.connector(known.ssh_config), say, now=now)
     raise SystemExit(code)
 
 
@@ -46,14 +47,23 @@ def rerun(
     """
     from runner.runs.again import again, newest_checkpoint, no_checkpoint
 
-    with finding(where) as (known, connector):
+    with finding(where) as (known, viewer):
         made = again(known, overrides, resume=resume)
-        if resume and newest_checkpoint(known, connector) is None:
+        if resume and newest_checkpoint(known, viewer.connector(known.ssh_config)) is None:
             raise no_checkpoint(known)
     if made.foreign and not trust_profile:
         ask_about_rerun(known.run, made.profile)
-    kept = {**made.kept, "ssh_config": where["ssh_config"] or existing(known.ssh_config)}
-    raise SystemExit(run_profile(made.profile, kept, where["accept_new_host_keys"], as_json=as_json, detach=detach))
+    code = run_profile(
+        made.profile,
+        made.source,
+        sandbox=made.sandbox,
+        ssh_config=where["ssh_config"] or existing(known.ssh_config),
+        accept_new=where["accept_new_host_keys"],
+        as_json=as_json,
+        detach=detach,
+        resume_from=made.resume_from,
+    )
+    raise SystemExit(code)
 
 
 @click.command(epilog=example("disttui forget 2node-7f3a"))
@@ -72,8 +82,8 @@ def forget(here: bool, **where: Any) -> None:
         if where["host"]:
             raise InputError("--here asks no host, and --host names one", "Leave out one of them.")
         raise SystemExit(forget_here(where["run"], os.environ, say))
-    with finding(where) as (known, connector):
-        code = remove(known, connector, say)
+    with finding(where) as (known, viewer):
+        code = remove(known, viewer.connector(known.ssh_config), say)
     raise SystemExit(code)
 
 
@@ -93,7 +103,10 @@ def gc(older: str | None, over: str | None, yes: bool, ssh_config: str | None, a
         older = "30d"
     age = command.parse_age(older) if older is not None else None
     size = command.parse_size(over) if over is not None else None
-    with connectors(ssh_config, accept_new_host_keys) as connect:
+    from runner.cli.viewing import viewing
+
+    with viewing(ssh_config, accept_new_host_keys) as viewer:
+        connect = viewer.connector
         chosen, problems = command.choose(os.environ, connect, older=age, over=size)
         warn(problems)
         if not chosen:
@@ -117,6 +130,6 @@ def pull(to: Path | None, **where: Any) -> None:
     """
     from runner.commands.pull import pull as copy
 
-    with finding(where) as (known, connector):
-        code = copy(known, connector, to or Path(known.run), say)
+    with finding(where) as (known, viewer):
+        code = copy(known, viewer.connector(known.ssh_config), to or Path(known.run), say)
     raise SystemExit(code)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import click
@@ -19,11 +17,10 @@ from runner.cli.options import (
     example,
     load_profile,
     profile_options,
-    reaching,
     read_profile,
-    run_profile,
     ssh_options,
 )
+from runner.cli.running import run_profile
 from runner.errors import InputError
 
 _EPILOG = """\b
@@ -99,14 +96,18 @@ def run(
     """
     from runner.profile.library import find
 
-    path = find(profile)
-    kept = {
-        "source": str(path),
-        "sandbox": sandbox,
-        "ssh_config": str(Path(ssh_config).absolute()) if ssh_config else None,
-    }
-    loaded = load_profile(str(path), overrides, trusted=trust_profile)
-    raise SystemExit(run_profile(loaded, kept, accept_new_host_keys, as_json=as_json, detach=detach))
+    path = str(find(profile))
+    loaded = load_profile(path, overrides, trusted=trust_profile)
+    code = run_profile(
+        loaded,
+        path,
+        sandbox=sandbox,
+        ssh_config=ssh_config,
+        accept_new=accept_new_host_keys,
+        as_json=as_json,
+        detach=detach,
+    )
+    raise SystemExit(code)
 
 
 @cli.command(epilog=example("disttui plan mine.yaml", "disttui plan 2x8gpu --set hosts='[box1, alice@box2:2222]'"))
@@ -128,11 +129,10 @@ def plan(
     host, and the secrets it sends there are listed. Its `activate` lines are run on the hosts, to find out which Python
     they lead to; standard error says so. Exit code 3 when a check found something that forbids the start.
     """
-    from runner import headless
+    from runner.cli.planning import show_plan
 
     loaded = load_profile(profile, overrides, trusted=trust_profile)
-    with reaching(loaded, sandbox, ssh_config, accept_new_host_keys) as (connector, ready):
-        text, code = headless.show_plan(ready, connector, os.environ, as_json=as_json)
+    text, code = show_plan(loaded, sandbox, ssh_config, accept_new_host_keys, as_json=as_json)
     click.echo(text)
     raise SystemExit(code)
 

@@ -7,8 +7,8 @@ import os
 import click
 from click.shell_completion import CompletionItem
 
-from runner.cli.options import AS_JSON, complete_hosts, complete_profiles, connecting, example, ssh_options
-from runner.cli.run_selector import complete_runs, connectors, warn
+from runner.cli.options import AS_JSON, complete_hosts, complete_profiles, example, ssh_options
+from runner.cli.run_selector import complete_runs, warn
 
 
 @click.command(epilog=example("disttui probe local box1 alice@box2:2222"))
@@ -21,9 +21,10 @@ def probe(hosts: tuple[str, ...], as_json: bool, ssh_config: str | None, accept_
     And who uses its GPUs. HOST is an ssh alias, user@host:port, or `local`. Exit code 3 when a host cannot be reached.
     """
     from runner import headless
+    from runner.cli.viewing import viewing
 
-    with connecting(ssh_config, accept_new_host_keys) as connector:
-        text, code = headless.probe(hosts, connector, as_json=as_json)
+    with viewing(ssh_config, accept_new_host_keys) as viewer:
+        text, code = headless.probe(hosts, viewer.connector(), as_json=as_json)
     click.echo(text)
     raise SystemExit(code)
 
@@ -43,10 +44,11 @@ def orphans(
     never by name. Without HOST, the hosts of all runs that are known here are asked. Exit code 1 when something could
     not be ended, 3 when a host could not be asked.
     """
+    from runner.cli.viewing import viewing
     from runner.commands.orphans import orphans as listed
 
-    with connectors(ssh_config, accept_new_host_keys) as connect:
-        text, problems, code = listed(hosts, connect, os.environ, end=end, run=run, as_json=as_json)
+    with viewing(ssh_config, accept_new_host_keys) as viewer:
+        text, problems, code = listed(hosts, viewer.connector, os.environ, end=end, run=run, as_json=as_json)
         warn(problems)
         click.echo(text)
     raise SystemExit(code)
@@ -80,14 +82,15 @@ def _print_top(hosts: tuple[str, ...], once: bool, as_json: bool, ssh_config: st
     import shutil
     import sys
 
+    from runner.cli.viewing import viewing
     from runner.commands.top import top_lines, top_once
     from runner.runs.places import chosen
 
     places = chosen(hosts, None, os.environ)
-    with connectors(ssh_config, accept_new) as connect:
+    with viewing(ssh_config, accept_new) as viewer:
         if not once:
-            top_lines(places, connect, click.echo)
+            top_lines(places, viewer.connector, click.echo)
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-        text, code = top_once(places, connect, as_json=as_json, width=width)
+        text, code = top_once(places, viewer.connector, as_json=as_json, width=width)
     click.echo(text)
     return code

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from runner.errors import InputError
 
 if TYPE_CHECKING:
     from runner.profile import Profile
-    from runner.transport import Connector
 
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
@@ -163,58 +161,3 @@ def _ask(what: str, shown: Iterable[tuple[str, str]], cure: str) -> None:
     answer = confirm("\n".join([f"{what}. It has this run with your login:", *lines, "Go on?"]))
     if not answer:
         raise InputError(f"{what}: it is not used{' without a yes' if answer is None else ''}", cure)
-
-
-@contextmanager
-def connecting(ssh_config: str | None, accept_new: bool) -> Iterator[Connector]:
-    """The way to any host, with questions at the terminal."""
-    from runner.transport.connector import HostConnector
-    from runner.transport.prompts import TerminalPrompts
-
-    prompts = TerminalPrompts()
-    connector = HostConnector(ssh_config, prompts, accept_new)
-    try:
-        yield connector
-    finally:
-        connector.close()
-        prompts.close()
-
-
-@contextmanager
-def reaching(
-    profile: Profile, sandbox: bool, ssh_config: str | None, accept_new: bool
-) -> Iterator[tuple[Connector, Profile]]:
-    """The way to the profile's hosts, and the profile as it is to be run that way."""
-    from runner.headless import at_home, sandboxed
-
-    if not sandbox:
-        with connecting(ssh_config, accept_new) as connector:
-            yield connector, at_home(profile)
-        return
-    from runner.transport.sandbox import Sandbox
-
-    with Sandbox([host.host for host in profile.hosts]) as played:
-        yield played, sandboxed(profile)
-
-
-def run_profile(profile: Profile, kept: dict[str, Any], accept_new: bool, *, as_json: bool, detach: bool) -> int:
-    """Run a profile to its end, or until it is left, and return the exit code.
-
-    Args:
-        kept: `source`, `sandbox` and `ssh_config`, as run.json keeps them.
-
-    Raises:
-        InputError: It could not be kept here, or not be left.
-    """
-    from runner import headless
-    from runner.runs.history import make_folder
-
-    if detach and kept["sandbox"]:
-        raise InputError("a sandbox lives only as long as its command, so it cannot be left", "Leave out --detach.")
-    make_folder(os.environ)
-    try:
-        with reaching(profile, kept["sandbox"], kept["ssh_config"], accept_new) as (connector, ready):
-            return headless.run(ready, connector, os.environ, as_json=as_json, detach=detach, kept=kept)
-    except KeyboardInterrupt:
-        # Once the start has begun Ctrl-C is a stop, and is not raised.
-        raise click.Abort("nothing was started") from None

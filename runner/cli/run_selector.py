@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from runner.cli.options import complete_hosts, complete_profiles, connecting, ssh_options
+from runner.cli.options import complete_hosts, complete_profiles, ssh_options
 from runner.protocol.names import RUN_DIR
 
 if TYPE_CHECKING:
+    from runner.api.viewer import Viewer
     from runner.runs.history import KnownRun
-    from runner.transport import Connector
 
 
 def complete_runs(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
@@ -79,18 +79,17 @@ def _with_run(command: Callable[..., Any], *, required: bool) -> Callable[..., A
     return click.argument("run", metavar="RUN", required=required, shell_complete=complete_runs)(command)
 
 
-def _agree(asked: str, run: str, others: Sequence[str]) -> None:
+def _agree(viewer: Viewer, asked: str, run: str, others: Sequence[str]) -> None:
     """Ask whether hosts may be reached that another host names. Raises InputError."""
     from runner.errors import InputError
     from runner.ids import short
-    from runner.transport.prompts import confirm
 
-    told = f"{asked} says that {short(run)} also runs on {', '.join(others)}"
-    answer = confirm(f"{told}.\nLog in there as well, as your ssh reaches these names?")
+    answer = viewer.questions.trust_hosts(asked, run, others)
     if answer:
         return
+    named = f"{asked} says that {short(run)} also runs on {', '.join(others)}"
     cure = "If they are hosts of yours, add --trust-hosts, or --profile with the run's hosts in its order."
-    raise InputError(f"{told}: not reached{' without a yes' if answer is None else ''}", cure)
+    raise InputError(f"{named}: not reached{' without a yes' if answer is None else ''}", cure)
 
 
 def _trust(asked: str, run: str, others: Sequence[str]) -> None:
@@ -101,8 +100,9 @@ def _trust(asked: str, run: str, others: Sequence[str]) -> None:
 def _known(
     run: str, host: str | None, hosts_from: str | None, run_dir: str | None, ssh_config: str | None,
     accept_new: bool, trust_hosts: bool,
-) -> Iterator[tuple[KnownRun, Connector]]:  # fmt: skip
+) -> Iterator[tuple[KnownRun, Viewer]]:  # fmt: skip
     """The run that is meant, and the way to its hosts."""
+    from runner.cli.viewing import viewing
     from runner.errors import InputError
     from runner.runs.find import find_run
 
@@ -112,8 +112,8 @@ def _known(
                 "--profile, --run-dir and --trust-hosts go with --host", "Add --host, any host of the run."
             )
         known = find_run(run, os.environ)
-        with connecting(ssh_config or existing(known.ssh_config), accept_new) as connector:
-            yield known, connector
+        with viewing(ssh_config, accept_new) as viewer:
+            yield known, viewer
         return
     from runner.cli.options import load_profile
     from runner.profile import parse_host
@@ -123,37 +123,22 @@ def _known(
     one = parse_host(host)
     profile = load_profile(hosts_from, ()) if hosts_from else None
     folder = run_dir or (profile.launch.run_dir if profile else RUN_DIR)
-    config = str(Path(ssh_config).absolute()) if ssh_config else None
-    with connecting(ssh_config, accept_new) as connector:
+    with viewing(ssh_config, accept_new) as viewer:
         asked = KnownHost(one.name, one.host, one.user, one.port)
-        agree = _trust if trust_hosts else _agree
-        yield (
-            adopt(run, asked, connector, os.environ, agree, profile=profile, run_dir=folder, ssh_config=config),
-            connector,
-        )
+        agree = _trust if trust_hosts else partial(_agree, viewer)
+        found = adopt(
+            run, asked, viewer.connector(), os.environ, agree,
+            profile=profile, run_dir=folder, ssh_config=viewer.ssh_config,
+        )  # fmt: skip
+        yield found, viewer
 
 
 @contextmanager
-def finding(where: dict[str, Any]) -> Iterator[tuple[KnownRun, Connector]]:
+def finding(where: dict[str, Any]) -> Iterator[tuple[KnownRun, Viewer]]:
     """The run that the options of `run_options` mean, and the way to its hosts."""
     names = ("run", "host", "hosts_from", "run_dir", "ssh_config", "accept_new_host_keys", "trust_hosts")
     with _known(*(where[name] for name in names)) as found:
         yield found
-
-
-@contextmanager
-def connectors(ssh_config: str | None, accept_new: bool) -> Iterator[Callable[[str | None], Connector]]:
-    """The way to hosts by the ssh configuration that a run was started with; an explicit one holds for all."""
-    with ExitStack() as stack:
-        made: dict[str | None, Connector] = {}
-
-        def connect(config: str | None) -> Connector:
-            chosen = ssh_config or existing(config)
-            if chosen not in made:
-                made[chosen] = stack.enter_context(connecting(chosen, accept_new))
-            return made[chosen]
-
-        yield connect
 
 
 def existing(path: str | None) -> str | None:

@@ -14,7 +14,6 @@ from runner.cli.options import AS_JSON, AS_LINES, complete_hosts, example, paths
 from runner.cli.run_selector import (
     check_run_dir,
     complete_runs,
-    connectors,
     finding,
     optional_run_options,
     run_options,
@@ -58,10 +57,13 @@ def ps(
     Hosts have 3 seconds to tell how their runs are; rows that are older say so. Exit code 3 when a host given by
     --host could not be asked.
     """
+    from runner.cli.viewing import viewing
     from runner.commands.ps import ps as listed
 
-    with connectors(ssh_config, accept_new_host_keys) as connect:
-        text, problems, code = listed(hosts, connect, os.environ, local=local, as_json=as_json, run_dir=run_dir)
+    with viewing(ssh_config, accept_new_host_keys) as viewer:
+        text, problems, code = listed(
+            hosts, viewer.connector, os.environ, local=local, as_json=as_json, run_dir=run_dir
+        )
         warn(problems)
         click.echo(text)
     raise SystemExit(code)
@@ -78,13 +80,13 @@ def attach(read_only: bool, as_json: bool, plain: bool, **where: Any) -> None:
     In a terminal this is the app's dashboard. As text it begins with where the run is and the last lines of every
     rank, and Ctrl-C leaves. RUN is an id or its beginning. The exit code of the text is the run's; 0 when it was left.
     """
-    from runner.commands.attach import attach as look_in
+    from runner.cli.attaching import look_in
 
-    with finding(where) as (known, connector):
+    with finding(where) as (known, viewer):
         if has_terminal() and not (plain or as_json):
             options = {name: where[name] for name in ("ssh_config", "accept_new_host_keys")}
             open_app("", ("open_run", (known.run,)), read_only=read_only, **options)
-        code = look_in(known, connector, os.environ, as_json=as_json, read_only=read_only)
+        code = look_in(viewer, known, as_json=as_json, read_only=read_only)
     raise SystemExit(code)
 
 
@@ -133,8 +135,8 @@ def logs(rank: int | None, follow: bool, since: str | None, grep: str | None, **
         command.parse_since(since) if since else None,
         command.parse_grep(grep) if grep else None,
     )
-    with finding(where) as (known, connector):
-        code = command.logs(known, connector, wanted, follow=follow)
+    with finding(where) as (known, viewer):
+        code = command.logs(known, viewer.connector(known.ssh_config), wanted, follow=follow)
     raise SystemExit(code)
 
 
@@ -149,8 +151,8 @@ def show(local: bool, as_json: bool, **where: Any) -> None:
     """
     from runner.commands.tell import show as told
 
-    with finding(where) as (known, connector):
-        text, warnings = told(known, None if local else connector, as_json=as_json)
+    with finding(where) as (known, viewer):
+        text, warnings = told(known, None if local else viewer.connector(known.ssh_config), as_json=as_json)
     warn(warnings)
     click.echo(text)
 
@@ -193,8 +195,8 @@ def metrics(
     if pattern is not None:
         raise InputError("--pattern goes with --try", "A run's pattern stands in its profile: metrics.pattern.")
     where["run"] = run
-    with finding(where) as (known, connector):
-        text, warnings = figures(known, None if local else connector, as_csv=as_csv)
+    with finding(where) as (known, viewer):
+        text, warnings = figures(known, None if local else viewer.connector(known.ssh_config), as_csv=as_csv)
     warn(warnings)
     if text:
         click.echo(text)

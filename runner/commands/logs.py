@@ -13,6 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
+from runner.cli.render.printer import show_update
+from runner.cli.signals import Signals
 from runner.errors import DisttuiError, InputError
 from runner.formatting import number
 from runner.hosts.survey import open_link
@@ -21,7 +23,7 @@ from runner.records import records
 from runner.runs.backfill import fill
 from runner.runs.history import KnownRun, mirror_of
 from runner.runs.remote import Reached, missing, reach, sync
-from runner.runs.session import Session, Signals
+from runner.runs.session import Session
 from runner.runs.state import RunState
 from runner.runs.store import HostStore, held, host_folder
 from runner.text import LineMaker, clean, clean_lines, without_colours
@@ -78,7 +80,7 @@ def logs(run: KnownRun, connector: Connector, wanted: Wanted, *, follow: bool = 
     if wanted.rank is not None and not 0 <= wanted.rank < sum(host.nproc for host in run.hosts):
         last = sum(host.nproc for host in run.hosts) - 1
         raise InputError(f"{short(run.run)} has no rank {wanted.rank}", f"Its ranks are 0 to {last}.")
-    signals = Signals()
+    signals = Signals(only_leave=True)
     with mirror_of(run) as folder:
         # A mirror that is whole may still lack the beginning of a log that somebody attached to.
         nodes = [node for node in range(len(run.hosts)) if _lacks(run, folder, node, wanted)]
@@ -95,16 +97,14 @@ def logs(run: KnownRun, connector: Connector, wanted: Wanted, *, follow: bool = 
                 signals.hold_back()
                 session = Session(
                     run.begin(),
-                    printer,
-                    signals,
                     folder=folder,
                     request=run.request(),
                     reopen=lambda node: open_link(run.hosts[node].as_host(), connector),
-                    attached=True,
+                    wishes=signals,
                     only_look=True,
                 )
-                printer.live = True
-                session.follow([reached.links.get(node) for node in range(len(run.hosts))])
+                for update in session.follow([reached.links.get(node) for node in range(len(run.hosts))]):
+                    show_update(printer, session.state, update)
             printer.flush()
     return 0
 
@@ -126,7 +126,6 @@ class _Lines:
         self._run = run
         self._wanted = wanted
         self.names = [host.name for host in run.hosts]
-        self.live = False
         env = os.environ
         self._colours = out.isatty() and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
         self._makers: dict[tuple[str, str], LineMaker] = {}
@@ -196,6 +195,9 @@ class _Lines:
         elif kind == "not seen" and state.hosts[node].exit is None and self._missed.get(node) != note:
             self._missed[node] = note
             self.say(f"{self.names[node]}: not seen{f' ({note})' if note else ''}, trying again")
+
+    def caught_up(self, state: RunState) -> None:
+        """Nothing: every line has been printed."""
 
     def refresh(self, state: RunState) -> None:
         """Nothing: every line has been printed."""

@@ -62,14 +62,14 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Told:
-    """Something that the user should know of a host."""
+class Notice:
+    """Something that the user should know of a host, without its name."""
 
     node: int
     text: str
 
 
-News = LinkNews | RecordRead | LogRead | Skipped | Told
+News = LinkNews | RecordRead | LogRead | Skipped | Notice
 
 
 class Follower:
@@ -208,7 +208,7 @@ class Follower:
                     self._news.put(LogRead(self.node, restarted, b"", restart=True))
                     if item.get("generation") == MOST_OLD:
                         text = f"{restarted} has begun anew {MOST_OLD} times: older copies of it are not kept any more"
-                        self._news.put(Told(self.node, text))
+                        self._news.put(Notice(self.node, text))
             elif "caught_up" in item:
                 self._news.put(LinkNews(self.node, "caught up"))
             elif "ended" in item:

@@ -1,130 +1,86 @@
-"""A headless viewer: follows all hosts of a run, folds what they tell, and hands it to a printer until the run ends."""
+"""A run that is followed: all its hosts are mirrored, what they tell is folded, and whatever is new is yielded."""
 
 from __future__ import annotations
 
 import queue
-import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from runner.hosts.link import Link
-from runner.runs.follow import PIECES, Follower, LinkNews, LogRead, News, RecordRead, Skipped, Told
+from runner.runs.follow import PIECES, Follower, LinkNews, LogRead, News, Notice, RecordRead, Skipped
 from runner.runs.state import RunState, exit_code, fold, link
 from runner.runs.store import HostStore, host_folder
 
 LINGER = 10.0
 """Seconds that hosts which are not seen may hold up the end of a run whose result is known."""
-REPLAY = 256 * 1024
-"""Bytes at the end of every mirrored log that an attached viewer begins with."""
 GONE = 60.0
 """Seconds after which hosts that are not seen are given up, when all the others have come to their end."""
 TICK = 0.05
-"""Seconds between looks at the signals while nothing comes."""
+"""Seconds between looks at what the user wishes while nothing comes."""
 
 
-class Printer(Protocol):
-    """Shows a run as it goes on."""
-
-    def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
-        """Take bytes of a host's log file."""
-
-    def record(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
-        """Take a record that has just been folded into `state`."""
-
-    def link(self, state: RunState, node: int, kind: str, note: str) -> None:
-        """Take news of this viewer's link to a host."""
-
-    def refresh(self, state: RunState) -> None:
-        """Called some times a second: everything that has come is in `state`."""
-
-    def say(self, text: str) -> None:
-        """Say something in disttui's own words."""
+@dataclass(frozen=True)
+class CaughtUp:
+    """All that was there when the following began has been taken."""
 
 
-class Signals:
-    """What the user asked for by signals: SIGINT and SIGTERM stop, SIGHUP detaches.
+@dataclass(frozen=True)
+class StopSent:
+    """Every host that is reached was asked to stop the run; `now`: to kill it."""
 
-    Until `hold_back` there is nothing to stop or to leave: the first signal raises KeyboardInterrupt.
-    """
+    now: bool
 
-    def __init__(self) -> None:
-        self.stops = 0
-        self.detach = False
-        self._held_back = False
 
-    def hold_back(self) -> None:
-        """From now on signals are only noted."""
-        self._held_back = True
+@dataclass(frozen=True)
+class Refresh:
+    """Comes some times a second: everything that has come until now is in the state."""
 
-    @contextmanager
-    def caught(self) -> Any:
-        """Catch SIGINT, SIGTERM and SIGHUP while the block runs."""
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-        try:
-            signal.signal(signal.SIGINT, self._stop)
-            signal.signal(signal.SIGTERM, self._stop)
-            signal.signal(signal.SIGHUP, self._hang_up)
-            yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.stops += 1
-        self._interrupt()
+Update = LogRead | RecordRead | LinkNews | Notice | CaughtUp | StopSent | Refresh
+"""What is new of a run that is followed. A record is folded into the state already."""
 
-    def _hang_up(self, number: int, frame: FrameType | None) -> None:
-        self.detach = True
-        self._interrupt()
 
-    def _interrupt(self) -> None:
-        if not self._held_back:
-            self._held_back = True
-            raise KeyboardInterrupt
+class Wishes:
+    """What the user wants of a run that is followed. May be set in any thread and in signal handlers."""
+
+    stops = 0
+    """1: stop it, 2: kill it."""
+    leave = False
+    """Leave it to itself."""
 
 
 class Session:
     """Follows one run until its end.
 
     Args:
-        reopen: Makes a new link to the host of a node rank. Raises DisttuiError.
         folder: The run's mirror; one folder per node rank is made in it.
         request: Arguments that name the run to the node program (`run`, `run_dir`).
-        attached: Look at a run that others have begun: what the mirror holds is told first, and Ctrl-C detaches.
+        reopen: Makes a new link to the host of a node rank. Raises DisttuiError.
+        replay: Bytes at the end of every mirrored log that come before what is new.
         only_look: Change nothing on the hosts.
-        until: Leave as soon as this is true.
-        caught_up: Called once, when everything that was there at the beginning has been taken.
     """
 
     def __init__(
         self,
         state: RunState,
-        printer: Printer,
-        signals: Signals,
         *,
         folder: Path,
         request: Mapping[str, Any],
         reopen: Callable[[int], Link],
-        attached: bool = False,
+        wishes: Wishes | None = None,
+        replay: int = 0,
         only_look: bool = False,
-        caught_up: Callable[[RunState], None] | None = None,
-        until: Callable[[RunState], bool] | None = None,
     ) -> None:
         self.state = state
-        self._printer = printer
-        self._signals = signals
+        self.wishes = wishes or Wishes()
         self._request = request
         self._stops_sent = 0
         self._ended: set[int] = set()
         self._result_at: float | None = None
-        self._failed = ""
-        self._attached = attached
-        self._caught_up = caught_up
-        self._until = until
+        self._failed = False
         self._behind = set(range(len(state.hosts)))
         self._news: queue.Queue[News] = queue.Queue(PIECES)
         self._followers = [
@@ -134,33 +90,34 @@ class Session:
                 HostStore(host_folder(folder, node)),
                 lambda node=node: reopen(node),  # type: ignore[misc]
                 self._news,
-                replay=REPLAY if attached else 0,
+                replay=replay,
                 only_look=only_look,
             )
             for node in range(len(state.hosts))
         ]
 
-    def follow(self, links: Sequence[Link | None]) -> int:
-        """Follow until the run has ended or the viewer is told to leave.
+    def follow(self, links: Sequence[Link | None]) -> Generator[Update, None, None]:
+        """Follow until the run has ended or the viewer wishes to leave.
 
         Args:
             links: One per host; None for those that cannot be reached yet.
-
-        Returns:
-            The run's exit code; 0 when detached, 1 when it has ended without a word.
         """
         for follower, open_link in zip(self._followers, links, strict=True):
             follower.start(open_link)
         try:
             while not self._over():
-                self._take_news()
-                self._printer.refresh(self.state)
-                self._obey()
-                if self._signals.detach or self._failed or (self._until and self._until(self.state)):
+                yield from self._take_news()
+                yield Refresh()
+                yield from self._obey()
+                if self.wishes.leave or self._failed:
                     break
         finally:
             for follower in self._followers:
                 follower.close()
+
+    @property
+    def exit_code(self) -> int:
+        """The run's exit code; 0 when it was left, 1 when it has ended without a word."""
         result = self.state.result
         if result is not None:
             return exit_code(result)
@@ -170,14 +127,14 @@ class Session:
         """The mirror of a host; its logs may be filled from their front meanwhile."""
         return self._followers[node].store
 
-    def _take_news(self) -> None:
+    def _take_news(self) -> Iterator[Update]:
         try:
             item = self._news.get(timeout=TICK)
         except queue.Empty:
             return
         deadline = time.monotonic() + TICK
         while True:
-            self._take(item)
+            yield from self._take(item)
             if time.monotonic() > deadline:
                 return
             try:
@@ -185,45 +142,36 @@ class Session:
             except queue.Empty:
                 return
 
-    def _take(self, item: News) -> None:
-        if isinstance(item, LogRead):
-            self._printer.log(self.state.hosts[item.node].name, item.file, item.data, restart=item.restart)
+    def _take(self, item: News) -> Iterator[Update]:
+        if isinstance(item, LogRead | Notice):
+            yield item
         elif isinstance(item, Skipped):
-            name = self.state.hosts[item.node].name
-            self._printer.say(f"{name}: {item.file} at byte {item.offset}: this is no record, skipped")
-        elif isinstance(item, Told):
-            self._printer.say(f"{self.state.hosts[item.node].name}: {item.text}")
+            yield Notice(item.node, f"{item.file} at byte {item.offset}: this is no record, skipped")
         elif isinstance(item, RecordRead):
             try:
                 self.state = fold(self.state, item.node, item.file, item.record)
             except (KeyError, TypeError, ValueError, AttributeError):
-                self._printer.say(
-                    f"{self.state.hosts[item.node].name}: a record of {item.file} is malformed and is skipped"
-                )
+                yield Notice(item.node, f"a record of {item.file} is malformed and is skipped")
             else:
-                self._printer.record(self.state, item.node, item.file, item.record)
+                yield item
         else:
-            self._take_link(item)
+            yield from self._take_link(item)
 
-    def _take_link(self, item: LinkNews) -> None:
-        if item.kind in ("caught up", "ended", "gone", "not seen", "failed"):
-            self._reached_now(item.node)
+    def _take_link(self, item: LinkNews) -> Iterator[Update]:
+        if item.kind in ("caught up", "ended", "gone", "not seen", "failed") and item.node in self._behind:
+            # One that is not seen holds up nobody.
+            self._behind.discard(item.node)
+            if not self._behind:
+                yield CaughtUp()
         # What keeps this viewer from writing one host's files keeps it from all: it is told once.
         if item.kind == "caught up" or (item.kind == "failed" and self._failed):
             return
         self.state = link(self.state, item.node, item.kind, item.note)
-        self._printer.link(self.state, item.node, item.kind, item.note)
         if item.kind in ("ended", "gone"):
             self._ended.add(item.node)
         elif item.kind == "failed":
-            self._failed = item.note
-
-    def _reached_now(self, node: int) -> None:
-        """Note that a host has told all it had; one that is not seen holds up nobody."""
-        if node in self._behind:
-            self._behind.discard(node)
-            if not self._behind and self._caught_up:
-                self._caught_up(self.state)
+            self._failed = True
+        yield item
 
     def _over(self) -> bool:
         if len(self._ended) == len(self.state.hosts):
@@ -240,21 +188,14 @@ class Session:
             self.state = link(self.state, host.node, "gone")
         return True
 
-    def _obey(self) -> None:
-        """Send a stop for the first Ctrl-C, a kill for the second; an attached viewer just leaves."""
-        if self._attached and self._signals.stops:
-            self._signals.detach = True
-            return
-        wanted = min(self._signals.stops, 2)
-        if self._signals.stops > 2:
-            self._signals.detach = True
+    def _obey(self) -> Iterator[Update]:
+        """Send a stop for the first wish, a kill for the second."""
+        wanted = min(self.wishes.stops, 2)
         if wanted <= self._stops_sent:
             return
         self._stops_sent = wanted
         now = wanted > 1
-        self._printer.say(
-            "killing every process of the run" if now else "stopping the run; Ctrl-C again kills it at once"
-        )
         for follower in self._followers:
             if follower.link:
                 follower.link.submit("stop", **self._request, node_rank=follower.node, now=now, reason="user")
+        yield StopSent(now)

@@ -26,7 +26,10 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
-from runner.runs.state import begin, fold, link
+from runner.api.following import Following
+from runner.api.viewer import Viewer
+from runner.runs.find import load_run
+from runner.runs.state import fold, link
 from tests.bench.screen import Screen, screen
 from tests.tui.synthetic_run import write
 from tests.tui.test_chart import filled, snapshot_of
@@ -36,7 +39,7 @@ from tui.app import DisttuiApp
 from tui.charts.chart import Chart
 from tui.dashboard import screen as dashboard
 from tui.dashboard.rank_grid import RankGrid
-from tui.run.feed import LiveFeed, Way
+from tui.run.feed import LiveFeed
 
 WARM = 10.0
 LONG = 20.0
@@ -60,18 +63,18 @@ class Generated(LiveFeed):
 
     def run(self) -> None:
         """Make records until it is closed."""
-        way = self._way
-        state = begin(way.run, way.names, way.nproc)
+        known = self._following.run
+        state, counts = known.begin(), [host.nproc for host in known.hosts]
         chance = random.Random(1)
-        go: dict[str, Any] = {"e": "attempt", "attempt": 1, "master": "m", "port": 1, "world_size": sum(way.nproc)}
-        for node in range(len(way.names)):
+        go: dict[str, Any] = {"e": "attempt", "attempt": 1, "master": "m", "port": 1, "world_size": sum(counts)}
+        for node in range(len(counts)):
             state = fold(link(state, node, "seen"), node, "events.jsonl", {"t": time.time(), **go})
             self.record(state, node, "events.jsonl", {"t": time.time(), **go})
         step = 0
-        while not self._signals.detach:
+        while not self._left:
             step += 1
             rank = 0
-            for node, count in enumerate(way.nproc):
+            for node, count in enumerate(counts):
                 now = time.time()
                 gpus = [
                     {"index": index, "use": chance.uniform(90, 99), "mem_used": 60 << 30, "mem_total": 80 << 30,
@@ -99,27 +102,19 @@ class Generated(LiveFeed):
                     state = fold(state, node, f"attempt-1/rank-{rank}.metrics.jsonl", made)
                     self.record(state, node, f"attempt-1/rank-{rank}.metrics.jsonl", made)
                     rank += 1
-            self.refresh(state)
+            self.refresh()
             time.sleep(1 - time.time() % 1)
 
 
 def serve(mirror: str, hosts: str, per_host: str) -> None:
     """The app itself, in the child."""
-    names = tuple(f"gpu{node:02}" for node in range(int(hosts)))
-    way = Way("bench-1", names, (int(per_host),) * int(hosts), Path(mirror), {}, _no_way)
 
     @contextmanager
     def attached(app: object, run: str) -> Any:
-        from runner.runs.find import load_run
-
-        yield load_run(Path(mirror)), way
+        yield Following(Viewer(), load_run(Path(mirror)), Path(mirror))
 
     with patch.multiple(dashboard, attached=attached, LiveFeed=Generated):
         DisttuiApp({**os.environ, "XDG_DATA_HOME": mirror}, first=("open_run", ("bench-1",))).run()
-
-
-def _no_way(node: int) -> Any:
-    raise AssertionError(node)
 
 
 def lines(mirror: str, ranks: str, per_host: str, pace: str) -> None:

@@ -121,7 +121,7 @@ def test_the_same_number_for_all_is_written_once(tmp_path: Path, monkeypatch: py
             assert opened._view.draft.data["hosts"] == ["node1", "node2"]
             await pilot.press("tab", "down", "right")
             await until(pilot, lambda: opened._view.draft.data.get("launch") == {"backend": "nccl"})
-            assert opened._view.weighed is not None and opened._view.weighed.forbidden
+            assert opened._view.weighed is not None and opened._view.weighed.errors
 
     asyncio.run(play())
 

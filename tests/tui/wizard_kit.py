@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from runner.api import preparing
 from runner.errors import HostError
 from runner.hosts.facts import HostFacts
 from runner.hosts.ship import Parcel
@@ -20,7 +21,7 @@ from tests.tui.shelf_kit import environ
 from tests.tui.snap import screen_text
 from tui.app import DisttuiApp
 from tui.dialogs.question import Question
-from tui.wizard import WizardScreen, draft, hosts_screen
+from tui.wizard import WizardScreen, hosts_screen
 from tui.wizard.draft import HostState
 
 FACTS = Path(__file__).parents[1] / "data" / "facts"
@@ -109,7 +110,7 @@ def record(monkeypatch: pytest.MonkeyPatch, hosts: Mapping[str, HostFacts | Host
 
     monkeypatch.setattr(WizardScreen, "_start", start)
     monkeypatch.setattr(hosts_screen, "find_all", lambda *_: [])
-    monkeypatch.setattr(draft, "train_parcel", lambda: Parcel("train", b""))
+    monkeypatch.setattr(preparing, "train_parcel", lambda: Parcel("train", b""))
 
 
 async def walk(pilot: Pilot[None], opened: WizardScreen, names: Sequence[str], step: int) -> None:

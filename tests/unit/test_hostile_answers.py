@@ -32,7 +32,7 @@ from runner.records import LONGEST, Unfinished, json_object, message
 from runner.runs import remote
 from runner.runs import store as store_module
 from runner.runs.adopt import adopt
-from runner.runs.follow import Follower, Told
+from runner.runs.follow import Follower, Notice
 from runner.runs.history import KnownHost, KnownRun
 from runner.runs.store import HostStore
 from runner.runs.summary import summaries
@@ -293,7 +293,7 @@ def test_a_file_that_begins_anew_without_end_leaves_100_copies(tmp_path: Path) -
         follower._take((0, generation, 0, memoryview(b"x")))
     store.close()
     assert len(list((tmp_path / "0").glob("a.log~*"))) <= 100
-    told = [item for item in news.queue if isinstance(item, Told)]
+    told = [item for item in news.queue if isinstance(item, Notice)]
     assert [one.text for one in told] == ["a.log has begun anew 100 times: older copies of it are not kept any more"]
 
 

@@ -14,10 +14,11 @@ from threading import Thread, Timer
 import pytest
 
 from runner.cli.render.live import TextPrinter
+from runner.cli.render.printer import show_update
 from runner.commands import logs
 from runner.hosts.link import Link
 from runner.runs.history import KnownHost, KnownRun
-from runner.runs.session import Session, Signals
+from runner.runs.session import Session
 from runner.runs.state import begin, fold
 from runner.transport.local import LocalConnection
 from tests.unit.waiting import wait_for
@@ -27,6 +28,12 @@ def _link(node: int = 0) -> Link:
     return Link(LocalConnection("local"), "local", sys.executable)
 
 
+def _followed(session: Session, printer: TextPrinter, links: list[Link]) -> int:
+    for update in session.follow(links):
+        show_update(printer, session.state, update)
+    return session.exit_code
+
+
 @pytest.mark.parametrize("delay", [0.0, 1.5])
 def test_a_removed_run_folder_ends_the_viewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delay: float) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -34,17 +41,16 @@ def test_a_removed_run_folder_ends_the_viewer(tmp_path: Path, monkeypatch: pytes
     folder.mkdir(parents=True)
     (folder / "spec.json").write_text("{}")
     err = io.StringIO()
+    printer = TextPrinter(io.StringIO(), err, ("node1",), 1, colour=False)
     session = Session(
         begin("r-1", ("node1",), (1,)),
-        TextPrinter(io.StringIO(), err, ("node1",), 1, colour=False),
-        Signals(),
         folder=tmp_path / "mirror",
         request={"run": "r-1", "run_dir": str(tmp_path / "runs")},
         reopen=_link,
     )
     removal = Timer(delay, shutil.rmtree, [folder])
     removal.start()
-    assert session.follow([_link()]) == 1
+    assert _followed(session, printer, [_link()]) == 1
     removal.join()
     assert "node1: its run folder is gone" in err.getvalue()
 
@@ -60,10 +66,9 @@ def test_a_removed_mirror_is_told_once_with_how_to_go_on(tmp_path: Path, monkeyp
     for log in logs:
         log.write_text("first\n")
     out, err = io.StringIO(), io.StringIO()
+    printer = TextPrinter(out, err, ("node1", "node2"), 4, colour=False)
     session = Session(
         begin("r-1", ("node1", "node2"), (2, 2)),
-        TextPrinter(out, err, ("node1", "node2"), 4, colour=False),
-        Signals(),
         folder=tmp_path / "mirror",
         request={"run": "r-1", "run_dir": str(tmp_path / "runs")},
         reopen=_link,
@@ -79,7 +84,7 @@ def test_a_removed_mirror_is_told_once_with_how_to_go_on(tmp_path: Path, monkeyp
 
     taking = Thread(target=take_away)
     taking.start()
-    assert session.follow([_link(0), _link(1)]) == 1
+    assert _followed(session, printer, [_link(0), _link(1)]) == 1
     taking.join()
     said = err.getvalue()
     assert said.count("has been removed") == 1 and "Make room" not in said, said

@@ -17,8 +17,6 @@ from runner.commands.diagnose import diagnose
 from runner.errors import DisttuiError
 from runner.runs.history import KnownRun
 from runner.text import clean_lines
-from runner.transport.connector import HostConnector
-from tui.dialogs.prompts import AppPrompts
 from tui.keys import bind
 from tui.screen import DisttuiModal
 from tui.widgets.wrap import wrapped
@@ -84,14 +82,12 @@ class DiagnosisScreen(DisttuiModal[None]):
 
     @work(thread=True, group="diagnose", exit_on_error=False)
     def _ask(self) -> None:
-        connector = HostConnector(self._run.ssh_config or self.disttui.ssh_config, AppPrompts(self.disttui))
         try:
-            text, warnings = diagnose(self._run, connector)
+            with self.disttui.new_viewer() as viewer:
+                text, warnings = diagnose(self._run, viewer.connector(self._run.ssh_config))
             told = "\n".join([text, *(f"! {warning}" for warning in warnings)])
         except DisttuiError as error:
             told = str(error)
-        finally:
-            connector.close()
         self.post_message(self.Told(told))
 
     def on_diagnosis_screen_told(self, event: Told) -> None:

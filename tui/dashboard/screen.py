@@ -90,9 +90,9 @@ class DashboardScreen(EndedScreen):
     @work(thread=True, group="feed", exit_on_error=False)
     def _follow(self) -> None:
         try:
-            with attached(self.disttui, self.run_id) as (known, way):
-                feed = LiveFeed(self, way)
-                self.post_message(RunFound(known, feed, way.folder))
+            with attached(self.disttui, self.run_id) as following:
+                feed = LiveFeed(self, following)
+                self.post_message(RunFound(following.run, feed, following.mirror))
                 feed.start()
                 self._left.wait()
                 feed.close()
@@ -123,8 +123,8 @@ class DashboardScreen(EndedScreen):
 
     def earlier(self, wanted: Sequence[Older]) -> None:
         """Over links of their own, beside those that follow the run."""
-        if self._feed and self._known:
-            self._feed.earlier(self._known, wanted)
+        if self._feed:
+            self._feed.earlier(wanted)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """A run that has ended cannot be stopped."""

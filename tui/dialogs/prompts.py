@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, TypeVar
 
+from runner.ids import short
 from tui.dialogs.confirm import TrustScreen
 from tui.dialogs.question import Question
 from tui.dialogs.secret import SecretScreen
 
 if TYPE_CHECKING:
+    from runner.api.questions import Doubt
     from tui.app import DisttuiApp
 
 Answer = TypeVar("Answer")
 
 
 class AppPrompts:
-    """`runner.transport.Prompts` of the app: called from connecting threads, one question at a time.
+    """`runner.api.questions.Questions` of the app: called from connecting threads, one question at a time.
 
     A question waits while somebody types into a line, or answers another one; one that is open when the app ends is
     answered with no.
@@ -36,6 +39,15 @@ class AppPrompts:
         words = f"{key_type}\n{fingerprint}\nCompare it with the host's own: ssh-keygen -lf /etc/ssh/ssh_host_*.pub"
         answer = self._ask(host, TrustScreen(f"{host} is unknown. Trust its key and remember it?", words, "trust"))
         return answer is True
+
+    def trust_profile(self, doubt: Doubt) -> bool | None:
+        """Ask whether a profile may be used; screens show it whole before."""
+        return self._ask(str(doubt), TrustScreen("Use this profile?", str(doubt), "use"))
+
+    def trust_hosts(self, asked: str, run: str, others: Sequence[str]) -> bool | None:
+        """Ask whether hosts may be reached that another host names."""
+        words = f"It says that {short(run)} also runs on {', '.join(others)}"
+        return self._ask(asked, TrustScreen("Log in there as well?", words, "log in"))
 
     def _ask(self, host: str, screen: Question[Answer]) -> Answer | None:
         answer: Future[Answer | None] = Future()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from runner.errors import DisttuiError
@@ -11,7 +10,6 @@ from runner.errors import DisttuiError
 if TYPE_CHECKING:
     from runner.runs.again import Checkpoint
     from runner.runs.history import KnownRun
-    from runner.transport import Connector
 
 NEWEST = 12
 """Runs whose hosts are asked at most."""
@@ -26,33 +24,23 @@ def ask_hosts(environ: Mapping[str, str], ssh_config: str | None) -> Mapping[str
     runs = [run for run in known_runs(environ)[0] if not (run.sandbox or run.problem or run.summary().get("ended"))]
     if not runs:
         return {}
+    from runner.api.viewer import Viewer
     from runner.commands.ps import refresh
-    from runner.transport.base import RefusePrompts
-    from runner.transport.connector import HostConnector
 
-    with ExitStack() as opened:
-
-        def connect(config: str | None) -> Connector:
-            connector = HostConnector(config or ssh_config, RefusePrompts())
-            opened.callback(connector.close)
-            return connector
-
+    with Viewer(environ, ssh_config=ssh_config, runs_bring_theirs=True) as viewer:
         try:
-            return refresh(sorted(runs, key=lambda run: -run.started)[:NEWEST], connect)
+            return refresh(sorted(runs, key=lambda run: -run.started)[:NEWEST], viewer.connector)
         except DisttuiError as error:
             return {run.run: error.what for run in runs}
 
 
 def saved_on_hosts(run: KnownRun, ssh_config: str | None) -> Checkpoint | None:
     """The newest checkpoint of a run, None where none is known of; call it in a thread."""
+    from runner.api.viewer import Viewer
     from runner.runs.again import newest_checkpoint
-    from runner.transport.base import RefusePrompts
-    from runner.transport.connector import HostConnector
 
-    connector = HostConnector(run.ssh_config or ssh_config, RefusePrompts())
-    try:
-        return newest_checkpoint(run, connector, PATIENCE)
-    except DisttuiError:
-        return None
-    finally:
-        connector.close()
+    with Viewer(ssh_config=ssh_config, runs_bring_theirs=True) as viewer:
+        try:
+            return newest_checkpoint(run, viewer.connector(run.ssh_config), PATIENCE)
+        except DisttuiError:
+            return None

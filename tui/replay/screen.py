@@ -12,13 +12,10 @@ from textual.binding import BindingType
 from textual.widget import Widget
 from textual.widgets import Input
 
-from runner.commands.stop import refuse_sandbox
+from runner.api.beginnings import fetch_beginnings
 from runner.errors import DisttuiError, InputError
-from runner.hosts.survey import open_link
 from runner.ids import short
 from runner.runs.find import find_run
-from runner.runs.history import mirror_of
-from runner.runs.store import HostStore, host_folder
 from tui.charts.chart import Chart
 from tui.dashboard.ended import EndedScreen
 from tui.keys import MOVE, PANE_KEYS, VIEW, bind
@@ -26,7 +23,6 @@ from tui.log import Older
 from tui.log.moments import place_at
 from tui.replay.bar import ReplayBar
 from tui.replay.player import ReplayFeed, ReplayLoading
-from tui.run.backfill import fetch
 from tui.run.events import Moment
 from tui.run.feed import FeedFailed, RunChanged, Snapshot
 
@@ -174,16 +170,7 @@ class ReplayScreen(EndedScreen):
         """From the hosts of a run that this machine knows; a mirror that somebody else writes is left alone."""
         if self._known is None:
             raise InputError("this recording does not say where the run's hosts are")
-        run, connector = self._known, self.disttui.connector(self._known.ssh_config)
-        refuse_sandbox(run)
-        with mirror_of(run) as folder:
-            if folder != run.folder:
-                raise InputError(f"another disttui is writing {folder}", "Look for them there.")
-            fetch(
-                run, wanted,
-                lambda node: open_link(run.hosts[node].as_host(), connector),
-                lambda node: HostStore(host_folder(folder, node)),
-            )  # fmt: skip
+        fetch_beginnings(self.disttui.viewer(), self._known, wanted)
 
     def on_feed_failed(self, event: FeedFailed) -> None:
         """There is nothing to play."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,14 @@ from typing import Any
 from textual.message import Message
 from textual.message_pump import MessagePump
 
+from runner.api.following import Following
 from runner.errors import DisttuiError
 from runner.formatting import number
-from runner.hosts.link import Link
-from runner.runs.history import KnownRun
-from runner.runs.session import Session, Signals
-from runner.runs.state import RunState, begin, metrics_place
+from runner.runs.follow import LinkNews, Notice, RecordRead
+from runner.runs.session import Refresh
+from runner.runs.state import RunState, metrics_place
 from runner.text import clean
 from tui.log import Older
-from tui.run.backfill import fetch
 from tui.run.events import Moment, add, moment
 from tui.run.series import History
 
@@ -185,88 +184,58 @@ class Feed(ABC):
             self._target.post_message(FeedFailed(error))
 
 
-@dataclass(frozen=True)
-class Way:
-    """How to follow a run: what `runner.runs.session.Session` needs.
-
-    Attributes:
-        reopen: Node → a new link. Raises DisttuiError.
-        links: Open links; None for hosts that cannot be reached yet.
-    """
-
-    run: str
-    names: tuple[str, ...]
-    nproc: tuple[int, ...]
-    folder: Path
-    request: Mapping[str, Any]
-    reopen: Callable[[int], Link]
-    links: Sequence[Link | None] | None = None
-    only_look: bool = False
-
-
 class LiveFeed(Feed):
     """Follows a run that goes on, or mirrors the rest of one that has ended."""
 
-    def __init__(self, target: MessagePump, way: Way) -> None:
+    def __init__(self, target: MessagePump, following: Following) -> None:
         super().__init__(target)
-        self._way = way
-        self._signals = Signals()
-        self._session: Session | None = None
-        empty = begin(way.run, way.names, way.nproc)
-        self._taker = Taker(empty, way.folder)
+        self._following = following
+        self._taker = Taker(following.state, following.mirror)
+        self._stops = 0
+        self._left = False
         self._dirty = True
         self._posted = 0.0
 
     def stop(self) -> None:
         """Ask every host to stop the run; a second time, to kill it."""
-        self._signals.stops += 1
+        self._stops += 1
+        self._following.stop(now=self._stops > 1)
 
-    def earlier(self, run: KnownRun, wanted: Sequence[Older]) -> None:
+    def earlier(self, wanted: Sequence[Older]) -> None:
         """Fetch beginnings of logs into the mirror that this feed writes; blocks. Raises DisttuiError."""
-        if self._session:
-            fetch(run, wanted, self._way.reopen, self._session.store)
+        self._following.fetch(wanted)
 
     def close(self) -> None:
         """Leave the run to itself."""
-        self._signals.detach = True
+        self._left = True
+        self._following.leave()
 
     def run(self) -> None:
         """Follow the run to its end."""
-        way = self._way
-        session = self._session = Session(
-            self._taker.state, self, self._signals,
-            folder=way.folder, request=way.request, reopen=way.reopen, only_look=way.only_look,
-        )  # fmt: skip
-        session.follow(way.links or [None] * len(way.names))
-        self._post(ended=not self._signals.detach)
-
-    # What Session tells
-
-    def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
-        """Logs are read from the mirror."""
+        for update in self._following:
+            state = self._following.state
+            if isinstance(update, RecordRead):
+                self.record(state, update.node, update.file, update.record)
+            elif isinstance(update, LinkNews):
+                self._taker.state = state
+                self._dirty = True
+            elif isinstance(update, Notice):
+                words = f"{state.hosts[update.node].name}: {update.text}"
+                self._taker.add(Moment(time.time(), "warning", "", clean(words)))
+                self._dirty = True
+            elif isinstance(update, Refresh):
+                self.refresh()
+        self._post(ended=not self._left)
 
     def record(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
-        """Take a record."""
+        """Take a record. Logs are read from the mirror."""
         self._taker.take(state, node, file, record)
         self._dirty = True
 
-    def link(self, state: RunState, node: int, kind: str, note: str) -> None:
-        """Take news of a link."""
-        self._taker.state = state
-        self._dirty = True
-
-    def refresh(self, state: RunState) -> None:
+    def refresh(self) -> None:
         """Tell the screen, not more often than it can use."""
         if self._dirty and time.monotonic() - self._posted >= PACE:
             self._post()
-
-    def say(self, text: str) -> None:
-        """A word of disttui's own becomes a moment of the story."""
-        if self._signals.stops:
-            # Session's own words about a stop speak of Ctrl-C.
-            return
-        self._taker.add(Moment(time.time(), "warning", "", clean(text)))
-        self._dirty = True
 
     def _post(self, *, ended: bool = False) -> None:
         self._dirty = False

@@ -12,6 +12,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
+from runner.api.preparing import Planned
 from runner.planning.plan import counts_line
 from runner.profile.disclosure import effect_lines
 from runner.profile.save import diff
@@ -20,7 +21,7 @@ from runner.text import clean
 from tui.keys import VIEW, bind
 from tui.theme import look
 from tui.widgets.points import Pages, Point
-from tui.wizard.draft import View, Weighed
+from tui.wizard.draft import View
 from tui.wizard.step import Step, count
 
 PANES = ("checks", "profile", "commands")
@@ -147,9 +148,9 @@ class CheckStep(Step):
             return Content.styled(f"✗ {view.draft.problems[0]}", "$state-failed")
         if any(state.pending for state in view.of_hosts()) or weighed is None:
             return Content.styled("◌ asking the hosts", "$state-waiting")
-        if weighed.forbidden:
-            errors = sum(one.level == "error" for one in weighed.findings)
-            return Content.styled(f"✗ {count(errors, 'error')}: nothing would be started", "bold $state-failed")
+        if weighed.errors:
+            errors = count(len(weighed.errors), "error")
+            return Content.styled(f"✗ {errors}: nothing would be started", "bold $state-failed")
         key = "enter once more" if self.too_soon else "enter"
         what = f"{count(weighed.plan.world_size, 'process')} on {count(len(weighed.plan.hosts), 'host')}"
         words = f"✓ {key} starts {what}"
@@ -206,7 +207,7 @@ def _diff(lines: Sequence[str]) -> Iterator[Point]:
     return (Point(clean(line[1:]), _DIFF.get(line[:1], ""), line[:1]) for line in lines[2:])
 
 
-def _commands(weighed: Weighed) -> Iterator[Point]:
+def _commands(weighed: Planned) -> Iterator[Point]:
     yield Point("Typed by hand on each host, these do the same.", "$muted")
     for host in weighed.plan.hosts:
         last = host.first_rank + host.num_processes - 1

@@ -8,17 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from runner.api.preparing import Planned, as_run, weigh
 from runner.errors import DisttuiError, InputError
-from runner.headless import at_home, sandboxed
 from runner.hosts.discovery import Found
 from runner.hosts.facts import HostFacts
 from runner.hosts.link import Link
-from runner.hosts.ship import train_parcel
 from runner.hosts.survey import probe_request
 from runner.ids import short
-from runner.planning.plan import Plan, make_plan
-from runner.planning.preflight import Finding, check
-from runner.planning.recommend import Recommendation, recommend
+from runner.planning.preflight import Finding
 from runner.profile import Host, Profile, ProfileErrors, parse, parse_host, read
 from runner.profile.fields import slug
 from runner.profile.problems import printable
@@ -49,6 +46,11 @@ class Draft:
     def hosts(self) -> list[str]:
         """The hosts as one would type them, in their order."""
         return [entry_name(entry) for entry in self.data.get("hosts", ())]
+
+    @property
+    def ssh_config(self) -> str | None:
+        """The ssh configuration of the run that is to be run again; None: the app's."""
+        return self.again.ssh_config if self.again else None
 
     @cached_property
     def text(self) -> str:
@@ -143,29 +145,13 @@ class HostState:
 
 
 @dataclass(frozen=True)
-class Weighed:
-    """What follows from a draft and the facts of all its hosts."""
-
-    profile: Profile
-    facts: tuple[HostFacts, ...]
-    recommendation: Recommendation
-    plan: Plan
-    findings: tuple[Finding, ...]
-
-    @property
-    def forbidden(self) -> bool:
-        """Whether something keeps the run from being started."""
-        return any(finding.level == "error" for finding in self.findings)
-
-
-@dataclass(frozen=True)
 class View:
     """Everything that the steps show."""
 
     draft: Draft
     states: Mapping[str, HostState] = field(default_factory=dict)
     found: tuple[Found, ...] = ()
-    weighed: Weighed | None = None
+    weighed: Planned | None = None
 
     def of_hosts(self) -> list[HostState]:
         """The states of the draft's hosts, in their order."""
@@ -175,13 +161,13 @@ class View:
     def startable(self) -> bool:
         """Whether all hosts have answered and nothing keeps the run from being started."""
         answered = not any(state.pending for state in self.of_hosts())
-        return answered and self.weighed is not None and not self.weighed.forbidden
+        return answered and self.weighed is not None and not self.weighed.errors
 
     @property
     def stuck(self) -> bool:
         """Whether the run cannot be started as it is, whatever the hosts still answer."""
         failed = any(state.error for state in self.of_hosts())
-        return failed or bool(self.draft.problems) or (self.weighed is not None and self.weighed.forbidden)
+        return failed or bool(self.draft.problems) or (self.weighed is not None and bool(self.weighed.errors))
 
     def errors(self, state: HostState) -> list[Finding]:
         """What keeps the run from being started with a host that has answered, as far as it is known by now."""
@@ -224,20 +210,16 @@ def refuse_played(again: Again) -> None:
 
 def runnable(draft: Draft) -> Profile | None:
     """The profile as it is to be run from here; None while there are problems."""
-    if draft.profile is None:
-        return None
-    return sandboxed(draft.profile) if draft.sandbox else at_home(draft.profile)
+    return None if draft.profile is None else as_run(draft.profile, sandbox=draft.sandbox)
 
 
-def weigh(view: View, environ: Mapping[str, str]) -> Weighed | None:
+def planned(view: View, environ: Mapping[str, str]) -> Planned | None:
     """Recommend, plan and check; None until all hosts have answered and the draft is a profile."""
     profile = runnable(view.draft)
     facts = tuple(state.facts for state in view.of_hosts() if state.facts)
     if profile is None or len(facts) < len(profile.hosts):
         return None
-    recommendation = recommend(profile, facts)
-    plan = make_plan(profile, facts, recommendation, train_parcel().remote_path)
-    return Weighed(profile, facts, recommendation, plan, check(profile, facts, plan, environ))
+    return weigh(profile, facts, environ)
 
 
 def request_for(draft: Draft, name: str) -> dict[str, Any]:

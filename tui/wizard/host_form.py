@@ -12,6 +12,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from runner.api.preparing import Planned
 from runner.hosts.facts import HostFacts
 from runner.planning.choose import who_uses
 from runner.text import clean
@@ -19,7 +20,7 @@ from tui.keys import OPEN, bind
 from tui.screen import DisttuiModal
 from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table
-from tui.wizard.draft import Draft, View, Weighed
+from tui.wizard.draft import Draft, View
 from tui.wizard.hardware import gpu_name
 from tui.wizard.step import Notes
 from tui.wizard.values import LABELS, Typing, ValueTable, totals
@@ -65,7 +66,7 @@ class HostForm(DisttuiModal[None]):
         """What is shown stays where a draft is none that can be weighed."""
         self._draft = view.draft
         if view.weighed:
-            self._weighed: Weighed = view.weighed
+            self._weighed: Planned = view.weighed
 
     @property
     def _facts(self) -> HostFacts:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from textual import on, work
 
+from runner.api.viewer import Viewer
 from runner.errors import InputError
 from runner.hosts.discovery import find_all, read_file
 from runner.transport import Connector
@@ -57,9 +58,12 @@ class HostsScreen(DisttuiScreen):
 
     def _connector(self) -> Connector:
         """In a thread: the way to the hosts."""
-        draft = self._view.draft
-        config = draft.again.ssh_config if draft.again else None
-        return sandbox.ground() if draft.sandbox else self.disttui.connector(config)
+        return self._viewer().connector(self._view.draft.ssh_config)
+
+    def _viewer(self) -> Viewer:
+        """In a thread: who reaches the hosts."""
+        app = self.disttui
+        return sandbox.ground(app.environ) if self._view.draft.sandbox else app.viewer()
 
     @work(group="discover")
     async def _discover(self) -> None:

@@ -11,6 +11,7 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.message import Message
 
+from runner.api.preparing import Planned
 from runner.formatting import amount
 from runner.planning.advice import Advice
 from runner.planning.choose import HostChoice
@@ -18,7 +19,7 @@ from runner.planning.preflight import Finding
 from tui.keys import OPEN, bind
 from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table
-from tui.wizard.draft import Draft, View, Weighed
+from tui.wizard.draft import Draft, View
 from tui.wizard.step import Notes, Step
 from tui.wizard.values import LABELS, Typing, ValueTable, totals
 
@@ -144,7 +145,7 @@ class ProcessesStep(Step):
         # What the cursor is on comes first; what else keeps the run from starting is counted in the title.
         notes.tell(title, *about, *errors)
 
-    def _about_host(self, weighed: Weighed) -> Iterator[Point | str]:
+    def _about_host(self, weighed: Planned) -> Iterator[Point | str]:
         key = self.query_one("#per-host", ValueTable).key
         if key and int(key) < len(weighed.plan.hosts):
             host = weighed.plan.hosts[int(key)]
@@ -157,7 +158,7 @@ class ProcessesStep(Step):
         yield from (_warning(one) for one in weighed.recommendation.warnings if one.host is None)
 
 
-def _about_run(key: str, weighed: Weighed) -> Iterator[Point | str]:
+def _about_run(key: str, weighed: Planned) -> Iterator[Point | str]:
     reasons = weighed.recommendation.reasons
     yield reasons.get("world_size" if key == "total" else key, "")
     if key == "total":
@@ -174,7 +175,7 @@ def _warning(advice: Advice) -> Point:
     return Point(advice.text, "$state-slow", "▲ ")
 
 
-def _row(draft: Draft, choice: HostChoice, weighed: Weighed) -> Row:
+def _row(draft: Draft, choice: HostChoice, weighed: Planned) -> Row:
     host = weighed.plan.hosts[choice.node_rank]
     profile = draft.profile
     own = profile is not None and profile.hosts[choice.node_rank].num_processes is not None
@@ -204,7 +205,7 @@ def spans(indices: Sequence[int]) -> str:
     return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
 
 
-def _run_rows(draft: Draft, weighed: Weighed) -> Iterator[Row]:
+def _run_rows(draft: Draft, weighed: Planned) -> Iterator[Row]:
     found = weighed.recommendation
     values = {
         "total": str(found.world_size), "backend": found.backend, "strategy": found.strategy,

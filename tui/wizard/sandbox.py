@@ -6,31 +6,26 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from runner.api.viewer import Viewer
 from runner.errors import DisttuiError
 from runner.hosts.link import Link
 from tui.wizard.draft import SANDBOX
 
-if TYPE_CHECKING:
-    from runner.transport.sandbox import Sandbox
-
 _PATIENCE = 20.0
 _lock = threading.Lock()
-_played: list[Sandbox] = []
+_played: list[Viewer] = []
 _runs: list[tuple[str, str, Mapping[int, Link]]] = []
 
 
-def ground() -> Sandbox:
-    """The way to the played hosts, which are made when it is first asked for. Blocks.
+def ground(environ: Mapping[str, str]) -> Viewer:
+    """The viewer of the played hosts, which are made when it is first asked for. Blocks.
 
-    It is not the app's connector: that is closed with the app, before `close` has ended the runs.
+    It is not the app's own: that is closed with the app, before `close` has ended the runs.
     """
-    from runner.transport.sandbox import Sandbox
-
     with _lock:
         if not _played:
-            _played.append(Sandbox(SANDBOX))
+            _played.append(Viewer.in_sandbox(SANDBOX, environ))
         return _played[0]
 
 

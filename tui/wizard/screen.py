@@ -12,6 +12,7 @@ from textual import on, work
 from textual.binding import BindingType
 from textual.widget import Widget
 
+from runner.api.preparing import Planned
 from runner.errors import DisttuiError, InputError
 from runner.hosts.link import Link
 from runner.ids import short
@@ -24,7 +25,7 @@ from tui.widgets.rail import Rail
 from tui.widgets.table import Table
 from tui.wizard import sandbox
 from tui.wizard.check import CheckStep
-from tui.wizard.draft import Draft, View, Weighed, draft_again, open_draft, weigh
+from tui.wizard.draft import Draft, View, draft_again, open_draft, planned
 from tui.wizard.hardware import HardwareStep
 from tui.wizard.host_form import HostForm
 from tui.wizard.hosts import HostsStep
@@ -220,7 +221,7 @@ class WizardScreen(HostsScreen):
         self._go(LAST)
 
     def _show(self) -> None:
-        self._view = replace(self._view, weighed=weigh(self._view, self.disttui.environ))
+        self._view = replace(self._view, weighed=planned(self._view, self.disttui.environ))
         view = self._view
         facts = [count(len(view.draft.hosts), "host")] if view.draft.hosts else []
         if view.weighed:
@@ -311,7 +312,7 @@ class WizardScreen(HostsScreen):
         weighed, check = self._view.weighed, self.query_one(CheckStep)
         if self._launching:
             return
-        if weighed is not None and weighed.forbidden:
+        if weighed is not None and weighed.errors:
             self.notify("Errors keep it from starting: see the checks", severity="warning")
         elif not self._view.startable:
             self.notify("Not all hosts have answered yet", severity="warning")
@@ -328,7 +329,7 @@ class WizardScreen(HostsScreen):
         self._show()
 
     @work(group="launch")
-    async def _start_run(self, view: View, weighed: Weighed) -> None:
+    async def _start_run(self, view: View, weighed: Planned) -> None:
         """Start the run, and show it."""
         links = {state.name: state.link for state in view.of_hosts() if state.link}
         try:
@@ -353,10 +354,7 @@ class WizardScreen(HostsScreen):
 
     def _launch(self, links: Mapping[str, Link], view: View) -> str:
         assert view.weighed is not None
-        app = self.disttui
-        own = view.draft.again.ssh_config if view.draft.again else None
-        config = str(sandbox.ground().config) if view.draft.sandbox else own or app.ssh_config
-        return start_run(view.draft, view.weighed, links, self._connector(), app.environ, config)
+        return start_run(self._viewer(), view.draft, view.weighed, links)
 
 
 def _close(links: Iterable[Link]) -> None:

@@ -47,6 +47,9 @@ class JsonPrinter:
         """Print news of this viewer's link to a host."""
         self._print({"type": "link", "host": state.hosts[node].name, "state": kind, "note": note})
 
+    def caught_up(self, state: RunState) -> None:
+        """Nothing: what was there is printed as what comes."""
+
     def refresh(self, state: RunState) -> None:
         """Nothing: every record has been printed."""
 

@@ -149,6 +149,9 @@ class TextPrinter:
             self.say(f"{note}\nthe run goes on without this viewer, which cannot")
             self.say(f"look in: disttui attach {short(state.run)}\nstop it: disttui stop {short(state.run)}")
 
+    def caught_up(self, state: RunState) -> None:
+        """Nothing: a run that is followed from its beginning has no past."""
+
     def refresh(self, state: RunState) -> None:
         """Let held lines go and draw the status line, now and then."""
         for place, hold in self._holds.items():

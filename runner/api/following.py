@@ -1,0 +1,142 @@
+"""Follow a run: the one place where a session is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from runner.api.beginnings import Beginning, fetch
+from runner.api.viewer import Viewer
+from runner.errors import DisttuiError
+from runner.hosts.link import Link
+from runner.runs.history import KnownRun, mirror_of
+from runner.runs.remote import TAIL, missing, reach
+from runner.runs.session import Session, Update, Wishes
+from runner.runs.state import RunState
+
+REPLAY = 256 * 1024
+"""Bytes at the end of every mirrored log with which `attach` begins."""
+
+
+class Following:
+    """A run that is followed. Iterate for what is new; the last of it has come when the run has ended or was left.
+
+    Args:
+        mirror: The folder that its files are mirrored into, one folder per node rank.
+        links: One per host; None for those that are still to be reached.
+        unreached: Why, by node rank, of hosts that could not be reached at first; they are tried again.
+        wishes: What the user wants; may be set from elsewhere.
+        tail: Bytes of every log to begin with; None: all of it.
+        replay: Bytes at the end of every log that is held already to begin with.
+        only_look: Change nothing on the hosts, not even what a dead supervisor has left.
+    """
+
+    def __init__(
+        self,
+        viewer: Viewer,
+        run: KnownRun,
+        mirror: Path,
+        links: Sequence[Link | None] | None = None,
+        *,
+        unreached: Mapping[int, DisttuiError] | None = None,
+        wishes: Wishes | None = None,
+        tail: int | None = None,
+        replay: int = 0,
+        only_look: bool = False,
+    ) -> None:
+        self.run = run
+        self.mirror = mirror
+        self.unreached = unreached or {}
+        self._viewer = viewer
+        self._session = Session(
+            run.begin(),
+            folder=mirror,
+            request=run.request() if tail is None else {**run.request(), "tail": tail},
+            reopen=lambda node: viewer.open_link(run.hosts[node].as_host(), run.ssh_config),
+            wishes=wishes,
+            replay=replay,
+            only_look=only_look,
+        )
+        self._updates: Generator[Update, None, None] = self._session.follow(links or [None] * len(run.hosts))
+
+    def __iter__(self) -> Iterator[Update]:
+        return self._updates
+
+    @property
+    def state(self) -> RunState:
+        """All that is known of the run."""
+        return self._session.state
+
+    @property
+    def exit_code(self) -> int:
+        """The run's exit code; 0 when it was left, 1 when it has ended without a word."""
+        return self._session.exit_code
+
+    def stop(self, *, now: bool = False) -> None:
+        """Ask every host to stop the run; what comes of it are updates. Any thread may call this.
+
+        Args:
+            now: Kill it at once, without the grace that lets ranks save their work.
+        """
+        self._session.wishes.stops = max(self._session.wishes.stops, 2 if now else 1)
+
+    def leave(self) -> None:
+        """Have the iteration end; the run goes on. Any thread may call this."""
+        self._session.wishes.leave = True
+
+    def fetch(self, wanted: Sequence[Beginning]) -> None:
+        """Fetch beginnings of logs into the mirror, beside what is followed; blocks. Raises DisttuiError."""
+        fetch(self._viewer, self.run, wanted, self._session.store)
+
+    def close(self) -> None:
+        """Let go of all hosts."""
+        self._updates.close()
+
+
+@contextmanager
+def follow(
+    viewer: Viewer,
+    run: KnownRun,
+    links: Sequence[Link | None] | None = None,
+    *,
+    wishes: Wishes | None = None,
+    tail: int | None = None,
+    only_look: bool = False,
+) -> Iterator[Following]:
+    """Follow a run from its beginning as long as the block runs. Arguments as of `Following`.
+
+    Raises:
+        InputError: The mirror cannot be written.
+    """
+    with mirror_of(run) as mirror:
+        following = Following(viewer, run, mirror, links, wishes=wishes, tail=tail, only_look=only_look)
+        try:
+            yield following
+        finally:
+            following.close()
+
+
+@contextmanager
+def attach(
+    viewer: Viewer, run: KnownRun, *, wishes: Wishes | None = None, only_look: bool = False
+) -> Iterator[Following]:
+    """Follow a run that others have begun, or that has ended: what is held of it comes first, logs from their tails.
+
+    Raises:
+        DisttuiError: No host of the run can be reached, and the mirror is not whole.
+    """
+    with mirror_of(run) as mirror:
+        nodes = missing(run, mirror)
+        with reach(run, viewer.connector(run.ssh_config), nodes) as reached:
+            if nodes:
+                reached.refuse_none()
+            links = [reached.links.get(node) for node in range(len(run.hosts))]
+            following = Following(
+                viewer, run, mirror, links,
+                unreached=reached.errors, wishes=wishes, tail=TAIL, replay=REPLAY, only_look=only_look,
+            )  # fmt: skip
+            try:
+                yield following
+            finally:
+                following.close()

@@ -1,0 +1,212 @@
+"""From a profile to a run: reach its hosts, plan, check, start."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from threading import Thread
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from runner.api.viewer import Viewer
+from runner.errors import DisttuiError, HostError
+from runner.hosts.facts import HostFacts
+from runner.hosts.link import Link
+from runner.hosts.ship import node_parcel, train_parcel
+from runner.hosts.survey import Surveyed, Tell, survey
+from runner.ids import new_run_id
+from runner.profile import Profile
+from runner.runs.find import run_names
+from runner.runs.history import KnownRun, keep
+from runner.runs.launch import launch as start
+from runner.text import clean
+
+if TYPE_CHECKING:
+    from runner.planning.plan import Plan
+    from runner.planning.preflight import Finding
+    from runner.planning.recommend import Recommendation
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What follows from a profile and the facts of all its hosts."""
+
+    profile: Profile
+    facts: tuple[HostFacts, ...]
+    recommendation: Recommendation
+    plan: Plan
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that keep the run from being started."""
+        return tuple(finding for finding in self.findings if finding.level == "error")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan, and an open link to every host. Closes the links at the end of its block."""
+
+    planned: Planned
+    links: tuple[Link, ...]
+
+    def __enter__(self) -> Prepared:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the hosts; a run that was started goes on."""
+        for link in self.links:
+            link.close()
+
+
+class PreflightError(DisttuiError):
+    """Checks before the launch failed; nothing was started."""
+
+    exit_code = 3
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        errors = (HostError(one.host or "the profile", clean(one.what), clean(one.cure)) for one in findings)
+        super().__init__("\n".join(map(str, errors)))
+        self.findings = tuple(findings)
+
+
+def as_run(profile: Profile, *, sandbox: bool) -> Profile:
+    """The profile as it is run from this machine.
+
+    In a sandbox everything stays on the loopback. Elsewhere `local` takes disttui's own interpreter where the profile
+    names none and it has torch.
+    """
+    if sandbox:
+        loopback = "lo0" if sys.platform == "darwin" else "lo"
+        changes = [
+            {"python": host.python or sys.executable, "interface": loopback, "address": None} for host in profile.hosts
+        ]
+        launch = profile.launch.model_copy(update={"master": "127.0.0.1"})
+    else:
+        own = {"python": sys.executable} if find_spec("torch") is not None else {}
+        changes = [
+            dict(own) if host.endpoint.is_local and not (host.python or host.activate) else {} for host in profile.hosts
+        ]
+        launch = profile.launch
+    hosts = tuple(host.model_copy(update=change) for host, change in zip(profile.hosts, changes, strict=True))
+    return profile.model_copy(update={"hosts": hosts, "launch": launch})
+
+
+def check_secrets(profile: Profile, environ: Mapping[str, str]) -> None:
+    """Raise InputError for a `${env:NAME}` that is not set, before any host is troubled."""
+    for node in range(len(profile.hosts)):
+        profile.split_env(node, environ)
+
+
+def weigh(profile: Profile, facts: Sequence[HostFacts], environ: Mapping[str, str]) -> Planned:
+    """Recommend, plan and check, from the facts of all hosts in the profile's order."""
+    from runner.planning.plan import make_plan
+    from runner.planning.preflight import check
+    from runner.planning.recommend import recommend
+
+    recommendation = recommend(profile, facts)
+    plan = make_plan(profile, facts, recommendation, train_parcel().remote_path)
+    return Planned(profile, tuple(facts), recommendation, plan, check(profile, facts, plan, environ))
+
+
+def prepare(viewer: Viewer, profile: Profile, news: Tell | None = None) -> Prepared:
+    """Reach all hosts of a profile, probe them, plan and check. Starts nothing.
+
+    Args:
+        news: Takes how far each host is: node rank, `connecting`, `probing`, `ready` or `failed`, a note. Called from
+            several threads.
+
+    Raises:
+        DisttuiError: Hosts cannot be used.
+    """
+    # What comes after the hosts' answers is made and imported while they are awaited.
+    Thread(target=_make_ready, daemon=True).start()
+    ready = as_run(profile, sandbox=viewer.sandbox is not None)
+    hosts = survey(ready, viewer.connector(), news or _quiet)
+    links = tuple(host.link for host in hosts)
+    try:
+        return Prepared(weigh(ready, [host.facts for host in hosts], viewer.environ), links)
+    except BaseException:
+        for link in links:
+            link.close()
+        raise
+
+
+def refuse(planned: Planned) -> None:
+    """Raise PreflightError where a finding forbids the start."""
+    if planned.errors:
+        raise PreflightError(planned.errors)
+
+
+def launch(
+    viewer: Viewer,
+    prepared: Prepared,
+    *,
+    source: str | None = None,
+    resume_from: str | None = None,
+    ssh_config: str | None = None,
+) -> KnownRun:
+    """Start a prepared run on all its hosts; what is needed to come back to it is written down before.
+
+    Args:
+        source: The profile's file, to be kept with the run.
+        resume_from: The folder on the hosts with the checkpoints of another run, to go on from.
+        ssh_config: Of that run.
+
+    Raises:
+        PreflightError: Checks forbid the start.
+        DisttuiError: A host could not start it; nothing runs.
+    """
+    planned = prepared.planned
+    refuse(planned)
+    profile, plan, environ = planned.profile, planned.plan, viewer.environ
+    # What a variable refers to is looked up before anything is kept of the run.
+    check_secrets(profile, environ)
+    known = keep(
+        profile,
+        [host.num_processes for host in plan.hosts],
+        new_run_id(profile.name, run_names(environ)),
+        environ,
+        source=source,
+        sandbox=viewer.sandbox is not None,
+        ssh_config=viewer.config(ssh_config),
+        resume_from=resume_from,
+    )
+    hosts = [
+        Surveyed(host, link, facts)
+        for host, link, facts in zip(profile.hosts, prepared.links, planned.facts, strict=True)
+    ]
+    try:
+        start(
+            profile=profile,
+            plan=plan,
+            hosts=hosts,
+            run=known.run,
+            environ=environ,
+            tell=_quiet,
+            reopen=lambda node: viewer.open_link(profile.hosts[node], ssh_config),
+            by=known.by,
+            resume_from=resume_from,
+        )
+    except DisttuiError as error:
+        known.failed(error.what)
+        raise
+    return known
+
+
+def _make_ready() -> None:
+    node_parcel()
+    import runner.planning.plan
+    import runner.planning.preflight
+    import runner.planning.recommend  # noqa: F401
+
+
+def _quiet(node: int, kind: str, note: str) -> None:
+    """Nobody listens."""

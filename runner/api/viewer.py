@@ -1,0 +1,108 @@
+"""A viewer: who looks at runs and starts them, and how it reaches hosts."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from runner.api.questions import Questions, Unattended
+from runner.hosts.survey import open_link
+from runner.transport import Connector
+
+if TYPE_CHECKING:
+    from runner.hosts.link import Link
+    from runner.profile import Host
+    from runner.transport.sandbox import Sandbox
+
+
+class Viewer:
+    """What every function of this package needs of its caller. Close it, or use it as a context manager.
+
+    Args:
+        environ: Where `${env:NAME}` of profiles and the folder of runs (XDG_DATA_HOME) are looked up.
+        questions: Answers what comes up while hosts are reached; None: nobody does, which means no.
+        ssh_config: As ssh's -F; None: the user's own configuration.
+        accept_new_host_keys: Trust unknown host keys without asking (never changed ones).
+        runs_bring_theirs: Reach a run by the configuration that it was started with also where `ssh_config` is given.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str] | None = None,
+        questions: Questions | None = None,
+        *,
+        ssh_config: str | None = None,
+        accept_new_host_keys: bool = False,
+        runs_bring_theirs: bool = False,
+    ) -> None:
+        self.environ = os.environ if environ is None else environ
+        self.questions = questions or Unattended()
+        self.ssh_config = str(Path(ssh_config).absolute()) if ssh_config else None
+        self.sandbox: Sandbox | None = None
+        """Plays all hosts, where they are played."""
+        self._accept_new = accept_new_host_keys
+        self._runs_bring_theirs = runs_bring_theirs
+        self._made: dict[str | None, Connector] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def in_sandbox(cls, hosts: Sequence[str], environ: Mapping[str, str] | None = None) -> Viewer:
+        """A viewer whose hosts are played on this machine until it is closed.
+
+        Args:
+            hosts: Their names, as in the profile's `hosts`.
+        """
+        from runner.transport.sandbox import Sandbox
+
+        made = cls(environ)
+        made.sandbox = Sandbox(hosts)
+        made.ssh_config = str(made.sandbox.config)
+        return made
+
+    def __enter__(self) -> Viewer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def connector(self, of_run: str | None = None) -> Connector:
+        """The way to hosts, made when it is first needed. Thread-safe.
+
+        Args:
+            of_run: The ssh configuration that a run was started with.
+        """
+        if self.sandbox is not None:
+            return self.sandbox
+        from runner.transport.connector import HostConnector
+
+        config = self.config(of_run)
+        with self._lock:
+            if config not in self._made:
+                self._made[config] = HostConnector(config, self.questions, self._accept_new)
+            return self._made[config]
+
+    def open_link(self, host: Host, of_run: str | None = None) -> Link:
+        """Reach one host and start its node program. Raises HostError."""
+        return open_link(host, self.connector(of_run))
+
+    def close(self) -> None:
+        """Close every connection, and end the sandbox."""
+        for connector in self._made.values():
+            connector.close()
+        if self.sandbox is not None:
+            self.sandbox.close()
+
+    def config(self, of_run: str | None = None) -> str | None:
+        """The ssh configuration by which hosts are reached, None: the user's own."""
+        if self.sandbox is not None:
+            return self.ssh_config
+        if self._runs_bring_theirs:
+            return of_run or self.ssh_config
+        # The file of a run may be gone: the user's own configuration has to do then.
+        return self.ssh_config or (of_run if of_run and os.path.isfile(of_run) else None)  # noqa: PTH113 - never raises

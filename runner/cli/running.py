@@ -1,0 +1,158 @@
+"""Run a profile to its end, and print it: what `run` and `rerun` do."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import click
+
+from runner.errors import InputError
+from runner.text import clean
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from runner.api.preparing import Planned
+    from runner.api.viewer import Viewer
+    from runner.cli.render.jsonl import JsonPrinter
+    from runner.cli.render.live import TextPrinter
+    from runner.profile import Profile
+    from runner.runs.state import RunState
+
+
+def run_profile(
+    profile: Profile,
+    source: str | None,
+    *,
+    sandbox: bool,
+    ssh_config: str | None,
+    accept_new: bool,
+    as_json: bool,
+    detach: bool,
+    resume_from: str | None = None,
+) -> int:
+    """Run a profile to its end, or until it is left, and return the exit code.
+
+    Args:
+        source: The profile's file.
+        resume_from: The folder on the hosts with the checkpoints of another run, to go on from.
+
+    Raises:
+        InputError: It could not be kept here, or not be left.
+    """
+    from runner.cli.viewing import viewing
+    from runner.runs.history import make_folder
+
+    if detach and sandbox:
+        raise InputError("a sandbox lives only as long as its command, so it cannot be left", "Leave out --detach.")
+    make_folder(os.environ)
+    begun = time.monotonic()
+    printer = _printer(profile, as_json=as_json)
+    try:
+        with viewing(ssh_config, accept_new, profile if sandbox else None) as viewer:
+            return _run(viewer, profile, printer, {"source": source, "resume_from": resume_from}, begun, detach)
+    except KeyboardInterrupt:
+        # Once the start has begun Ctrl-C is a stop, and is not raised.
+        raise click.Abort("nothing was started") from None
+
+
+def _run(
+    viewer: Viewer,
+    profile: Profile,
+    printer: TextPrinter | JsonPrinter,
+    kept: Mapping[str, str | None],
+    begun: float,
+    detach: bool,
+) -> int:
+    from runner.api.following import follow
+    from runner.api.preparing import check_secrets, launch, prepare, refuse
+    from runner.cli.render.printer import show_update
+    from runner.cli.signals import Signals
+    from runner.runs.hooks import tell_end
+
+    signals = Signals()
+    with signals.caught():
+        check_secrets(profile, viewer.environ)
+        # Imported while the hosts' answers are awaited.
+        Thread(target=_import_story, daemon=True).start()
+        with prepare(viewer, profile, host_words(profile, printer.say)) as prepared:
+            refuse(prepared.planned)
+            _say_plan(prepared.planned, printer)
+            signals.hold_back()
+            known = launch(viewer, prepared, **kept)
+            with follow(viewer, known, prepared.links, wishes=signals) as following:
+                for update in following:
+                    show_update(printer, following.state, update)
+                    if detach and following.state.attempt > 0:
+                        following.leave()
+                finish(printer, following.state, time.monotonic() - begun, following.mirror)
+        tell_end(prepared.planned.profile, known, following.state, printer.say)
+        if detach and following.state.result is None:
+            printer.detached(known.run)
+        return following.exit_code
+
+
+def host_words(profile: Profile, say: Callable[[str], None]) -> Callable[[int, str, str], None]:
+    """Says how far each host of a profile is, for `prepare`."""
+    from runner.profile.problems import printable
+
+    def news(node: int, kind: str, note: str) -> None:
+        host = profile.hosts[node]
+        if kind == "connecting":
+            say(f"{host.name}: connecting")
+        elif kind == "probing" and host.activate:
+            say(f"{host.name}: running its activate line: {printable(host.activate)}")
+
+    return news
+
+
+def _say_plan(planned: Planned, printer: TextPrinter | JsonPrinter) -> None:
+    """Say what is about to run, and what is to be known about it."""
+    from runner.planning.plan import counts_line
+
+    for advice in planned.recommendation.warnings:
+        printer.say(_line(advice.host, advice.text))
+    for finding in planned.findings:
+        if finding.level == "warning":
+            printer.say(_line(finding.host, f"{finding.what}. {finding.cure}"))
+    plan = planned.plan
+    printer.say(f"{counts_line(plan)}; {plan.backend}, {plan.strategy}, {plan.precision}")
+
+
+def _line(host: str | None, text: str) -> str:
+    return clean(f"{host}: {text}" if host else text).rstrip()
+
+
+def finish(printer: TextPrinter | JsonPrinter, state: RunState, elapsed: float, folder: Path) -> None:
+    """Print what closes a command that followed a run; nothing for one that goes on without it."""
+    from runner.cli.render.jsonl import JsonPrinter
+
+    if isinstance(printer, JsonPrinter):
+        printer.end(state, str(folder))
+    else:
+        from runner.render.story import ending
+
+        printer.end(ending(state, elapsed, folder, printer.launcher_tails))
+
+
+def _import_story() -> None:
+    import runner.render.story  # noqa: F401
+
+
+def _printer(profile: Profile, *, as_json: bool) -> TextPrinter | JsonPrinter:
+    from runner.cli.render.jsonl import JsonPrinter
+    from runner.cli.render.live import TextPrinter
+
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character must not end the command.
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    if as_json:
+        return JsonPrinter(sys.stdout)
+    names = tuple(host.name for host in profile.hosts)
+    most = sum(host.num_processes or 1 for host in profile.hosts)
+    return TextPrinter(sys.stdout, sys.stderr, names, most, colour=not os.environ.get("NO_COLOR"))

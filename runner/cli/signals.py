@@ -1,0 +1,55 @@
+"""What the user asks for by signals while a command follows a run."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from runner.runs.session import Wishes
+
+
+class Signals(Wishes):
+    """SIGINT and SIGTERM stop the run, a second one kills it, a third one leaves; SIGHUP leaves.
+
+    Until `hold_back` there is nothing to stop or to leave: the first signal raises KeyboardInterrupt.
+
+    Args:
+        only_leave: SIGINT and SIGTERM leave as well.
+    """
+
+    def __init__(self, *, only_leave: bool = False) -> None:
+        self._only_leave = only_leave
+        self._held_back = False
+
+    def hold_back(self) -> None:
+        """From now on signals are only noted."""
+        self._held_back = True
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Catch SIGINT, SIGTERM and SIGHUP while the block runs."""
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        try:
+            signal.signal(signal.SIGINT, self._stop)
+            signal.signal(signal.SIGTERM, self._stop)
+            signal.signal(signal.SIGHUP, self._hang_up)
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.stops += not self._only_leave
+        self.leave = self.leave or self._only_leave or self.stops > 2
+        self._interrupt()
+
+    def _hang_up(self, number: int, frame: FrameType | None) -> None:
+        self.leave = True
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        if not self._held_back:
+            self._held_back = True
+            raise KeyboardInterrupt

@@ -1,0 +1,52 @@
+"""The viewer of a command: questions go to the controlling terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from runner.api.viewer import Viewer
+from runner.ids import short
+from runner.profile.disclosure import effect_lines, foreign_lines
+from runner.text import clean
+from runner.transport.prompts import TerminalPrompts, confirm
+
+if TYPE_CHECKING:
+    from runner.api.questions import Doubt
+    from runner.profile import Profile
+
+
+class TerminalQuestions(TerminalPrompts):
+    """Asks on the controlling terminal; where there is none nobody answers."""
+
+    def trust_profile(self, doubt: Doubt) -> bool | None:
+        """Show what a profile has run, and ask."""
+        shown = (foreign_lines if doubt.path is None else effect_lines)(doubt.profile)
+        lines = [f"  {key}: {text}" for key, text in shown]
+        return confirm("\n".join([f"{doubt}. It has this run with your login:", *lines, "Go on?"]))
+
+    def trust_hosts(self, asked: str, run: str, others: Sequence[str]) -> bool | None:
+        """Ask whether hosts may be reached that another host names."""
+        words = f"{asked} says that {short(run)} also runs on {', '.join(map(clean, others))}"
+        return confirm(f"{words}.\nLog in there as well, as your ssh reaches these names?")
+
+
+@contextmanager
+def viewing(ssh_config: str | None, accept_new: bool, played: Profile | None = None) -> Iterator[Viewer]:
+    """The viewer of a command.
+
+    Args:
+        played: Whose hosts are played on this machine; None: hosts are reached.
+    """
+    if played is not None:
+        with Viewer.in_sandbox([host.host for host in played.hosts], os.environ) as viewer:
+            yield viewer
+        return
+    questions = TerminalQuestions()
+    try:
+        with Viewer(os.environ, questions, ssh_config=ssh_config, accept_new_host_keys=accept_new) as viewer:
+            yield viewer
+    finally:
+        questions.close()
