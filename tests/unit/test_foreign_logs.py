@@ -34,7 +34,7 @@ def harvested(name: str, folder: Path) -> list[dict[str, Any]]:
         ("imagenet", 7.4625, {"step": 86, "steps": 3000, "epoch": 0, "loss": 4881.6, "step_time": 0.352}),
         ("trainer", 4.033, {"step": 150, "steps": 150, "epoch": 3, "val_loss": 4.03}),
         ("lightning_tqdm", 0.693, {"step": 50, "epoch": 1, "loss": 0.682, "val_loss": 0.689, "steps_per_s": 13.99}),
-        ("lightning_rich", 0.734, {"step": 50, "loss": 0.734, "val_loss": 0.694}),
+        ("lightning_rich", 0.734, {"step": 100, "steps": 100, "loss": 0.734, "val_loss": 0.694}),
         ("uneven", 2.0, {"step": 4, "loss": 2.0}),
     ],
 )
@@ -45,6 +45,11 @@ def test_the_metrics_of_scripts_that_nobody_here_wrote(
     assert next(record["loss"] for record in records if "loss" in record) == first
     merged = {key: value for record in records for key, value in record.items()}
     assert {key: merged.get(key) for key in newest} == newest
+
+
+def test_the_evaluations_of_accelerates_example(tmp_path: Path) -> None:
+    values = [(one["epoch"], one["accuracy"], one["f1"]) for one in harvested("nlp_example", tmp_path)]
+    assert values == [(epoch, 0.515625, 0.5) for epoch in range(3)]
 
 
 @pytest.mark.parametrize("name", ["multinode", "argparse", "no_program", "no_module", "no_cuda", "no_nccl"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -282,6 +283,25 @@ def test_a_ranks_tensorboard_file_becomes_its_metrics(tmp_path: Path, begin: Cal
     assert records(tmp_path) == [{"loss": 0.5, "step": 7}, {"loss": 0.25, "step": 8}]
     told = [json.loads(line)["t"] for line in (tmp_path / "rank-0.metrics.jsonl").read_text().splitlines()]
     assert told == sorted(told) and abs(told[0] - time.time()) < 60
+
+
+def test_a_tensorboard_file_that_names_a_rank_is_found_though_it_is_open_for_moments_only(
+    tmp_path: Path, begin: Callable[..., Harvest]
+) -> None:
+    harvest = begin(node=1)
+    folder = tmp_path / "work/runs/one"
+    folder.mkdir(parents=True)
+    with writing(tmp_path / "note.txt") as rank:
+        pid, now, host = rank.process.pid, int(time.time()), socket.gethostname()
+        for number, name in enumerate((
+            f"{now}.{host}.{pid}.0",
+            f"{now}.{host}.{os.getpid()}.0",
+            f"{now}.elsewhere.{pid}.0",
+            f"{now - 3600}.{host}.{pid}.0",
+        )):  # fmt: skip
+            (folder / f"events.out.tfevents.{name}").write_bytes(scalar("loss", number, 1, time.time()))
+        harvest.poll({0: pid})
+    assert records(tmp_path) == [{"loss": 0, "step": 1}]
 
 
 def test_a_file_of_another_run_is_not_read(tmp_path: Path, begin: Callable[..., Harvest]) -> None:

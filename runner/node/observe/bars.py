@@ -22,6 +22,8 @@ _HEADED = re.compile(r"(\d{1,6})\|\d{1,12}\|")
 # ultralytics a row of numbers, whose names stand in an earlier line: 1/100 2.36G 1.185 2.345 1.234 32 640: 100%|
 _COLUMNS = re.compile(r"\s{1,12}Epoch\s{1,12}GPU_mem((?:\s{1,12}[\w-]{1,20}){1,12})\s*$")
 _ROW = re.compile(r"\s{1,12}(\d{1,6})/(\d{1,6})\s{1,12}[\d.]{1,12}[GM]((?:\s{1,12}[\d.]{1,12}){1,12})$")
+_OWN_NUMBER = "v_num"
+"""Of Lightning's bars: the number of its log folder."""
 _TRAINING = re.compile(r"epoch|train|step|iter", re.IGNORECASE)
 _NOT_TRAINING = re.compile(r"val|test|eval|predict|sanity", re.IGNORECASE)
 EPOCH = re.compile(r"epoch\s{0,4}\[?(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECASE)
@@ -55,9 +57,14 @@ class Bars:
         done, total, speed, per, of, rest = bar.groups()
         title = _title(line[: bar.start()])
         found = pairs(rest or "") or self._in_title(title)
+        found.pop(_OWN_NUMBER, None)
         if not self._counts(title, int(total or 0), any(name.endswith("loss") for name in found)):
             return {}
-        found.update(self._progress(int(done), int(total or 0), title))
+        epochs = EPOCH.search(title) if bar.re is _RICH else None
+        if epochs and epochs.group(2):
+            found.update(self._by_lightning(int(done), int(total or 0), *map(int, epochs.groups())))
+        else:
+            found.update(self._progress(int(done), int(total or 0), title))
         if speed != "?" and float(speed) > 0 and (per == "s") != (of == "s"):
             found["steps_per_s"] = round(1 / float(speed), 6) if per == "s" else float(speed)
         return found
@@ -78,6 +85,12 @@ class Bars:
         if trains:
             return True
         return (not title or bool(_TRAINING.search(title))) and (self.step is None or total == self._total)
+
+    def _by_lightning(self, done: int, total: int, epoch: int, newest: int) -> Record:
+        """Its epochs count from 0, and the last one's number stands beside: all steps are known from any bar."""
+        self._total, self._earlier = total, epoch * total
+        self.step = self._earlier + done
+        return {"step": self.step, "epoch": epoch, "steps": (newest + 1) * total}
 
     def _progress(self, done: int, total: int, title: str) -> Record:
         found: Record = {}

@@ -56,6 +56,8 @@ _MEASURED = re.compile(
 _METER = re.compile(r"\bTime\s{1,8}(\d{1,12}\.\d{1,12}) \(\s{0,8}\d")
 # A line of a validation: its loss is no training's, its counter no step.
 _VALIDATION = re.compile(r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set)?\s?:", re.IGNORECASE)
+# What accelerate's examples and many after them print of an evaluation: epoch 0: {'accuracy': 0.84, 'f1': 0.89}
+_EVALUATED = re.compile(r"\W{0,4}epoch (\d{1,6}):\s{1,4}\{['\"]", re.IGNORECASE)
 # Where a line of a program's own source is named, as loggers do: train.py:42, __main__:train:42.
 _SOURCE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|rs)$", re.IGNORECASE)
 # 'name': number, as Python prints a dictionary and JSON an object; Trainer 5 quotes its numbers.
@@ -98,6 +100,10 @@ def recognise(line: str) -> Optional[Record]:
         put(found, *match.groups())
     if "train_runtime" in found:
         return None  # Trainer's summary: its loss is the mean of all that came before
+    evaluated = _EVALUATED.match(line) if found else None
+    if evaluated:
+        put(found, "epoch", evaluated.group(1))
+        return found
     if not found:
         _unquoted(found, line)
     if _VALIDATION.match(line):
@@ -171,9 +177,12 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
     factor = _FACTORS.get(unit or unit_of_name)
     if factor is not None and not isinstance(value, str):
         value = round(value * factor, 9)
+    of = int(total.replace(",", "")) if total else 0
+    if of and name == "accuracy" and not isinstance(value, str):
+        value = value / of  # right ones of all
     found.setdefault(name, value)
-    if total and name == "step":
-        found.setdefault("steps", int(total.replace(",", "")))
+    if of and name == "step":
+        found.setdefault("steps", of)
 
 
 def _canonical(name: str) -> Tuple[str, str]:

@@ -1,20 +1,23 @@
 """Which files of metrics are this attempt's own, and what is new in them.
 
-A file counts that a rank, or a process below it, holds open for writing. Lightning's tables are open for a moment only:
-one counts that is new below the job's folder since the attempt began, on the host of rank 0, which alone writes them,
-and only where no other training of ours works in that folder.
+A file counts that a rank, or a process below it, holds open for writing, and one below the job's folder whose name has
+this host, such a process and a time since the attempt began, as tensorboard names its files, which it opens for moments
+only. Lightning's tables name nobody and are open for moments, too: one counts that is new below the job's folder since
+the attempt began, on the host of rank 0, which alone writes them, and only where no other training of ours works there.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import socket
 import stat
 import time
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Set, Tuple
 
 from ... import procs
-from .reading import ScalarFile, decoder
+from .reading import EVENTS, ScalarFile, decoder
 from .sample import MalformedError, Sample
 
 _EVERY = (3.0, 15.0)
@@ -29,8 +32,22 @@ _DEEPEST = 4
 _BUDGET = 64 << 10
 _LAST_BUDGET = 1 << 20
 """Bytes that are read each time, and at the end."""
+_MOST_ENTRIES = 5000
+"""Of one folder: a data set may lie there, too."""
 _TABLES = ("metrics.csv", "results.csv")
+# Time, host and process, as tensorboard/summary/writer/event_file_writer.py names them.
+_EVENTS = re.compile(re.escape(EVENTS) + r"(\d{1,12})\.(.{1,255})\.(\d{1,10})\.\d{1,10}(?:\.v2)?\Z")
 _WRITES = re.compile(r"^flags:\s*([0-7]+)$", re.MULTILINE)
+
+
+class _Lying(NamedTuple):
+    """Files in the job's folder."""
+
+    named: Set[str]
+    """Event files whose name says which process has created them."""
+    unnamed: Set[str]
+    whole: bool
+    """Whether all of the folder was looked at."""
 
 
 class Found(NamedTuple):
@@ -62,8 +79,10 @@ class Files:
         self._done: Set[Tuple[int, int]] = set()
         """Files that were given up."""
         self._first = self._next = time.monotonic()
-        self._before = _tables(workdir) if node == 0 else None
-        """Tables that were there when the attempt began; None where that is not known, or does not matter."""
+        before = _lying(workdir) if node == 0 else None
+        self._before = before.unnamed if before and before.whole else None
+        """Those that name no process and were there when the attempt began; None where they are not known, or do not
+        matter."""
 
     def poll(self, pids: Mapping[int, int], *, last: bool = False) -> Iterator[Found]:
         """What is new.
@@ -95,30 +114,37 @@ class Files:
         self._open.clear()
 
     def _search(self, pids: Mapping[int, int]) -> None:
-        deadline = time.monotonic() + _PATIENCE
         table = procs.table()
+        ranks = {pid: rank for rank, pid in pids.items()}
         for rank, pid in pids.items():
-            below = sorted(procs.descendants(table, pid))[:_MOST_PROCESSES]
-            for one in (pid, *below):
-                if time.monotonic() > deadline:
-                    return
-                # Forked workers hold what their parent has open.
-                if one == pid or procs.command(one) != procs.command(pid):
-                    for path, name in _written(one):
-                        self._add(rank, path, name)
-        if self._before is None:
+            for below in sorted(procs.descendants(table, pid))[:_MOST_PROCESSES]:
+                ranks.setdefault(below, rank)
+        self._search_open(ranks, pids)
+        lying = _lying(self._workdir)
+        for path in sorted(lying.named):
+            rank_of = ranks.get(_writer(path, self._began))
+            if rank_of is not None:
+                self._add(rank_of, path, path)
+        if self._before is None or not lying.whole:
             return
-        found = _tables(self._workdir)
-        if found is None:
-            return
-        fresh = found - self._before
+        fresh = lying.unnamed - self._before
         # What has gone and comes again is new; what came while another might have written it is not ours.
-        self._before &= found
-        if fresh and self._others(table, set(pids.values())):
+        self._before &= lying.unnamed
+        if fresh and self._others(table, set(ranks)):
             self._before |= fresh
         else:
-            for name in sorted(fresh):
-                self._add(min(pids), name, name)
+            for path in sorted(fresh):
+                self._add(min(pids), path, path)
+
+    def _search_open(self, ranks: Mapping[int, int], pids: Mapping[int, int]) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        for pid, rank in ranks.items():
+            if time.monotonic() > deadline:
+                return
+            # Forked workers hold what their parent has open.
+            if pid == pids[rank] or procs.command(pid) != procs.command(pids[rank]):
+                for path, name in _written(pid):
+                    self._add(rank, path, name)
 
     def _add(self, rank: int, path: str, name: str) -> None:
         if len(self._open) + len(self._done) >= _MOST_FILES:
@@ -139,14 +165,11 @@ class Files:
         self._done.add(key)
         file.close()
 
-    def _others(self, table: Mapping[int, procs.Proc], ranks: Set[int]) -> bool:
+    def _others(self, table: Mapping[int, procs.Proc], ours: Set[int]) -> bool:
         """Whether another training of this user works in the job's folder."""
-        ours = set(ranks)
-        for rank in ranks:
-            ours |= procs.descendants(dict(table), rank)
         run, node = self._of
-        for pid in table:
-            if pid in ours or procs.owner(pid) != os.getuid() or procs.tag(pid).startswith("%s/%d/" % (run, node)):
+        for pid in table.keys() - ours:
+            if procs.owner(pid) != os.getuid() or procs.tag(pid).startswith("%s/%d/" % (run, node)):
                 continue
             try:
                 there = os.readlink("/proc/%d/cwd" % pid)
@@ -155,6 +178,14 @@ class Files:
             if (there + "/").startswith(self._workdir.rstrip("/") + "/") and _has_torch(pid):
                 return True
         return False
+
+
+def _writer(path: str, began: float) -> int:
+    """The process that has created an event file on this host since then, as its name says; 0 for any other."""
+    match = _EVENTS.match(os.path.basename(path))
+    if not match or match.group(2) != socket.gethostname() or int(match.group(1)) < int(began):
+        return 0
+    return int(match.group(3))
 
 
 def _written(pid: int) -> Iterator[Tuple[str, str]]:
@@ -178,30 +209,31 @@ def _written(pid: int) -> Iterator[Tuple[str, str]]:
             yield path, name
 
 
-def _tables(workdir: str) -> Optional[Set[str]]:
-    """Tables of metrics of this user's below a folder; None where there is too much to look at."""
+def _lying(workdir: str) -> _Lying:
+    """The files of metrics of this user's below a folder."""
     deadline = time.monotonic() + _PATIENCE
-    found: Set[str] = set()
+    lying = _Lying(set(), set(), whole=True)
     folders = [(workdir, _DEEPEST)]
     while folders:
         folder, deeper = folders.pop(0)  # the nearest first
         try:
             with os.scandir(folder) as entries:
-                for entry in entries:
+                for entry in itertools.islice(entries, _MOST_ENTRIES):
                     if time.monotonic() > deadline:
-                        return None
-                    if entry.name in _TABLES and _is_ours(entry):
-                        found.add(entry.path)
+                        return lying._replace(whole=False)
+                    if entry.name in _TABLES or entry.name.startswith(EVENTS):
+                        if _is_ours(entry.path):
+                            (lying.named if _EVENTS.match(entry.name) else lying.unnamed).add(entry.path)
                     elif deeper and not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
                         folders.append((entry.path, deeper - 1))
         except OSError:
             continue
-    return found
+    return lying
 
 
-def _is_ours(entry: "os.DirEntry[str]") -> bool:
+def _is_ours(path: str) -> bool:
     try:
-        seen = entry.stat(follow_symlinks=False)
+        seen = os.lstat(path)
     except OSError:
         return False
     return stat.S_ISREG(seen.st_mode) and seen.st_uid == os.getuid()

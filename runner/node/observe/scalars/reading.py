@@ -11,6 +11,8 @@ from .event_file import EventFile
 from .sample import MalformedError, Sample, as_validation, of_validation, together
 from .wandb_file import WandbFile
 
+EVENTS = "events.out.tfevents."
+"""What event files' names begin with."""
 _PIECE = 64 << 10
 """Bytes that are read at once: more than the longest part of any file that is looked at."""
 
@@ -18,7 +20,7 @@ _PIECE = 64 << 10
 def decoder(path: str) -> Optional[Union[EventFile, WandbFile, CsvFile]]:
     """What reads a file of this name, None for other files."""
     name = os.path.basename(path)
-    if name.startswith("events.out.tfevents."):
+    if name.startswith(EVENTS):
         return EventFile()
     if name.endswith(".wandb"):
         return WandbFile()
