@@ -1,22 +1,44 @@
-"""The errors that end a command with one clear line, and the exit code each means."""
+"""The errors that end a command: what is wrong as fields, and the exit code each means.
+
+`str(error)` is the text of a terminal. Whoever shows an error in another form takes the fields.
+"""
 
 from __future__ import annotations
 
 
 class DisttuiError(Exception):
-    """Something the user can correct: what is wrong, and the cure.
+    """Something the user can correct.
 
     Args:
-        what: One sentence naming the thing (host, file:line) and what is wrong with it.
+        what: What is wrong, as one sentence without the host and the place.
         cure: What to do about it, as an imperative; empty where nothing sensible can be said.
+        host: The host that it is about, by the profile's name; empty: none or all.
+        place: Where in which file, `file`, `file:line` or `file:line:column`; empty: nowhere.
+        cause: What the system, a library or a host says about it; empty: nothing.
     """
 
     exit_code = 1
 
-    def __init__(self, what: str, cure: str = "") -> None:
-        super().__init__(what if not cure else f"{what}\n  → {cure}")
+    def __init__(self, what: str, cure: str = "", *, host: str = "", place: str = "", cause: str = "") -> None:
+        super().__init__(what)
         self.what = what
         self.cure = cure
+        self.host = host
+        self.place = place
+        self.cause = cause
+
+    @property
+    def reason(self) -> str:
+        """What is wrong and why, for a reader who sees the host and the place beside it."""
+        return f"{self.what}: {self.cause}" if self.cause else self.what
+
+    @property
+    def sentence(self) -> str:
+        """Place, host and reason in one line, without the cure."""
+        return ": ".join(part for part in (self.place, self.host, self.reason) if part)
+
+    def __str__(self) -> str:
+        return f"{self.sentence}\n  → {self.cure}" if self.cure else self.sentence
 
 
 class InputError(DisttuiError):
@@ -34,9 +56,8 @@ class HostError(DisttuiError):
 
     exit_code = 3
 
-    def __init__(self, host: str, what: str, cure: str = "") -> None:
-        super().__init__(f"{host}: {what}", cure)
-        self.host = host
+    def __init__(self, host: str, what: str, cure: str = "", *, cause: str = "") -> None:
+        super().__init__(what, cure, host=host, cause=cause)
 
 
 class LinkLostError(HostError):

@@ -34,7 +34,7 @@ def probe(names: Sequence[str], connector: Connector, *, as_json: bool = False) 
     failed = any(isinstance(found, DisttuiError) for _, found in results)
     if as_json:
         plain = [
-            {"host": name, "error": {"what": found.what, "cure": found.cure}}
+            {"host": name, "error": {"what": found.sentence, "cure": found.cure}}
             if isinstance(found, DisttuiError)
             else {"host": name, "facts": asdict(found)}
             for name, found in results

@@ -54,7 +54,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     except FileNotFoundError:
         return Settings()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
+        raise InputError(getattr(error, "strerror", None) or "not UTF-8 text", place=f"{path}") from None
     return _checked(_parsed(path, text), path)
 
 
@@ -72,7 +72,7 @@ def remember_theme(environ: Mapping[str, str], theme: str) -> Path:
     except FileNotFoundError:
         text = ""
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
+        raise InputError(getattr(error, "strerror", None) or "not UTF-8 text", place=f"{path}") from None
     data = _parsed(path, text)
     line = f"theme: {theme}\n"
     if not data:
@@ -91,24 +91,24 @@ def _parsed(path: Path, text: str) -> Mapping[str, Any]:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else f"{path}"
-        raise InputError(f"{place}: {clean(getattr(error, 'problem', None) or 'this is no YAML')}") from None
+        raise InputError(clean(getattr(error, "problem", None) or "this is no YAML"), place=place) from None
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise InputError(f"{path}: this is no mapping", "Write lines such as 'theme: disttui-light'.")
+        raise InputError("this is no mapping", "Write lines such as 'theme: disttui-light'.", place=f"{path}")
     return data
 
 
 def _checked(data: Mapping[str, Any], path: Path) -> Settings:
     for name, value in data.items():
         if name not in _KINDS:
-            raise InputError(f"{path}: {_show(name)} is no setting", _meant(name, list(_KINDS)))
+            raise InputError(f"{_show(name)} is no setting", _meant(name, list(_KINDS)), place=f"{path}")
         kind, words = _KINDS[name]
         if not isinstance(value, kind):
-            raise InputError(f"{path}: {name}: expected {words}, not {_show(value)}")
+            raise InputError(f"{name}: expected {words}, not {_show(value)}", place=f"{path}")
     for name, keys in data.get("keys", {}).items():
         if not isinstance(name, str) or not isinstance(keys, str) or not all(map(str.strip, keys.split(","))):
-            raise InputError(f"{path}: keys: {_show(name)}: expected keys such as ctrl+n, not {_show(keys)}")
+            raise InputError(f"keys: {_show(name)}: expected keys such as ctrl+n, not {_show(keys)}", place=f"{path}")
     return Settings(**data)
 
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from runner.api.viewer import Viewer
-from runner.errors import DisttuiError, HostError
+from runner.errors import DisttuiError
 from runner.hosts.facts import HostFacts
 from runner.hosts.link import Link
 from runner.hosts.ship import node_parcel, train_parcel
@@ -72,7 +72,7 @@ class PreflightError(DisttuiError):
     exit_code = 3
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        errors = (HostError(one.host or "the profile", clean(one.what), clean(one.cure)) for one in findings)
+        errors = (DisttuiError(clean(one.what), clean(one.cure), host=one.host or "the profile") for one in findings)
         super().__init__("\n".join(map(str, errors)))
         self.findings = tuple(findings)
 
@@ -196,7 +196,7 @@ def launch(
             resume_from=resume_from,
         )
     except DisttuiError as error:
-        known.failed(error.what)
+        known.failed(error.sentence)
         raise
     return known
 

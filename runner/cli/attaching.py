@@ -29,7 +29,7 @@ def look_in(viewer: Viewer, run: KnownRun, *, as_json: bool, read_only: bool) ->
     with signals.caught():
         with attach(viewer, run, wishes=signals, only_look=read_only) as following:
             for node, error in following.unreached.items():
-                printer.say(f"{run.hosts[node].name}: {error.what.removeprefix(run.hosts[node].name + ': ')}")
+                printer.say(error.sentence)
             signals.hold_back()
             for update in following:
                 show_update(printer, following.state, update)

@@ -37,7 +37,7 @@ def diagnose(run: KnownRun, connector: Connector, *, as_json: bool = False) -> t
         with reach(run, connector, nodes) as reached:
             if nodes:
                 reached.refuse_none()
-            warnings += [error.what for error in reached.errors.values()]
+            warnings += [error.sentence for error in reached.errors.values()]
             # Asked before anything else: a rank that hangs now may go on in a moment.
             ranks = _ask(run, reached, warnings)
             warnings += sync(run, folder, reached)
@@ -71,7 +71,7 @@ def _look(run: KnownRun, reached: Reached, warnings: list[str]) -> dict[tuple[in
     found: dict[tuple[int, int], Mapping[str, Any]] = {}
     for node, answer in reached.ask("stacks", **run.request()).items():
         if isinstance(answer, DisttuiError):
-            warnings.append(f"{run.hosts[node].name}: {answer.what}")
+            warnings.append(answer.sentence)
             continue
         ranks = answer.get("ranks") if isinstance(answer, Mapping) else None
         begin = sum(host.nproc for host in run.hosts[:node])

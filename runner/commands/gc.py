@@ -65,7 +65,7 @@ def choose(
         try:
             found = _look(run, connect(run.ssh_config))
         except DisttuiError as error:
-            problems.append(f"{short(run.run)}: {clean(error.what)}; left alone")
+            problems.append(f"{short(run.run)}: {clean(error.sentence)}; left alone")
             continue
         if found:
             ended.append(found)
@@ -99,7 +99,7 @@ def remove(chosen: list[Old], connect: Callable[[str | None], Connector], say: C
         try:
             forget(old.run, connect(old.run.ssh_config), say)
         except DisttuiError as error:
-            say(f"{short(old.run.run)}: {error.what}")
+            say(f"{short(old.run.run)}: {error.sentence}")
             code = error.exit_code
     return code
 

@@ -85,8 +85,8 @@ def logs(run: KnownRun, connector: Connector, wanted: Wanted, *, follow: bool = 
         # A mirror that is whole may still lack the beginning of a log that somebody attached to.
         nodes = [node for node in range(len(run.hosts)) if _lacks(run, folder, node, wanted)]
         with reach(run, connector, nodes) as reached:
-            for node, error in reached.errors.items():
-                printer.say(f"{run.hosts[node].name}: {error.what.split(': ', 1)[-1]}; shown is what is held here")
+            for error in reached.errors.values():
+                printer.say(f"{error.sentence}; shown is what is held here")
             for problem in sync(run, folder, reached):
                 printer.say(problem)
             printer.history(folder, reached)
@@ -155,7 +155,7 @@ class _Lines:
                     raise InputError(f"{host}: the beginning of {name} is not held here")
                 fill(reached.links[node], self._run, node, store, name)
             except DisttuiError as error:
-                self.say(error.what)
+                self.say(error.sentence)
         for _, data in store.read(name, begin_at):
             self._feed(host, name, data)
         store.close()

@@ -47,9 +47,9 @@ def orphans(
     left = end and any(not one.get("ended") for ones in found.values() for one in ones)
     code = 1 if left else 3 if problems else 0
     if as_json:
-        errors = {error.host: error.what for error in problems if isinstance(error, HostError)}
+        errors = {error.host: error.sentence for error in problems if isinstance(error, HostError)}
         return json.dumps({"hosts": found, "errors": errors}, indent=2), [], code
-    return render_orphans(found, end=end, unasked=len(problems)), [error.what for error in problems], code
+    return render_orphans(found, end=end, unasked=len(problems)), [error.sentence for error in problems], code
 
 
 def _ask(

@@ -141,4 +141,4 @@ def _place(host: KnownHost) -> Place:
 
 
 def _short(error: DisttuiError, host: KnownHost) -> str:
-    return clean(error.what.split("\n")[0]).removeprefix(f"{host.name}: ")
+    return clean(error.reason.split("\n")[0])

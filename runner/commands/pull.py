@@ -51,12 +51,12 @@ def pull(run: KnownRun, connector: Connector, to: Path, say: Say) -> int:
     with reach(run, connector) as reached:
         reached.refuse_none()
         for error in reached.errors.values():
-            say(f"{error.what}; its files are left out")
+            say(f"{error.sentence}; its files are left out")
         taken: dict[str, Offered] = {}
         for node, answer in sorted(reached.ask("files", **run.request()).items()):
             host = run.hosts[node].name
             if isinstance(answer, DisttuiError):
-                say(answer.what)
+                say(answer.sentence)
                 continue
             try:
                 for file in offered(answer):
@@ -108,7 +108,9 @@ def _place(to: Path, host: str, name: str, *, apart: bool) -> Path:
         # Hosts that have each a file of this name keep apart.
         return inside(to, host, name) if apart else inside(to, name)
     except PathError as error:
-        raise HostError(host, f"it names a file of the run that is none: {error.what}", "Do not trust it.") from None
+        raise HostError(
+            host, f"it names a file of the run that is none: {error.sentence}", "Do not trust it."
+        ) from None
 
 
 def _fetch(link: Link, run: KnownRun, node: int, path: Path, file: Offered) -> int:
@@ -124,7 +126,7 @@ def _fetch(link: Link, run: KnownRun, node: int, path: Path, file: Offered) -> i
         os.utime(part, (file.mtime, file.mtime))
         part.replace(path)
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", "Make room, or pull elsewhere with --to.") from None
+        raise InputError(f"{error.strerror}", "Make room, or pull elsewhere with --to.", place=f"{path}") from None
     return path.stat().st_size - begun
 
 

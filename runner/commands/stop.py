@@ -43,7 +43,7 @@ def stop(run: KnownRun, connector: Connector, say: Say, *, now: bool = False) ->
     with reach(run, connector) as reached:
         reached.refuse_none()
         for node, error in reached.errors.items():
-            say(f"{run.hosts[node].name}: {_short(run, node, error)}; the others hand the stop on to it")
+            say(f"{error.sentence}; the others hand the stop on to it")
         try:
             return _stop(run, reached, connector, say, now)
         except KeyboardInterrupt:
@@ -71,7 +71,7 @@ def forget(run: KnownRun, connector: Connector, say: Say) -> int:
             reached.refuse_some()
         except DisttuiError as error:
             cure = f"Try again later, or forget the mirror alone: disttui forget {short(run.run)} --here"
-            raise HostError("nothing is removed", str(error.what), cure) from None
+            raise HostError("", "nothing is removed", cure, cause=error.sentence) from None
         listed = reached.ask("list", **run.request())
         found = {
             node: [one for one in summaries(answer) if one["run"] == run.run and one.get("node_rank") == node]
@@ -96,7 +96,7 @@ def _stop(run: KnownRun, reached: Reached, connector: Connector, say: Say, now: 
     if len(problems) == len(answers):
         raise next(iter(problems.values()))
     for node, problem in problems.items():
-        say(f"{run.hosts[node].name}: {_short(run, node, problem)}")
+        say(problem.sentence)
     asked = [node for node in answers if node not in problems]
     if not any(answers[node]["stopped"] for node in asked):
         say(_ended_before(run, reached.ask("status", asked, **run.request())))
@@ -142,7 +142,7 @@ def _wait(run: KnownRun, reached: Reached, connector: Connector, nodes: list[int
     while waiting:
         for node, status in reached.ask("status", sorted(waiting), **run.request()).items():
             if isinstance(status, DisttuiError):
-                say(f"{run.hosts[node].name}: {_short(run, node, status)}")
+                say(status.sentence)
                 waiting.discard(node)
             elif not status["alive"]:
                 ends[node] = status["exit"] or no_exit()
@@ -210,7 +210,3 @@ def _raise_first(answers: dict[int, Any]) -> None:
 def _seconds(value: Any, default: float) -> float:
     told = number(value)
     return default if told is None else min(max(told, 0.0), _LONGEST)
-
-
-def _short(run: KnownRun, node: int, error: DisttuiError) -> str:
-    return error.what.removeprefix(f"{run.hosts[node].name}: ")

@@ -50,7 +50,7 @@ def _replayed(run: KnownRun, connector: Connector | None) -> tuple[Replay, list[
         nodes = missing(run, folder) if connector and not (run.sandbox or run.problem) else []
         if connector and nodes:
             with reach(run, connector, nodes, LIMIT) as reached:
-                warnings += [f"{error.what}; told is what is held here" for error in reached.errors.values()]
+                warnings += [f"{error.sentence}; told is what is held here" for error in reached.errors.values()]
                 warnings += sync(run, folder, reached)
         # Another viewer of this machine holds the mirror and keeps it fresh: without hosts, its files are the best.
         source = run.folder if not nodes else folder

@@ -43,7 +43,7 @@ def try_log(path: Path, pattern: str | None, say: Callable[[str], None], *, as_j
                     elif telling <= _SHOWN:
                         say(f"{number:>7}  " + ", ".join(f"{clean(name)} {value}" for name, value in record.items()))
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
+        raise InputError(f"{error.strerror}", place=f"{path}") from None
     if not as_json:
         if telling > _SHOWN:
             say(f"    …    and {amount(telling - _SHOWN, 'line')} more")

@@ -190,7 +190,7 @@ class Link:
                 if len(data) >= _FLOOD:
                     time.sleep(_BREATH)
         except PathError as error:
-            reason = error.what
+            reason = error.sentence
         except (OSError, ValueError) as error:
             reason = str(error)
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:

@@ -74,7 +74,7 @@ def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]
                 link.close()
             if again and isinstance(error, LinkLostError):
                 return one(node, host, again=False)  # a cut of some seconds is no reason to give up
-            tell(node, "failed", error.what)
+            tell(node, "failed", error.sentence)
             return error
 
     results = side_by_side(lambda item: one(*item), enumerate(profile.hosts))

@@ -78,17 +78,17 @@ def read(path: FilePath) -> Source:
     name = printable(str(path))
     try:
         if stat.S_ISFIFO(path.stat().st_mode):
-            raise InputError(f"{name}: this is a pipe, and a profile is read more than once", "Save it in a file.")
+            raise InputError("this is a pipe, and a profile is read more than once", "Save it in a file.", place=name)
         with path.open("rb") as file:
             # One byte more than allowed shows that there is more, even of an endless device.
             data = file.read(4 * MAX_SIZE + 1)
             status = os.fstat(file.fileno())
     except FileNotFoundError:
-        raise InputError(f"{name}: there is no such file") from None
+        raise InputError("there is no such file", place=name) from None
     except IsADirectoryError:
-        raise InputError(f"{name}: this is a folder", "Name a profile in it.") from None
+        raise InputError("this is a folder", "Name a profile in it.", place=name) from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=name) from None
     try:
         return Source(data.decode("utf-8"), status)
     except UnicodeDecodeError as error:

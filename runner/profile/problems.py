@@ -44,9 +44,14 @@ class ProfileProblem:
         """A problem with what stands at `place`."""
         return cls(place.line, place.column, what, expected, place.source)
 
+    @property
+    def reason(self) -> str:
+        """What is wrong and what was expected, without the place."""
+        return printable(f"{self.what}, {self.expected}" if self.expected else self.what)
+
     def __str__(self) -> str:
         where = f"{self.source}:{self.line}:{self.column}" if self.line else self.source
-        return printable(f"{where}: {self.what}" + (f", {self.expected}" if self.expected else ""))
+        return f"{printable(where)}: {self.reason}"
 
 
 class ProfileErrors(InputError):

@@ -84,13 +84,13 @@ def save(text: str, path: Path, *, replace: bool) -> None:
     """
     name = printable(str(path))
     if path.suffix not in (".yaml", ".yml"):
-        raise InputError(f"{name}: a profile's file ends in .yaml", f"Write {printable(path.name)}.yaml.")
+        raise InputError("a profile's file ends in .yaml", f"Write {printable(path.name)}.yaml.", place=name)
     # A link stays a link: what it leads to is replaced.
     target = Path(os.path.realpath(path))
     part = ""
     try:
         if target.exists() and not replace:
-            raise InputError(f"{name}: there is a file already", "Give another name, or replace it.")
+            raise InputError("there is a file already", "Give another name, or replace it.", place=name)
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o664 & ~_umask()
         private.make_folder(target.parent, 0o775)
         descriptor, part = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
@@ -106,7 +106,7 @@ def save(text: str, path: Path, *, replace: bool) -> None:
                 Path(part).unlink()
         no_folder = isinstance(error, FileExistsError | NotADirectoryError)
         why = "a part of this path is no folder" if no_folder else getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{name}: {why}", "Choose another folder, or make this one writable.") from None
+        raise InputError(why, "Choose another folder, or make this one writable.", place=name) from None
 
 
 def _umask() -> int:

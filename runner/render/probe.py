@@ -109,8 +109,7 @@ def _gpu_lines(gpus: Sequence[Gpu]) -> Iterator[str]:
 
 
 def _failed(name: str, error: DisttuiError) -> Iterator[str]:
-    what = clean(error.what)
-    yield from _wrapped(what if what.startswith(f"{name}: ") else f"{name}: {what}", indent="")
+    yield from _wrapped(f"{name}: {clean(error.reason)}", indent="")
     if error.cure:
         yield from _wrapped("→ " + clean(error.cure))
 

@@ -37,7 +37,7 @@ def known_runs(environ: Mapping[str, str]) -> tuple[list[KnownRun], list[str]]:
         try:
             runs.append(load_run(inside(mirrors_folder(environ), name)))
         except InputError as error:
-            problems.append(f"{error.what}. Remove it: disttui forget --here {name}")
+            problems.append(f"{error.sentence}. Remove it: disttui forget --here {name}")
     return sorted(runs, key=lambda run: -run.started), problems
 
 
@@ -56,7 +56,7 @@ def load_run(folder: Path) -> KnownRun:
     path = folder / "run.json"
     data = read_object(path)
     if data is None:
-        raise InputError(f"{path}: missing or damaged", _anew(folder.name))
+        raise InputError("missing or damaged", _anew(folder.name), place=f"{path}")
     refuse_newer(data, f"{path}")
     try:
         hosts = tuple(KnownHost(**{key: host.get(key) for key in KnownHost.__match_args__}) for host in data["hosts"])
@@ -70,9 +70,9 @@ def load_run(folder: Path) -> KnownRun:
         names = [name for name in KnownRun.__match_args__ if name in data and name not in ("folder", "hosts")]
         run = KnownRun(folder=folder, hosts=hosts, **{name: data[name] for name in names})
     except (KeyError, TypeError, AttributeError, ValueError):
-        raise InputError(f"{path}: this is no run.json", _anew(folder.name)) from None
+        raise InputError("this is no run.json", _anew(folder.name), place=f"{path}") from None
     if run.run != folder.name or not hosts:
-        raise InputError(f"{path}: this is no run.json of {folder.name}", _anew(folder.name))
+        raise InputError(f"this is no run.json of {folder.name}", _anew(folder.name), place=f"{path}")
     return run
 
 

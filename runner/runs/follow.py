@@ -184,7 +184,7 @@ class Follower:
             try:
                 self.link = self._reopen()
             except DisttuiError as error:
-                self._news.put(LinkNews(self.node, "not seen", error.what))
+                self._news.put(LinkNews(self.node, "not seen", error.sentence))
             else:
                 if not self._closed.is_set():
                     return self.link
@@ -238,4 +238,4 @@ class Follower:
 
 def _why(future: Any) -> str:
     error = future.exception() if future.done() and not future.cancelled() else None
-    return error.what if isinstance(error, DisttuiError) else ""
+    return error.sentence if isinstance(error, DisttuiError) else ""

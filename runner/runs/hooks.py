@@ -56,7 +56,7 @@ def tell_later(run: KnownRun, state: RunState, say: Callable[[str], None]) -> No
     try:
         tell_end(profile_of(run), run, state, say)
     except DisttuiError as error:
-        say(f"on_end: {error.what}")
+        say(f"on_end: {error.sentence}")
 
 
 def end_summary(run: KnownRun, state: RunState) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def launch(
                 "start", START_PATIENCE, spec={**plan.spec(node, run), **begun}, secrets=secret
             )
         except DisttuiError as error:
-            tell(node, "failed", error.what)
+            tell(node, "failed", error.sentence)
             return error
         tell(node, "started", "")
         return answer

@@ -113,7 +113,7 @@ class HostsWatch:
                 if self._listen(name):
                     tries = 0
             except DisttuiError as error:
-                what = error.what.removeprefix(f"{name}: ")
+                what = error.reason
                 met = self._hosts[name].heard is not None
                 if not self._over(name):
                     self._set(name, state="not seen" if met else "failed", problem=what, cure=error.cure)

@@ -163,7 +163,7 @@ class SshConnector:
         try:
             return future.result()
         except HostError as error:
-            raise HostError(target.name, f"jump host {error.what}", error.cure) from None
+            raise HostError(target.name, f"jump host {error.sentence}", error.cure) from None
 
     def _tunnel(self, jump: _Link, target: Target) -> Channel:
         try:

@@ -96,8 +96,7 @@ class ProfileErrorScreen(DisttuiScreen):
                 at += 1
             for problem in wrong:
                 self._wrong.append(at)
-                words = clean(problem.what + (f", {problem.expected}" if problem.expected else ""))
-                yield Point(words, "$state-failed", " " * (5 + max(1, problem.column)) + "✗ ")
+                yield Point(clean(problem.reason), "$state-failed", " " * (5 + max(1, problem.column)) + "✗ ")
                 at += 1
 
     def _show(self) -> None:

@@ -205,12 +205,14 @@ def _changed(path: Path) -> int:
 def _profile_row(name: str, path: Path, origin: str, changed: int) -> ProfileRow:
     from runner.errors import InputError
     from runner.profile import load
+    from runner.profile.problems import ProfileErrors
 
     try:
         profile = load(path)
     except InputError as error:
-        first = clean(error.what.splitlines()[0]).removeprefix(f"{path}:")
-        return ProfileRow(clean(name), path, origin, problem=f"line {first}" if first[:1].isdigit() else first)
+        found = error.problems[0] if isinstance(error, ProfileErrors) else None
+        place = f"line {found.line}:{found.column}: " if found and found.line else ""
+        return ProfileRow(clean(name), path, origin, problem=clean(f"{place}{found.reason if found else error.reason}"))
     counts = tuple(host.num_processes for host in profile.hosts)
     hosts = tuple(clean(host.name) for host in profile.hosts)
     return ProfileRow(clean(name), path, origin, hosts, counts, clean(profile.description))

@@ -31,7 +31,7 @@ def ask_hosts(environ: Mapping[str, str], ssh_config: str | None) -> Mapping[str
         try:
             return refresh(sorted(runs, key=lambda run: -run.started)[:NEWEST], viewer.connector)
         except DisttuiError as error:
-            return {run.run: error.what for run in runs}
+            return {run.run: error.sentence for run in runs}
 
 
 def saved_on_hosts(run: KnownRun, ssh_config: str | None) -> Checkpoint | None:

@@ -84,7 +84,7 @@ class LogPrompt(Horizontal):
 
     def fail(self, error: InputError) -> None:
         """Say what is wrong with the answer, and stay open."""
-        self.problem = error.what
+        self.problem = error.sentence
 
     def watch_problem(self) -> None:
         """Show it in place of the switches."""

@@ -100,7 +100,7 @@ class ReplayScreen(EndedScreen):
             return self._known.folder
         except InputError as error:
             raise InputError(
-                error.what, error.cure or "Give the folder of a mirror, a run's id, or `example`."
+                error.sentence, error.cure or "Give the folder of a mirror, a run's id, or `example`."
             ) from None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -106,7 +106,7 @@ class TopScreen(DisttuiScreen):
     def on_top_failed(self, message: TopFailed) -> None:
         """Say why there is nothing to show."""
         self.header.show("top", state="failed")
-        what, cure = clean_lines(message.error.what), clean_lines(message.error.cure)
+        what, cure = clean_lines(message.error.sentence), clean_lines(message.error.cure)
         self.query_one(Empty).update(Content.assemble((what, "$state-failed"), "\n", cure))
         self.add_class("-failed")
 

@@ -164,7 +164,7 @@ def _findings(view: View) -> Iterator[Point]:
         yield from (Point(problem, "$state-failed", "✗ ") for problem in view.draft.problems)
         for state in view.of_hosts():
             if state.error:
-                yield Point(clean(state.error.what), "$state-failed", "✗ ")
+                yield Point(clean(state.error.sentence), "$state-failed", "✗ ")
                 yield Point(clean(state.error.cure), "$muted", "  → ")
             elif state.pending:
                 yield Point(f"{clean(state.name)} {state.state}", "$state-waiting", "◌ ")

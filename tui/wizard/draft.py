@@ -18,7 +18,6 @@ from runner.ids import short
 from runner.planning.preflight import Finding
 from runner.profile import Host, Profile, ProfileErrors, parse, parse_host, read
 from runner.profile.fields import slug
-from runner.profile.problems import printable
 from runner.profile.save import edit, render
 from runner.runs.again import Again
 
@@ -72,8 +71,7 @@ class Draft:
         try:
             return parse(self.text, str(self.path or "profile")), ()
         except ProfileErrors as error:
-            told = (f"{one.what}, {one.expected}" if one.expected else one.what for one in error.problems)
-            return None, tuple(map(printable, told))
+            return None, tuple(one.reason for one in error.problems)
 
     def host(self, name: str) -> Host:
         """The host that is typed so. Raises InputError."""

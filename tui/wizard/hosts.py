@@ -304,7 +304,7 @@ def _state(states: Sequence[HostState]) -> Cell:
 def _what(one: Candidate, states: Sequence[HostState]) -> Cell:
     first = states[0] if states else None
     if first and first.error:
-        what = first.error.what.removeprefix(f"{first.name}: ").splitlines()
+        what = first.error.reason.splitlines()
         return [(what[0] if what else "", "state--failed")]
     if first and first.facts:
         return summary(first)

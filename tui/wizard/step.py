@@ -90,21 +90,21 @@ def folded(states: Iterable[HostState]) -> Iterator[Point]:
     kinds: dict[str, list[str]] = {}
     for state in states:
         if state.error:
-            kinds.setdefault(_kind(state.name, state.error.what), []).append(state.name)
+            kinds.setdefault(_kind(state.error.reason), []).append(state.name)
     for what, names in sorted(kinds.items(), key=lambda one: -len(one[1])):
         more = f" and {len(names) - 6} more" if len(names) > 6 else ""
         yield Point(f"{', '.join(names[:6])}{more}: {what}", "$state-failed", f"✗ {len(names)} ")
 
 
-def _kind(name: str, what: str) -> str:
-    """A trouble's first line without the host and the address, which differ between hosts that have the same one."""
-    line = (what.splitlines() or [""])[0].removeprefix(f"{name}: ")
+def _kind(what: str) -> str:
+    """A trouble's first line without the address, which differs between hosts that have the same one."""
+    line = (what.splitlines() or [""])[0]
     return _ADDRESS.sub("", line).partition(": ")[0]
 
 
 def trouble(error: DisttuiError) -> Iterator[Point]:
     """What is wrong, and what helps."""
-    first, *rest = error.what.splitlines()[:6] or [""]
+    first, *rest = error.sentence.splitlines()[:6] or [""]
     yield Point(first, "$state-failed", "✗ ")
     yield from (Point(line, "$state-failed", "  ") for line in rest)
     if error.cure:

@@ -98,7 +98,7 @@ def _from_yaml(text: str, source: str, problems: list[str]) -> Iterator[Candidat
             for one in spread(host):
                 yield _candidate(one, given, groups, source)
         except InputError as error:
-            problems.append(f"{source}: {error.what}")
+            problems.append(f"{source}: {error.sentence}")
 
 
 def _walk(group: str, content: Any, found: dict[str, tuple[dict[str, Any], list[str]]], depth: int) -> None:

@@ -75,9 +75,9 @@ def read_text(path: Path) -> str:
         with path.open("rb") as file:
             data = file.read(MAX_SIZE + 1)
     except OSError as error:
-        raise InputError(f"{name}: {error.strerror}", "Give a hostfile or an Ansible inventory.") from None
+        raise InputError(f"{error.strerror}", "Give a hostfile or an Ansible inventory.", place=name) from None
     if len(data) > MAX_SIZE:
-        raise InputError(f"{name}: larger than 1 MiB", "Give a file with hosts only.")
+        raise InputError("larger than 1 MiB", "Give a file with hosts only.", place=name)
     return data.decode("utf-8", "replace")
 
 

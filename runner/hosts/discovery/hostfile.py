@@ -31,4 +31,4 @@ def _hosts(text: str, name: str, problems: list[str]) -> Iterator[Candidate]:
             for one in spread(counted[1] if counted else host):
                 yield Candidate(one, name, f"{slots} slots" if slots else "", slots)
         except InputError as error:
-            problems.append(f"{name}:{number}: {error.what}")
+            problems.append(f"{name}:{number}: {error.sentence}")

@@ -30,7 +30,7 @@ def find_all(config_file: str | None, environ: Mapping[str, str], folder: Path) 
         try:
             found.append(read_file(path))
         except InputError as error:
-            found.append(Found(clean(path.name), problems=(error.what,)))
+            found.append(Found(clean(path.name), problems=(error.sentence,)))
     return [one for one in found if one.candidates or one.problems]
 
 

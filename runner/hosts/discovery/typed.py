@@ -23,4 +23,4 @@ def _hosts(text: str, problems: list[str]) -> Iterator[Candidate]:
         try:
             yield from (Candidate(one, SOURCE) for one in (spread(word) if word else ()))
         except InputError as error:
-            problems.append(error.what)
+            problems.append(error.sentence)
