@@ -42,7 +42,7 @@ def stop(run: KnownRun, connector: Connector, say: Say, *, now: bool = False) ->
     refuse_sandbox(run)
     with reach(run, connector) as reached:
         reached.refuse_none()
-        for node, error in reached.errors.items():
+        for error in reached.errors.values():
             say(f"{error.sentence}; the others hand the stop on to it")
         try:
             return _stop(run, reached, connector, say, now)
@@ -95,7 +95,7 @@ def _stop(run: KnownRun, reached: Reached, connector: Connector, say: Say, now: 
     problems = {node: answer for node, answer in answers.items() if isinstance(answer, DisttuiError)}
     if len(problems) == len(answers):
         raise next(iter(problems.values()))
-    for node, problem in problems.items():
+    for problem in problems.values():
         say(problem.sentence)
     asked = [node for node in answers if node not in problems]
     if not any(answers[node]["stopped"] for node in asked):

@@ -129,7 +129,7 @@ def test_pull_of_an_endless_file_ends(tmp_path: Path) -> None:
 
 def test_text_that_is_joined_to_a_path_is_found(tmp_path: Path) -> None:
     """The rule of the type checker that has every such join go through `inside`."""
-    folder = tmp_path / "runner" / "run"
+    folder = tmp_path / "runner" / "runs"
     folder.mkdir(parents=True)
     (folder / "new.py").write_text(
         "import os\nfrom pathlib import Path\n"

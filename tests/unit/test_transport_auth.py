@@ -92,7 +92,7 @@ def test_unusable_keys_are_named(place: Place) -> None:
         "loose (not usable: others may read it",
         "damaged (not usable",
     ):
-        assert said in caught.value.what
+        assert said in caught.value.sentence
 
 
 def test_agent_holds_what_the_identity_file_names(place: Place, agent: Path) -> None:

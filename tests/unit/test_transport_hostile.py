@@ -144,8 +144,8 @@ def test_a_server_that_lies_before_the_keys_are_agreed_on(
         with pytest.raises(HostError, match=says) as caught:
             connector.connect(Address("alias"))
         assert time.monotonic() - begun < 20
-        assert f"127.0.0.1:{server.port}" in caught.value.what
-        assert len(caught.value.what) < 1000
+        assert f"127.0.0.1:{server.port}" in caught.value.sentence
+        assert len(caught.value.sentence) < 1000
         connector.close()
     assert memory() - before < 64 * MEGA
 

@@ -71,8 +71,8 @@ def test_unknown_key_is_refused_and_shown(place: Place) -> None:
     config = place.write(server.block("alias"), trusted="garbage\n")
     with pytest.raises(HostError) as caught:
         ask(config, "alias", "true")
-    assert f"{place.known_hosts}:1 fewer than three fields" in caught.value.what
-    assert fingerprint(blob(server.key)) in caught.value.what
+    assert f"{place.known_hosts}:1 fewer than three fields" in caught.value.sentence
+    assert fingerprint(blob(server.key)) in caught.value.sentence
     assert "--accept-new-host-keys" in caught.value.cure
     assert place.known_hosts.read_text() == "garbage\n"
 
@@ -103,7 +103,7 @@ def test_accept_new_adds_unknown_but_never_changed(place: Place, setting: str) -
     place.known_hosts.write_text("# first line\n" + server.known(new_key(place.folder / "other")))
     with pytest.raises(HostError, match="has changed") as caught:
         ask(config, "alias", "true", accept_new=True)
-    assert f"{place.known_hosts}:2" in caught.value.what
+    assert f"{place.known_hosts}:2" in caught.value.sentence
     assert "ssh-keygen -R" in caught.value.cure
 
 
@@ -132,7 +132,7 @@ def test_login_refused_names_the_keys(place: Place) -> None:
     server.authorized.write_text("")
     with pytest.raises(HostError) as caught:
         ask(place.write(server.block("alias")), "alias", "true")
-    assert f"127.0.0.1:{server.port} refused; the server accepts publickey; tried: {place.key}" in caught.value.what
+    assert f"127.0.0.1:{server.port} refused; the server accepts publickey; tried: {place.key}" in caught.value.sentence
 
 
 def silent() -> socket.socket:
