@@ -28,7 +28,7 @@ def look_in(viewer: Viewer, run: KnownRun, *, as_json: bool, read_only: bool) ->
     signals = Signals(only_leave=True)
     with signals.caught():
         with attach(viewer, run, wishes=signals, only_look=read_only) as following:
-            for node, error in following.unreached.items():
+            for error in following.unreached.values():
                 printer.say(error.sentence)
             signals.hold_back()
             for update in following:
