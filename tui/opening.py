@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SCREENS: Mapping[str, str] = {
     "home": "tui.home.screen:HomeScreen",
     "run": "tui.dashboard.screen:DashboardScreen",
-    "replay": "tui.replay.player.screen:ReplayScreen",
+    "replay": "tui.replay.screen:ReplayScreen",
     "wizard": "tui.wizard:WizardScreen",
     "top": "tui.top.screen:TopScreen",
     "help": "tui.dialogs.help:HelpScreen",

@@ -116,3 +116,9 @@ def test_every_profile_is_in_the_readme() -> None:
     text = readme.read_text(encoding="utf-8")
     profiles = sorted(path.name for path in (ROOT / "profiles").glob("*.yaml"))
     assert [name for name in profiles if name not in text] == []
+
+
+def test_every_screen_that_is_opened_by_name_exists() -> None:
+    from tui.opening import SCREENS, screen_class
+
+    assert all(callable(screen_class(kind)) for kind in SCREENS)
