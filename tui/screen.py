@@ -90,6 +90,20 @@ class DisttuiScreen(Screen[None]):
         if not small and self.focused is None and self._had_focus is not None:
             self.call_after_refresh(self._had_focus.focus)
 
+    def on_click(self, event: events.Click) -> None:
+        """A click on a pane's title goes to the pane, a double click has it alone where the screen can do that."""
+        widget, _ = self.get_widget_at(event.screen_x, event.screen_y)
+        for pane in (one for one in widget.ancestors_with_self if isinstance(one, Widget) and one.has_class("pane")):
+            if event.screen_y == pane.region.y:
+                self.title_clicked(pane)
+                if event.chain == 2:
+                    self.call_later(self.run_action, "zoom")
+            return
+
+    def title_clicked(self, pane: Widget) -> None:
+        """The title of a pane was clicked."""
+        pane.focus()
+
     def _changes(self) -> set[str]:
         bindings = self.disttui.effective_bindings(self)
         return {binding.action for binding in bindings if binding.group is CHANGE}

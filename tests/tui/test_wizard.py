@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from textual import events
+from textual.widgets import Input
 
 from runner.errors import HostError
 from runner.hosts.discovery import typed_hosts
@@ -356,5 +357,38 @@ def test_errors_of_many_hosts_are_folded_and_one_key_leaves_them_all_out(
             await pilot.press("tab", "X")
             await until(pilot, lambda: opened._view.draft.hosts == ["ok"])
             assert "1 host ticked, 1 ready" in screen_text(pilot.app)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("~/no\u00a0such/x.txt", "a profile's file ends in .yaml"),
+        ("~nobody-here/x.yaml", "there is no user nobody-here"),
+        ("~", "is a folder: name a file in it"),
+        ("", "type the path of a file"),
+        ("~/file/x.yaml", "a part of this path is no folder"),
+    ],
+)
+def test_a_wrong_path_stays_in_its_line_and_what_is_wrong_stands_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, said: str
+) -> None:
+    record(monkeypatch, CPUS)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "file").touch()
+
+    async def play() -> None:
+        async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
+            await walk(pilot, opened, list(CPUS), 5)
+            await pilot.press("s")
+            await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen) and pilot.app.screen.focused)
+            line = pilot.app.screen.query_one(Input)
+            line.value = path
+            await pilot.press("enter")
+            await until(pilot, lambda: said in " ".join(screen_text(pilot.app).split()))
+            assert isinstance(pilot.app.screen, SaveScreen) and line.value == path
+            await pilot.press("a")
+            await until(pilot, lambda: "✗" not in screen_text(pilot.app))
 
     asyncio.run(play())

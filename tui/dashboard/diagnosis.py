@@ -19,6 +19,7 @@ from runner.runs.history import KnownRun
 from runner.text import clean_lines
 from tui.keys import bind
 from tui.screen import DisttuiModal
+from tui.widgets.hints import Hints, Key
 from tui.widgets.wrap import wrapped
 
 
@@ -74,7 +75,7 @@ class DiagnosisScreen(DisttuiModal[None]):
         """The text, scrolled by its keys."""
         with VerticalScroll(classes="box wide"):
             yield DiagnosisText("asking every rank what it is doing …")
-        yield Static(Content("y copy · escape close"), classes="hint")
+        yield Hints(Key("y", "y", "copy"), Key("escape", "esc", "close"), classes="hint")
 
     def on_mount(self) -> None:
         """Ask."""

@@ -297,6 +297,11 @@ class PanesScreen(LogScreen):
                 if moved and self.has_class("-stack"):
                     self._arrange()
 
+    def title_clicked(self, pane: Widget) -> None:
+        """Go to the pane; the story takes no keys."""
+        if pane.id and pane.id != "story":
+            self.go_to(pane.id)
+
     def action_zoom(self) -> None:
         """This pane alone, or all."""
         self._zoomed = not self._zoomed

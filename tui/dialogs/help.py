@@ -16,6 +16,7 @@ from tui.config import config_file
 from tui.keys import GROUPS, VIEW, bind
 from tui.screen import DisttuiModal
 from tui.theme import LOOKS
+from tui.widgets.hints import Hints, Key
 
 _MEANINGS = {
     "running": "running", "waiting": "waiting", "slow": "slow", "failed": "failed or lost",
@@ -50,7 +51,7 @@ class HelpScreen(DisttuiModal[None]):
             home = self.disttui.environ.get("HOME") or "~"
             path = str(config_file(self.disttui.environ)).replace(f"{home}/", "~/", 1)
             yield Static(Content.styled(f"\nOther keys for an id: `keys:` in {path}", "$muted"))
-        yield Static(Content.assemble(("esc", "bold $accent"), " close"), classes="hint")
+        yield Hints(Key("escape", "esc", "close"), classes="hint")
 
     def action_scroll(self, rows: int) -> None:
         """Scroll by rows."""

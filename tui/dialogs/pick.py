@@ -15,6 +15,7 @@ from textual.widgets.option_list import Option
 from runner.text import clean
 from tui.keys import bind
 from tui.screen import DisttuiModal
+from tui.widgets.hints import LEAVE, Hints, Key
 
 
 class PickScreen(DisttuiModal[str | None]):
@@ -42,6 +43,7 @@ class PickScreen(DisttuiModal[str | None]):
         with Vertical(classes="box"):
             yield Static(Content.styled(self._title, "bold"))
             yield OptionList(*(Option(Content(words)) for _, words in self._offered), compact=True)
+            yield Hints(Key("enter", "enter", "choose"), LEAVE)
 
     def on_mount(self) -> None:
         """Begin at what is chosen now."""

@@ -13,6 +13,7 @@ from textual.widgets import Input, Static
 from runner.text import clean
 from tui.dialogs.question import Question
 from tui.keys import bind
+from tui.widgets.hints import Hints, Key
 
 
 class SecretScreen(Question[str]):
@@ -31,8 +32,7 @@ class SecretScreen(Question[str]):
         with VerticalScroll(classes="box", can_focus=False):
             yield Static(Content.assemble((self._host, "bold"), "  ", self._question))
             yield Input(password=True, classes="answer")
-            words = (("enter", "bold $accent"), " send   ", ("esc", "bold $accent"), " give up   kept nowhere")
-            yield Static(Content.assemble(*words), classes="quiet")
+            yield Hints(Key("enter", "enter", "send"), Key("escape", "esc", "give up"), after="kept nowhere")
 
     def action_give_up(self) -> None:
         """Answer with nothing."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from rich.cells import cell_len
+from textual import events
 from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
@@ -21,7 +23,7 @@ class Cycle(Widget, can_focus=True):
         bind("cycle.previous", "left,h", "choose(-1)", "choice before", group=VIEW, show=False),
     ]
     DEFAULT_CSS = """
-    Cycle { height: 1; width: 1fr; }
+    Cycle { height: 1; width: 1fr; pointer: pointer; }
     Cycle:focus { background: $selected; color: $selected-text; }
     """
     ALLOW_SELECT = False
@@ -57,13 +59,23 @@ class Cycle(Widget, can_focus=True):
         mark = ("›", "$accent") if self.has_focus else " "
         return Content.assemble(mark, *parts)
 
-    def on_click(self) -> None:
-        """Choose the next."""
-        self.action_choose(1)
+    def on_click(self, event: events.Click) -> None:
+        """Choose the word under the pointer."""
+        offset = event.get_content_offset(self)
+        at = 1
+        for word in self._choices:
+            wide = cell_len(word) + 2
+            if offset is not None and at <= offset.x < at + wide and word != self.value:
+                self._choose(word)
+                return
+            at += wide + 1
 
     def action_choose(self, by: int) -> None:
         """Choose another word."""
         at = self._choices.index(self.value) if self.value in self._choices else 0
-        self.value = self._choices[(at + by) % len(self._choices)]
+        self._choose(self._choices[(at + by) % len(self._choices)])
+
+    def _choose(self, word: str) -> None:
+        self.value = word
         self.refresh()
         self.post_message(self.Changed(self, self.value))

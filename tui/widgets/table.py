@@ -239,18 +239,26 @@ class Table(ScrollView, can_focus=True):
             return
         index = offset.y + self.scroll_offset.y - 1
         if offset.y == 0:
-            self._head_clicked(offset.x)
+            if (column := self._column_at(offset.x)[0]) >= 0:
+                self.post_message(self.HeadClicked(self, column))
         elif 0 <= index < len(self._rows):
             self._go(index)
-            if event.chain == 2:
+            column, x = self._column_at(offset.x)
+            if not self.cell_clicked(column, x) and event.chain == 2:
                 self.action_open()
 
-    def _head_clicked(self, x: int) -> None:
+    def cell_clicked(self, column: int, x: int) -> bool:
+        """A cell of the row under the cursor was clicked, `x` cells from its left; whether that was all of it."""
+        return False
+
+    def _column_at(self, x: int) -> tuple[int, int]:
+        """The column that is `x` cells from the left, -1 for none, and how far in it that is."""
         at = 2
         for index, width in enumerate(self._widths):
             if width and at <= x < at + width:
-                self.post_message(self.HeadClicked(self, index))
+                return index, x - at
             at += width + self.GAP if width else 0
+        return -1, 0
 
     def action_open(self) -> None:
         """Open the row under the cursor."""

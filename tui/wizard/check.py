@@ -6,10 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
+from rich.cells import cell_len
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Static
 
 from runner.api.preparing import Planned
@@ -46,6 +50,44 @@ class Pane(Pages):
             self.border_title = Content(f" {self.label} ")
 
 
+class Tabs(Widget):
+    """The names of the panes, where there is room for one of them; a click shows it."""
+
+    DEFAULT_CSS = "Tabs { height: 1; padding: 0 1; pointer: pointer; }"
+    ALLOW_SELECT = False
+    GAP = 3
+
+    class Chosen(Message):
+        """A name was clicked."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+    def __init__(self) -> None:
+        super().__init__(id="tabs")
+        self._panes: list[tuple[str, str, bool]] = []
+
+    def show(self, panes: Sequence[tuple[str, str, bool]]) -> None:
+        """Show (name, label, whether it is shown) of every pane."""
+        self._panes = list(panes)
+        self.refresh()
+
+    def render(self) -> Content:
+        """The labels, that of the shown pane strong."""
+        parts = ((label, "bold $accent" if here else "$muted") for _, label, here in self._panes)
+        return Content(" " * self.GAP).join(Content.styled(*part) for part in parts)
+
+    def on_click(self, event: events.Click) -> None:
+        """Show the pane under the pointer."""
+        offset = event.get_content_offset(self)
+        at = 0
+        for name, label, _ in self._panes:
+            if offset is not None and at <= offset.x < at + cell_len(label):
+                self.post_message(self.Chosen(name))
+            at += cell_len(label) + self.GAP
+
+
 class CheckStep(Step):
     """The end of the wizard: findings, the file as it will be saved, and the exact command of every host."""
 
@@ -61,7 +103,6 @@ class CheckStep(Step):
     ]
     DEFAULT_CSS = """
     CheckStep #check-panes { height: 1fr; }
-    CheckStep #tabs { height: 1; padding: 0 1; }
     CheckStep #verdict { height: auto; max-height: 2; padding: 0 1; background: $surface; }
     """
 
@@ -75,7 +116,7 @@ class CheckStep(Step):
 
     def compose(self) -> ComposeResult:
         """Tabs, panes, verdict."""
-        yield Static(id="tabs")
+        yield Tabs()
         with Container(id="check-panes"):
             yield Pane("checks")
             yield Pane("commands")
@@ -108,6 +149,10 @@ class CheckStep(Step):
                 pane.set_class(pane is self.screen.focused, "-current")
             self._mark()
 
+    @on(Tabs.Chosen)
+    def _chosen(self, event: Tabs.Chosen) -> None:
+        self.action_to(event.name)
+
     def action_to(self, name: str) -> None:
         """Show a pane."""
         for pane in self.query(Pane):
@@ -134,11 +179,8 @@ class CheckStep(Step):
         return self.query_one(f"#pane-{name}", Pane)
 
     def _mark(self) -> None:
-        parts: list[str | tuple[str, str]] = []
-        for name in PANES:
-            pane = self._pane(name)
-            parts += [(pane.label, "bold $accent" if pane.has_class("-current") else "$muted"), "   "]
-        self.query_one("#tabs", Static).update(Content.assemble(*parts))
+        panes = [(name, self._pane(name)) for name in PANES]
+        self.query_one(Tabs).show([(name, pane.label, pane.has_class("-current")) for name, pane in panes])
 
     def _verdict(self, view: View) -> Content:
         weighed = view.weighed

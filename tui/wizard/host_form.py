@@ -9,8 +9,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
-from textual.content import Content
-from textual.widgets import Static
 
 from runner.api.preparing import Planned
 from runner.hosts.facts import HostFacts
@@ -18,6 +16,7 @@ from runner.planning.choose import who_uses
 from runner.text import clean
 from tui.keys import OPEN, bind
 from tui.screen import DisttuiModal
+from tui.widgets.hints import Hints, Key
 from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table
 from tui.wizard.draft import Draft, View
@@ -27,7 +26,8 @@ from tui.wizard.values import LABELS, Typing, ValueTable, totals
 
 _GPU = "gpu-"
 _REASONS = {"address": "addresses"}
-_KEY = "bold $accent"
+_VALUE = 1
+"""The column of the values."""
 
 
 class FormTable(ValueTable):
@@ -36,6 +36,13 @@ class FormTable(ValueTable):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("form.tick", "space", "change(1)", "tick", "take this GPU, or leave it; the next choice", group=OPEN),
     ]
+
+    def cell_clicked(self, column: int, x: int) -> bool:
+        """A click on the tick of a GPU is space."""
+        ticks = column == _VALUE and x < len("[x]") and self.key.startswith(_GPU)
+        if ticks:
+            self.action_change(1)
+        return ticks
 
 
 class HostForm(DisttuiModal[None]):
@@ -74,8 +81,8 @@ class HostForm(DisttuiModal[None]):
 
     def compose(self) -> ComposeResult:
         """Name, values, what follows from them, keys."""
-        words = (("space", _KEY), " tick   ", ("← →", _KEY), " change   ", ("0-9", _KEY), " number   ",
-                 ("a", _KEY), " auto   ", ("esc", _KEY), " done")  # fmt: skip
+        keys = (Key("space", "space", "tick"), Key("left", "←", "less"), Key("right", "→", "more"),
+                Key("a", "a", "auto"), Key("escape", "esc", "done"))  # fmt: skip
         host = self._draft.hosts[self._rank]
         columns = (
             Column(clean(host), most=16), Column("", most=32), Column("", most=6), Column("", most=120, grows=True),
@@ -83,7 +90,7 @@ class HostForm(DisttuiModal[None]):
         with VerticalScroll(classes="box whole", can_focus=False):
             yield FormTable(columns)
             yield Notes()
-            yield Static(Content.assemble(*words), classes="quiet")
+            yield Hints(*keys, after="0-9 number")
 
     def on_mount(self) -> None:
         """Show the values."""

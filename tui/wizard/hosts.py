@@ -57,6 +57,12 @@ class HostTable(Table):
             super().__init__()
             self.key, self.what = key, what
 
+    def cell_clicked(self, column: int, x: int) -> bool:
+        """A click on a tick is space."""
+        if column == 0:
+            self.action_tick()
+        return column == 0
+
     def action_tick(self) -> None:
         """Tick the row under the cursor."""
         if self.key:

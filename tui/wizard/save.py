@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
@@ -18,11 +18,16 @@ from runner.text import clean
 from tui.keys import bind
 from tui.screen import DisttuiModal
 from tui.widgets.cycle import Cycle
+from tui.widgets.hints import LEAVE, Hints, Key
 from tui.wizard.draft import Draft
 
 
 class SaveScreen(DisttuiModal[Path | None]):
-    """Offers the library's folders, the folder that disttui was started in, and any path."""
+    """Offers the library's folders, the folder that disttui was started in, and any path; closes when it is saved.
+
+    Args:
+        save: Saves to a path, and says what is wrong with it; empty: nothing.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("save.cancel", "escape", "cancel", "cancel"),
@@ -33,10 +38,13 @@ class SaveScreen(DisttuiModal[Path | None]):
     DEFAULT_CSS = """
     SaveScreen Input { margin: 1 0 0 0; }
     SaveScreen Cycle { margin: 1 0 0 0; }
+    SaveScreen #flaw { color: $state-failed; display: none; }
+    SaveScreen #flaw.-on { display: block; }
     """
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: Draft, save: Callable[[Path], Awaitable[str]]) -> None:
         super().__init__()
+        self._save = save
         self._places = places(draft)
 
     def compose(self) -> ComposeResult:
@@ -45,20 +53,36 @@ class SaveScreen(DisttuiModal[Path | None]):
             yield Static(Content.styled("Save the profile", "bold"))
             yield Cycle(list(self._places), id="place")
             yield Input(str(next(iter(self._places.values()))), id="path", select_on_focus=False)
-            words = (("enter", "bold $accent"), " save   ", ("tab", "bold $accent"), " choose a place   ",
-                     ("esc", "bold $accent"), " leave it")  # fmt: skip
-            yield Static(Content.assemble(*words), classes="quiet")
+            yield Static(id="flaw")
+            yield Hints(Key("enter", "enter", "save"), Key("tab", "tab", "choose a place"), LEAVE)
 
     @on(Cycle.Changed)
     def _placed(self, event: Cycle.Changed) -> None:
         self.query_one(Input).value = str(self._places[event.value])
 
+    @on(Input.Changed)
+    def _typed(self) -> None:
+        self._tell("")
+
+    def _tell(self, flaw: str) -> None:
+        self.query_one("#flaw", Static).update(Content(f"✗ {clean(flaw)}" if flaw else ""))
+        self.query_one("#flaw").set_class(bool(flaw), "-on")
+
     @on(Input.Submitted)
-    def action_save(self) -> None:
-        """Take the path."""
+    @work(group="save", exclusive=True)
+    async def action_save(self) -> None:
+        """Save to the path, or say beside it what is wrong with it."""
         text = self.query_one(Input).value.strip()
-        if text:
-            self.dismiss(Path(text).expanduser())
+        try:
+            path = Path(text).expanduser()
+        except RuntimeError:
+            self._tell(f"there is no user {text.partition('/')[0].removeprefix('~')}")
+            return
+        flaw = await self._save(path) if text else "type the path of a file"
+        if flaw:
+            self._tell(flaw)
+        else:
+            self.dismiss(path)
 
     def action_cancel(self) -> None:
         """Do not save."""

@@ -250,19 +250,9 @@ class WizardScreen(HostsScreen):
     @work(group="save", exclusive=True)
     async def action_save(self) -> None:
         """Ask where, and save."""
-        path = await self.app.push_screen_wait(SaveScreen(self._view.draft))
-        if path is None:
-            return
         draft = self._view.draft
-        same = draft.path is not None and path == draft.path
-        try:
-            if not same and await aside(path.exists):
-                if not await self.disttui.ask(f"Replace {path.name}?", f"{path} is there already.", "replace"):
-                    return
-                same = True
-            await aside(lambda: save(draft.text, path, replace=same))
-        except InputError as error:
-            self.notify(str(error), severity="error")
+        path = await self.app.push_screen_wait(SaveScreen(draft, partial(self._save, draft)))
+        if path is None:
             return
         self._saved = draft.data
         self._view = replace(self._view, draft=replace(draft, path=path, old=draft.text, named=True))
@@ -351,6 +341,23 @@ class WizardScreen(HostsScreen):
         if app.screen is not self:  # but help, or a question of a host's
             self.notify(f"{short(run)} has started: its dashboard comes when this is closed")
         app.open_run(run, instead=self)
+
+    async def _save(self, draft: Draft, path: Path) -> str:
+        """Save, and say why it is not saved; empty: it is."""
+        same = draft.path is not None and path == draft.path
+        try:
+            if await aside(path.is_dir):
+                return f"{path} is a folder: name a file in it"
+            if not same and await aside(path.exists):
+                if not await self.disttui.ask(f"Replace {path.name}?", f"{path} is there already.", "replace"):
+                    return f"{path.name} is there already"
+                same = True
+            await aside(lambda: save(draft.text, path, replace=same))
+        except InputError as error:
+            return str(error)
+        except OSError as error:
+            return f"{path}: {error.strerror}"
+        return ""
 
     def _launch(self, links: Mapping[str, Link], view: View) -> str:
         assert view.weighed is not None

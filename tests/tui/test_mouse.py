@@ -1,0 +1,157 @@
+"""Everything by mouse alone: ticks, steps, tabs, choices, dialogs, the footer's keys, the titles of panes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from tests.tui import shelf_kit as kit
+from tests.tui.snap import screen_text
+from tests.tui.widget_kit import asynchronous
+from tests.tui.wizard_kit import HOSTS, record, until, walk, wizard
+from tui.app import DisttuiApp
+from tui.dashboard.panes import PanesScreen
+from tui.dialogs.confirm import ConfirmScreen
+from tui.dialogs.help import HelpScreen
+from tui.dialogs.pick import PickScreen
+from tui.wizard.host_form import HostForm
+from tui.wizard.save import SaveScreen
+
+
+async def click(pilot: Pilot[None], text: str, within: str = "", *, times: int = 1) -> None:
+    """Click on a text once it is on the screen, or on it in a widget."""
+    found: list[tuple[int, int]] = []
+
+    def there() -> bool:
+        screen = pilot.app.screen
+        if screen._compositor.size != pilot.app.size or (within and not screen.query(within)):
+            return False  # it has not been laid out yet
+        region = screen.query_one(within).region if within else screen.region
+        for row, line in enumerate(screen_text(pilot.app).splitlines()):
+            at = line.find(text, region.x)
+            if region.y <= row < region.bottom and at >= 0:
+                found.append((at, row))
+        return bool(found)
+
+    await until(pilot, there)
+    await pilot.click(offset=found[0], times=times)
+    await pilot.pause()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35)], ids=["80x24", "120x35"])
+def test_the_wizard_is_walked_filled_in_and_saved_without_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    record(monkeypatch, {**HOSTS, "local": HOSTS["gpu1"]})
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+    @asynchronous
+    async def play() -> None:
+        async with wizard(tmp_path, size=size) as (pilot, opened):
+            app = pilot.app
+            await until(pilot, lambda: "[ ]  local" in screen_text(app))
+            await click(pilot, "[ ]  local")
+            await until(pilot, lambda: "[x]  local" in screen_text(app))
+            await click(pilot, "[x]  local", times=2)  # twice another tick, no way to the next step
+            await pilot.pause()
+            assert opened._at == 0 and "[x]  local" in screen_text(app)
+            await click(pilot, "2 Hardware", "Rail")
+            assert opened._at == 1
+            await click(pilot, "enter go on", "FooterBar")
+            await until(pilot, lambda: opened._at == 2)
+            await click(pilot, "4 Job", "Rail")
+            assert opened._at == 3
+            await click(pilot, "script", "#choice-kind")
+            await until(pilot, lambda: "script" in opened._view.draft.data["job"])
+            await click(pilot, "built-in", "#choice-kind")
+            await until(pilot, lambda: "builtin" in opened._view.draft.data["job"])
+            await click(pilot, "5 Check & save", "Rail")
+            await until(pilot, lambda: opened._at == 4)
+            if size[0] < 120:
+                await click(pilot, "3 commands", "#tabs")
+                await until(pilot, lambda: "Typed by hand on each host" in screen_text(app))
+                await click(pilot, "2 profile", "#tabs")
+            else:
+                await click(pilot, "2 profile")
+            await until(pilot, lambda: app.focused is not None and app.focused.id == "pane-profile")
+            await click(pilot, "✓ Hosts", "Rail")
+            await until(pilot, lambda: opened._at == 0)
+            await click(pilot, "Check & save", "Rail")
+            await until(pilot, lambda: opened._at == 4)
+            await click(pilot, "s save", "FooterBar")
+            await until(pilot, lambda: isinstance(app.screen, SaveScreen) and app.screen.focused)
+            await click(pilot, "enter save")
+            path = tmp_path / "config" / "disttui" / "profiles"
+            await until(pilot, lambda: list(path.glob("*.yaml")))
+
+    play()
+
+
+def test_the_form_of_a_host_takes_clicks_on_its_ticks_and_its_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, HOSTS)
+
+    @asynchronous
+    async def play() -> None:
+        async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
+            app = pilot.app
+            await walk(pilot, opened, ["gpu1"], 3)
+            await click(pilot, "e edit", "FooterBar") if "e edit" in screen_text(app) else await pilot.press("e")
+            await until(pilot, lambda: isinstance(app.screen, HostForm))
+            await pilot.pause()
+            before = opened._view.draft.said(0).get("gpus")
+            await click(pilot, "[x]")
+            await until(pilot, lambda: opened._view.draft.said(0).get("gpus") == [1, 2, 3, 4, 5, 6, 7])
+            assert before is None
+            await click(pilot, "a auto")
+            await until(pilot, lambda: opened._view.draft.said(0).get("gpus") is None)
+            await click(pilot, "esc done")
+            await until(pilot, lambda: app.screen is opened)
+
+    play()
+
+
+def test_every_dialog_is_answered_and_closed_by_a_click(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def play(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        await click(pilot, "x stop", "FooterBar")
+        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen) and app.screen.ready)
+        await click(pilot, "cancel n")
+        await until(pilot, lambda: not isinstance(app.screen, ConfirmScreen))
+        await click(pilot, "? help", "FooterBar")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        await pilot.pause()
+        await click(pilot, "esc close")
+        await until(pilot, lambda: not isinstance(app.screen, HelpScreen))
+        app.push_screen(PickScreen("Show", [("a", "first"), ("b", "second")], "a"))
+        await click(pilot, "esc leave it")
+        await until(pilot, lambda: not isinstance(app.screen, PickScreen))
+
+    kit.play(tmp_path, play)
+
+
+def test_a_title_takes_the_focus_and_a_double_click_has_the_pane_alone(tmp_path: Path) -> None:
+    @asynchronous
+    async def play() -> None:
+        app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
+        async with app.run_test(size=(120, 35)) as pilot:
+            app.open_replay("example")
+            await until(pilot, lambda: isinstance(app.screen, PanesScreen) and app.screen.log_view)
+            screen = app.screen
+            assert isinstance(screen, PanesScreen)
+            await until(pilot, lambda: screen.snapshot)
+            for title, pane in (("Log", "log"), ("Hosts", "hosts"), ("Events", "events"), ("Ranks", "ranks")):
+                await click(pilot, title, f"#{pane}")
+                await until(pilot, lambda pane=pane: screen._pane == pane)  # type: ignore[misc]
+                assert app.focused is not None
+                assert screen.query_one(f"#{pane}") in app.focused.ancestors_with_self
+            await click(pilot, "Hosts", "#hosts", times=2)
+            await until(pilot, lambda: screen.has_class("-alone"))
+            await click(pilot, "Hosts", "#hosts", times=2)
+            await until(pilot, lambda: not screen.has_class("-alone"))
+
+    play()

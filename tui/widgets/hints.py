@@ -1,0 +1,74 @@
+"""Keys and what they do, in one line of a dialog."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from textual import events
+from textual.content import Content
+from textual.widget import Widget
+
+
+class Key(NamedTuple):
+    """A key of the line."""
+
+    key: str
+    """Textual's name of it."""
+    shown: str
+    does: str
+
+
+LEAVE = Key("escape", "esc", "leave it")
+
+
+class Hints(Widget):
+    """`enter save   esc leave it`; a click on one is the key.
+
+    Args:
+        keys: The keys.
+        after: Words behind them that are no key.
+    """
+
+    DEFAULT_CSS = "Hints { height: auto; color: $muted; pointer: pointer; }"
+    ALLOW_SELECT = False
+    GAP = 3
+
+    def __init__(self, *keys: Key, after: str = "", classes: str = "quiet") -> None:
+        super().__init__(classes=classes)
+        self._keys = keys
+        self._after = after
+
+    def _rows(self, width: int) -> list[list[tuple[int, Key]]]:
+        """What stands in each row, with the column it begins at; what does not fit goes to the next."""
+        rows: list[list[tuple[int, Key]]] = [[]]
+        at = 0
+        for key in self._keys:
+            cells = cell_len(key.shown) + 1 + cell_len(key.does)
+            if rows[-1] and at + cells > width:
+                rows.append([])
+                at = 0
+            rows[-1].append((at, key))
+            at += cells + self.GAP
+        return rows
+
+    def render(self) -> Content:
+        """The keys, and the words."""
+        lines = [
+            Content(" " * self.GAP).join(
+                Content.assemble((key.shown, "bold $accent"), f" {key.does}") for _, key in row
+            )
+            for row in self._rows(self.content_size.width or 80)
+        ]
+        told = Content("\n").join(lines)
+        return Content.assemble(told, " " * self.GAP, self._after) if self._after else told
+
+    def on_click(self, event: events.Click) -> None:
+        """Press the key under the pointer."""
+        offset = event.get_content_offset(self)
+        rows = self._rows(self.content_size.width or 80)
+        if offset is None or not 0 <= offset.y < len(rows):
+            return
+        for start, key in rows[offset.y]:
+            if start <= offset.x < start + cell_len(key.shown) + 1 + cell_len(key.does):
+                self.app.simulate_key(key.key)
