@@ -169,9 +169,9 @@ def show(local: bool, as_json: bool, **where: Any) -> None:
 @click.option(
     "--try",
     "tried",
-    metavar="LOGFILE",
+    metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Show instead which lines of a log hold metrics, and what is read from them.",
+    help="Show instead what is read from a log, an event file, a .wandb file or a CSV.",
 )
 @click.option("--pattern", metavar="REGEX", help="With --try: the expression to use, as metrics.pattern in a profile.")
 @optional_run_options

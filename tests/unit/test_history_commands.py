@@ -16,6 +16,8 @@ from runner.commands import gc, logs, ps
 from runner.errors import InputError
 from tests.unit.history_kit import DISTTUI, command, environ, kept, lines, mirrored
 
+FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
+
 
 def test_since_is_told_by_the_growth_of_the_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = kept(tmp_path)
@@ -128,6 +130,28 @@ def test_a_log_is_tried_without_any_run(tmp_path: Path) -> None:
         refused = command(tmp_path, "metrics", "--try", str(log), *wrong)
         assert refused.returncode == 2
         assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("events.out.tfevents.1795323783.node1.1.0", "5 samples hold metrics: step (5), loss (5), lr (5), "),
+        ("run.wandb", "6 samples hold metrics: step (6), loss (6), "),
+        ("metrics.csv", "22 samples hold metrics: step (22), epoch (22), loss (20), val_loss (2)"),
+    ],
+)
+def test_a_file_of_metrics_is_tried_without_any_run(tmp_path: Path, name: str, words: str) -> None:
+    path = FOREIGN / name
+    assert words in command(tmp_path, "metrics", "--try", str(path)).stdout
+    tried = command(tmp_path, "metrics", "--try", str(path), "--json")
+    first = json.loads(tried.stdout.splitlines()[0])
+    assert first["sample"] == 1 and 0.8 < first["record"]["loss"] <= 2.5
+    assert command(tmp_path, "metrics", "--try", str(path), "--pattern", "(?P<x>1)").returncode == 2
+    damaged = tmp_path / name
+    damaged.write_bytes(path.read_bytes()[:900] + b"\0" * 20_000)
+    refused = command(tmp_path, "metrics", "--try", str(damaged))
+    assert refused.returncode == 2 and "Traceback" not in refused.stderr
+    assert f"{name}: a " in refused.stderr and "before that can be read" in refused.stderr
 
 
 def test_metrics_as_a_table_is_no_trap_for_spreadsheets(tmp_path: Path) -> None:

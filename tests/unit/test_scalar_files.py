@@ -183,12 +183,13 @@ def test_no_bytes_do_more_than_end_the_reading_of_their_file(data: st.DataObject
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(whole) - 1))
         whole[at : at + 1] = data.draw(st.binary(max_size=12))
+    found: list[Sample] = []
     reader = decoder(str(path))
     assert reader
     try:
-        found = reader.take(bytes(whole), 0).samples
+        reader.take(bytes(whole), 0, found)
     except MalformedError:
-        return
+        pass
     json.loads(json.dumps([one.values for one in found]), parse_constant=pytest.fail)
 
 
@@ -199,7 +200,7 @@ def test_no_message_with_a_right_checksum_does_either(message: bytes) -> None:
         reader = decoder(name)
         assert reader
         try:
-            reader.take(whole, 0)
+            reader.take(whole, 0, [])
         except MalformedError:
             pass
 
@@ -361,11 +362,11 @@ def test_a_damaged_file_costs_itself_alone_and_is_said(tmp_path: Path, begin: Ca
             unrelated.write(b"name,score\na,1\n")
             rank.write(scalar("loss", 0.5, 1, time.time()))
             harvest.poll(pids | {1: unrelated.process.pid})
-            rank.write(b"\0" * 64)
+            rank.write(scalar("loss", 0.4, 2, time.time()) + b"\0" * 64)
             harvest.poll(pids)
-            rank.write(scalar("loss", 0.25, 2, time.time()))
+            rank.write(scalar("loss", 0.25, 3, time.time()))
             harvest.poll(pids)
-    assert records(tmp_path) == [{"loss": 0.5, "step": 1}]
+    assert records(tmp_path) == [{"loss": 0.5, "step": 1}, {"loss": 0.4, "step": 2}]
     (note,) = harvest.notes
     assert note.startswith("no more metrics are read from ") and note.endswith("a record whose checksum is wrong")
 

@@ -202,14 +202,13 @@ class _Row:
 
     def add(self, sample: Sample) -> None:
         """Append what a file has told, less what the log tells: that is there at once, files lag behind."""
-        record = {name: value for name, value in sample.values.items() if name not in self._logged or name == "step"}
+        told = sample.record()
+        record = {name: value for name, value in told.items() if name not in self._logged or name == "step"}
         if not record.keys() - {"step", "epoch"} or self._is_foreign():
             return
-        step = record.get("step", sample.step)
-        if isinstance(step, int) and step >= self._step:
-            record["step"] = step
-        else:
-            record.pop("step", None)
+        step = record.get("step")
+        if not isinstance(step, int) or step < self._step:
+            record.pop("step", None)  # the run is further: it must not seem to go back
         now = time.time()
         when = now if sample.t is None or not sample.t <= now else sample.t
         self._write([record], max(when, self._newest))

@@ -6,7 +6,7 @@ import csv
 from typing import List, Optional
 
 from ..patterns import Record
-from .sample import MalformedError, Sample, Taken, note, whole_step
+from .sample import MalformedError, Sample, note, whole_step
 
 _LONGEST = 16 << 10
 """Bytes of a line."""
@@ -31,14 +31,17 @@ class CsvFile:
         """The file was written anew: what follows is read from its beginning."""
         self.head, self._row = b"", 0
 
-    def take(self, piece: bytes, offset: int) -> Taken:
-        """Take what stands at `offset`. Raises MalformedError."""
+    def take(self, piece: bytes, offset: int, samples: List[Sample]) -> int:
+        """Take what stands at `offset`; what it tells is appended to `samples`.
+
+        Returns the bytes that are done with, more than the piece where what follows is of no use. Raises
+        MalformedError.
+        """
         end = piece.rfind(b"\n") + 1
         if not end:
             if len(piece) > _LONGEST:
                 raise MalformedError("a line of more than %d bytes" % _LONGEST)
-            return Taken(0, [])
-        samples = []
+            return 0
         for line in piece[:end].splitlines(keepends=True):
             if not self.head:
                 self._begin(line)
@@ -50,7 +53,7 @@ class CsvFile:
             sample = self._read(line)
             if sample is not None:
                 samples.append(sample)
-        return Taken(end, samples)
+        return end
 
     def _begin(self, line: bytes) -> None:
         names = _cells(line)

@@ -11,7 +11,7 @@ from typing import List, Optional
 
 from . import wire
 from .crc32c import masked
-from .sample import MalformedError, Sample, Taken, note, whole_step
+from .sample import MalformedError, Sample, note, whole_step
 
 _LENGTH = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
@@ -24,9 +24,13 @@ _FLOAT, _DOUBLE = 1, 2
 class EventFile:
     """Reads one event file piece by piece."""
 
-    def take(self, piece: bytes, offset: int) -> Taken:
-        """Take what stands at `offset`. Raises MalformedError."""
-        at, samples = 0, []
+    def take(self, piece: bytes, offset: int, samples: List[Sample]) -> int:
+        """Take what stands at `offset`; what it tells is appended to `samples`.
+
+        Returns the bytes that are done with, more than the piece where what follows is of no use. Raises
+        MalformedError.
+        """
+        at = 0
         while at + _LENGTH.size <= len(piece):
             size, crc = _LENGTH.unpack_from(piece, at)
             if masked(piece[at : at + 8]) != crc or size > _LARGEST:
@@ -43,7 +47,7 @@ class EventFile:
                 if sample is not None and sample.values:
                     samples.append(sample)
             at = end
-        return Taken(at, samples)
+        return at
 
 
 def _event(data: memoryview) -> Optional[Sample]:

@@ -49,6 +49,7 @@ class ScalarFile:
         """Whether it is known to be one: a table may hold anything."""
         self._path = path
         self._offset = 0
+        self._damage: Optional[MalformedError] = None
         self._validation = of_validation(os.path.dirname(name))
         # A pipe in its place must not hold us up.
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -59,18 +60,27 @@ class ScalarFile:
             raise MalformedError("no regular file")
 
     def read(self, budget: int) -> List[Sample]:
-        """What is new, of about `budget` bytes at most. Raises MalformedError or OSError."""
+        """What is new, of about `budget` bytes at most. Raises MalformedError or OSError.
+
+        Where it is damaged, that is raised by the call after the one that has returned what stands before.
+        """
+        if self._damage:
+            raise self._damage
         samples: List[Sample] = []
         if isinstance(self._decoder, CsvFile):
             self._look_again(self._decoder)
         while budget > 0:
             piece = os.pread(self._fd, _PIECE, self._offset)
-            taken = self._decoder.take(piece, self._offset) if piece else None
-            if taken is None or not taken.consumed:
+            try:
+                consumed = self._decoder.take(piece, self._offset, samples) if piece else 0
+            except MalformedError as error:
+                if not samples:
+                    raise
+                self._damage, consumed = error, 0
+            if not consumed:
                 break
-            self._offset += taken.consumed
-            budget -= min(taken.consumed, len(piece))
-            samples += taken.samples
+            self._offset += consumed
+            budget -= min(consumed, len(piece))
         samples = together(samples)
         self.is_of_metrics = self.is_of_metrics or bool(samples)
         return [as_validation(sample) for sample in samples] if self._validation else samples

@@ -26,13 +26,9 @@ class Sample(NamedTuple):
     """Unix time, None where the file has none."""
     values: Record
 
-
-class Taken(NamedTuple):
-    """What a piece of a file has given."""
-
-    consumed: int
-    """Bytes that are done with, more than the piece where what follows is of no use."""
-    samples: List[Sample]
+    def record(self) -> Record:
+        """Its values and its step; a value that is a step itself goes before what the file counts."""
+        return self.values if self.step is None else {"step": self.step, **self.values}
 
 
 def note(values: Record, tag: str, number: str) -> None:

@@ -12,7 +12,7 @@ import zlib
 from typing import List, Optional, Tuple
 
 from . import wire
-from .sample import MalformedError, Sample, Taken, note, whole_step
+from .sample import MalformedError, Sample, note, whole_step
 
 _HEAD = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
 _PART = struct.Struct("<IHB")
@@ -31,12 +31,16 @@ class WandbFile:
         self._begun: Optional[bytearray] = None
         """The record whose last part has not come yet; None between records, and for one that is too long."""
 
-    def take(self, piece: bytes, offset: int) -> Taken:
-        """Take what stands at `offset`. Raises MalformedError."""
-        at, samples = 0, []
+    def take(self, piece: bytes, offset: int, samples: List[Sample]) -> int:
+        """Take what stands at `offset`; what it tells is appended to `samples`.
+
+        Returns the bytes that are done with, more than the piece where what follows is of no use. Raises
+        MalformedError.
+        """
+        at = 0
         if offset == 0:
             if len(piece) < len(_HEAD):
-                return Taken(0, [])
+                return 0
             if not piece.startswith(_HEAD):
                 raise MalformedError("a head that is not Weights & Biases'")
             at = len(_HEAD)
@@ -61,7 +65,7 @@ class WandbFile:
             if sample is not None and sample.values:
                 samples.append(sample)
             at = body + size
-        return Taken(min(at, len(piece)), samples)
+        return min(at, len(piece))
 
     def _join(self, kind: int, part: bytes) -> Optional[bytes]:
         """The whole record that a part completes, if any."""
