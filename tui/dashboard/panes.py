@@ -19,6 +19,7 @@ from runner.formatting import duration
 from runner.text import clean
 from tui.charts.chart import Chart
 from tui.dashboard.hosts import HostsPane
+from tui.dashboard.load import LoadPane
 from tui.dashboard.log_screen import LogScreen
 from tui.dashboard.progress import ProgressLine, facts, run_word
 from tui.dashboard.rank_grid import RankGrid
@@ -42,6 +43,8 @@ ROOMY = 30
 """Rows from which on why a run has failed leaves room for all panes."""
 LEAST = 4
 """Rows of a pane that shows more than its title."""
+EVENTS = 9
+"""Rows that the events keep where the load is shown above them."""
 PACE = 1.0
 """Seconds between two drawings of what is large: grid, charts, table."""
 TYPING = 0.8
@@ -60,6 +63,7 @@ class PanesScreen(LogScreen):
         #ranks { height: auto; max-height: 50%; }
         &.-many #ranks { height: 1fr; max-height: 100%; }
         &.-alone #ranks { height: 1fr; max-height: 100%; }
+        #load { height: auto; }
         #events { height: 1fr; min-height: 4; }
         #charts { width: 1fr; }
         .-off { display: none; }
@@ -123,6 +127,7 @@ class PanesScreen(LogScreen):
             with Vertical(id="left"):
                 yield self._classed(HostsPane("hosts"))
                 yield self._classed(RankGrid("ranks"))
+                yield self._classed(LoadPane("load"))
                 yield self._classed(TimelinePane("events"))
             with Vertical(id="charts"):
                 for row in range(CHARTS // 2):
@@ -151,10 +156,11 @@ class PanesScreen(LogScreen):
             self._arrange()
         if first:
             self.set_class(snapshot.state.world_size > MANY, "-many")
-            self._arrange()
             self.call_after_refresh(settle)
         if first or at_once or snapshot.state.result:
             self._show_large(snapshot)
+            if first:
+                self._arrange()
         elif time.monotonic() - self._drawn_at >= PACE - 0.05:
             self._show_large_in_turn(snapshot)
         self._show_head()
@@ -170,8 +176,8 @@ class PanesScreen(LogScreen):
             numbers = facts(snapshot, self._charted or snapshot)
             self.header.show(snapshot.state.run, numbers, run_word(snapshot), elapsed)
 
-    def _large(self) -> list[HostsPane | RankGrid | Chart]:
-        return [self.query_one(HostsPane), self.query_one(RankGrid), *self.query(Chart)]
+    def _large(self) -> list[HostsPane | RankGrid | LoadPane | Chart]:
+        return [self.query_one(HostsPane), self.query_one(RankGrid), self.query_one(LoadPane), *self.query(Chart)]
 
     def _show_large(self, snapshot: Snapshot) -> None:
         self._drawn_at = time.monotonic()
@@ -237,6 +243,7 @@ class PanesScreen(LogScreen):
             shown = one == name if one else name != "events" or not crowded
             shown |= stack and name in beside
             self.query_one(f"#{name}").set_class(not shown, "-off")
+        self.query_one(LoadPane).fit(0 if one or crowded else self._spare())
         self.query_one("#left").display = one in (None, "hosts", "ranks", "events") or (stack and "hosts" in beside)
         self.query_one("#charts").display = one is None or one.startswith("chart")
         self.query_one("#upper").set_class(one == "log", "-off")
@@ -250,11 +257,25 @@ class PanesScreen(LogScreen):
         self.set_class(stack and not top.startswith("chart"), "-listed")
         self.query_one(StoryPane).styles.max_height = _story_rows(height)
 
+    def _spare(self) -> int:
+        """Rows beside the charts that hosts, ranks and events leave to the load."""
+        width, height = self.size
+        upper = (height - 4 - self._told()) * 3 // 5
+        panes = (self.query_one(HostsPane), self.query_one(RankGrid))
+        left = min(76, width * 2 // 5 if width >= 130 else width // 2) - 4
+        taken = sum(pane.rows(left) + 1 for pane in panes) + EVENTS
+        return max(0, upper - taken - 1)
+
+    def _told(self) -> int:
+        """Rows that why the run has failed takes."""
+        story = self.query_one(StoryPane)
+        return (
+            min(_story_rows(self.size.height), story.rows(self.size.width - 2) + 1) if self.has_class("-story") else 0
+        )
+
     def _stacked(self, height: int) -> tuple[str, tuple[str, ...]]:
         """What stands at the top where there is no room for all panes, and what else does."""
-        story = self.query_one(StoryPane)
-        told = min(_story_rows(height), story.rows(self.size.width - 2) + 1) if self.has_class("-story") else 0
-        room = height - 4 - told
+        room = height - 4 - self._told()
         if room < 2 * LEAST:
             return self._pane, ()
         if self._pane in ("ranks", "events"):

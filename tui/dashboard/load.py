@@ -1,0 +1,171 @@
+"""How busy every host and GPU of a run is and was, as bars and areas: for a large terminal and few hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, NamedTuple
+
+from textual.strip import Strip
+
+from runner.formatting import number
+from runner.runs.state import HostState
+from runner.text import clean
+from tui.dashboard.hosts import is_stale
+from tui.run.feed import Snapshot
+from tui.run.series import Track
+from tui.theme import RAMP_CLASSES
+from tui.top import meters
+from tui.widgets.drawn import Drawn, Piece, line
+
+NAME = 14
+"""Cells of a host's name."""
+KIND = 7
+"""Cells for what is measured."""
+BAR = 14
+"""Cells of a bar, beside its number."""
+TALL = 4
+"""Rows at most for one number."""
+
+
+class Measure(NamedTuple):
+    """One number of a host or a GPU, in percent."""
+
+    node: int
+    kind: str
+    """`cpu`, `memory`, `gpu 3`."""
+    tracks: tuple[Track, ...]
+    """Their mean is shown."""
+    per: float = 1.0
+    """What a percent is of the track's unit."""
+
+
+class LoadPane(Drawn):
+    """A row, or some, for each number; what does not fit is summed up, and at last the pane is left out."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--rest", *RAMP_CLASSES}
+    DEFAULT_CSS = """
+    LoadPane {
+        & > .top--quiet { color: $muted; }
+        & > .top--rest { color: $rule; }
+    }
+    """
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.border_title = "Load over the run"
+        self.room = 0
+        """Rows that it may take at most."""
+        self._snapshot: Snapshot | None = None
+        self._measures: Sequence[Measure] = ()
+        self._each = 1
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show another moment."""
+        self._snapshot = snapshot
+        self.fit(self.room)
+        self.redraw()
+
+    def fit(self, room: int) -> None:
+        """Take up to `room` rows."""
+        before = self.rows(0)
+        self.room = room
+        snapshot = self._snapshot
+        offered = [way(snapshot) for way in (_all, _gpus, _sums, _hosts)] if snapshot is not None else []
+        self._measures = next((found for found in offered if 0 < len(found) <= room), ())
+        self._each = max(1, min(TALL, room // len(self._measures))) if self._measures else 1
+        self.display = bool(self._measures)
+        if self.rows(0) != before:
+            self.refresh(layout=True)
+
+    def rows(self, width: int) -> int:
+        """All that is shown."""
+        return self._each * len(self._measures)
+
+    def draw(self, width: int, height: int) -> list[Strip]:
+        """Name, kind, bar and number, and the same over time."""
+        strips: list[Strip] = []
+        snapshot = self._snapshot
+        if snapshot is None:
+            return strips
+        hosts = snapshot.state.hosts
+        name = min(NAME, max((len(clean(host.name)) for host in hosts), default=0))
+        before = None
+        for one in self._measures:
+            title = meters.fit(clean(hosts[one.node].name) if one.node != before else "", name)
+            strips += self._block(one, title, width, snapshot)
+            before = one.node
+        return strips
+
+    def _block(self, one: Measure, title: str, width: int, snapshot: Snapshot) -> list[Strip]:
+        left = len(title) + KIND + BAR + 10
+        room = max(0, width - left)
+        quiet = self.component("top--quiet")
+        known = [track.at(snapshot.now) for track in one.tracks]
+        values = [value / one.per for value in known if value is not None]
+        stale = is_stale(snapshot.state.hosts[one.node], snapshot)
+        now = sum(values) / len(values) if values and not stale else None
+        style = quiet if now is None else self.component(meters.ramp(now / 100))
+        # The upper quarter of a row stays free, so that full ones do not touch those above.
+        top = 100.0 * self._each / (self._each - 0.25)
+        rows = meters.area(_means(one, snapshot, room), room, self._each, top) if room else [""] * self._each
+        head: list[Piece] = [title, (f" {one.kind:<{KIND}} ", quiet), *meters.bar(now, BAR, self.component), "  "]
+        blank: list[Piece] = [" " * left]
+        return [line([*(head if y == 0 else blank), (row, style)]) for y, row in enumerate(rows)]
+
+
+def _means(one: Measure, snapshot: Snapshot, count: int) -> list[float | None]:
+    """The run so far in `count` columns."""
+    drawn = [track.columns(snapshot.began, snapshot.now, count, snapshot.now) for track in one.tracks]
+    means = []
+    for column in zip(*drawn, strict=True):
+        values = [value.mean / one.per for value in column if value]
+        means.append(sum(values) / len(values) if values else None)
+    return means
+
+
+def _cpu(host: HostState, snapshot: Snapshot) -> list[Measure]:
+    track = snapshot.history.each.get("cpu", {}).get(host.node)
+    return [Measure(host.node, "cpu", (track,))] if track is not None else []
+
+
+def _memory(host: HostState, snapshot: Snapshot) -> list[Measure]:
+    track = snapshot.history.each.get("mem_used", {}).get(host.node)
+    total = number((host.telemetry or {}).get("mem_total"))
+    return [Measure(host.node, "memory", (track,), total / 100)] if track is not None and total else []
+
+
+def _gpu_tracks(host: HostState, snapshot: Snapshot) -> list[tuple[int, Track]]:
+    known = snapshot.history.each.get("gpu.use", {}).copy()
+    return sorted(
+        (place[1], track) for place, track in known.items() if isinstance(place, tuple) and place[0] == host.node
+    )
+
+
+def _each_gpu(host: HostState, snapshot: Snapshot) -> list[Measure]:
+    return [Measure(host.node, f"gpu {index}", (track,)) for index, track in _gpu_tracks(host, snapshot)]
+
+
+def _mean_gpu(host: HostState, snapshot: Snapshot) -> list[Measure]:
+    tracks = tuple(track for _, track in _gpu_tracks(host, snapshot))
+    return [Measure(host.node, f"{len(tracks)} gpus" if len(tracks) > 1 else "gpu", tracks)] if tracks else []
+
+
+def _all(snapshot: Snapshot) -> list[Measure]:
+    return _of(snapshot, _each_gpu, _cpu, _memory)
+
+
+def _gpus(snapshot: Snapshot) -> list[Measure]:
+    return _of(snapshot, _each_gpu, _cpu)
+
+
+def _sums(snapshot: Snapshot) -> list[Measure]:
+    return _of(snapshot, _mean_gpu, _cpu)
+
+
+def _hosts(snapshot: Snapshot) -> list[Measure]:
+    """One for each host: of its GPUs where it has any."""
+    return [one for host in snapshot.state.hosts for one in (_mean_gpu(host, snapshot) or _cpu(host, snapshot))[:1]]
+
+
+def _of(snapshot: Snapshot, *kinds: Callable[[HostState, Snapshot], list[Measure]]) -> list[Measure]:
+    return [one for host in snapshot.state.hosts for kind in kinds for one in kind(host, snapshot)]
