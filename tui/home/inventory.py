@@ -53,11 +53,18 @@ class RunRow:
     """Its losses as far as they are here, the oldest first, thinned out."""
     cause: str = ""
     """Why it failed."""
+    tags: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def over(self) -> bool:
         """Whether it has ended for certain."""
         return self.state in ENDED
+
+    @property
+    def may_go(self) -> bool:
+        """Whether it may be deleted: whether one that is not seen lives is asked of its hosts."""
+        return self.over or self.state in ("not seen", "unknown")
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,7 @@ def fingerprint(environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
     watched = [entry.path for entry in list_profiles()]
     with suppress(OSError):
         for run in mirrors_folder(environ).iterdir():
-            watched += [run / "run.json", run / "seen.json", run / "0" / "exit.json"]
+            watched += [run / "run.json", run / "seen.json", run / "notes.json", run / "0" / "exit.json"]
             if not watched[-1].exists():
                 watched += [run / "0" / "events.jsonl", run / "0" / "telemetry.jsonl"]
     found = []
@@ -137,6 +144,9 @@ def fingerprint(environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
 
 
 def _run_row(run: KnownRun, now: float) -> RunRow:
+    from runner.runs.notes import read_notes
+
+    noted = read_notes(run.folder)
     told = run.summary()
     seen = _newest(run.folder)
     state = clean(str(told.get("state") or "unknown"))
@@ -150,6 +160,7 @@ def _run_row(run: KnownRun, now: float) -> RunRow:
         started=run.started, ended=_number(told.get("ended"), float), seen=seen, by=clean(run.by),
         folder=run.folder, profile=run.name, source=run.source, problem=clean(run.problem),
         losses=losses(run.folder, _number(told.get("attempt"), int) or 1), cause=_cause(run.folder),
+        tags=noted.tags, note=noted.note,
     )  # fmt: skip
 
 

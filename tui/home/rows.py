@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
     "hosts": (Column("host"), Column("running", rank=1, most=60), Column("profiles", rank=2, most=60, grows=True)),
 }  # fmt: skip
 
+_SHOWN = 8
+"""Runs that a question names."""
 _BARS = "▁▂▃▄▅▆▇█"
 _KEY = "bold $accent"
 WELCOME = Content.assemble(
@@ -51,15 +53,38 @@ def facts(shelf: Shelf) -> list[str]:
     return [*words, f"{unseen} not seen"] if unseen else words
 
 
-def runs(shelf: Shelf, now: float) -> list[Row]:
-    """Those that go on first, the newest of each first."""
-    ordered = sorted(shelf.runs, key=lambda row: (row.over, -row.started))
+ORDERS: Mapping[str, Callable[[RunRow, float], Any]] = {
+    "newest": lambda row, now: (row.over, -row.started),
+    "name": lambda row, now: (row.run.rpartition("-")[0], -row.started),
+    "state": lambda row, now: (row.over, row.state, -row.started),
+    "duration": lambda row, now: (_started_until(row, now), -row.started),
+}
+"""How runs can be ordered; by age those that go on come first, by duration the longest."""
+HEADS = {"state": "state", "run": "name", "took": "duration", "when": "newest"}
+"""Columns by whose heads they are ordered."""
+_TAGS = Column("tags", rank=1, most=24)
+
+
+def run_columns(shelf: Shelf) -> Sequence[Column]:
+    """The columns of the runs: tags only where there are any."""
+    state, run, *others = COLUMNS["runs"]
+    return [state, run, *([_TAGS] if any(row.tags for row in shelf.runs) else []), *others]
+
+
+def runs(shelf: Shelf, now: float, order: str = "newest") -> list[Row]:
+    """The runs in one of the ORDERS, the newest first where they are alike."""
+    ordered = sorted(shelf.runs, key=lambda row: ORDERS[order](row, now))
     ids = [row.run for row in ordered]
-    return [Row(row.run, _run_cells(row, now, short(row.run, ids))) for row in ordered]
+    tagged = any(row.tags for row in ordered)
+    found = []
+    for row in ordered:
+        cells = _run_cells(row, now, short(row.run, ids))
+        tags: list[Cell] = [[(" ".join(row.tags), "table--muted")]] if tagged else []
+        found.append(Row(row.run, [*cells[:2], *tags, *cells[2:]]))
+    return found
 
 
 def _run_cells(row: RunRow, now: float, run: str) -> list[Cell]:
-    until = row.ended or (now if row.state not in ENDED and row.state != "not seen" else row.seen)
     return [
         state_cell(row.state),
         run,
@@ -67,10 +92,16 @@ def _run_cells(row: RunRow, now: float, run: str) -> list[Cell]:
         f"{row.processes}",
         _step(row),
         _loss(row.loss),
-        _span(until - row.started),
+        _span(-_started_until(row, now)),
         [(_when(row.started, now), "table--muted")],
         [(row.by, "table--muted")],
     ]
+
+
+def _started_until(row: RunRow, now: float) -> float:
+    """Minus the seconds that it has gone on, as far as is known."""
+    until = row.ended or (now if row.state not in ENDED and row.state != "not seen" else row.seen)
+    return row.started - until
 
 
 def profiles(shelf: Shelf) -> list[Row]:
@@ -144,6 +175,10 @@ def _run_details(row: RunRow, now: float, home: str, silent: str) -> list[tuple[
         bars = Content.styled(sparkline(row.losses), "$accent")
         ends = f"  {_loss(row.losses[0])} to {_loss(row.losses[-1])}"
         lines.insert(1, ("loss", Content.assemble(bars, (ends, "$muted"))))
+    if row.tags:
+        lines.append(("tags", " ".join(row.tags)))
+    if row.note:
+        lines.append(("note", row.note))
     if silent and not row.over:
         lines.append(("asked", Content.styled(silent, "$state-unseen")))
     if row.problem:
@@ -178,6 +213,19 @@ def run_consequence(row: ProfileRow) -> str:
     number = f"{processes(row)} processes"
     where = "this machine" if row.hosts == ("local",) else f"{_count(len(row.hosts), 'host')}: {', '.join(row.hosts)}"
     return f"Checks {where} first. If nothing stands in the way, starts {number} of training there."
+
+
+def delete_consequence(chosen: Sequence[RunRow], home: str) -> str:
+    """What deleting runs will do, and where."""
+    lines = []
+    for row in chosen[:_SHOWN]:
+        by = "" if len({one.by for one in chosen}) == 1 else f", started by {row.by}"
+        lines.append(f"{row.run}: on {_names(row.hosts)}, and here {_short(row.folder, home)}{by}")
+    if len(chosen) > _SHOWN:
+        lines.append(f"and {_count(len(chosen) - _SHOWN, 'run')} more")
+    return "\n".join(
+        [*lines, "Logs, metrics and checkpoints there go, with tags and notes here. Nothing brings them back."]
+    )
 
 
 def stop_consequence(row: RunRow) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
 from time import time as now
 from typing import ClassVar
@@ -18,14 +18,14 @@ from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
 from runner.errors import DisttuiError, InputError
-from runner.formatting import duration
+from runner.formatting import amount, duration
 from runner.ids import short
 from tui.home import rows
 from tui.home.inventory import ProfileRow, RunRow, Shelf, fingerprint, read_shelf
+from tui.home.manage import KEYS, ManageScreen
 from tui.home.news import ask_hosts
 from tui.keys import APP, CHANGE, MOVE, OPEN, VIEW, bind
 from tui.messages import HostsAsked, ShelfRead
-from tui.screen import DisttuiScreen
 from tui.widgets.table import Table
 
 LOOK_AGAIN = 4.0
@@ -35,7 +35,7 @@ ASK_AGAIN = 20.0
 PANES = ("runs", "profiles", "hosts")
 
 
-class HomeScreen(DisttuiScreen):
+class HomeScreen(ManageScreen):
     """Runs, profiles and hosts, each in a pane; the cursor's row in detail where it is asked for."""
 
     HELP = """Runs that this machine has started or looked at, the profiles that can be run, and the hosts that either
@@ -45,10 +45,11 @@ class HomeScreen(DisttuiScreen):
         bind("home.run", "r", "run", "run", "run this profile, or this run's again", group=CHANGE),
         bind("home.stop", "x", "stop", "stop", "stop this run on all its hosts", group=CHANGE),
         bind("home.top", "t", "top", "top", "what all hosts are doing now", group=OPEN),
-        bind("home.example", "e", "example", "example", "watch a recorded run: disttui replay example", group=OPEN,
-             show=False),
         bind("home.details", "d", "details", "details", "more about what the cursor is on", group=VIEW),
         bind("home.filter", "slash", "filter", "filter", "show only rows with these words", group=VIEW),
+        *KEYS,
+        bind("home.example", "e", "example", "example", "watch a recorded run: disttui replay example", group=OPEN,
+             show=False),
         bind("home.refresh", "R", "refresh", "refresh", "read everything again", group=VIEW, show=False),
         bind("home.next", "tab,l,right", "pane(1)", "next pane", "to the next pane", group=MOVE, show=False),
         bind("home.previous", "shift+tab,h,left", "pane(-1)", "pane before", group=MOVE, show=False),
@@ -56,7 +57,7 @@ class HomeScreen(DisttuiScreen):
         bind("home.profiles", "2", "show_pane('profiles')", "profiles", "to the profiles", group=MOVE, show=False),
         bind("home.hosts", "3", "show_pane('hosts')", "hosts", "to the hosts", group=MOVE, show=False),
         bind("home.quit", "q", "app.quit", "quit", "leave disttui; runs go on", group=APP),
-        bind("home.clear", "escape", "clear", "clear", "show all rows again", group=VIEW, show=False),
+        bind("home.clear", "escape", "clear", "clear", "show all rows again, then: mark none", group=VIEW, show=False),
     ]  # fmt: skip
     DEFAULT_CSS = """
     HomeScreen {
@@ -105,6 +106,7 @@ class HomeScreen(DisttuiScreen):
         self._silent: Mapping[str, str] = {}
         """Run → why its hosts have told nothing when they were asked last."""
         self._asking = False
+        self._order = "newest"
 
     def body(self) -> Iterable[Widget]:
         """Welcome, panes, details, filter."""
@@ -177,12 +179,10 @@ class HomeScreen(DisttuiScreen):
         self.header.show("disttui", facts, right="read-only" if self.disttui.read_only else "")
         was, is_new = self.has_class("-newcomer"), shelf.newcomer
         self.set_class(is_new, "-newcomer")
-        self._table("runs").show(rows.runs(shelf, now()))
+        self._show_runs(shelf)
         self._table("profiles").show(rows.profiles(shelf))
         self._table("hosts").show(rows.hosts(shelf))
-        for number, pane in enumerate(PANES, 1):
-            count = f" · {self._table(pane).all}" if shelf.read else ""
-            self._table(pane).border_title = Content(f" [{number}] {pane.capitalize()}{count} ")
+        self._show_titles(shelf)
         if is_new and not was:
             self._table("profiles").focus()
         self._show_details()
@@ -190,6 +190,57 @@ class HomeScreen(DisttuiScreen):
             if problem not in self._told:
                 self._told.add(problem)
                 self.notify(problem, severity="warning")
+
+    def _show_runs(self, shelf: Shelf) -> None:
+        self._table("runs").show(rows.runs(shelf, now(), self._order), rows.run_columns(shelf))
+
+    def _show_titles(self, shelf: Shelf) -> None:
+        for number, pane in enumerate(PANES, 1):
+            table = self._table(pane)
+            told = [pane.capitalize(), *([f"{table.all}"] if shelf.read else [])]
+            if pane == "runs":
+                told += [f"by {self._order}"] if self._order != "newest" else []
+                told += [f"{len(table.marked)} marked"] if table.marked else []
+            table.border_title = Content(f" [{number}] {' · '.join(told)} ")
+
+    @property
+    def chosen(self) -> Sequence[RunRow]:
+        """The marked runs, or else the one under the cursor; none in another pane."""
+        table = self._here
+        keys = (table.marked or {table.key}) if table.id == "runs" else set()
+        return [row for row in self.disttui.shelf.runs if row.run in keys]
+
+    @property
+    def chosen_profile(self) -> ProfileRow | None:
+        """The profile under the cursor."""
+        row = self._row
+        return row if isinstance(row, ProfileRow) else None
+
+    def read_again(self) -> None:
+        """Read what there is anew."""
+        self.read(True)
+
+    def action_mark(self) -> None:
+        """Mark the run under the cursor, or no longer, and go on to the next."""
+        self._table("runs").mark()
+        self._show_titles(self.disttui.shelf)
+        self.refresh_bindings()
+
+    def action_sort(self) -> None:
+        """Order the runs by what comes next."""
+        orders = list(rows.ORDERS)
+        self._sort(orders[(orders.index(self._order) + 1) % len(orders)])
+
+    @on(Table.HeadClicked, "#runs")
+    def _head_clicked(self, message: Table.HeadClicked) -> None:
+        title = rows.run_columns(self.disttui.shelf)[message.column].title
+        if title in rows.HEADS:
+            self._sort(rows.HEADS[title])
+
+    def _sort(self, order: str) -> None:
+        self._order = order
+        self._show_runs(self.disttui.shelf)
+        self._show_titles(self.disttui.shelf)
 
     def _table(self, pane: str) -> Table:
         return self.query_one(f"#{pane}", Table)
@@ -217,8 +268,8 @@ class HomeScreen(DisttuiScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer only what fits the row under the cursor."""
         if action == "stop":
-            row = self._row
-            return isinstance(row, RunRow) and not row.over and not self.disttui.read_only
+            chosen = self.chosen
+            return bool(chosen) and not all(row.over for row in chosen) and not self.disttui.read_only
         if action == "run":
             return self._row is not None and not self.disttui.read_only
         return super().check_action(action, parameters)
@@ -274,11 +325,14 @@ class HomeScreen(DisttuiScreen):
     @work(group="ask")
     async def action_stop(self) -> None:
         """Ask, then stop the run on all its hosts."""
-        row = self._row
-        if isinstance(row, RunRow) and await self.disttui.ask(
-            f"Stop {short(row.run)}?", rows.stop_consequence(row), "stop"
-        ):
-            self._stop(row.run)
+        going = [row for row in self.chosen if not row.over]
+        if not going:
+            return
+        name = short(going[0].run) if len(going) == 1 else amount(len(going), "run")
+        will = "\n".join(rows.stop_consequence(row) for row in going)
+        if await self.disttui.ask(f"Stop {name}?", will, "stop"):
+            for row in going:
+                self._stop(row.run)
 
     @work(thread=True, group="stop", exit_on_error=False)
     def _stop(self, run: str) -> None:
@@ -319,9 +373,13 @@ class HomeScreen(DisttuiScreen):
         self._here.focus()
 
     def action_clear(self) -> None:
-        """Clear the filter."""
+        """Clear the filter, or else the marks."""
         field = self.query_one("#filter", Input)
         field.value = ""
+        if not field.has_class("-on"):
+            self._table("runs").unmark()
+            self._show_titles(self.disttui.shelf)
+            self.refresh_bindings()
         field.remove_class("-on")
         self._here.focus()
 

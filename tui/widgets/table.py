@@ -111,6 +111,7 @@ class Table(ScrollView, can_focus=True):
         self._rows: list[Row] = []
         self._cursor = 0
         self._filter: list[str] = []
+        self._marked: set[str] = set()
         self._grown = [0] * len(columns)
         self._widths = [0] * len(columns)
 
@@ -118,6 +119,24 @@ class Table(ScrollView, can_focus=True):
     def key(self) -> str:
         """Key of the row under the cursor, empty where there is none."""
         return self._rows[self._cursor].key if self._rows else ""
+
+    @property
+    def marked(self) -> frozenset[str]:
+        """Keys of the rows that are marked, whether they are shown or not."""
+        return frozenset(self._marked)
+
+    def mark(self) -> None:
+        """Mark the row under the cursor, or no longer, and go to the next."""
+        if self.key:
+            self._marked ^= {self.key}
+            self.refresh()
+            self._go(self._cursor + 1)
+
+    def unmark(self) -> None:
+        """Mark no row."""
+        if self._marked:
+            self._marked.clear()
+            self.refresh()
 
     @property
     def count(self) -> int:
@@ -137,6 +156,7 @@ class Table(ScrollView, can_focus=True):
         elif rows == self._all:
             return
         self._all = list(rows)
+        self._marked &= {row.key for row in rows}
         self._settle()
 
     def filter(self, text: str) -> None:
@@ -197,7 +217,7 @@ class Table(ScrollView, can_focus=True):
         width = self.scrollable_content_region.width
         if y == 0:
             cells: Sequence[Cell] = [[(column.title, "table--head")] for column in self._columns]
-            return self._strip(cells, width, self.rich_style, " ")
+            return self._strip(cells, width, self.rich_style, "  ")
         index = self.scroll_offset.y + y - 1
         if index >= len(self._rows):
             return Strip.blank(width, self.rich_style)
@@ -205,11 +225,13 @@ class Table(ScrollView, can_focus=True):
         base = self.rich_style
         if here:
             base += self.get_component_rich_style("table--cursor" if self.has_focus else "table--cursor-far")
-        return self._strip(self._rows[index].cells, width, base, "›" if here and self.has_focus else " ")
+        cursor = "›" if here and self.has_focus else " "
+        mark = "•" if self._rows[index].key in self._marked else " "
+        return self._strip(self._rows[index].cells, width, base, cursor + mark)
 
     def _strip(self, cells: Sequence[Cell], width: int, base: Style, mark: str) -> Strip:
         accent = self.get_component_rich_style("state--running", partial=True)
-        segments = [Segment(mark + " ", base + accent)]
+        segments = [Segment(mark, base + accent)]
         for cell, cells_wide, column in zip(cells, self._widths, self._columns, strict=True):
             if cells_wide:
                 segments += self._cell(cell, cells_wide, column.align, base)

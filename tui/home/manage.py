@@ -1,0 +1,182 @@
+"""What the home screen does with runs and profiles beyond opening them: delete, clean up, note, sort, edit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from textual import work
+from textual.binding import BindingType
+
+from runner.errors import DisttuiError, InputError
+from runner.formatting import amount
+from runner.ids import short
+from tui.home import rows
+from tui.home.inventory import ProfileRow, RunRow
+from tui.keys import CHANGE, VIEW, bind
+from tui.screen import DisttuiScreen
+from tui.terminal.editor import open_editor
+
+AGES = (("7d", "more than a week ago"), ("30d", "more than 30 days ago"), ("90d", "more than 90 days ago"))
+"""How long ago runs have ended that can be cleaned up, as `disttui gc --older` takes it."""
+
+KEYS: tuple[BindingType, ...] = (
+    bind("home.edit", "e", "edit", "edit", "open this profile in $EDITOR, then check it", group=CHANGE),
+    bind("home.mark", "space", "mark", "mark", "mark this run; stop, delete and tags take all marked", group=VIEW),
+    bind("home.sort", "o", "sort", "order", "by age, name, state or how long they took", group=VIEW),
+    bind("home.notes", "a", "notes", "tags", "tags and a note for this run, kept on this machine", group=CHANGE),
+    bind("home.delete", "D", "delete", "delete", "delete this run, on its hosts and here", group=CHANGE),
+    bind("home.gc", "C", "clean_up", "clean up", "delete runs that ended long ago", group=CHANGE),
+)
+"""What the home screen binds after its own keys."""
+
+
+class ManageScreen(DisttuiScreen):
+    """The part of the home screen that changes what it lists."""
+
+    @property
+    def chosen(self) -> Sequence[RunRow]:
+        """The marked runs, or else the one under the cursor."""
+        raise NotImplementedError
+
+    @property
+    def chosen_profile(self) -> ProfileRow | None:
+        """The profile under the cursor."""
+        raise NotImplementedError
+
+    def read_again(self) -> None:
+        """Read what there is anew."""
+        raise NotImplementedError
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer only what fits what is chosen."""
+        if action == "edit":
+            profile = self.chosen_profile
+            usable = profile is not None and profile.origin != "built in"
+            return usable and super().check_action(action, parameters) is True
+        if action in ("notes", "delete"):
+            chosen = self.chosen
+            usable = bool(chosen) and (action == "notes" or all(row.may_go for row in chosen))
+            return usable and super().check_action(action, parameters) is True
+        if action in ("mark", "sort"):
+            return bool(self.chosen)
+        if action == "clean_up":
+            over = any(row.over for row in self.disttui.shelf.runs)
+            return over and bool(self.chosen) and super().check_action(action, parameters) is True
+        return super().check_action(action, parameters)
+
+    # Profiles
+
+    def action_edit(self) -> None:
+        """Open the profile in the user's editor; what is wrong with it afterwards is shown with its lines."""
+        profile = self.chosen_profile
+        if profile is None:
+            return
+        try:
+            open_editor(self.disttui, self.disttui.environ, profile.path)
+        except InputError as error:
+            self.disttui.notify(str(error), severity="error")
+        else:
+            self._check(profile.path)
+
+    @work(thread=True, group="check", exclusive=True)
+    def _check(self, path: Path) -> None:
+        from runner.profile import load
+
+        app = self.disttui
+        try:
+            load(path)
+        except InputError:
+            app.call_from_thread(app.open_wizard, path)  # which shows the errors first
+        else:
+            app.notify(f"{path.name} is good")
+        app.call_from_thread(self.read_again)
+
+    # Runs
+
+    @work(group="ask")
+    async def action_notes(self) -> None:
+        """Ask for tags and a note, and keep them."""
+        from runner.runs.notes import Notes, write_notes
+        from tui.home.notes import NotesScreen, changed, shared
+
+        chosen = self.chosen
+        noted = [Notes(row.tags, row.note) for row in chosen]
+        if not chosen:
+            return
+        title = f"Tags and a note for {_named(chosen)}"
+        before = shared(noted)
+        after = await self.app.push_screen_wait(NotesScreen(title, before))
+        if after is None:
+            return
+        try:
+            for row, one in zip(chosen, noted, strict=True):
+                await asyncio.to_thread(write_notes, row.folder, changed(one, before, after))
+        except InputError as error:
+            self.disttui.notify(str(error), severity="error")
+        self.read_again()
+
+    @work(group="ask")
+    async def action_delete(self) -> None:
+        """Ask, then delete the chosen runs on their hosts and here."""
+        chosen = self.chosen
+        if not chosen or not all(row.may_go for row in chosen):
+            return
+        home = self.disttui.environ.get("HOME", "")
+        if await self.disttui.ask(f"Delete {_named(chosen)}?", rows.delete_consequence(chosen, home), "delete"):
+            self._delete(chosen)
+
+    @work(thread=True, group="delete", exit_on_error=False)
+    def _delete(self, chosen: Sequence[RunRow]) -> None:
+        """Delete one after the other; say how many, and why not the others."""
+        from runner.commands.stop import forget
+        from runner.runs.find import find_run
+
+        app, done = self.disttui, []
+        for row in chosen:
+            try:
+                run = find_run(row.run, app.environ)
+                forget(run, app.connector(run.ssh_config), _quiet)
+                done.append(row)
+            except DisttuiError as error:
+                app.notify(str(error), title=f"{short(row.run)} was not deleted", severity="error", timeout=15)
+        if done:
+            app.notify(f"{_named(done)} deleted")
+        with suppress(RuntimeError):  # the app has been left meanwhile
+            app.call_from_thread(self.read_again)
+
+    @work(group="ask")
+    async def action_clean_up(self) -> None:
+        """Ask how old, look on the hosts, show what would go, and delete it after a yes."""
+        from runner.commands import gc
+        from tui.dialogs.pick import PickScreen
+
+        app = self.disttui
+        age = await self.app.push_screen_wait(PickScreen("Delete runs that have ended", AGES, "30d"))
+        if age is None:
+            return
+        app.notify("looking on the hosts for what is old")
+        find = partial(gc.choose, app.environ, app.connector, older=gc.parse_age(age), over=None)
+        found, problems = await asyncio.to_thread(find)
+        for problem in problems[:3]:
+            app.notify(problem, severity="warning")
+        if not found:
+            app.notify("nothing to remove")
+            return
+        will = f"{gc.render(found)}\nLogs, metrics and checkpoints go, there and here. Nothing brings them back."
+        if await app.ask(f"Delete {amount(len(found), 'run')}?", will, "delete"):
+            said: list[str] = []
+            code = await asyncio.to_thread(gc.remove, found, app.connector, said.append)
+            app.notify("\n".join(said[-5:]), severity="warning" if code else "information")
+            self.read_again()
+
+
+def _named(chosen: Sequence[RunRow]) -> str:
+    return short(chosen[0].run) if len(chosen) == 1 else amount(len(chosen), "run")
+
+
+def _quiet(text: str) -> None:
+    """What was deleted is said once for all."""
