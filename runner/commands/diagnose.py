@@ -15,6 +15,7 @@ from runner.diagnose.straggler import spread_sentence, straggler_sentence
 from runner.errors import DisttuiError
 from runner.formatting import duration, when
 from runner.ids import short
+from runner.protocol.files import RankStacks
 from runner.render.story import earlier, ending, root_words
 from runner.runs.diagnoses import Diagnosis, keep, kept
 from runner.runs.history import KnownRun, mirror_of
@@ -57,7 +58,7 @@ def diagnose(run: KnownRun, connector: Connector, *, as_json: bool = False) -> t
 
 def _ask(run: KnownRun, reached: Reached, warnings: list[str]) -> list[Standing]:
     first = _look(run, reached, warnings)
-    later: dict[tuple[int, int], Mapping[str, Any]] = {}
+    later: dict[tuple[int, int], RankStacks] = {}
     if not all(one.get("moved") for one in first.values()):
         time.sleep(_BETWEEN)
         later = _look(run, reached, [])
@@ -66,20 +67,19 @@ def _ask(run: KnownRun, reached: Reached, warnings: list[str]) -> list[Standing]
     ]
 
 
-def _look(run: KnownRun, reached: Reached, warnings: list[str]) -> dict[tuple[int, int], Mapping[str, Any]]:
+def _look(run: KnownRun, reached: Reached, warnings: list[str]) -> dict[tuple[int, int], RankStacks]:
     """Ask every rank once; the answers by rank and node."""
-    found: dict[tuple[int, int], Mapping[str, Any]] = {}
+    found: dict[tuple[int, int], RankStacks] = {}
     for node, answer in reached.ask("stacks", **run.request()).items():
         if isinstance(answer, DisttuiError):
             warnings.append(answer.sentence)
             continue
-        ranks = answer.get("ranks") if isinstance(answer, Mapping) else None
+        ranks: Mapping[str, RankStacks] = answer["ranks"]
         begin = sum(host.nproc for host in run.hosts[:node])
         # A host speaks for its own ranks alone.
         for rank in range(begin, begin + run.hosts[node].nproc):
-            one = ranks.get(str(rank)) if isinstance(ranks, dict) else None
-            if isinstance(one, dict):
-                found[rank, node] = one
+            if str(rank) in ranks:
+                found[rank, node] = ranks[str(rank)]
     return found
 
 
@@ -138,7 +138,7 @@ def _failure(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _as_data(run: KnownRun, state: RunState, ranks: list[Standing]) -> dict[str, Any]:
     return {
         "run": run.run,
-        "state": (state.result or {}).get("state", "running"),
+        "state": state.result.get("state", "running") if state.result else "running",
         "attempt": state.attempt,
         "causes": [cause_data(state, cause) for cause in causes(state)],
         "sentences": sentences(ranks),
@@ -149,5 +149,5 @@ def _as_data(run: KnownRun, state: RunState, ranks: list[Standing]) -> dict[str,
 
 
 def _elapsed(run: KnownRun, state: RunState) -> float:
-    ended = (state.result or {}).get("t")
-    return (ended if isinstance(ended, int | float) else time.time()) - run.started
+    ended = state.result.get("t") if state.result else None
+    return (time.time() if ended is None else ended) - run.started

@@ -21,6 +21,7 @@ from runner.hosts.survey import open_link
 from runner.ids import short
 from runner.records import records
 from runner.runs.backfill import fill
+from runner.runs.contents import Content
 from runner.runs.history import KnownRun, mirror_of
 from runner.runs.remote import Reached, missing, reach, sync
 from runner.runs.session import Session
@@ -185,7 +186,7 @@ class _Lines:
             self._out.write(prefix + ("\n" + prefix).join(shown) + "\n")
             self._out.flush()
 
-    def record(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
+    def record(self, state: RunState, node: int, content: Content) -> None:
         """Nothing: these are logs."""
 
     def link(self, state: RunState, node: int, kind: str, note: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from runner.diagnose.traceback import blocks
-from runner.formatting import number
+from runner.protocol import cause as told
 from runner.protocol.cause import is_consequence
+from runner.protocol.events import Death, Error, OutOfMemory
 from runner.runs.attempt import Attempt
 from runner.runs.state import HostState, RunState
 
@@ -32,7 +32,7 @@ class Failure:
     at: float
     """Unix time on the leader's clock."""
     traceback: str = ""
-    oom: Mapping[str, Any] | None = None
+    oom: OutOfMemory | None = None
     last: float | None = None
     """Unix time of the last sign of life of a host or a supervisor that is lost."""
     grace: float | None = None
@@ -43,7 +43,7 @@ class Failure:
     @property
     def follows(self) -> bool:
         """Whether it looks like the echo of another failure."""
-        words = {"kind": self.kind, "code": self.code, "type": self.type, "message": self.message}
+        words: told.Cause = {"kind": self.kind, "code": self.code, "type": self.type, "message": self.message}
         if self.ended_by_us or is_consequence(words):
             return True
         # A script may catch the broken connection and raise an error of its own.
@@ -92,14 +92,14 @@ def _ended_before(state: RunState, number: int, at: float) -> tuple[int, ...]:
 
 def causes(state: RunState) -> tuple[Cause, ...]:
     """The cause of every attempt that has failed, the oldest first; without those that nobody gives a cause of."""
-    failed = (state.result or {}).get("state") in ("failed", "lost")
+    failed = state.result is not None and state.result.get("state") in ("failed", "lost")
     numbers = [*(number for number in state.attempts if number < state.attempt), *((state.attempt,) if failed else ())]
     return tuple(cause for number in numbers if (cause := find(state, number)))
 
 
 def failures(state: RunState, number: int) -> list[Failure]:
     """Every failure of an attempt, one per rank, with times of the leader's clock."""
-    found: dict[Any, Failure] = {}
+    found: dict[int | None, Failure] = {}
     for host in state.hosts:
         attempt = host.story.attempts.get(number)
         if attempt:
@@ -107,73 +107,81 @@ def failures(state: RunState, number: int) -> list[Failure]:
             found.update({one.rank: one for one in _of_host(host, attempt, offset)})
     blamed = _blamed(state, number)
     if blamed:
-        told = _told(state, blamed)
+        known = _told(state, blamed)
         # What ranks tell of themselves is better known than what the leader has been told of them.
-        if told.rank is None or told.kind not in ("exception", "signal", "exit") or told.rank not in found:
-            found[told.rank] = told
+        if known.rank is None or known.kind not in ("exception", "signal", "exit") or known.rank not in found:
+            found[known.rank] = known
     return list(found.values())
 
 
-def _blamed(state: RunState, number: int) -> Mapping[str, Any] | None:
+def _blamed(state: RunState, number: int) -> told.Cause | None:
     """The cause of an attempt as the leader tells it."""
     led = state.hosts[0].story.attempts.get(number)
     if led and led.cause:
         return led.cause
-    result = state.result or {}
-    blamed = result.get("cause")
+    result = state.result
+    if result is None or number < state.attempt:
+        return None
     # A run that ended before its first attempt names an attempt of which no host has told anything.
-    ended_in = result.get("attempt")
-    last = number >= state.attempt and (not isinstance(ended_in, int) or ended_in >= number)
-    return blamed if last and isinstance(blamed, Mapping) else None
+    return result.get("cause") if result.get("attempt", number) >= number else None
 
 
 def _of_host(host: HostState, attempt: Attempt, offset: float) -> Iterable[Failure]:
     stopping = float(attempt.stopping["t"]) if attempt.stopping else float("inf")
-    ranks: dict[int, dict[str, Mapping[str, Any]]] = {}
+    errors: dict[int, Error] = {}
+    deaths: dict[int, Death] = {}
     for event in attempt.errors:
-        if isinstance(event.get("rank"), int):
-            ranks.setdefault(event["rank"], {}).setdefault(str(event.get("e")), event)
-    for rank, events in ranks.items():
-        error, death = events.get("error"), events.get("death")
-        told_at = (error or death or {}).get("at")
-        at = float(told_at) if isinstance(told_at, int | float) else 0.0
-        code = (death or {}).get("code")
-        known = Failure(
-            node=host.node,
-            host=host.name,
-            rank=rank,
-            kind="exception",
-            type=str((error or {}).get("type") or ""),
-            message=str((error or {}).get("message") or ""),
-            code=code if isinstance(code, int) else None,
-            at=at - offset,
-            traceback=str((error or {}).get("traceback") or ""),
-        )
+        rank = event.get("rank")
+        if rank is not None and event["e"] == "error":
+            errors.setdefault(rank, event)
+        elif rank is not None and event["e"] == "death":
+            deaths.setdefault(rank, event)
+    for rank in dict.fromkeys([one["rank"] for one in attempt.errors if "rank" in one]):
+        error, death = errors.get(rank), deaths.get(rank)
+        first = error or death
+        at = float(first.get("at", 0.0)) if first else 0.0
+        code = death.get("code") if death else None
         if error:
-            yield known
+            yield Failure(
+                node=host.node,
+                host=host.name,
+                rank=rank,
+                kind="exception",
+                type=error.get("type") or "",
+                message=error.get("message") or "",
+                code=code,
+                at=at - offset,
+                traceback=error.get("traceback") or "",
+            )
         elif death:
-            kind = "signal" if known.code is not None and known.code < 0 else "exit"
-            oom = death.get("oom")
-            killed = oom if isinstance(oom, Mapping) else None
-            ours = at >= stopping
-            said, grace = str(death.get("said") or ""), number(death.get("grace"))
-            yield replace(known, kind=kind, message=said, oom=killed, grace=grace, ended_by_us=ours)
+            yield Failure(
+                node=host.node,
+                host=host.name,
+                rank=rank,
+                kind="signal" if code is not None and code < 0 else "exit",
+                type="",
+                message=death.get("said", ""),
+                code=code,
+                at=at - offset,
+                oom=death.get("oom"),
+                grace=death.get("grace"),
+                ended_by_us=at >= stopping,
+            )
 
 
-def _told(state: RunState, cause: Mapping[str, Any]) -> Failure:
-    node, rank, code, at, last = (cause.get(name) for name in ("node", "rank", "code", "at", "last"))
-    message = str(cause.get("message") or "")
-    if cause.get("kind") in ("exit", "signal"):
+def _told(state: RunState, cause: told.Cause) -> Failure:
+    node, kind, message = cause.get("node", 0), cause.get("kind", ""), cause.get("message", "")
+    if kind in ("exit", "signal"):
         message = _OUTCOME.sub("", message)
-    node = node if isinstance(node, int) and 0 <= node < len(state.hosts) else 0
+    node = node if 0 <= node < len(state.hosts) else 0
     return Failure(
         node=node,
         host=state.hosts[node].name,
-        rank=rank if isinstance(rank, int) else None,
-        kind=str(cause.get("kind") or ""),
-        type=str(cause.get("type") or ""),
+        rank=cause.get("rank"),
+        kind=kind,
+        type=cause.get("type", ""),
         message=message,
-        code=code if isinstance(code, int) else None,
-        at=float(at) if isinstance(at, int | float) else 0.0,
-        last=float(last) if isinstance(last, int | float) else None,
+        code=cause.get("code"),
+        at=float(cause.get("at", 0.0)),
+        last=cause.get("last"),
     )

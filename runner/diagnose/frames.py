@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from runner.protocol.files import RankStacks
 from runner.text import clean
 
 _LIBRARY = re.compile(r"[\\/](site-packages|dist-packages)[\\/]|[\\/]lib(64)?[\\/]python\d|^<")
@@ -32,12 +33,12 @@ class Frame:
         return f"{self.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{self.line}"
 
 
-def main_frames(answer: Mapping[str, Any]) -> tuple[Frame, ...]:
+def main_frames(answer: RankStacks) -> tuple[Frame, ...]:
     """The main thread's stack out of a rank's answer (docs/formats.md, "Stacks"), innermost last; empty if unknown."""
-    for thread in answer.get("threads") or ():
+    for thread in answer.get("threads", []):
         if thread.get("main"):
-            return tuple(_frame(one) for one in thread.get("frames") or ())
-    return _faulthandler_frames(str(answer.get("text") or ""))
+            return tuple(_frame(one) for one in thread.get("frames", []))
+    return _faulthandler_frames(answer.get("text", ""))
 
 
 def own(frames: Sequence[Frame]) -> Frame | None:

@@ -9,6 +9,7 @@ from typing import Any
 from runner.diagnose.frames import Frame, folded, main_frames, own
 from runner.diagnose.recorder import Wait, progress, waits
 from runner.formatting import duration
+from runner.protocol.files import RankStacks
 from runner.runs.state import RunState
 from runner.text import clean
 
@@ -36,7 +37,7 @@ class Standing:
     silent: float | None
     """Seconds since it last logged or stepped."""
     moved: bool
-    answer: Mapping[str, Any]
+    answer: RankStacks
 
     @property
     def mine(self) -> Frame | None:
@@ -57,54 +58,53 @@ def collective(frames: Sequence[Frame]) -> str:
     return ""
 
 
-def standing(rank: int, host: str, answer: Mapping[str, Any], later: Mapping[str, Any] | None = None) -> Standing:
+def standing(rank: int, host: str, answer: RankStacks, later: RankStacks | None = None) -> Standing:
     """Read a rank's answer (docs/formats.md, "Stacks"), and what it answered when it was asked once more."""
     frames = main_frames(answer)
-    state = str(answer.get("state") or ("" if frames else "mute"))
-    silent, pid = answer.get("silent"), answer.get("pid")
+    state = answer.get("state") or ("" if frames else "mute")
     return Standing(
         rank,
         clean(host),
         frames,
         state,
-        clean(str(answer.get("note") or ""))[:300],
-        pid if isinstance(pid, int) else 0,
-        float(silent) if isinstance(silent, int | float) else None,
-        bool(answer.get("moved")) or (later is not None and _differ(answer, later)),
+        clean(answer.get("note", ""))[:300],
+        answer.get("pid", 0),
+        answer.get("silent"),
+        answer.get("moved", False) or (later is not None and _differ(answer, later)),
         answer,
     )
 
 
-def _differ(first: Mapping[str, Any], later: Mapping[str, Any]) -> bool:
+def _differ(first: RankStacks, later: RankStacks) -> bool:
     """Whether a rank has gone on between two looks at it: two looks that differ are no hang."""
     if later.get("moved") or _last_sign(later) > _last_sign(first) + 0.1:
         return True
     if not (first.get("threads") and later.get("threads")):
         return False
 
-    def look(answer: Mapping[str, Any]) -> tuple[Any, ...]:
+    def look(answer: RankStacks) -> tuple[Any, ...]:
         entered = {group: (one.enqueued, one.completed) for group, one in progress(answer).items()}
         return [(frame.file, frame.function) for frame in main_frames(answer)], entered
 
     return look(first) != look(later)
 
 
-def _last_sign(answer: Mapping[str, Any]) -> float:
+def _last_sign(answer: RankStacks) -> float:
     """Unix time of its host at which a rank last logged or stepped, 0.0 where that is not known."""
     asked, silent = answer.get("t"), answer.get("silent")
-    return float(asked) - float(silent) if isinstance(asked, int | float) and isinstance(silent, int | float) else 0.0
+    return asked - silent if asked is not None and silent is not None else 0.0
 
 
 def standings(state: RunState) -> list[Standing]:
     """All ranks as the stacks say that were collected last, at the newest stall; empty where there are none."""
     known = [(host, host.stacks) for host in state.hosts if host.stacks]
-    newest = max((_number(record) for _, record in known), default=0)
+    newest = max((file.number for _, file in known), default=0)
     found = []
-    for host, record in known:
-        if _number(record) != newest or record.get("attempt") != state.attempt:
+    for host, file in known:
+        if file.number != newest or file.stacks.get("attempt") != state.attempt:
             continue
-        for rank, answer in dict(record.get("ranks") or {}).items():
-            if str(rank).isdigit() and isinstance(answer, Mapping):
+        for rank, answer in file.stacks.get("ranks", {}).items():
+            if rank.isdigit():
                 found.append(standing(int(rank), host.name, answer))
     return sorted(found, key=lambda one: one.rank)
 
@@ -177,11 +177,6 @@ def rank_words(numbers: Sequence[int]) -> str:
     return ("rank " if len(numbers) == 1 else "ranks ") + ", ".join(words)
 
 
-def _number(record: Mapping[str, Any]) -> int:
-    digits = str(record.get("file", "")).removeprefix("stacks-").removesuffix(".json")
-    return int(digits) if digits.isdigit() else 0
-
-
 def _wait_sentence(wait: Wait, ranks: Mapping[int, Standing]) -> str:
     inside = [ranks[rank] for rank in wait.inside]
     if wait.mismatched:
@@ -208,7 +203,7 @@ def _within(wait: Wait, inside: Sequence[Standing]) -> float | None:
     for one in inside:
         call, asked = wait.calls.get(one.rank), one.answer.get("t")
         since = call.since if call else None
-        entered = asked - since if since is not None and isinstance(asked, int | float) else one.silent
+        entered = asked - since if since is not None and asked is not None else one.silent
         found += [] if entered is None else [max(0.0, entered)]
     return min(found, default=None)
 

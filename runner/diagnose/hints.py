@@ -166,13 +166,14 @@ _DEVICE_IDS = re.compile(r"DistributedDataParallel device_ids .*got device_ids .
 def _no_gpu(state: RunState, cause: Cause) -> Hint | None:
     """What scripts made for GPUs die of where there is none, or a torch that knows none."""
     words, name = _words(cause.failure), clean(cause.failure.host)
-    cards = (state.hosts[cause.failure.node].telemetry or {}).get("gpus")
+    telemetry = state.hosts[cause.failure.node].telemetry
+    cards = telemetry.get("gpus") if telemetry else None
     on_cpu = "The script asks for a GPU by itself: give it the CPU and gloo by its own options, if it has them, or take"
     on_cpu += " hosts with GPUs."
-    if isinstance(cards, list) and cards:
+    if cards:
         count = "a GPU" if len(cards) == 1 else f"{len(cards)} GPUs"
         cure = f"{name} has {count}: install a torch that is built for CUDA there, or name the right one by `python`."
-    elif isinstance(cards, list):
+    elif cards is not None:
         cure = f"{name} has no GPU. {on_cpu}"
     else:
         cure = on_cpu

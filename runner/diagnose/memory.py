@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from runner.diagnose.cause import Failure
 from runner.formatting import gibibytes
+from runner.protocol import events
+from runner.protocol.telemetry import Telemetry
 from runner.text import clean
 
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
@@ -46,7 +46,7 @@ class OutOfMemory:
     certain: bool = True
 
 
-def out_of_memory(failure: Failure, telemetry: Mapping[str, Any] | None = None) -> OutOfMemory | None:
+def out_of_memory(failure: Failure, telemetry: Telemetry | None = None) -> OutOfMemory | None:
     """Tell whether memory was the reason, None where nothing speaks for it.
 
     Args:
@@ -68,7 +68,7 @@ def out_of_memory(failure: Failure, telemetry: Mapping[str, Any] | None = None) 
         size = f" {array.group(1)} {array.group(2)}" if array else " what was asked for"
         return OutOfMemory("allocation", f"memory of {clean(failure.host)} could not give{size}", _LESS)
     if failure.code == -signal.SIGKILL and not failure.ended_by_us:
-        return _killed(failure, telemetry or {})
+        return _killed(failure, telemetry)
     return None
 
 
@@ -90,23 +90,23 @@ def _cuda(text: str) -> OutOfMemory:
     return OutOfMemory("gpu", words, cure)
 
 
-def _killed(failure: Failure, telemetry: Mapping[str, Any]) -> OutOfMemory | None:
+def _killed(failure: Failure, telemetry: Telemetry | None) -> OutOfMemory | None:
     cure = (
         "Use fewer processes or DataLoader workers on this host, or smaller batches; see its memory in the telemetry."
     )
-    oom = failure.oom or {}
+    oom: events.OutOfMemory = failure.oom or {}
     killer = "the kernel's out-of-memory killer ended it"
     limit = oom.get("limit")
     if oom.get("group"):
-        size = f" of {gibibytes(limit)}" if isinstance(limit, int) else ""
+        size = f" of {gibibytes(limit)}" if limit is not None else ""
         return OutOfMemory("host", f"{killer}: the control group's memory limit{size} was reached", cure)
     if oom.get("kernel"):
-        return OutOfMemory("host", f"{killer}: {clean(str(oom['kernel']))[:200]}", cure)
+        return OutOfMemory("host", f"{killer}: {clean(oom['kernel'])[:200]}", cure)
     if oom.get("machine"):
         words = f"perhaps {killer}: it was at work on {clean(failure.host)} just then"
         return OutOfMemory("host", words, cure, certain=False)
-    used, total = telemetry.get("mem_used"), telemetry.get("mem_total")
-    if isinstance(used, int) and isinstance(total, int) and total and used > 0.95 * total:
+    used, total = (telemetry.get("mem_used"), telemetry.get("mem_total")) if telemetry else (None, None)
+    if used is not None and total and used > 0.95 * total:
         words = f"memory of {clean(failure.host)} was nearly full ({gibibytes(used)} of {gibibytes(total)})"
         return OutOfMemory("host", f"probably {killer}: {words}", cure, certain=False)
     return None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from statistics import median
-from typing import Any
 
 from runner.formatting import number
+from runner.protocol.events import Straggler
 from runner.runs.state import RunState
 from runner.text import clean
 
@@ -14,15 +13,14 @@ SLOW = 1.5
 """A rank is slow whose step takes this many times the median of the others."""
 
 
-def straggler_sentence(event: Mapping[str, Any], host: str) -> str:
+def straggler_sentence(event: Straggler, host: str) -> str:
     """A `straggler` event in words."""
-    own, others = number(event.get("median")), number(event.get("others"))
-    who = f"rank {event.get('rank')} on {clean(host)}"
+    own, others = event.get("median"), event.get("others")
+    who = f"rank {event['rank']} on {clean(host)}"
     if event.get("over"):
         return f"{who} has caught up"
     times = f": {_time(own)} a step, the others {_time(others)}" if own and others else ""
-    told = event.get("shows")
-    shows = "; ".join(clean(str(text)) for text in told) if isinstance(told, list) else ""
+    shows = "; ".join(clean(text) for text in event.get("shows", []))
     return f"{who} is slow{times}" + (f" ({shows})" if shows else "")
 
 

@@ -6,7 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
 from runner.bounded import text, whole
+from runner.decode import decode
 from runner.formatting import number
+from runner.protocol.cause import Cause
+from runner.protocol.events import Held
+from runner.protocol.files import LeaderPlace, RankStacks
 
 _NAMES = 100
 _ADDRESSES = 64
@@ -15,17 +19,10 @@ _LONG, _SHORT = 4096, 100
 """Characters."""
 
 
-class Gang(TypedDict):
-    """Where the leader takes its followers."""
-
-    port: int
-    addresses: list[str]
-
-
 class Started(TypedDict):
     """Of `start`; `gang` is the leader's."""
 
-    gang: Gang | None
+    gang: LeaderPlace | None
 
 
 class Stopped(TypedDict):
@@ -34,14 +31,20 @@ class Stopped(TypedDict):
     stopped: bool
 
 
+class Asked(TypedDict):
+    """Of `stacks`, by rank."""
+
+    ranks: dict[str, RankStacks]
+
+
 class Exit(TypedDict):
     """What exit.json says, as far as a command tells it."""
 
     t: float | None
     state: str
-    cause: Mapping[str, Any]
+    cause: Cause
     left: list[int]
-    held: Mapping[str, Any]
+    held: Held
 
 
 class Status(TypedDict):
@@ -93,9 +96,9 @@ def _exit(end: Mapping[str, Any]) -> Exit:
     return {
         "t": number(end.get("t")),
         "state": text(end.get("state"), _SHORT),
-        "cause": _object(end.get("cause")),
+        "cause": decode(Cause, _object(end.get("cause"))),
         "left": [pid for one in left[:_PIDS] if (pid := whole(one)) is not None] if isinstance(left, list) else [],
-        "held": _object(end.get("held")),
+        "held": decode(Held, _object(end.get("held"))),
     }
 
 
@@ -104,9 +107,8 @@ def no_exit() -> Exit:
     return _exit({})
 
 
-def _stacks(answer: Mapping[str, Any]) -> dict[str, Any]:
-    ranks = _object(answer.get("ranks"))
-    return {"ranks": {rank: one for rank, one in ranks.items() if isinstance(one, dict)}}
+def _stacks(answer: Mapping[str, Any]) -> Asked:
+    return decode(Asked, {"ranks": _object(answer.get("ranks"))})
 
 
 def _completed(answer: Mapping[str, Any]) -> Completed:

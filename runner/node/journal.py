@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any
+from typing import Any, Mapping
 
+from ..protocol.events import Level, Note
+from ..protocol.files import Exit
 from ..protocol.jsonl import records
 
 _WAITING_LINES = 2000
@@ -23,7 +25,7 @@ class Journal:
         self._fd: int | None = None
         self._waiting: list[bytes] = []
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, record: Mapping[str, object]) -> None:
         """Append a record. Never raises OSError: what cannot be written now is tried again later."""
         self._waiting.append(json.dumps(record, separators=(",", ":")).encode() + b"\n")
         # The first may be half written, the last are the news: what is lost is lost between them.
@@ -45,9 +47,14 @@ class Journal:
             pass
 
 
-def event(kind: str, **fields: Any) -> dict[str, Any]:
-    """A record of events.jsonl, stamped now."""
-    return {"t": round(time.time(), 6), "e": kind, **fields}
+def stamp() -> float:
+    """The time to stamp an event with."""
+    return round(time.time(), 6)
+
+
+def note(text: str, level: Level = "warning") -> Note:
+    """A note for the story of the run, stamped now."""
+    return Note(t=stamp(), e="note", level=level, text=text)
 
 
 def write_json(path: str, data: Any) -> None:
@@ -96,7 +103,7 @@ def prepare_exit(folder: str) -> None:
         os.close(fd)
 
 
-def write_exit(folder: str, data: dict[str, Any]) -> None:
+def write_exit(folder: str, data: Exit) -> None:
     """Write exit.json, the last file of a run, into the room set aside. Raises OSError."""
     path = os.path.join(folder, _EXIT_ROOM)
     body = json.dumps({"t": round(time.time(), 6), **data}, separators=(",", ":")).encode()

@@ -3,7 +3,32 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Sequence, TypedDict
+
+
+class Cause(TypedDict, total=False):
+    """Why an attempt or a run has failed (docs/formats.md, "exit.json"). Whoever tells it may not know all of it."""
+
+    node: int
+    rank: int | None
+    kind: str
+    """exception, signal, exit, host lost, join, launch, supervisor lost or folder."""
+    type: str
+    message: str
+    code: int | None
+    """Negative for a signal."""
+    at: float
+    """Unix time."""
+    last: float | None
+    """Of a host or a supervisor that is lost: unix time of its last sign of life."""
+
+
+class Failure(Cause, total=False):
+    """A cause on its way to the leader."""
+
+    disk: str
+    """What the host says of its full disk, where that is why."""
+
 
 # What ranks die of when another has died before (gloo, NCCL, the store).
 _CONSEQUENCE = re.compile(
@@ -15,7 +40,7 @@ _CONSEQUENCE = re.compile(
 )
 
 
-def is_consequence(failure: dict[str, Any]) -> bool:
+def is_consequence(failure: Cause) -> bool:
     """Whether a failure looks like the echo of another one."""
     if failure["kind"] == "signal":
         return bool(failure["code"] == -15)
@@ -24,7 +49,7 @@ def is_consequence(failure: dict[str, Any]) -> bool:
     )
 
 
-def root(failures: list[dict[str, Any]]) -> dict[str, Any] | None:
+def root(failures: Sequence[Cause]) -> Cause | None:
     """The failure to blame: the earliest that is no consequence. Times must be of one clock."""
     own = [failure for failure in failures if not is_consequence(failure)]
     return min(own or failures, key=lambda failure: float(failure["at"]), default=None)

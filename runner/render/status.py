@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runner.formatting import count, duration, number
+from runner.protocol.events import Ungrouped
 from runner.runs.attempt import Attempt
 from runner.runs.state import HostState, RunState
 from runner.text import clean
@@ -28,7 +29,7 @@ GLYPHS = {
 def host_word(host: HostState, state: RunState) -> str:
     """What a host does now, in one or two words."""
     if host.exit is not None:
-        return str(host.exit.get("state", "ended"))
+        return host.exit.get("state", "ended")
     if host.link in ("not seen", "connecting", "starting"):
         return host.link
     leader = state.hosts[0].story
@@ -49,8 +50,8 @@ def host_word(host: HostState, state: RunState) -> str:
 
 def has_loaded(host: HostState, attempt: Attempt, rank: int) -> bool:
     """Whether a rank has been up for so long that it runs, whatever its script tells."""
-    begun, now = number(attempt.ranks.get(rank, {}).get("t")), number((host.telemetry or {}).get("t"))
-    return begun is not None and now is not None and now - begun > LOADING
+    begun = attempt.ranks.get(rank)
+    return begun is not None and host.telemetry is not None and host.telemetry["t"] - begun["t"] > LOADING
 
 
 def host_words(state: RunState, *, counted: bool = False) -> str:
@@ -69,7 +70,7 @@ def ungrouped(state: RunState) -> list[str]:
     return [host.name for host in state.hosts if (one := host.story.attempts.get(state.attempt)) and one.ungrouped]
 
 
-def ungrouped_words(event: Mapping[str, Any]) -> str:
+def ungrouped_words(event: Ungrouped) -> str:
     """An `ungrouped` event in words."""
     if event.get("over"):
         return "its ranks have joined a process group"

@@ -13,6 +13,7 @@ from runner.diagnose.hints import hint
 from runner.diagnose.traceback import fold_traceback, frames
 from runner.formatting import amount, duration, gibibytes, number, when
 from runner.ids import short
+from runner.protocol.events import Death, Held
 from runner.render.signals import code_words
 from runner.render.status import throughput, ungrouped
 from runner.runs.state import RunState
@@ -46,7 +47,7 @@ def ending(
         return [f"✗ {short(state.run)} is lost: its supervisors are gone without a word; {cure}", *where]
     if result is None:
         return ["left the run going on its hosts", *where]
-    kind = str(result.get("state", "ended"))
+    kind = result.get("state", "ended")
     if kind == "finished":
         return [_trained(state, elapsed), *where[:-1], *(f"! {word}" for word in _doubts(state)), where[-1]]
     if kind == "stopped":
@@ -113,10 +114,13 @@ def stall_lines(state: RunState) -> list[str]:
     stood = state.hosts[0].story.stood
     if stood is None:
         return []
-    over, result = "ended" in stood, state.result or {}
-    until, end = number(stood.get("ended")), number(result.get("t"))
-    shortly = until is not None and end is not None and end - until < _SHORTLY
-    if over and not (shortly and result.get("state") == "failed"):
+    until, result = state.hosts[0].story.stood_until, state.result
+    over = until is not None
+    if until is not None and result is not None:
+        shortly = result.get("t", float("inf")) - until < _SHORTLY
+        if not (shortly and result.get("state") == "failed"):
+            return []
+    elif over:
         return []
     words = "before that it stood still" if over else "it stood still"
     return [f"{words}: {line}" for line in sentences(standings(state))]
@@ -127,7 +131,7 @@ def others(state: RunState, cause: Cause) -> list[str]:
     own = [one for one in cause.consequences if one.rank is not None and not one.follows]
     same = [one for one in own if _what(one) == _what(cause.failure)]
     lines = [f"the same error: {_places(state, [one.rank for one in same])}"] if same else []
-    lines += [f"failed as well: {cause_words(state, vars(one))}" for one in own if one not in same][:_SHOWN]
+    lines += [f"failed as well: {cause_words(state, one)}" for one in own if one not in same][:_SHOWN]
     stopped = {one.rank for one in cause.consequences if one.follows}
     finished: set[int] = set()
     for host in state.hosts:
@@ -175,39 +179,41 @@ def root_words(state: RunState, cause: Cause) -> str:
     """Why an attempt failed as one sentence: what had happened before, where the failure only followed from that."""
     failure = cause.failure
     if not cause.gone:
-        return cause_words(state, vars(failure))
+        return cause_words(state, failure)
     stack = frames(failure.traceback)
     mine, call = own(stack), collective(stack)
     where = f"still waited in {call or mine.function} ({mine.place})" if mine else "still waited for others"
-    return f"{_places(state, cause.gone)} had ended (exit code 0) while {_who(state, vars(failure))} {clean(where)}"
+    return f"{_places(state, cause.gone)} had ended (exit code 0) while {_who(state, failure)} {clean(where)}"
 
 
-def cause_words(state: RunState, cause: Mapping[str, Any]) -> str:
+def cause_words(state: RunState, failure: Failure) -> str:
     """The cause of a failure as one sentence."""
-    kind = cause.get("kind")
-    who = _who(state, cause)
-    message = clean(str(cause.get("message") or "").strip().split("\n")[0])[:300]
+    kind = failure.kind
+    who = _who(state, failure)
+    message = clean(failure.message.strip().split("\n")[0])[:300]
     if kind == "exception":
-        return f"{who} raised {clean(str(cause.get('type') or 'an exception'))}"
+        return f"{who} raised {clean(failure.type or 'an exception')}"
     if kind in ("signal", "exit"):
-        return f"{who} {end_words(cause)}" + (f": {message}" if message else "")
+        return f"{who} {end_words(failure.code, failure.grace)}" + (f": {message}" if message else "")
     if kind in ("host lost", "supervisor lost"):
-        last = number(cause.get("last"))
-        seen = f", last sign of life {when(last)}" if last is not None else ""
+        seen = f", last sign of life {when(failure.last)}" if failure.last is not None else ""
         return f"{kind}: {who}{seen}" + (f" ({message})" if message else "")
-    code = cause.get("code")
-    if kind == "launch" and isinstance(code, int) and code < 0:
-        return f"torchrun on {who} was ended by {code_words(code)}"
+    if kind == "launch" and failure.code is not None and failure.code < 0:
+        return f"torchrun on {who} was ended by {code_words(failure.code)}"
     if not message:
-        return f"{who}: {clean(str(kind or 'unknown cause'))}"
+        return f"{who}: {clean(kind or 'unknown cause')}"
     return message if message.startswith(who) else f"{who}: {message}"
 
 
-def end_words(end: Mapping[str, Any]) -> str:
-    """How a process ended, by its `code`: `ended with exit code 3`; and by whom, where that were we (`grace`)."""
-    grace = number(end.get("grace"))
+def death_words(death: Death) -> str:
+    """How a rank ended, by its `code`: `ended with exit code 3`; and by whom, where that were we (`grace`)."""
+    return end_words(death.get("code"), death.get("grace"))
+
+
+def end_words(code: int | None, grace: float | None) -> str:
+    """The same of any process; `grace`: seconds that it was given before it was killed, None: it was not by us."""
     if grace is None:
-        return f"ended with {code_words(end.get('code'))}"
+        return f"ended with {code_words(code)}"
     return "was killed by disttui" + (f": it did not end within {grace:g} s (launch.grace)" if grace else " at once")
 
 
@@ -222,39 +228,32 @@ def _detail(failure: Failure, launcher_tails: Mapping[str, str]) -> list[str]:
 
 
 def _left(state: RunState) -> list[str]:
-    held = [f"! {host.name}: {words}" for host in state.hosts for words in held_words((host.exit or {}).get("held"))]
+    ends = [(host.name, host.exit.get("held", {})) for host in state.hosts if host.exit]
+    held = [f"! {name}: {words}" for name, what in ends for words in held_words(what)]
     return held + [
         f"! {host.name}: could not be ended: "
-        + clean(", ".join(f"pid {item.get('pid')} ({str(item.get('command', ''))[:60]})" for item in host.story.left))
+        + clean(", ".join(f"pid {item.get('pid')} ({item.get('command', '')[:60]})" for item in host.story.left))
         for host in state.hosts
         if host.story.left
     ]
 
 
-def held_words(held: Any) -> list[str]:
+def held_words(held: Held) -> list[str]:
     """What a host still holds of a run whose processes have ended there (`held` of exit.json), one line each."""
-    if not isinstance(held, Mapping):
-        return []
     lines = []
-    port, memory = held.get("port"), held.get("gpu_memory")
-    if isinstance(port, Mapping):
-        who = f"pid {str(port['pid'])[:20]} ({str(port.get('command'))[:60]})" if port.get("pid") else "somebody"
-        lines.append(f"{who} listens on the run's port {port.get('port')}")
-    for one in memory if isinstance(memory, list) else []:
-        if isinstance(one, Mapping):
-            size = f"{gibibytes(one['bytes'])} of " if number(one.get("bytes")) else ""
-            lines.append(f"the driver still holds {size}GPU memory for pid {one.get('pid')}, which has ended")
+    port = held.get("port")
+    if port:
+        who = f"pid {port['pid']} ({port.get('command', '')[:60]})" if port.get("pid") else "somebody"
+        lines.append(f"{who} listens on the run's port {port['port']}")
+    for one in held.get("gpu_memory", []):
+        size = f"{gibibytes(one['bytes'])} of " if one.get("bytes") else ""
+        lines.append(f"the driver still holds {size}GPU memory for pid {one['pid']}, which has ended")
     return [clean(line) for line in lines]
 
 
-def _who(state: RunState, cause: Mapping[str, Any]) -> str:
-    host = _host_name(state, cause.get("node"))
-    rank = cause.get("rank")
-    return f"rank {clean(str(rank))} on {host}" if rank is not None else host
-
-
-def _host_name(state: RunState, node: Any) -> str:
-    return state.hosts[node].name if isinstance(node, int) and 0 <= node < len(state.hosts) else "the gang"
+def _who(state: RunState, failure: Failure) -> str:
+    host = state.hosts[failure.node].name
+    return f"rank {failure.rank} on {host}" if failure.rank is not None else host
 
 
 def _at_step(state: RunState) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-Record = Mapping[str, Any]
-"""One line of a JSON-lines file, or the content of a JSON file."""
+from runner.protocol import events
+from runner.protocol.cause import Cause
+from runner.protocol.reports import Report
 
-
-def seconds(value: Any) -> float:
-    """A moment or a span of time as a host tells it. Raises TypeError for what is no number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("no number")
-    return float(value)
+Event = (
+    events.AttemptBegins | events.Launch | events.RankBegins | events.Group | events.Error | events.Death
+    | events.Failed | events.Stopping | events.Ungrouped
+)  # fmt: skip
+"""The kinds that change an attempt."""
 
 
 @dataclass(frozen=True)
@@ -27,69 +26,44 @@ class Attempt:
     world_size: int = 0
     launched: float | None = None
     """When torchrun was given the word, unix time of the host."""
-    ranks: Mapping[int, Record] = field(default_factory=dict)
+    ranks: Mapping[int, events.RankBegins] = field(default_factory=dict)
     """Rank → its last `rank` event."""
-    groups: Mapping[int, Record] = field(default_factory=dict)
+    groups: Mapping[int, events.Group] = field(default_factory=dict)
     """Rank → its `group` event: the process group it really sees."""
-    errors: tuple[Record, ...] = ()
-    """`error` and `death` events."""
+    errors: tuple[events.Error | events.Death, ...] = ()
     finished: Mapping[int, float] = field(default_factory=dict)
     """Rank → when its script ended with 0, unix time of the host."""
-    cause: Record | None = None
+    cause: Cause | None = None
     """Why it failed, as the leader knows, where another attempt followed."""
-    stopping: Record | None = None
+    stopping: events.Stopping | None = None
     ungrouped: bool = False
     """Whether its ranks work, or have ended well, and none was seen in a process group."""
 
 
-def reported(attempt: Attempt, report: Record) -> Attempt:
+def reported(attempt: Attempt, report: Report) -> Attempt:
     """Take a rank's own report (docs/formats.md, "ranks.jsonl")."""
-    if report.get("e") != "exit" or report.get("code") != 0:
+    if report["e"] != "exit" or report.get("code") != 0:
         return attempt
-    return replace(attempt, finished={**attempt.finished, int(report["rank"]): seconds(report["t"])})
+    return replace(attempt, finished={**attempt.finished, report["rank"]: float(report["t"])})
 
 
-def _begun(attempt: Attempt, event: Record) -> Attempt:
-    return replace(attempt, master=event["master"], port=event["port"], world_size=event["world_size"])
-
-
-def _launched(attempt: Attempt, event: Record) -> Attempt:
-    return replace(attempt, launched=event["t"])
-
-
-def _rank(attempt: Attempt, event: Record) -> Attempt:
-    return replace(attempt, ranks={**attempt.ranks, event["rank"]: event})
-
-
-def _group(attempt: Attempt, event: Record) -> Attempt:
-    return replace(attempt, groups={**attempt.groups, event["rank"]: event})
-
-
-def _failed(attempt: Attempt, event: Record) -> Attempt:
-    return replace(attempt, errors=(*attempt.errors, event))
-
-
-def _blamed(attempt: Attempt, event: Record) -> Attempt:
-    return replace(attempt, cause=event["cause"])
-
-
-def _stopping(attempt: Attempt, event: Record) -> Attempt:
-    return replace(attempt, stopping=event)
-
-
-def _ungrouped(attempt: Attempt, event: Record) -> Attempt:
-    return replace(attempt, ungrouped=not event.get("over"))
-
-
-FOLDS: Mapping[str, Callable[[Attempt, Record], Attempt]] = {
-    "attempt": _begun,
-    "launch": _launched,
-    "rank": _rank,
-    "group": _group,
-    "error": _failed,
-    "death": _failed,
-    "failed": _blamed,
-    "stopping": _stopping,
-    "ungrouped": _ungrouped,
-}
-"""By the kind of the event."""
+def changed(attempt: Attempt, event: Event) -> Attempt:
+    """Take an event."""
+    match event["e"]:
+        case "attempt":
+            return replace(attempt, master=event["master"], port=event["port"], world_size=event["world_size"])
+        case "launch":
+            return replace(attempt, launched=event["t"])
+        case "rank":
+            return replace(attempt, ranks={**attempt.ranks, event["rank"]: event})
+        case "group":
+            return replace(attempt, groups={**attempt.groups, event["rank"]: event})
+        case "error" | "death":
+            return replace(attempt, errors=(*attempt.errors, event))
+        case "failed":
+            return replace(attempt, cause=event["cause"])
+        case "stopping":
+            return replace(attempt, stopping=event)
+        case "ungrouped":
+            return replace(attempt, ungrouped=not event.get("over"))
+    raise events.Unhandled(event)

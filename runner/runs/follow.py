@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from queue import Queue
 from typing import Any
 
+from runner.decode import MalformedError
 from runner.errors import DisttuiError
 from runner.hosts.link import SILENCE, Item, Link
 from runner.paths import PathError
 from runner.records import Unfinished
+from runner.runs.contents import Content, read_content
 from runner.runs.store import MOST_OLD, HostStore
 
 EAGER = 300.0
@@ -38,8 +40,7 @@ class RecordRead:
     """A complete record of a host's JSON or JSON-lines file."""
 
     node: int
-    file: str
-    record: Mapping[str, Any]
+    content: Content
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,11 @@ class LogRead:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A line of a host's file that is no record."""
+    """What is no record in a host's file: a line at an offset, or (None) one that is JSON and not of its kind."""
 
     node: int
     file: str
-    offset: int
+    offset: int | None
 
 
 @dataclass(frozen=True)
@@ -231,9 +232,15 @@ class Follower:
         held = self._partial.setdefault(name, Unfinished())
         for at, record in held.whole_file(offset, data) if name.endswith(".json") else held.lines(offset, data):
             if record is not None:
-                self._news.put(RecordRead(self.node, name, record))
+                self._news.put(self._read(name, record))
             elif not name.endswith(".json"):
                 self._news.put(Skipped(self.node, name, at))
+
+    def _read(self, name: str, record: Mapping[str, object]) -> RecordRead | Skipped:
+        try:
+            return RecordRead(self.node, read_content(name, record))
+        except MalformedError:
+            return Skipped(self.node, name, None)
 
 
 def _why(future: Any) -> str:

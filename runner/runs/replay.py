@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.paths import PathError
+from runner.protocol.metrics import Metrics
 from runner.records import LONGEST, Unfinished, records
+from runner.runs.contents import EventLine, NewerEvent, metrics_place, read_content
 from runner.runs.history import KnownRun
-from runner.runs.state import RunState, fold, metrics_place
+from runner.runs.state import RunState, fold
 from runner.runs.store import HostStore, host_folder
 
 _FOLDED = ("events.jsonl", "telemetry.jsonl", "exit.json")
@@ -21,11 +23,11 @@ class Replay:
     """A run as its mirror tells it."""
 
     state: RunState
-    events: tuple[tuple[int, Mapping[str, Any]], ...]
+    events: tuple[tuple[int, EventLine | NewerEvent], ...]
     """(node, event) of all hosts, by the leader's clock as well as it is known."""
-    metrics: tuple[tuple[str, int, int, Mapping[str, Any]], ...]
+    metrics: tuple[tuple[str, int, int, Metrics], ...]
     """(host, attempt, rank, record) of every metrics file, by attempt and rank."""
-    files: Mapping[tuple[int, str], Mapping[str, Any]]
+    files: Mapping[tuple[int, str], Mapping[str, object]]
     """(node, name) → content of the small JSON files, spec.json among them."""
     warnings: tuple[str, ...]
     """Lines that could not be read: file and offset."""
@@ -34,9 +36,9 @@ class Replay:
 def replay(run: KnownRun, folder: Path) -> Replay:
     """Fold what a mirror holds. Half-written and damaged lines are skipped with a warning."""
     state = run.begin()
-    events: list[tuple[int, Mapping[str, Any]]] = []
-    metrics: list[tuple[str, int, int, Mapping[str, Any]]] = []
-    small: dict[tuple[int, str], Mapping[str, Any]] = {}
+    events: list[tuple[int, EventLine | NewerEvent]] = []
+    metrics: list[tuple[str, int, int, Metrics]] = []
+    small: dict[tuple[int, str], Mapping[str, object]] = {}
     warnings: list[str] = []
     for node, host in enumerate(run.hosts):
         store = HostStore(host_folder(folder, node))
@@ -48,14 +50,15 @@ def replay(run: KnownRun, folder: Path) -> Replay:
                 try:
                     if record is None:
                         raise ValueError
-                    state = fold(state, node, name, record)
-                except (KeyError, TypeError, ValueError, AttributeError):
+                    content = read_content(name, record)
+                    state = fold(state, node, content)
+                except ValueError:
                     warnings.append(f"{host.name}: {name} at byte {offset}: this is no record, skipped")
                     continue
                 if place:
                     metrics.append((host.name, *place, record))
-                elif name == "events.jsonl":
-                    events.append((node, record))
+                elif isinstance(content, EventLine | NewerEvent):
+                    events.append((node, content))
                 elif not name.endswith(".jsonl"):
                     small[node, name] = record
     offsets = state.hosts[0].story.offsets
@@ -82,6 +85,5 @@ def _file(store: HostStore, name: str) -> Iterator[tuple[int, Mapping[str, Any] 
         yield from records(whole, begin)
 
 
-def _time(event: Mapping[str, Any]) -> float:
-    value = event.get("t")
-    return float(value) if isinstance(value, int | float) else 0.0
+def _time(line: EventLine | NewerEvent) -> float:
+    return line.event["t"] if isinstance(line, EventLine) else line.t

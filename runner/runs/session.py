@@ -146,12 +146,12 @@ class Session:
         if isinstance(item, LogRead | Notice):
             yield item
         elif isinstance(item, Skipped):
-            yield Notice(item.node, f"{item.file} at byte {item.offset}: this is no record, skipped")
+            yield _notice(item)
         elif isinstance(item, RecordRead):
             try:
-                self.state = fold(self.state, item.node, item.file, item.record)
-            except (KeyError, TypeError, ValueError, AttributeError):
-                yield Notice(item.node, f"a record of {item.file} is malformed and is skipped")
+                self.state = fold(self.state, item.node, item.content)
+            except ValueError:
+                yield _notice(Skipped(item.node, "events.jsonl", None))
             else:
                 yield item
         else:
@@ -199,3 +199,9 @@ class Session:
             if follower.link:
                 follower.link.submit("stop", **self._request, node_rank=follower.node, now=now, reason="user")
         yield StopSent(now)
+
+
+def _notice(skipped: Skipped) -> Notice:
+    if skipped.offset is None:
+        return Notice(skipped.node, f"a record of {skipped.file} is malformed and is skipped")
+    return Notice(skipped.node, f"{skipped.file} at byte {skipped.offset}: this is no record, skipped")

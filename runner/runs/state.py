@@ -8,11 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
-from runner.runs.attempt import FOLDS, Attempt, Record, reported, seconds
-from runner.runs.shapes import check
+from runner.protocol.events import Alarm, Event, LeftProcess, Note, Stall, Straggler, Unhandled, Verdict
+from runner.protocol.files import Exit
+from runner.protocol.metrics import Metrics
+from runner.protocol.reports import Report
+from runner.protocol.telemetry import Telemetry
+from runner.runs.attempt import Attempt, changed, reported
+from runner.runs.contents import (
+    Content,
+    EventLine,
+    ExitFile,
+    MetricsLine,
+    NewerEvent,
+    OtherFile,
+    ReportLine,
+    StacksFile,
+    TelemetryLine,
+)
+
+_Key = TypeVar("_Key")
+_Lasting = TypeVar("_Lasting", Straggler, Alarm)
 
 
 @dataclass(frozen=True)
@@ -28,17 +45,19 @@ class Story:
     """Node → its clock minus the leader's, seconds."""
     unseen: Mapping[int, str] = field(default_factory=dict)
     """Node → "not seen" or "lost", as this host sees the gang."""
-    notes: tuple[Record, ...] = ()
-    left: tuple[Record, ...] = ()
-    stall: Record | None = None
-    """The `stall` that lasts."""
-    stood: Record | None = None
-    """The last `stall` of the newest attempt, with `ended`, the time at which it was over, if it was."""
-    slow: Mapping[int, Record] = field(default_factory=dict)
-    """Rank → its `straggler` event, while it is slow."""
-    alarms: Mapping[str, Record] = field(default_factory=dict)
-    """Text → `alarm` event, while it lasts."""
-    verdict: Record | None = None
+    notes: tuple[Note, ...] = ()
+    left: tuple[LeftProcess, ...] = ()
+    stall: Stall | None = None
+    """The one that lasts."""
+    stood: Stall | None = None
+    """The last of the newest attempt."""
+    stood_until: float | None = None
+    """When that was over, if it was."""
+    slow: Mapping[int, Straggler] = field(default_factory=dict)
+    """By rank, while it is slow."""
+    alarms: Mapping[str, Alarm] = field(default_factory=dict)
+    """By text, while it lasts."""
+    verdict: Verdict | None = None
     last: float = 0.0
 
 
@@ -46,8 +65,8 @@ class Story:
 class Series:
     """What a rank's metrics file tells, without its history."""
 
-    first: Mapping[str, Any] = field(default_factory=dict)
-    latest: Mapping[str, Any] = field(default_factory=dict)
+    first: Metrics = field(default_factory=dict)
+    latest: Metrics = field(default_factory=dict)
     count: int = 0
 
 
@@ -64,10 +83,10 @@ class HostState:
     story: Story = Story()
     series: Mapping[tuple[int, int], Series] = field(default_factory=dict)
     """(attempt, rank) → metrics."""
-    telemetry: Record | None = None
-    stacks: Record | None = None
-    """The newest stacks-<n>.json, with its name as `file`."""
-    exit: Record | None = None
+    telemetry: Telemetry | None = None
+    stacks: StacksFile | None = None
+    """The newest."""
+    exit: Exit | None = None
 
 
 @dataclass(frozen=True)
@@ -102,12 +121,12 @@ class RunState:
         return tuple(sorted({number for host in self.hosts for number in host.story.attempts}))
 
     @property
-    def exits(self) -> tuple[Record, ...]:
+    def exits(self) -> tuple[Exit, ...]:
         """The exit.json of every host that has ended."""
         return tuple(host.exit for host in self.hosts if host.exit is not None)
 
     @property
-    def result(self) -> Record | None:
+    def result(self) -> Exit | None:
         """How the run ended: the leader's word where it is there, else the worst of the others'; None: it lives."""
         if self.hosts and self.hosts[0].exit is not None:
             return self._unless_stopped(self.hosts[0].exit)
@@ -115,10 +134,10 @@ class RunState:
             return max(self.exits, key=exit_code)
         return None
 
-    def _unless_stopped(self, end: Record) -> Record:
+    def _unless_stopped(self, end: Exit) -> Exit:
         """The leader's word, unless it knows only that hosts are lost which somebody has stopped meanwhile."""
         cause = end.get("cause")
-        if not isinstance(cause, Mapping) or cause.get("kind") != "host lost":
+        if not cause or cause.get("kind") != "host lost":
             return end
         return next((other for other in self.exits if other.get("state") == "stopped"), end)
 
@@ -134,9 +153,9 @@ class RunState:
         return iter(sorted(found, key=lambda item: item[1]))
 
     @property
-    def metrics(self) -> Mapping[str, Any]:
+    def metrics(self) -> Metrics:
         """The newest value of every metric, each from the lowest rank that has it."""
-        merged: dict[str, Any] = {}
+        merged: Metrics = {}
         for _, _, series in self.ranks():
             merged = {**series.latest, **merged}
         return merged
@@ -145,18 +164,17 @@ class RunState:
     def first_loss(self) -> float | None:
         """The first loss of the first attempt, from the lowest rank that has one."""
         found = sorted(
-            (attempt, rank, series.first["loss"])
+            (attempt, rank, float(loss))
             for host in self.hosts
             for (attempt, rank), series in host.series.items()
-            if isinstance(series.first.get("loss"), int | float)
+            if isinstance(loss := series.first.get("loss"), int | float)
         )
-        return float(found[0][2]) if found else None
+        return found[0][2] if found else None
 
 
-def exit_code(end: Record) -> int:
+def exit_code(end: Exit) -> int:
     """The code in a host's exit.json; 1 where it tells none."""
-    code = end.get("code")
-    return code if isinstance(code, int) else 1
+    return end.get("code", 1)
 
 
 def begin(run: str, names: tuple[str, ...], nproc: tuple[int, ...]) -> RunState:
@@ -170,39 +188,42 @@ def link(state: RunState, node: int, kind: str, note: str = "") -> RunState:
     return _with_host(state, node, link=kind, link_note=note)
 
 
-def fold(state: RunState, node: int, file: str, record: Record) -> RunState:
-    """Take one record of one host's file. Unknown files and kinds change nothing."""
+def fold(state: RunState, node: int, content: Content) -> RunState:
+    """Take one record of one host's file. Raises ValueError for one that speaks of a host that the run has not."""
     host = state.hosts[node]
-    if file == "events.jsonl":
-        check(record, len(state.hosts))
-        return _with_host(state, node, story=_fold_event(host.story, record))
-    if file == "telemetry.jsonl":
-        return _with_host(state, node, telemetry=record)
-    if file == "exit.json":
-        return _with_host(state, node, exit=record)
-    if file.startswith("stacks-"):
-        newer = host.stacks is None or seconds(record["t"]) >= seconds(host.stacks["t"])
-        return _with_host(state, node, stacks={**record, "file": file}) if newer else state
-    if file.endswith("/ranks.jsonl"):
-        return _with_host(state, node, story=_fold_report(host.story, file, record))
-    place = metrics_place(file)
-    if place is None:
-        return state
-    return _with_host(
-        state, node, series={**host.series, place: _fold_metrics(host.series.get(place, Series()), record)}
-    )
+    match content:
+        case EventLine(event):
+            _check_nodes(event, len(state.hosts))
+            return _with_host(state, node, story=_fold_event(host.story, event))
+        case NewerEvent(t):
+            return _with_host(state, node, story=replace(host.story, last=max(host.story.last, t)))
+        case TelemetryLine(telemetry):
+            return _with_host(state, node, telemetry=telemetry)
+        case MetricsLine(attempt, rank, metrics):
+            known = host.series.get((attempt, rank), Series())
+            return _with_host(state, node, series={**host.series, (attempt, rank): _fold_metrics(known, metrics)})
+        case ReportLine(attempt, report):
+            return _with_host(state, node, story=_fold_report(host.story, attempt, report))
+        case ExitFile(end):
+            return _with_host(state, node, exit=end)
+        case StacksFile():
+            newer = host.stacks is None or content.stacks["t"] >= host.stacks.stacks["t"]
+            return _with_host(state, node, stacks=content) if newer else state
+        case OtherFile():
+            return state
 
 
-@lru_cache(4096)
-def metrics_place(file: str) -> tuple[int, int] | None:
-    """(attempt, rank) of a metrics file's name, None for other files."""
-    attempt, _, base = file.partition("/")
-    if not (attempt.startswith("attempt-") and base.startswith("rank-") and base.endswith(".metrics.jsonl")):
-        return None
-    try:
-        return int(attempt[8:]), int(base[5:-14])
-    except ValueError:
-        return None
+def _check_nodes(event: Event, hosts: int) -> None:
+    """Raise ValueError for an event that speaks of no host of the run."""
+    match event["e"]:
+        case "join" | "clock" | "host":
+            nodes = [event["node"]]
+        case "waiting":
+            nodes = event["missing"]
+        case _:
+            return
+    if not all(0 <= node < hosts for node in nodes):
+        raise ValueError("no such host")
 
 
 def _with_host(state: RunState, node: int, **changes: Any) -> RunState:
@@ -211,63 +232,66 @@ def _with_host(state: RunState, node: int, **changes: Any) -> RunState:
     return RunState(state.run, tuple(hosts))
 
 
-def _fold_metrics(series: Series, record: Record) -> Series:
+def _fold_metrics(series: Series, record: Metrics) -> Series:
     # Most records tell nothing for the first time: then they all share one `first`.
     first = series.first if record.keys() <= series.first.keys() else {**record, **series.first}
     return Series(first, {**series.latest, **record}, series.count + 1)
 
 
-def _fold_event(story: Story, event: Record) -> Story:
-    story = replace(story, last=max(story.last, seconds(event.get("t", 0.0))))
-    kind = event.get("e")
-    if kind == "join":
-        return replace(
-            story,
-            joined=story.joined | {event["node"]},
-            missing=tuple(n for n in story.missing if n != event["node"]),
-        )
-    if kind == "waiting":
-        return replace(story, missing=tuple(event["missing"]))
-    if kind == "dial":
-        return replace(story, dials={**story.dials, f"{event['address']}:{event['port']}": str(event["problem"])})
-    if kind == "clock":
-        return replace(story, offsets={**story.offsets, event["node"]: float(event["offset"])})
-    if kind == "host":
-        unseen = {node: word for node, word in story.unseen.items() if node != event["node"]}
-        if event["state"] != "seen":
-            unseen[event["node"]] = event["state"]
-        return replace(story, unseen=unseen)
-    if kind == "note":
-        return replace(story, notes=(*story.notes, event))
-    if kind == "left":
-        return replace(story, left=tuple(one for one in event["processes"] if isinstance(one, Mapping)))
-    if kind == "verdict":
-        return replace(story, verdict=event)
-    if kind == "stall":
-        if event.get("over"):
-            return replace(story, stall=None, stood={**event, "ended": event.get("t")})
-        return replace(story, stall=event, stood=event)
-    if kind == "straggler":
-        return replace(story, slow=_while_it_lasts(story.slow, event["rank"], event))
-    if kind == "alarm":
-        return replace(story, alarms=_while_it_lasts(story.alarms, str(event["text"]), event))
-    if isinstance(kind, str) and kind in FOLDS:
-        number = event["attempt"]
-        attempt = FOLDS[kind](story.attempts.get(number, Attempt(number)), event)
-        if kind == "attempt":
-            story = replace(story, stall=None, stood=None, slow={})
-        return replace(story, attempts={**story.attempts, number: attempt}, missing=())
-    return story
+def _fold_event(story: Story, event: Event) -> Story:
+    story = replace(story, last=max(story.last, float(event["t"])))
+    match event["e"]:
+        case "supervisor" | "listen" | "step" | "launcher":
+            return story
+        case "join":
+            missing = tuple(node for node in story.missing if node != event["node"])
+            return replace(story, joined=story.joined | {event["node"]}, missing=missing)
+        case "waiting":
+            return replace(story, missing=tuple(event["missing"]))
+        case "dial":
+            return replace(story, dials={**story.dials, f"{event['address']}:{event['port']}": event["problem"]})
+        case "clock":
+            return replace(story, offsets={**story.offsets, event["node"]: float(event["offset"])})
+        case "host":
+            unseen = {node: word for node, word in story.unseen.items() if node != event["node"]}
+            if event["state"] != "seen":
+                unseen[event["node"]] = event["state"]
+            return replace(story, unseen=unseen)
+        case "note":
+            return replace(story, notes=(*story.notes, event))
+        case "left":
+            return replace(story, left=tuple(event["processes"]))
+        case "verdict":
+            return replace(story, verdict=event)
+        case "stall":
+            if event.get("over"):
+                return replace(story, stall=None, stood=event, stood_until=event["t"])
+            return replace(story, stall=event, stood=event, stood_until=None)
+        case "straggler":
+            return replace(story, slow=_while_it_lasts(story.slow, event["rank"], event))
+        case "alarm":
+            return replace(story, alarms=_while_it_lasts(story.alarms, event["text"], event))
+        case "attempt":
+            story = replace(story, stall=None, stood=None, stood_until=None, slow={})
+            return _with_attempt(story, changed(_attempt(story, event["attempt"]), event))
+        case "launch" | "rank" | "group" | "error" | "death" | "failed" | "stopping" | "ungrouped":
+            return _with_attempt(story, changed(_attempt(story, event["attempt"]), event))
+    raise Unhandled(event)
 
 
-def _fold_report(story: Story, file: str, report: Record) -> Story:
-    number = file.partition("/")[0].removeprefix("attempt-")
-    if not number.isdigit():
-        return story
-    attempt = reported(story.attempts.get(int(number), Attempt(int(number))), report)
-    return replace(story, attempts={**story.attempts, attempt.number: attempt}) if attempt.finished else story
+def _attempt(story: Story, number: int) -> Attempt:
+    return story.attempts.get(number, Attempt(number))
 
 
-def _while_it_lasts(known: Mapping[Any, Record], key: Any, event: Record) -> dict[Any, Record]:
+def _with_attempt(story: Story, attempt: Attempt) -> Story:
+    return replace(story, attempts={**story.attempts, attempt.number: attempt}, missing=())
+
+
+def _fold_report(story: Story, number: int, report: Report) -> Story:
+    attempt = reported(_attempt(story, number), report)
+    return replace(story, attempts={**story.attempts, number: attempt}) if attempt.finished else story
+
+
+def _while_it_lasts(known: Mapping[_Key, _Lasting], key: _Key, event: _Lasting) -> dict[_Key, _Lasting]:
     rest = {other: record for other, record in known.items() if other != key}
     return rest if event.get("over") else {**rest, key: event}

@@ -28,13 +28,15 @@ from unittest.mock import patch
 
 from runner.api.following import Following
 from runner.api.viewer import Viewer
+from runner.runs.contents import read_content
 from runner.runs.find import load_run
-from runner.runs.state import fold, link
+from runner.runs.state import link
 from tests.bench.screen import Screen, screen
 from tests.tui.synthetic_run import write
 from tests.tui.test_chart import filled, snapshot_of
 from tests.tui.test_rank_grid import running
 from tests.tui.widget_kit import text_of
+from tests.unit.state_kit import fold
 from tui.app import DisttuiApp
 from tui.charts.chart import Chart
 from tui.dashboard import screen as dashboard
@@ -69,7 +71,7 @@ class Generated(LiveFeed):
         go: dict[str, Any] = {"e": "attempt", "attempt": 1, "master": "m", "port": 1, "world_size": sum(counts)}
         for node in range(len(counts)):
             state = fold(link(state, node, "seen"), node, "events.jsonl", {"t": time.time(), **go})
-            self.record(state, node, "events.jsonl", {"t": time.time(), **go})
+            self.record(state, node, read_content("events.jsonl", {"t": time.time(), **go}))
         step = 0
         while not self._left:
             step += 1
@@ -89,7 +91,7 @@ class Generated(LiveFeed):
                 }
                 told |= {"net_rx": chance.gauss(2e9, 1e8), "net_tx": chance.gauss(2e9, 1e8), "gpus": gpus}
                 state = fold(state, node, "telemetry.jsonl", told)
-                self.record(state, node, "telemetry.jsonl", told)
+                self.record(state, node, read_content("telemetry.jsonl", told))
                 for _ in range(count):
                     made = {
                         "t": now,
@@ -100,7 +102,7 @@ class Generated(LiveFeed):
                     made |= {"lr": 3e-4, "grad_norm": chance.gauss(0.8, 0.1), "tokens_per_s": chance.gauss(4e5, 2e3)}
                     made |= {"step_time": chance.gauss(1, 0.01), "forward_time": chance.gauss(0.3, 0.01)}
                     state = fold(state, node, f"attempt-1/rank-{rank}.metrics.jsonl", made)
-                    self.record(state, node, f"attempt-1/rank-{rank}.metrics.jsonl", made)
+                    self.record(state, node, read_content(f"attempt-1/rank-{rank}.metrics.jsonl", made))
                     rank += 1
             self.refresh()
             time.sleep(1 - time.time() % 1)

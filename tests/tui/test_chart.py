@@ -25,7 +25,7 @@ def filled(steps: int = 100, ranks: int = 2) -> History:
     for step in range(steps):
         for rank in range(ranks):
             history.metrics(step, 1, rank, {"t": step, "step": step, "loss": 100.0 - step + rank, "steps": steps})
-        history.telemetry(step, 0, {"cpu": 50.0, "gpus": [{"index": 0, "use": 90.0}]})
+        history.telemetry(step, 0, {"t": step, "cpu": 50.0, "gpus": [{"index": 0, "use": 90.0}]})
     return history
 
 

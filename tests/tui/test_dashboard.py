@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from runner.runs.state import begin, fold
+from runner.runs.contents import read_content
+from runner.runs.state import begin
 from tests.tui.snap import SIZES, assert_snapshot, screen_text
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.widget_kit import asynchronous, burst
+from tests.unit.state_kit import fold
 from tui.app import DisttuiApp
 from tui.charts.chart import LABELS, Chart
 from tui.dashboard.panes import TYPING, PanesScreen
@@ -416,7 +418,7 @@ def test_why_an_attempt_has_failed_is_a_moment_of_its_own(tmp_path: Path) -> Non
     event = {"t": BEGIN, "e": "failed", "attempt": 1, "cause": cause}
     taker = Taker(state, tmp_path)
     for node in (0, 1):
-        taker.take(fold(state, node, "events.jsonl", event), node, "events.jsonl", event)
+        taker.take(fold(state, node, "events.jsonl", event), node, read_content("events.jsonl", event))
     (told,) = taker.snapshot.moments
     assert told.text.startswith("attempt 1 failed: rank 1 on grace raised ValueError: bad ")
     assert (told.look, told.rank) == ("failed", 1)

@@ -7,10 +7,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from runner.runs.state import begin, fold
+from runner.runs.state import begin
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_dashboard import opened, shown, until
 from tests.tui.widget_kit import asynchronous, text_of
+from tests.unit.state_kit import fold
 from tui.dashboard.hosts import HostsPane
 from tui.run.feed import Snapshot
 from tui.run.series import History
@@ -19,7 +20,7 @@ from tui.run.series import History
 @asynchronous
 async def test_every_host_of_many_can_be_reached_sorted_and_opened(tmp_path: Path) -> None:
     folder = write(tmp_path / "run-1", hosts=40, per_host=2, steps=12)
-    busy = json.dumps({"t": BEGIN + 72, "cpu": 9.0, "gpus": [{"use": 100, "mem_used": 1, "mem_total": 2}]})
+    busy = json.dumps({"t": BEGIN + 72, "cpu": 9.0, "gpus": [{"index": 0, "use": 100, "mem_used": 1, "mem_total": 2}]})
     (folder / "37" / "telemetry.jsonl").write_text(busy + "\n")
     async with opened("open_replay", str(folder), tmp_path, (120, 35)) as (pilot, screen):
         screen.go_to("hosts")

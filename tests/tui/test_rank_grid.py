@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.runs.state import RunState, begin, fold, link
+from runner.runs.state import RunState, begin, link
 from tests.tui.widget_kit import asynchronous, text_of
+from tests.unit.state_kit import fold
 from tui.dashboard.hosts import HostsPane
 from tui.dashboard.progress import time_left
 from tui.dashboard.rank_grid import RankGrid

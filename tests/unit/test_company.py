@@ -15,8 +15,10 @@ from runner.cli.render.live import TextPrinter
 from runner.node.host import Host
 from runner.node.observe.company import Company
 from runner.render.story import ending
-from runner.runs.state import RunState, begin, fold
+from runner.runs.contents import read_content
+from runner.runs.state import RunState, begin
 from tests.unit.runs_kit import Make, making, same
+from tests.unit.state_kit import fold
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
 
@@ -26,10 +28,10 @@ def cluster(tmp_path: Path) -> Iterator[Make]:
     yield from making(tmp_path)
 
 
-def watching(kind: str = "script", **launch: Any) -> tuple[Company, list[dict[str, Any]]]:
+def watching(kind: str = "script", **launch: Any) -> tuple[Company, list[Any]]:
     """What watches over the only rank of a host of two, and what it says."""
     spec = {"nproc": [1, 1], "launch": {"instrument": True, **launch}, "target": {"kind": kind}}
-    said: list[dict[str, Any]] = []
+    said: list[Any] = []
     return Company(Host(spec, "", "", None, {}, 0o022), 1, said.append), said
 
 
@@ -108,7 +110,7 @@ def test_many_hosts_that_train_alone_are_not_a_line_each() -> None:
     for node in range(64):
         event = {"e": "ungrouped", "t": 20.0, "attempt": 1}
         state = fold(state, node, "events.jsonl", event)
-        printer.record(state, node, "events.jsonl", event)
+        printer.record(state, node, read_content("events.jsonl", event))
     lines = err.getvalue().splitlines()
     words = "none of its ranks was seen in a process group: each may be training by itself"
     assert lines == [f"disttui: host{number}: {words}" for number in range(3)]

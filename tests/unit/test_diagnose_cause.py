@@ -17,10 +17,11 @@ from runner.diagnose.traceback import fold_traceback
 from runner.render.story import attempt_words, others
 from runner.runs.history import KnownHost, KnownRun
 from runner.runs.replay import replay
-from runner.runs.state import RunState, begin, fold
+from runner.runs.state import RunState, begin
 from runner.runs.store import HostStore
 from runner.transport import RefusePrompts
 from runner.transport.connector import HostConnector
+from tests.unit.state_kit import fold
 
 _PEER = {"type": "RuntimeError", "message": "gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:1"}
 

@@ -6,10 +6,20 @@ import json
 from pathlib import Path
 from typing import Any
 
-from runner.diagnose.hang import Standing, awaited, rank_words, sentences, stacks, standing, standings
-from runner.runs.state import begin, fold
+from runner.decode import decode
+from runner.diagnose import hang
+from runner.diagnose.hang import Standing, awaited, rank_words, sentences, stacks, standings
+from runner.protocol.files import RankStacks
+from runner.runs.state import begin
+from tests.unit.state_kit import fold
 
 _DATA = Path(__file__).parents[1] / "data" / "failures"
+
+
+def standing(rank: int, host: str, answer: dict[str, Any], later: dict[str, Any] | None = None) -> Standing:
+    """As a host's answer is read."""
+    again = None if later is None else decode(RankStacks, later)
+    return hang.standing(rank, host, decode(RankStacks, answer), again)
 
 
 def loaded(name: str, **more: dict[str, Any]) -> list[Standing]:

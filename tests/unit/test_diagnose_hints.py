@@ -10,7 +10,8 @@ import pytest
 
 from runner.diagnose.cause import find
 from runner.diagnose.hints import hint
-from runner.runs.state import RunState, begin, fold
+from runner.runs.state import RunState, begin
+from tests.unit.state_kit import fold
 
 _DATA = Path(__file__).parents[1] / "data" / "failures"
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+from runner.decode import MalformedError, decode
 from runner.diagnose.straggler import spread_sentence, straggler_sentence
-from runner.runs.state import RunState, begin, fold
+from runner.protocol.events import Straggler
+from runner.runs.state import RunState, begin
+from tests.unit.state_kit import fold
 
 
 def stepping(times: dict[int, dict[str, float]]) -> RunState:
@@ -16,12 +21,16 @@ def stepping(times: dict[int, dict[str, float]]) -> RunState:
 
 
 def test_a_straggler_is_told_with_what_its_host_shows() -> None:
-    event = {"rank": 3, "median": 0.251, "others": 0.1, "shows": ["load 33 on 8 cores", "it swaps 8 MiB/s\x1b[2J"]}
+    shows = ["load 33 on 8 cores", "it swaps 8 MiB/s\x1b[2J"]
+    event = Straggler(t=1.0, e="straggler", rank=3, median=0.251, others=0.1, shows=shows)
     assert straggler_sentence(event, "node2") == (
         "rank 3 on node2 is slow: 251 ms a step, the others 100 ms (load 33 on 8 cores; it swaps 8 MiB/s)"
     )
     assert straggler_sentence({**event, "over": True}, "node2") == "rank 3 on node2 has caught up"
-    assert straggler_sentence({"rank": "x", "median": "nan", "shows": None}, "\x1b") == "rank x on  is slow"
+    told = {"t": 1.0, "e": "straggler", "rank": 3, "median": "nan", "shows": None}
+    assert straggler_sentence(decode(Straggler, told), "\x1b") == "rank 3 on  is slow"
+    with pytest.raises(MalformedError, match="rank"):
+        decode(Straggler, {**told, "rank": "x"})
 
 
 def test_the_spread_over_all_ranks_names_the_slowest() -> None:

@@ -14,7 +14,8 @@ from runner.diagnose.hints import hint
 from runner.node.observe import last_words
 from runner.node.observe.harvest import Harvest
 from runner.render.story import attempt_words
-from runner.runs.state import RunState, begin, fold
+from runner.runs.state import RunState, begin
+from tests.unit.state_kit import fold
 
 _DATA = Path(__file__).parents[1] / "data" / "foreign"
 

@@ -91,7 +91,7 @@ def test_inodes_are_counted_before_the_start_and_while_it_runs(small: Path) -> N
     assert not place.disk(str(small / "x"), problems)["writable"]
     assert f"the disk of {small} has no inodes left: it can take no file beside its 100" in problems[0]
     sampler = Sampler(str(small))
-    record: dict[str, Any] = sampler.sample({})
+    record: Any = sampler.sample({})
     sampler.close()
     assert (record["inodes_free"], record["inodes_total"]) == (0, 100)
     watch = Alarms([], lambda pid: None)

@@ -237,7 +237,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.loop, self.door = Turns(), Door()
-        self.events: list[dict[str, Any]] = []
+        self.events: list[Any] = []
         self.gang = Gang(host_of(0), self.loop, self.events.append, self._send, ["127.0.0.1"])
         server: Any = self.door
         self.leader = Leader(host_of(0), self.loop, server, self.gang, self.events.append)
@@ -340,7 +340,7 @@ def test_a_leader_with_the_key_brings_no_follower_down(monkeypatch: pytest.Monke
 
         def hear(words: list[dict[str, Any]], numbered: bool, junk: bytes) -> None:
             loop = Turns()
-            events: list[dict[str, Any]] = []
+            events: list[Any] = []
             host = host_of(1, folder)
             sent: list[dict[str, Any]] = []
             part = Member(host, loop, events.append, sent.append, lambda verdict: None)

@@ -21,7 +21,9 @@ from runner.cli.render.live import TextPrinter
 from runner.errors import DisttuiError
 from runner.records import records
 from runner.render.story import ending
-from runner.runs.state import begin, fold
+from runner.runs.contents import read_content
+from runner.runs.state import begin
+from tests.unit.state_kit import fold
 
 RUN = "one-1a2b"
 T = 1.7e9
@@ -218,7 +220,7 @@ def test_odd_values_while_a_run_goes_on(data: st.DataObject) -> None:
                 state = fold(state, 0, file, record or {})
             except (KeyError, TypeError, ValueError, AttributeError):
                 continue  # Session skips it with a warning
-            printer.record(state, 0, file, record or {})
+            printer.record(state, 0, read_content(file, record or {}))
     printer.refresh(state)
     printer.end(ending(state, 5.0, Path("logs"), {}))
     assert ESCAPE not in out.text() + err.text()

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from runner.decode import decode
 from runner.node.supervise.leftover import Leftover
+from runner.protocol.events import Held
 from runner.render.story import held_words
 from tests.unit.runs_kit import Cluster
 
@@ -61,7 +63,7 @@ def ended() -> int:
     return child.pid
 
 
-def told(leftover: Leftover) -> dict[str, Any]:
+def told(leftover: Leftover) -> Held:
     """Its answer."""
     while (found := leftover.look()) is None:
         time.sleep(0.01)
@@ -132,11 +134,11 @@ def test_what_is_held_after_a_stop_is_in_the_runs_end(tmp_path: Path) -> None:
 
 
 def test_the_words() -> None:
-    held = {
+    held: Any = {
         "port": {"port": 29501, "pid": 7, "command": "nc -l\x1b[2J"},
         "gpu_memory": [{"pid": 9, "bytes": 3 << 30}, {"pid": 8, "bytes": 0}, "nonsense"],
     }
-    first, *others = held_words(held)
+    first, *others = held_words(decode(Held, held))
     assert (
         first.startswith("pid 7 (nc -l") and first.endswith("listens on the run's port 29501") and "\x1b" not in first
     )
@@ -145,4 +147,4 @@ def test_the_words() -> None:
         "the driver still holds GPU memory for pid 8, which has ended",
     ]
     assert held_words({"port": {"port": 1, "pid": None}}) == ["somebody listens on the run's port 1"]
-    assert held_words(None) == held_words("x") == []
+    assert held_words(decode(Held, {"port": 7, "gpu_memory": "x"})) == []

@@ -51,7 +51,7 @@ def mirror(run: Path, store: HostStore, tail: int | None = None) -> None:
 
 def test_the_newest_part_stays_where_it_is(run: Path) -> None:
     path = run / LOG
-    said: list[dict[str, Any]] = []
+    said: list[Any] = []
     limit = LogLimit(str(path.parent), 4 * MIB, said.append)
     for _ in range(20):
         limit.look(0, grow(path, 1))
@@ -102,7 +102,7 @@ def test_no_limit_no_hole(run: Path) -> None:
 def test_a_log_that_is_a_link_is_left_alone(run: Path, tmp_path: Path) -> None:
     grow(tmp_path / "precious", 4)
     (run / LOG).symlink_to(tmp_path / "precious")
-    said: list[dict[str, Any]] = []
+    said: list[Any] = []
     LogLimit(str((run / LOG).parent), MIB, said.append).look(0, 4 * MIB)
     assert "grows on" in said[0]["text"] and b"\0" * 32 not in (tmp_path / "precious").read_bytes()
 

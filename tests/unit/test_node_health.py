@@ -20,6 +20,8 @@ from runner.node.observe.oom import OomWatch
 from runner.node.observe.signs import Signs
 from runner.node.telemetry.alarms import Alarms, shows
 from runner.node.telemetry.pressure import Pressure
+from runner.protocol.events import OutOfMemory
+from runner.protocol.telemetry import GpuUse, Telemetry
 from tests.groups import small_group
 
 
@@ -27,7 +29,7 @@ class Watched:
     """A gang of two hosts with a rank each, in made-up time."""
 
     def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
+        self.events: list[Any] = []
         self.asked: list[int] = []
         self.health = Health(self.events.append, self.asked.append)
         self.now = 1000.0
@@ -125,7 +127,7 @@ def test_a_rank_that_is_slow_for_long_is_named_with_what_its_host_shows() -> Non
 
 
 def test_ranks_that_go_on_from_different_points_are_a_warning() -> None:
-    told: list[dict[str, Any]] = []
+    told: list[Any] = []
     resume = Resume(told.append)
 
     def hear(attempt: int, **points: dict[str, float]) -> None:
@@ -171,7 +173,7 @@ def test_growth_is_noted_where_something_grew(tmp_path: Path) -> None:
     assert [record["sizes"] for record in records] == [{"1": 5}, {"0": 1, "1": 0}]
 
 
-GPU = {"index": 3, "mem_used": 10, "mem_total": 100}
+GPU: GpuUse = {"index": 3, "mem_used": 10, "mem_total": 100}
 
 
 @pytest.mark.parametrize(
@@ -184,36 +186,36 @@ GPU = {"index": 3, "mem_used": 10, "mem_total": 100}
         ({"gpus": [{**GPU, "pids": [7, 8, 9]}]}, "foreign gpu", "another program (pid 8)"),
     ],
 )
-def test_an_alarm_begins_once_and_ends_once(record: dict[str, Any], kind: str, words: str) -> None:
+def test_an_alarm_begins_once_and_ends_once(record: Any, kind: str, words: str) -> None:
     ours = {7: True, 8: False, 9: None}
     alarms = Alarms([3], lambda pid: ours[pid])
     assert [alarms.look(record) for _ in range(2)] == [[], []]
     [event] = alarms.look(record)
     assert (event["e"], event["kind"]) == ("alarm", kind) and words in event["text"] and event["value"] is not None
     assert [alarms.look(record) for _ in range(5)] == [[]] * 5
-    ends = [event for _ in range(5) for event in alarms.look({"gpus": [GPU]})]
+    ends = [event for _ in range(5) for event in alarms.look({"t": 0.0, "gpus": [GPU]})]
     assert [(event["kind"], event["over"], event["text"]) for event in ends] == [(kind, True, ends[0]["text"])]
     assert words in ends[0]["text"]
 
 
 def test_a_moment_is_no_alarm_and_other_peoples_gpus_are_none_of_ours() -> None:
     alarms = Alarms([0], lambda pid: False)
-    full = {"gpus": [{**GPU, "mem_used": 99, "pids": [1]}]}
+    full: Telemetry = {"t": 0.0, "gpus": [{**GPU, "mem_used": 99, "pids": [1]}]}
     assert [alarms.look(full) for _ in range(9)] == [[]] * 9
-    assert [alarms.look({"swap_rate": 9 << 20} if n % 3 == 0 else {}) for n in range(12)] == [[]] * 12
+    assert [alarms.look({"t": 0.0, "swap_rate": 9 << 20} if n % 3 == 0 else {"t": 0.0}) for n in range(12)] == [[]] * 12
 
 
 def test_what_slows_a_host_down() -> None:
-    busy = {"load": 33.0, "steal": 30.0, "swap_rate": 8 << 20, "io_wait": 60.0}
-    gpu = {"gpus": [{"index": 1, "throttle": True, "temp": 88}]}
-    assert shows([{**busy, **gpu}], 8) == [
+    gpu = GpuUse(index=1, throttle=True, temp=88)
+    busy = Telemetry(t=0.0, load=33.0, steal=30.0, swap_rate=8 << 20, io_wait=60.0, gpus=[gpu])
+    assert shows([busy], 8) == [
         "load 33 on 8 cores",
         "30 % of its CPU time is stolen by other virtual machines",
         "it swaps 8 MiB/s",
         "its processes wait for the disk 60 % of the time",
         "GPU 1 is throttled by heat at 88 °C",
     ]
-    assert shows([{"load": 3.0, "steal": 0.1, "gpus": [GPU]}], 8) == []
+    assert shows([{"t": 0.0, "load": 3.0, "steal": 0.1, "gpus": [GPU]}], 8) == []
     assert shows([], 8) == []
 
 
@@ -265,7 +267,7 @@ def test_the_real_killer_leaves_evidence() -> None:
         child.communicate(b"\n", timeout=60)
     assert child.returncode == -signal.SIGKILL
     deadline = time.monotonic() + 5
-    found: dict[str, Any] = {}
+    found: OutOfMemory = {}
     while not found and time.monotonic() < deadline:
         found = watch.evidence(child.pid) or {}
     assert not watch.evidence(child.pid), "it is told once"

@@ -20,7 +20,8 @@ from runner.node import procs
 from runner.profile import parse
 from runner.runs import hooks
 from runner.runs.history import keep
-from runner.runs.state import RunState, begin, fold
+from runner.runs.state import RunState, begin
+from tests.unit.state_kit import fold
 from tests.unit.waiting import wait_for
 
 _PROFILE = "disttui: 1\nname: one\nhosts: [a]\njob: {builtin: bytegpt}\nenv: {TOKEN: '${env:TOKEN}', B: hush}\n"

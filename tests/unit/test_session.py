@@ -19,8 +19,9 @@ from runner.commands import logs
 from runner.hosts.link import Link
 from runner.runs.history import KnownHost, KnownRun
 from runner.runs.session import Session
-from runner.runs.state import begin, fold
+from runner.runs.state import begin
 from runner.transport.local import LocalConnection
+from tests.unit.state_kit import fold
 from tests.unit.waiting import wait_for
 
 

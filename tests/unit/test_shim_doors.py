@@ -209,7 +209,8 @@ dist.all_reduce(x)
         answers = stacks.collect(str(tmp_path))
         if not all("recorder" in answer for answer in answers.values()):
             return None  # one was too slow
-        status = {rank: answer["recorder"]["gloo"]["pg_status"]["0"] for rank, answer in answers.items()}
+        recorders: dict[str, Any] = {rank: answer["recorder"] for rank, answer in answers.items()}
+        status = {rank: one["gloo"]["pg_status"]["0"] for rank, one in recorders.items()}
         enqueued = {rank: int(one["last_enqueued_collective"]) for rank, one in status.items()}
         return answers if enqueued["0"] > enqueued["1"] else None
 

@@ -7,7 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.runs.state import RunState, begin, fold, metrics_place
+from runner.runs.contents import metrics_place
+from runner.runs.state import RunState, begin
+from tests.unit.state_kit import fold
 
 Feed = tuple[int, str, dict[str, Any]]
 

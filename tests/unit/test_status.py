@@ -11,10 +11,13 @@ import pytest
 from runner.cli.render.live import TextPrinter
 from runner.cli.render.run_story import _told
 from runner.formatting import amount, count, duration, gibibytes, when
+from runner.protocol.events import Death
 from runner.render.signals import code_words
 from runner.render.status import eta, host_words, progress, status_line
 from runner.render.story import ending
-from runner.runs.state import RunState, begin, fold, link
+from runner.runs.contents import read_content
+from runner.runs.state import RunState, begin, link
+from tests.unit.state_kit import fold
 
 
 def training(nodes: int = 2) -> RunState:
@@ -172,8 +175,10 @@ def test_earlier_attempts_have_their_causes() -> None:
 
 def test_the_timeline_says_how_ranks_ended() -> None:
     state = training()
-    assert _told(state, 0, {"e": "death", "rank": 0, "code": -15}) == "rank 0 was asked to end (SIGTERM)"
-    assert str(_told(state, 0, {"e": "death", "rank": 1, "code": -6})).startswith("rank 1 ended with SIGABRT (")
+    assert _told(state, 0, Death(t=1.0, e="death", attempt=1, rank=0, code=-15)) == "rank 0 was asked to end (SIGTERM)"
+    assert str(_told(state, 0, Death(t=1.0, e="death", attempt=1, rank=1, code=-6))).startswith(
+        "rank 1 ended with SIGABRT ("
+    )
 
 
 def test_a_failed_attempt_is_told_when_the_next_begins() -> None:
@@ -181,7 +186,7 @@ def test_a_failed_attempt_is_told_when_the_next_begins() -> None:
     printer = TextPrinter(StringIO(), err, ("node1", "node2"), 2, colour=False)
     cause = {**boom(1), "node": 1, "kind": "exception"}
     record = {"t": 9.0, "e": "failed", "attempt": 1, "cause": cause}
-    printer.record(fold(training(), 0, "events.jsonl", record), 0, "events.jsonl", record)
+    printer.record(fold(training(), 0, "events.jsonl", record), 0, read_content("events.jsonl", record))
     assert err.getvalue() == "disttui: attempt 1 failed: rank 1 on node2 raised ValueError: boom\n"
 
 

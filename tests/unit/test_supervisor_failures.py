@@ -14,11 +14,14 @@ from typing import Any
 
 import pytest
 
+from runner.decode import decode
 from runner.node import journal, procs
 from runner.node.serve import listing, runs
-from runner.render.story import attempt_words, end_words
-from runner.runs.state import begin, fold
+from runner.protocol.events import Death
+from runner.render.story import attempt_words, death_words
+from runner.runs.state import begin
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making
+from tests.unit.state_kit import fold
 from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
@@ -366,7 +369,7 @@ def test_a_kill_after_the_grace_is_said_to_be_ours(cluster: Make) -> None:
     assert run.exit(0)["state"] == "stopped"
     [death] = run.events(0, "death")
     assert (death["code"], death["grace"]) == (-9, 2)
-    assert end_words(death) == "was killed by disttui: it did not end within 2 s (launch.grace)"
+    assert death_words(decode(Death, death)) == "was killed by disttui: it did not end within 2 s (launch.grace)"
 
 
 def test_somebody_elses_kill_is_not_ours(cluster: Make) -> None:

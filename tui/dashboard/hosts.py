@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
 from rich.style import Style
@@ -193,7 +193,7 @@ class HostsPane(Drawn):
         if last is not None:
             age = snapshot.now - last
             values["seen"] = Cell("now" if host.link != "not seen" and age <= KEEP else f"{duration(max(0, age))} ago")
-        told = host.telemetry or {}
+        told: Mapping[str, object] = host.telemetry or {}
         cpu, used, total = (number(told.get(name)) for name in ("cpu", "mem_used", "mem_total"))
         if cpu is not None:
             values["cpu"] = Cell(f"{cpu:.0f} %", cpu / 100)
@@ -309,8 +309,7 @@ def _words(snapshot: Snapshot) -> dict[int, str]:
 
 def is_stale(host: HostState, snapshot: Snapshot) -> bool:
     """Whether the figures of a host are those of another time than the one that is shown."""
-    taken = number((host.telemetry or {}).get("t"))
-    return taken is None or snapshot.now - taken > KEEP
+    return host.telemetry is None or snapshot.now - host.telemetry["t"] > KEEP
 
 
 def _trouble(host: HostState, word: str, snapshot: Snapshot) -> tuple[float, ...]:
@@ -320,9 +319,9 @@ def _trouble(host: HostState, word: str, snapshot: Snapshot) -> tuple[float, ...
 
 def _load(host: HostState, word: str, snapshot: Snapshot) -> tuple[float, ...]:
     """By the GPUs where there are any, else by the cores."""
-    told = host.telemetry or {}
-    cpu = number(told.get("cpu")) or 0.0
-    gpu = _gpu_values(told.get("gpus")).get("gpu")
+    told = host.telemetry
+    cpu = told.get("cpu", 0.0) if told else 0.0
+    gpu = _gpu_values(told.get("gpus") if told else None).get("gpu")
     return (-(gpu.share or 0.0) if gpu else 0.0, -cpu)
 
 

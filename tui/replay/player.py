@@ -17,6 +17,7 @@ from textual.message_pump import MessagePump
 from runner.errors import InputError
 from runner.formatting import number
 from runner.records import json_object, records
+from runner.runs.contents import read_content
 from runner.runs.state import RunState, begin, fold, link
 from runner.runs.store import host_folder
 from tui.run.feed import PACE, Feed, Playback, RunChanged, Snapshot, Taker
@@ -116,11 +117,12 @@ class Tape:
         if record is None:
             return state
         try:
-            state = fold(state, node, name, record)
-        except (KeyError, TypeError, ValueError, AttributeError):
+            content = read_content(name, record)
+            state = fold(state, node, content)
+        except ValueError:
             return state
         if take:
-            self.taker.take(state, node, name, record)
+            self.taker.take(state, node, content)
         return state
 
     def _scan(self, node: int, path: Path, offset: float) -> None:

@@ -16,9 +16,21 @@ from textual.message_pump import MessagePump
 from runner.api.following import Following
 from runner.errors import DisttuiError
 from runner.formatting import number
+from runner.protocol.events import Event
+from runner.runs.contents import (
+    Content,
+    EventLine,
+    ExitFile,
+    MetricsLine,
+    NewerEvent,
+    OtherFile,
+    ReportLine,
+    StacksFile,
+    TelemetryLine,
+)
 from runner.runs.follow import LinkNews, Notice, RecordRead
 from runner.runs.session import Refresh
-from runner.runs.state import RunState, metrics_place
+from runner.runs.state import RunState
 from runner.text import clean
 from tui.log import Older
 from tui.run.events import Moment, add, moment
@@ -75,8 +87,8 @@ class Snapshot:
     def elapsed(self) -> float:
         """Seconds since the beginning, or from there to the end."""
         result = self.state.result
-        end = result.get("t") if result else None
-        return max(0.0, (min(self.now, end) if isinstance(end, int | float) else self.now) - self.began)
+        end = result.get("t", self.now) if result else self.now
+        return max(0.0, min(self.now, end) - self.began)
 
 
 class RunChanged(Message):
@@ -116,36 +128,34 @@ class Taker:
         """What has been taken so far."""
         return replace(self._told, state=self.state)
 
-    def take(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
+    def take(self, state: RunState, node: int, content: Content) -> None:
         """Take a record that is folded into `state` already."""
         self.state = state
-        now = number(record.get("t"))
-        if now is not None:
-            now = number(now - state.hosts[0].story.offsets.get(node, 0.0))
+        told = number(_time(content))
+        now = None if told is None else number(told - state.hosts[0].story.offsets.get(node, 0.0))
         if now is not None:
             self._seen[node] = max(now, self._seen.get(node, 0.0))
         history = self._told.history
-        place = metrics_place(file)
-        if place and now is not None:
-            history.metrics(now, *place, record)
-        elif file == "telemetry.jsonl" and now is not None:
-            history.telemetry(now, node, record)
-        elif file == "events.jsonl" and now is not None:
-            self._event(state, record, node, now)
-        elif file == "spec.json" and node == 0:
-            self._told = replace(self._told, setup=setup(record))
+        match content:
+            case MetricsLine(attempt, rank, metrics) if now is not None:
+                history.metrics(now, attempt, rank, metrics)
+            case TelemetryLine(telemetry) if now is not None:
+                history.telemetry(now, node, telemetry)
+            case EventLine(event) if now is not None:
+                self._event(state, event, node, now)
+            case OtherFile("spec.json", spec) if node == 0:
+                self._told = replace(self._told, setup=setup(spec))
 
     def add(self, told: Moment) -> None:
         """Take a moment of the story that no host has told."""
         self._told = replace(self._told, moments=add(self._told.moments, told))
 
-    def _event(self, state: RunState, record: Mapping[str, Any], node: int, now: float) -> None:
+    def _event(self, state: RunState, event: Event, node: int, now: float) -> None:
         if not self._told.began or now < self._told.began:
             self._told = replace(self._told, began=now)
-        attempt = record.get("attempt")
-        if node == 0 and record.get("e") == "attempt" and isinstance(attempt, int):
-            self._told.history.begun[attempt] = now
-        told = moment(record, node, now, state)
+        if node == 0 and event["e"] == "attempt":
+            self._told.history.begun[event["attempt"]] = now
+        told = moment(event, node, now, state)
         if told is not None:
             self.add(told)
 
@@ -215,7 +225,7 @@ class LiveFeed(Feed):
         for update in self._following:
             state = self._following.state
             if isinstance(update, RecordRead):
-                self.record(state, update.node, update.file, update.record)
+                self.record(state, update.node, update.content)
             elif isinstance(update, LinkNews):
                 self._taker.state = state
                 self._dirty = True
@@ -227,9 +237,9 @@ class LiveFeed(Feed):
                 self.refresh()
         self._post(ended=not self._left)
 
-    def record(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
-        """Take a record. Logs are read from the mirror."""
-        self._taker.take(state, node, file, record)
+    def record(self, state: RunState, node: int, content: Content) -> None:
+        """Take a record."""
+        self._taker.take(state, node, content)
         self._dirty = True
 
     def refresh(self) -> None:
@@ -241,12 +251,30 @@ class LiveFeed(Feed):
         self._dirty = False
         self._posted = time.monotonic()
         # A run that has ended stays at its end: its charts do not grow while they are looked at.
-        end = number((self._taker.state.result or {}).get("t"))
-        now = time.time() if end is None else min(time.time(), end)
+        result, now = self._taker.state.result, time.time()
+        now = min(now, result.get("t", now)) if result else now
         self._target.post_message(RunChanged(self._taker.at(now, ended=ended)))
 
 
-def setup(spec: Mapping[str, Any]) -> Setup:
+def _time(content: Content) -> object:
+    match content:
+        case EventLine(event):
+            return event["t"]
+        case TelemetryLine(telemetry):
+            return telemetry["t"]
+        case NewerEvent(t):
+            return t
+        case ReportLine(_, report):
+            return report["t"]
+        case StacksFile(_, _, stacks):
+            return stacks["t"]
+        case ExitFile(end):
+            return end.get("t")
+        case MetricsLine(_, _, record) | OtherFile(_, record):
+            return record.get("t")
+
+
+def setup(spec: Mapping[str, object]) -> Setup:
     """What a spec says about how the run is set up; nonsense counts as not said."""
     launch, target = spec.get("launch"), spec.get("target")
     arguments = target.get("args") if isinstance(target, Mapping) else None

@@ -126,7 +126,7 @@ def _words(state: RunState, host: HostState, first: int) -> list[str]:
     failed = {
         event.get("rank")
         for event in (attempt.errors if attempt else ())
-        if event.get("e") == "error" or event.get("code") not in (-15, 0)
+        if event["e"] == "error" or event.get("code") not in (-15, 0)
     }
     if host.exit is not None or word in ("not seen", "lost", "stopping") or attempt is None:
         return ["failed" if rank in failed else word for rank in range(first, first + host.nproc)]

@@ -11,9 +11,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import add
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from runner.formatting import number
+from runner.protocol.metrics import Metrics
+from runner.protocol.telemetry import Telemetry
 
 BUDGET = 1 << 21
 """Samples kept of a run over all ranks and metrics, 12 to 24 bytes each."""
@@ -219,7 +221,7 @@ class History:
         self._tracks: dict[Place, dict[str, tuple[Track, Aggregate]]] = {}
         self._limit = max(256, min(1 << 15, BUDGET // (8 * max(1, world_size))))
 
-    def metrics(self, time: float, attempt: int, rank: int, record: Mapping[str, Any]) -> None:
+    def metrics(self, time: float, attempt: int, rank: int, record: Metrics) -> None:
         """Take a record of a rank's metrics file."""
         step = record.get("step")
         if (made := number(step)) is not None:
@@ -227,14 +229,14 @@ class History:
         key = (attempt, step) if isinstance(step, int) else None
         self._put(time, key, rank, record)
 
-    def telemetry(self, time: float, node: int, record: Mapping[str, Any]) -> None:
+    def telemetry(self, time: float, node: int, record: Telemetry) -> None:
         """Take a record of a host's telemetry."""
         key = int(time)
-        self._put(time, key, node, {name: record[name] for name in _HOST if name in record})
-        gpus = record.get("gpus")
-        for gpu in gpus if isinstance(gpus, list) else ():
-            if isinstance(gpu, dict) and isinstance(index := gpu.get("index"), int):
-                self._put(time, key, (node, index), {_GPU[name]: gpu[name] for name in _GPU if name in gpu})
+        figures: Mapping[str, object] = record
+        self._put(time, key, node, {name: figures[name] for name in _HOST if name in figures})
+        for gpu in record.get("gpus", []):
+            told: Mapping[str, object] = gpu
+            self._put(time, key, (node, gpu["index"]), {_GPU[name]: told[name] for name in _GPU if name in told})
 
     def _reach(self, time: float, attempt: int, step: float) -> None:
         steps = self.steps.get(attempt)
@@ -246,7 +248,7 @@ class History:
         if (steps.last is None or steps.last < step < 1e15) and time > steps.latest:
             steps.put(time, step)
 
-    def _put(self, time: float, key: Hashable, place: Place, values: Mapping[str, Any]) -> None:
+    def _put(self, time: float, key: Hashable, place: Place, values: Mapping[str, object]) -> None:
         known = self._tracks.get(place)
         if known is None:
             known = self._tracks[place] = {}

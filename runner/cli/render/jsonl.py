@@ -5,10 +5,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TextIO
 
 from runner.cli.render.output import put
-from runner.runs.state import RunState, metrics_place
+from runner.runs.contents import (
+    Content,
+    EventLine,
+    ExitFile,
+    MetricsLine,
+    NewerEvent,
+    OtherFile,
+    ReportLine,
+    StacksFile,
+    TelemetryLine,
+)
+from runner.runs.state import RunState
 from runner.text import LineMaker
 
 _RANK_LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log")
@@ -33,15 +44,20 @@ class JsonPrinter:
         elif _RANK_LOG.fullmatch(file):
             self._print_lines(host, file, self._lines.setdefault((host, file), LineMaker()).feed(data))
 
-    def record(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
+    def record(self, state: RunState, node: int, content: Content) -> None:
         """Print a record under the type of its file."""
         host = state.hosts[node].name
-        place = metrics_place(file)
-        if place:
-            self._print({"type": "metrics", "host": host, "attempt": place[0], "rank": place[1], "record": record})
-        elif file in ("events.jsonl", "telemetry.jsonl", "exit.json"):
-            kind = {"events.jsonl": "event", "telemetry.jsonl": "telemetry", "exit.json": "exit"}[file]
-            self._print({"type": kind, "host": host, "record": record})
+        match content:
+            case MetricsLine(attempt, rank, metrics):
+                self._print({"type": "metrics", "host": host, "attempt": attempt, "rank": rank, "record": metrics})
+            case EventLine(record) | NewerEvent(_, record):
+                self._print({"type": "event", "host": host, "record": record})
+            case TelemetryLine(record):
+                self._print({"type": "telemetry", "host": host, "record": record})
+            case ExitFile(record):
+                self._print({"type": "exit", "host": host, "record": record})
+            case ReportLine() | StacksFile() | OtherFile():
+                pass
 
     def link(self, state: RunState, node: int, kind: str, note: str) -> None:
         """Print news of this viewer's link to a host."""
@@ -74,5 +90,5 @@ class JsonPrinter:
         for line in lines:
             self._print({"type": "log", "host": host, "attempt": attempt, "rank": rank, "line": line})
 
-    def _print(self, message: Mapping[str, Any]) -> None:
+    def _print(self, message: Mapping[str, object]) -> None:
         put(self._out, json.dumps(message) + "\n")

@@ -7,13 +7,12 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import Any
 
 from runner.cli.render.live import TextPrinter
 from runner.formatting import duration, when
 from runner.ids import short
 from runner.render.status import metric_words, progress
+from runner.runs.contents import Content
 from runner.runs.history import KnownRun
 from runner.runs.state import RunState
 from runner.text import LineMaker, clean
@@ -50,10 +49,10 @@ class LatePrinter(TextPrinter):
         lines = self._lines.setdefault(place, LineMaker(colours=self._colour)).feed(data)
         self._history.setdefault(place, deque(maxlen=LINES)).extend(lines)
 
-    def record(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
+    def record(self, state: RunState, node: int, content: Content) -> None:
         """Say nothing of what has long been."""
         if self._history is None:
-            super().record(state, node, file, record)
+            super().record(state, node, content)
 
     def refresh(self, state: RunState) -> None:
         """Draw nothing before the beginning has come."""

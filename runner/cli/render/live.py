@@ -6,17 +6,17 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TextIO
 
 from runner.cli.render.output import put
 from runner.cli.render.traceback_buffer import Hold
 from runner.diagnose.hang import sentences, standings
 from runner.diagnose.straggler import straggler_sentence
-from runner.formatting import number
 from runner.hosts.link import SILENCE
 from runner.ids import short
+from runner.protocol.events import AttemptBegins, Event, Stall, Unhandled
 from runner.render.status import status_line, ungrouped, ungrouped_words
+from runner.runs.contents import Content, EventLine, StacksFile
 from runner.runs.state import RunState
 from runner.text import LineMaker, clean, clean_lines
 
@@ -85,48 +85,58 @@ class TextPrinter:
         lines = self._lines.setdefault(place, LineMaker(colours=self._colour)).feed(data)
         self._print(place, self._hold(place).feed(lines))
 
-    def record(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
+    def record(self, state: RunState, node: int, content: Content) -> None:
         """Say what is worth a line among the events."""
-        if file.startswith("stacks-"):
+        if isinstance(content, StacksFile):
             self._say_stacks(state)
-        if file != "events.jsonl":
-            return
-        host = state.hosts[node].name
-        kind = record.get("e")
-        if kind == "error":
-            place = (host, f"attempt-{record.get('attempt')}/rank-{record.get('rank')}.log")
-            traceback = clean_lines(str(record.get("traceback", "")).rstrip()).split("\n")
-            self._print(place, self._hold(place).report(traceback))
-        elif kind == "note":
-            self.say(f"{host}: {clean(str(record.get('text', '')))}")
-        elif kind == "waiting" and record.get("missing"):
-            self._say_missing(state, record["missing"])
-        elif kind == "dial" and state.attempt == 0:
-            self.say(
-                f"{host} cannot reach {state.hosts[0].name} at {clean(str(record['address']))}:{record['port']}: "
-                f"{clean(str(record['problem']))}"
-            )
-        elif kind == "attempt" and node == 0:
-            number = f"attempt {record['attempt']}: " if record["attempt"] > 1 else ""
-            joined = f"all {len(state.hosts)} hosts have joined; " if len(state.hosts) > 1 else ""
-            self.say(
-                f"{number}{joined}world size {record['world_size']}, "
-                f"master {clean(str(record['master']))}:{record['port']}"
-            )
-        elif kind == "failed" and node == 0:
-            from runner.render.story import attempt_words  # seldom, and slow to load
+        elif isinstance(content, EventLine):
+            self._say_event(state, node, content.event)
 
-            self.say(f"attempt {record['attempt']} failed: {attempt_words(state, int(record['attempt']))}")
-        elif kind == "alarm":
-            self.say(f"{host}: {clean(str(record.get('text', '')))}{' (over)' if record.get('over') else ''}")
-        elif kind == "straggler":
-            self.say(straggler_sentence(record, state.host_of(record.get("rank"))))
-        elif kind == "ungrouped" and len(ungrouped(state)) <= _NAMED:
-            self.say(f"{host}: {ungrouped_words(record)}")
-        elif kind == "stall":
-            self._say_stall(record)
-        elif kind == "host" and node == 0:
-            self.say(f"{state.hosts[int(record['node'])].name} is {clean(str(record['state']))} by {host}")
+    def _say_event(self, state: RunState, node: int, event: Event) -> None:
+        host = state.hosts[node].name
+        match event["e"]:
+            case "error":
+                place = (host, f"attempt-{event['attempt']}/rank-{event.get('rank')}.log")
+                traceback = clean_lines((event.get("traceback") or "").rstrip()).split("\n")
+                self._print(place, self._hold(place).report(traceback))
+            case "note":
+                self.say(f"{host}: {clean(event['text'])}")
+            case "waiting":
+                if event["missing"]:
+                    self._say_missing(state, event["missing"])
+            case "dial":
+                if state.attempt == 0:
+                    self.say(
+                        f"{host} cannot reach {state.hosts[0].name} at {clean(event['address'])}:{event['port']}: "
+                        f"{clean(event['problem'])}"
+                    )
+            case "attempt":
+                if node == 0:
+                    self._say_attempt(state, event)
+            case "failed":
+                if node == 0:
+                    from runner.render.story import attempt_words  # seldom, and slow to load
+
+                    self.say(f"attempt {event['attempt']} failed: {attempt_words(state, event['attempt'])}")
+            case "alarm":
+                self.say(f"{host}: {clean(event['text'])}{' (over)' if event.get('over') else ''}")
+            case "straggler":
+                self.say(straggler_sentence(event, state.host_of(event["rank"])))
+            case "ungrouped":
+                if len(ungrouped(state)) <= _NAMED:
+                    self.say(f"{host}: {ungrouped_words(event)}")
+            case "stall":
+                self._say_stall(event)
+            case "host":
+                if node == 0:
+                    self.say(f"{state.hosts[event['node']].name} is {clean(event['state'])} by {host}")
+            case (
+                "supervisor" | "listen" | "join" | "clock" | "launch" | "rank" | "group" | "step" | "death"
+                | "launcher" | "stopping" | "left" | "verdict"
+            ):  # fmt: skip
+                pass  # in the status line, or in the story of the end
+            case _:
+                raise Unhandled(event)
 
     def link(self, state: RunState, node: int, kind: str, note: str) -> None:
         """Say when a host is not seen any more, and when it is seen again."""
@@ -196,25 +206,32 @@ class TextPrinter:
     def _say_missing(self, state: RunState, missing: list[int]) -> None:
         words = []
         for node in missing:
-            host = state.hosts[int(node)]
+            host = state.hosts[node]
             problems = "; ".join(f"{where}: {clean(why)}" for where, why in host.story.dials.items())
             words.append(f"{host.name} ({problems or host.link})")
         self.say(f"waiting for {', '.join(words)} to join")
 
-    def _say_stall(self, record: Mapping[str, Any]) -> None:
-        if record.get("over"):
+    def _say_attempt(self, state: RunState, event: AttemptBegins) -> None:
+        number = f"attempt {event['attempt']}: " if event["attempt"] > 1 else ""
+        joined = f"all {len(state.hosts)} hosts have joined; " if len(state.hosts) > 1 else ""
+        self.say(f"{number}{joined}world size {event['world_size']}, master {clean(event['master'])}:{event['port']}")
+
+    def _say_stall(self, event: Stall) -> None:
+        if event.get("over"):
             self.say("the ranks go on")
             return
-        pace = number(record.get("pace"))
+        pace = event.get("pace")
         usual = f" (usual: every {pace:.0f} s)" if pace else ""
-        told = record.get("silent")
-        silent = min((number(one) or 0.0 for one in told.values()) if isinstance(told, Mapping) else (), default=0.0)
+        silent = min(event.get("silent", {}).values(), default=0.0)
         self.say(f"no rank has logged or stepped for {silent:.0f} s{usual}; asking every rank where it is")
-        self._stall = str(record.get("stacks"))
+        self._stall = event.get("stacks", "")
 
     def _say_stacks(self, state: RunState) -> None:
         """Say what keeps the ranks, once, when every host that lives has told."""
-        came = [host.exit is not None or (host.stacks or {}).get("file") == self._stall for host in state.hosts]
+        came = [
+            host.exit is not None or (host.stacks is not None and host.stacks.name == self._stall)
+            for host in state.hosts
+        ]
         if self._stall and all(came):
             self._stall = ""
             for sentence in sentences(standings(state)):

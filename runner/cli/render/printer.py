@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
+from runner.runs.contents import Content
 from runner.runs.follow import LinkNews, LogRead, Notice, RecordRead
 from runner.runs.session import CaughtUp, StopSent, Update
 from runner.runs.state import RunState
@@ -16,7 +16,7 @@ class Printer(Protocol):
     def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
         """Take bytes of a host's log file."""
 
-    def record(self, state: RunState, node: int, file: str, record: Mapping[str, Any]) -> None:
+    def record(self, state: RunState, node: int, content: Content) -> None:
         """Take a record that has just been folded into `state`."""
 
     def link(self, state: RunState, node: int, kind: str, note: str) -> None:
@@ -37,7 +37,7 @@ def show_update(printer: Printer, state: RunState, update: Update) -> None:
     if isinstance(update, LogRead):
         printer.log(state.hosts[update.node].name, update.file, update.data, restart=update.restart)
     elif isinstance(update, RecordRead):
-        printer.record(state, update.node, update.file, update.record)
+        printer.record(state, update.node, update.content)
     elif isinstance(update, LinkNews):
         printer.link(state, update.node, update.kind, update.note)
     elif isinstance(update, Notice):

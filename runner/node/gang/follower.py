@@ -8,8 +8,9 @@ import socket
 import time
 from typing import Any, Callable
 
+from ...protocol.events import Dial, Event, HostSeen
 from ..host import Host, plan_hash
-from ..journal import event
+from ..journal import note, stamp
 from ..loop import Loop
 from . import messages
 from .gang import FENCE, awaited
@@ -38,7 +39,7 @@ class Follower:
         self,
         host: Host,
         loop: Loop,
-        say: Callable[[dict[str, Any]], None],
+        say: Callable[[Event], None],
         take: Callable[[dict[str, Any]], None],
         fence: Callable[[], None],
         rest: Callable[[], dict[str, Any]],
@@ -196,7 +197,7 @@ class Follower:
         problem = problem or os.strerror(code)
         if not self._joined and self._problems.get(address) != problem:
             self._problems[address] = problem
-            self._say(event("dial", address=address, port=self._port, problem=problem))
+            self._say(Dial(t=stamp(), e="dial", address=address, port=self._port, problem=problem))
         self._trying.discard(address)
         if probe:
             self._loop.after(_RETRY, self._search)
@@ -251,10 +252,10 @@ class Follower:
             if not self._malformed:
                 self._malformed = True
                 text = f"the leader sends what no supervisor does, which is left out: {error}"
-                self._say(event("note", level="warning", text=text))
+                self._say(note(text))
         if self._not_seen:
             self._not_seen = self._fenced = False
-            self._say(event("host", node=0, state="seen", last=round(time.time(), 3)))
+            self._say(HostSeen(t=stamp(), e="host", node=0, state="seen", last=round(time.time(), 3)))
         if new is None:
             return
         if new["k"] == "beat":
@@ -275,13 +276,13 @@ class Follower:
         self._link.beat(**self._rest())
         if silent >= _NOT_SEEN:
             if not self._not_seen:
-                self._say(event("host", node=0, state="not seen", last=last))
+                self._say(HostSeen(t=stamp(), e="host", node=0, state="not seen", last=last))
             self._not_seen = True
             # The kernel repeats what was lost ever more slowly; a new connection is back sooner.
             self._rejoin()
         if silent >= self._host.launch["host_timeout"] and not self._fenced:
             self._fenced = True
-            self._say(event("host", node=0, state="lost", last=last))
+            self._say(HostSeen(t=stamp(), e="host", node=0, state="lost", last=last))
             self._fence()
         if self._stopping and self._not_seen and not self._waited_for:
             self._waited_for = True

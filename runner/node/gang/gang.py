@@ -7,9 +7,11 @@ import time
 from typing import Any, Callable
 
 from ...protocol import cause
+from ...protocol.cause import Cause, Failure
+from ...protocol.events import AttemptBegins, Event, Failed, Join, Note, Waiting
 from .. import ports
 from ..host import Host
-from ..journal import event
+from ..journal import note, stamp
 from ..loop import Loop
 from ..problem import Problem
 from .health import Health
@@ -25,11 +27,11 @@ FENCE = 6.0
 """Seconds beyond `grace` that a host which fences itself may need for it."""
 
 
-def awaited(name: str, seconds: float) -> dict[str, Any]:
+def awaited(name: str, seconds: float) -> Note:
     """The note for a stop that waits for a host which is not heard of, and for how long at most."""
     latest = f"within {max(0.0, seconds):.0f} s it ends its ranks by itself"
     text = f"the stop waits for {name}, which is not heard of: {latest}"
-    return event("note", level="warning", text=text, stop=True)
+    return {**note(text), "stop": True}
 
 
 class Gang:
@@ -45,7 +47,7 @@ class Gang:
         self,
         host: Host,
         loop: Loop,
-        say: Callable[[dict[str, Any]], None],
+        say: Callable[[Event], None],
         send: Callable[[int, dict[str, Any]], None],
         addresses: list[str],
     ) -> None:
@@ -63,7 +65,7 @@ class Gang:
         self._master_socket: socket.socket | None = None
         self._refused: set[int] = set()
         """Ports at which torch could not listen in this attempt."""
-        self._failures: list[dict[str, Any]] = []
+        self._failures: list[Cause] = []
         self._done: set[int] = set()
         self._idle: dict[int, float] = {}
         """Hosts on which nothing of the attempt runs though it should, and since when (monotonic seconds)."""
@@ -98,14 +100,14 @@ class Gang:
 
     def start(self) -> None:
         """Begin to wait for the others."""
-        self._say(event("join", node=0))
+        self._say(Join(t=stamp(), e="join", node=0))
         self._wait_for_all()
 
     def join(self, node: int) -> None:
         """A host has connected, or is back."""
         if node not in self._roll.present:
             self._roll.present.add(node)
-            self._say(event("join", node=node))
+            self._say(Join(t=stamp(), e="join", node=node))
         self._maybe_go()
 
     def clock(self, node: int, offset: float) -> None:
@@ -224,14 +226,25 @@ class Gang:
             self._fail(of_host(node, "launch", "the master port was taken by another program"), "failure")
         elif message["cause"]:
             # A host speaks for itself alone, whatever it says.
-            failure = {**message["cause"], "node": node}
-            full = failure.pop("disk", None)
+            told: Failure = message["cause"]
+            full = told.get("disk")
             if full and not self._hopeless and int(self._host.launch["restarts"]):
-                self._say(event("note", level="warning", text=f"no further attempt: {full}"))
+                self._say(note(f"no further attempt: {full}"))
             self._hopeless |= bool(full)
             # A launcher that was killed may have a better time with the next attempt.
-            self._hopeless |= failure["kind"] in ("launch", "folder") and (failure["code"] or 0) >= 0
-            self._fail({**failure, "at": failure["at"] - self._offsets.get(node, 0.0)}, "failure")
+            self._hopeless |= told["kind"] in ("launch", "folder") and (told["code"] or 0) >= 0
+            failure = Cause(
+                node=node,
+                rank=told["rank"],
+                kind=told["kind"],
+                type=told["type"],
+                message=told["message"],
+                code=told["code"],
+                at=told["at"] - self._offsets.get(node, 0.0),
+            )
+            if "last" in told:
+                failure["last"] = told["last"]
+            self._fail(failure, "failure")
 
     def _on_done(self, node: int, message: dict[str, Any]) -> None:
         self._done.add(node)
@@ -264,7 +277,7 @@ class Gang:
         missing = self._roll.missing
         if missing and now - self._since_waiting >= _WAITING:
             self._since_waiting = now
-            self._say(event("waiting", missing=missing))
+            self._say(Waiting(t=stamp(), e="waiting", missing=missing))
         if now >= self._deadline:
             self._patience.cancel()
             self._give_up_waiting()
@@ -301,8 +314,11 @@ class Gang:
             self._fail(of_host(0, "launch", problem.what), "failure")
             return
         self._went = time.monotonic()
-        fields = {"master": master, "port": self._port, "world_size": self._host.world_size}
-        self._say(event("attempt", attempt=self._attempt, **fields))
+        assert master is not None
+        attempt, size = self._attempt, self._host.world_size
+        self._say(
+            AttemptBegins(t=stamp(), e="attempt", attempt=attempt, master=master, port=self._port, world_size=size)
+        )
         self._go = {"k": "go", "attempt": self._attempt, "master": master, "port": self._port}
         self._phase = "starting" if len(self._roll.nodes) > 1 else "running"
         self._send_go(0)
@@ -310,7 +326,7 @@ class Gang:
     def _send_go(self, node: int) -> None:
         self._send(node, self._go)
 
-    def _fail(self, failure: dict[str, Any], reason: str) -> None:
+    def _fail(self, failure: Cause, reason: str) -> None:
         self._failures.append(failure)
         if self._phase not in ("ending", "over"):
             self._phase = "ending"
@@ -333,12 +349,12 @@ class Gang:
             return
         blamed = cause.root(self._failures)
         if self._may_retry(blamed):
-            self._say(event("failed", attempt=self._attempt, cause=blamed))
+            self._say(Failed(t=stamp(), e="failed", attempt=self._attempt, cause=blamed))
             self._next_attempt()
         else:
             self._conclude("failed", 1, blamed)
 
-    def _may_retry(self, blamed: dict[str, Any] | None) -> bool:
+    def _may_retry(self, blamed: Cause | None) -> bool:
         ends = list(self._ended.values())
         end, before = _how_it_ended(ends, blamed), self._last_end
         self._last_end = end
@@ -353,7 +369,7 @@ class Gang:
             why = f"two in a row have ended with the same {type_}, at the latest logged step {step}, and saved nothing"
         else:
             return True
-        self._say(event("note", level="warning", text=f"no further attempt: {why}"))
+        self._say(note(f"no further attempt: {why}"))
         return False
 
     def _next_attempt(self) -> None:
@@ -362,12 +378,12 @@ class Gang:
         self._failures, self._ended, self._done, self._went = [], {}, set(), 0.0
         self._refused.clear()
         self._idle.clear()
-        self._say(event("note", level="warning", text=f"attempt {self._attempt} begins"))
+        self._say(note(f"attempt {self._attempt} begins"))
         for node in self._roll.nodes:
             self._send(node, {"k": "warm", "attempt": self._attempt})
         self._wait_for_all()
 
-    def _conclude(self, state: str, code: int, blamed: dict[str, Any] | None) -> None:
+    def _conclude(self, state: str, code: int, blamed: Cause | None) -> None:
         self._phase = "over"
         verdict = {"state": state, "code": code, "attempt": self._attempt, "cause": blamed}
         for node in self._roll.nodes:
@@ -375,7 +391,7 @@ class Gang:
                 self._send(node, {"k": "verdict", **verdict})
 
 
-def _how_it_ended(ends: list[dict[str, Any]], blamed: dict[str, Any] | None) -> tuple[Any, ...] | None:
+def _how_it_ended(ends: list[dict[str, Any]], blamed: Cause | None) -> tuple[Any, ...] | None:
     """What two attempts that fail for the same reason have in common; None where that is not known."""
     step = max((end["step"] for end in ends if end.get("step") is not None), default=None)
     # Who is killed, or loses a connection, may have better luck with the next attempt.

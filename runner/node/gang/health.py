@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any, Callable
 
-from ..journal import event
+from ...protocol.events import Event, Stall, Straggler
+from ..journal import stamp
 from ..observe.signs import median
 
 AT_LEAST = 30.0
@@ -31,7 +32,7 @@ class Health:
         ask: Is called with a number when every host is to write its stacks-<number>.json.
     """
 
-    def __init__(self, say: Callable[[dict[str, Any]], None], ask: Callable[[int], None]) -> None:
+    def __init__(self, say: Callable[[Event], None], ask: Callable[[int], None]) -> None:
         self._say = say
         self._ask = ask
         self._asked = 0
@@ -87,13 +88,18 @@ class Health:
 
     def _say_stall(self, now: float, over: bool = False) -> None:
         silent = {str(rank): round(now - last, 1) for rank, last in sorted(self._last.items())}
-        fields = {
-            "since": round(time.time() - (now - self._gang_last), 3),
-            "pace": round(median(self._gaps), 2) if self._gaps else None,
-            "silent": silent,
-            "stacks": f"stacks-{self._asked}.json",
-        }
-        self._say(event("stall", attempt=self._attempt, **fields, **({"over": True} if over else {})))
+        stall = Stall(
+            t=stamp(),
+            e="stall",
+            attempt=self._attempt,
+            since=round(time.time() - (now - self._gang_last), 3),
+            pace=round(median(self._gaps), 2) if self._gaps else None,
+            silent=silent,
+            stacks=f"stacks-{self._asked}.json",
+        )
+        if over:
+            stall["over"] = True
+        self._say(stall)
 
     def _look_for_stragglers(self, now: float) -> None:
         times = {rank: seconds for rank, (when, seconds) in self._times.items() if now - when <= _FRESH}
@@ -114,6 +120,15 @@ class Health:
                     self._say_straggler(rank, seconds, usual, over=True)
 
     def _say_straggler(self, rank: int, seconds: float, usual: float, over: bool = False) -> None:
-        fields = {"median": round(seconds, 6), "others": round(usual, 6), "shows": self._shows.get(rank, [])}
-        more = {"over": True} if over else {}
-        self._say(event("straggler", attempt=self._attempt, rank=rank, **fields, **more))
+        slow = Straggler(
+            t=stamp(),
+            e="straggler",
+            attempt=self._attempt,
+            rank=rank,
+            median=round(seconds, 6),
+            others=round(usual, 6),
+            shows=self._shows.get(rank, []),
+        )
+        if over:
+            slow["over"] = True
+        self._say(slow)

@@ -8,8 +8,9 @@ import socket
 import time
 from typing import Any, Callable
 
+from ...protocol.events import Clock, Event, HostSeen
 from ..host import Host, plan_hash
-from ..journal import event
+from ..journal import note, stamp
 from ..loop import Loop
 from . import messages
 from .gang import FENCE, Gang, awaited
@@ -55,7 +56,7 @@ class Leader:
         loop: Loop,
         server: socket.socket,
         gang: Gang,
-        say: Callable[[dict[str, Any]], None],
+        say: Callable[[Event], None],
     ) -> None:
         self._host = host
         self._loop = loop
@@ -170,7 +171,7 @@ class Leader:
             new = None
         if follower.not_seen or follower.lost:
             follower.not_seen = follower.lost = False
-            self._say(event("host", node=node, state="seen", last=round(time.time(), 3)))
+            self._say(HostSeen(t=stamp(), e="host", node=node, state="seen", last=round(time.time(), 3)))
             self._gang.found(node)
         if new is None:
             return
@@ -187,7 +188,7 @@ class Leader:
             follower.malformed = True
             who = f"{self._host.spec['hosts'][node]} (node {node})"
             text = f"{who} sends what no supervisor does, which is left out: {why}"
-            self._say(event("note", level="warning", text=text))
+            self._say(note(text))
 
     def _measure(self, node: int, follower: _Follower, beat: dict[str, Any]) -> None:
         """Clock offset by the middle of a round trip (Cristian 1989), the quickest of the last 30 counts."""
@@ -202,7 +203,7 @@ class Leader:
         if told is None or moved:
             follower.told = (now, offset)
             self._gang.clock(node, offset)
-            self._say(event("clock", node=node, offset=round(offset, 6)))
+            self._say(Clock(t=stamp(), e="clock", node=node, offset=round(offset, 6)))
 
     def _beat(self) -> None:
         for follower in self._followers.values():
@@ -221,11 +222,11 @@ class Leader:
         last = round(time.time() - silent, 3)
         if silent >= _NOT_SEEN and not follower.not_seen:
             follower.not_seen = True
-            self._say(event("host", node=node, state="not seen", last=last))
+            self._say(HostSeen(t=stamp(), e="host", node=node, state="not seen", last=last))
         gone = follower.broken is not None and now - follower.broken >= _COMES_BACK
         if (gone or silent >= self._host.launch["host_timeout"]) and not follower.lost:
             follower.lost = True
-            self._say(event("host", node=node, state="lost", last=last))
+            self._say(HostSeen(t=stamp(), e="host", node=node, state="lost", last=last))
             self._gang.lose(node, last, gone)
         if follower.not_seen and not follower.waited_for and self._gang.unstopped(node):
             follower.waited_for = True

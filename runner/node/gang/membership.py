@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, Optional, Sequence, Set
+from typing import Dict, List, Optional, Sequence, Set
 
+from ...protocol.cause import Cause
 from ..observe.ranks import MESSAGE_LIMIT
 
 
@@ -46,7 +47,7 @@ class Roll:
         self.present.discard(node)
         self._reached.pop(node, None)
 
-    def not_joined(self, limit: float) -> Dict[str, Any]:
+    def not_joined(self, limit: float) -> Cause:
         """The cause of a run that could not begin within `limit` seconds."""
         names, missing = self._names, self.missing
         if missing:
@@ -60,15 +61,16 @@ class Roll:
         words = f"no address of {names[0]} was reached by all hosts within {limit:g} s: {reached}"
         return of_host(0, "join", words)
 
-    def host_lost(self, why: str) -> Dict[str, Any]:
+    def host_lost(self, why: str) -> Cause:
         """The cause of a run that ends by the hosts that are lost: the first is blamed, the others are named."""
         first, *others = sorted(self.lost, key=lambda node: self.lost[node])
         too = f"; lost as well: {', '.join(self._names[node] for node in others)}" if others else ""
         return of_host(first, "host lost", why + too, self.lost[first])
 
 
-def of_host(node: int, kind: str, message: str, last: Optional[float] = None) -> Dict[str, Any]:
+def of_host(node: int, kind: str, message: str, last: Optional[float] = None) -> Cause:
     """A cause that is no rank's. `last` is the unix time of the last sign of life of a host that is lost."""
-    fields = {"type": "", "message": message[:MESSAGE_LIMIT], "code": None, "at": time.time()}
-    seen = {} if last is None else {"last": round(last, 3)}
-    return {"node": node, "rank": None, "kind": kind, **fields, **seen}
+    found = Cause(node=node, rank=None, kind=kind, type="", message=message[:MESSAGE_LIMIT], code=None, at=time.time())
+    if last is not None:
+        found["last"] = round(last, 3)
+    return found

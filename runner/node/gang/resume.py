@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List
 
-from ..journal import event
+from ...protocol.events import Event
+from ..journal import note
 
 _NAMES = {"first_steps": "step", "first_epochs": "epoch"}
 _MOST_RANKS = 65_536
@@ -20,7 +21,7 @@ class Resume:
         say: Takes an event.
     """
 
-    def __init__(self, say: Callable[[Dict[str, Any]], None]) -> None:
+    def __init__(self, say: Callable[[Event], None]) -> None:
         self._say = say
         self._attempt = 0
         self._told = 0
@@ -58,7 +59,7 @@ class Resume:
                     f"the ranks do not go on from the same point: attempt {self._attempt} begins with {told}."
                     " Checkpoints that every host keeps for itself may differ: keep them where all hosts see the same"
                 )
-                self._say(event("note", level="warning", text=text))
+                self._say(note(text))
                 return
 
 

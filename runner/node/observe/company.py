@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Iterable
+from typing import Callable, Iterable
 
+from ...protocol.events import Event, Ungrouped
 from .. import procs
 from ..host import Host
-from ..journal import event
+from ..journal import stamp
 
 _SOLITUDE = 20.0
 """Seconds after which ranks that train should have joined their process group."""
@@ -27,7 +28,7 @@ class Company:
         say: Takes an event.
     """
 
-    def __init__(self, host: Host, attempt: int, say: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, host: Host, attempt: int, say: Callable[[Event], None]) -> None:
         target = host.spec["target"]
         self._known = host.world_size > 1 and bool(host.launch["instrument"]) and target["kind"] != "command"
         self._attempt = attempt
@@ -42,7 +43,7 @@ class Company:
         self._grouped = True
         if self._told:
             self._told = False
-            self._say(event("ungrouped", attempt=self._attempt, over=True))
+            self._say(Ungrouped(t=stamp(), e="ungrouped", attempt=self._attempt, over=True))
 
     def look(self, pids: Iterable[int], trains: bool, now: float) -> None:
         """Look at the ranks. `trains`: they have written metrics; `now` is monotonic seconds."""
@@ -62,7 +63,7 @@ class Company:
 
     def _tell(self) -> None:
         self._told = True
-        self._say(event("ungrouped", attempt=self._attempt))
+        self._say(Ungrouped(t=stamp(), e="ungrouped", attempt=self._attempt))
 
 
 def _start_programs(pids: Iterable[int]) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from typing import TypedDict
 
 _TAIL = 64 * 1024
 _LONGEST_MESSAGE = 8
@@ -30,8 +31,16 @@ _LONGEST = 2000
 _STACKS = re.compile(r"Exception raised from|Fatal Python error|frame #")
 
 
-def read(path: str, code: int) -> dict[str, str] | None:
-    """Return `type`, `message` and `traceback` where the log at `path` ends with what explains this exit code."""
+class Words(TypedDict):
+    """Of an exception."""
+
+    type: str
+    message: str
+    traceback: str
+
+
+def read(path: str, code: int) -> Words | None:
+    """Return the exception where the log at `path` ends with what explains this exit code."""
     find = {1: at_end, -signal.SIGABRT: terminated, -signal.SIGSEGV: terminated}.get(code)
     return find(_tail(path)) if find else None
 
@@ -54,7 +63,7 @@ def _tail(path: str) -> str:
         return ""
 
 
-def terminated(text: str) -> dict[str, str] | None:
+def terminated(text: str) -> Words | None:
     """The C++ exception that nobody caught, such as that of NCCL's watchdog; it has no Python traceback.
 
     A fault while Python prints its stacks after that makes a SIGSEGV of the SIGABRT.
@@ -71,7 +80,7 @@ def terminated(text: str) -> dict[str, str] | None:
     return {"type": found[2] or "std::terminate", "message": message, "traceback": ""}
 
 
-def at_end(text: str) -> dict[str, str] | None:
+def at_end(text: str) -> Words | None:
     """The uncaught Python exception. What libraries print behind it while the interpreter ends begins with a [mark]."""
     lines = [line.rstrip() for line in text.split("\n")]
     plain = [_PREFIX.sub("", line) for line in lines]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from typing import Any, Callable
+from typing import Callable
 
-from ..journal import event
+from ...protocol.events import Event
+from ..journal import note
 
 _KEEP_SIZE_PUNCH_HOLE = 0x03
 _BLOCK = 1 << 20
@@ -22,7 +23,7 @@ class LogLimit:
         say: Takes an event: the first hole in a log, or why there can be none.
     """
 
-    def __init__(self, folder: str, limit: int | None, say: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, folder: str, limit: int | None, say: Callable[[Event], None]) -> None:
         self._folder = folder
         self._limit = limit
         self._say = say
@@ -45,7 +46,7 @@ class LogLimit:
             why = "it cannot be cut down on this file system (%s): it grows on" % error.strerror
         if not begun:
             text = "the log of rank %d has more than %d MiB: %s" % (rank, (size - end) >> 20, why)
-            self._say(event("note", level="warning", text=text))
+            self._say(note(text))
 
 
 def data_from(fd: int, offset: int) -> int:

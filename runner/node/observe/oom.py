@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
 
+from ...protocol.events import OutOfMemory
 from ..probe import cgroup
 
 _KMSG = "/dev/kmsg"
@@ -35,7 +35,7 @@ class OomWatch:
         except OSError:
             pass  # not readable here: the counters must do
 
-    def evidence(self, pid: int | None) -> dict[str, Any] | None:
+    def evidence(self, pid: int | None) -> OutOfMemory | None:
         """What speaks for the killer since the beginning or the last call, None where nothing does.
 
         Args:
@@ -48,12 +48,18 @@ class OomWatch:
         """
         now, before = self._counters(), self._before
         self._before = now
-        found: dict[str, Any] = {name: now[name] - before[name] for name in now if now[name] > before.get(name, 0)}
+        found = OutOfMemory()
+        if now.get("group", 0) > before.get("group", 0):
+            found["group"] = now["group"] - before["group"]
+        if now.get("machine", 0) > before.get("machine", 0):
+            found["machine"] = now["machine"] - before["machine"]
         words = self._words(pid)
         if words:
             found["kernel"] = words
         limit = cgroup.memory_limit(self._proc) if found.get("group") else None
-        return {**found, **({"limit": limit} if limit else {})} or None
+        if limit:
+            found["limit"] = limit
+        return found or None
 
     def close(self) -> None:
         """Let go of the kernel's log."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Dict, Sequence
 
 from ...protocol import jsonl
+from ...protocol.cause import Failure
+from ...protocol.events import Death, Error, Event, Group, RankBegins, Step
+from ...protocol.files import LauncherFailure
+from ...protocol.reports import Kind, Report
 from .. import procs
 from ..host import Host
-from ..journal import Tail, event
+from ..journal import Tail, stamp
 from ..loop import Loop
 from . import last_words
 from .company import Company
@@ -45,8 +49,8 @@ class Ranks:
         host: Host,
         attempt: int,
         loop: Loop,
-        say: Callable[[dict[str, Any]], None],
-        fail: Callable[[dict[str, Any]], None],
+        say: Callable[[Event], None],
+        fail: Callable[[Failure], None],
     ) -> None:
         self._folder = folder = host.attempt_folder(attempt)
         self._host = host
@@ -74,6 +78,12 @@ class Ranks:
         self.begun = False
         """Whether something shows that the ranks have come to their work: a metric, a process group that is up for
         some seconds, or logs that grow for some."""
+        self._handlers: Dict[Kind, Callable[[Report, int], None]] = {
+            "start": self._on_start,
+            "group": self._on_group,
+            "error": self._on_error,
+            "exit": self._on_exit,
+        }
         self.company = Company(host, attempt, say)
         self.signs = Signs(host.ranks, time.monotonic())
         self._grouped: float | None = None
@@ -89,9 +99,7 @@ class Ranks:
             self._reported += 1
             if record is None or self._reported > _MOST_REPORTS * len(self._host.ranks):
                 continue
-            handler = getattr(self, "_on_" + record["e"], None)
-            if handler:
-                handler(record, record["rank"])
+            self._handlers[record["e"]](record, record["rank"])
         for rank in [rank for rank, (fd, _) in self._watched.items() if fd is None]:
             self._check(rank)
 
@@ -114,7 +122,7 @@ class Ranks:
                 self.signs.steps(rank, records, now)
             if records and not self.started:
                 self.started = self.begun = True
-                self._say(event("step", attempt=self._attempt))
+                self._say(Step(t=stamp(), e="step", attempt=self._attempt))
             step = whole(records[-1].get("step"), 1 << 53) if records else None
             if step is not None:
                 self.step = max(self.step or 0, step)
@@ -145,7 +153,7 @@ class Ranks:
             self.poll()  # its last words come before its death
             self._ended(rank, procs.exit_code(status), pid)
 
-    def torchrun_says(self, failures: list[dict[str, Any]]) -> None:
+    def torchrun_says(self, failures: Sequence[LauncherFailure]) -> None:
         """Take torchrun's own account of how ranks ended, for those of which nothing better is known."""
         for one in failures:
             self._ended(self._host.ranks[one["local_rank"]], one["code"], one["pid"], one["t"])
@@ -160,10 +168,21 @@ class Ranks:
             self._unwatch(rank)
         self._oom.close()
 
-    def _on_start(self, record: dict[str, Any], rank: int) -> None:
+    def _on_start(self, record: Report, rank: int) -> None:
         pid, world_size = record["pid"], record["world_size"]
+        assert pid is not None
         self.pids[rank] = pid
-        self._say(self._event("rank", record, "local_rank", "pid", "world_size"))
+        self._say(
+            RankBegins(
+                t=record["t"],
+                e="rank",
+                attempt=self._attempt,
+                rank=rank,
+                local_rank=record["local_rank"],
+                pid=pid,
+                world_size=world_size,
+            )
+        )
         self._check_world_size(rank, world_size, record["t"])
         proc = procs.read(pid)
         # In a container a rank may count its processes differently from us.
@@ -175,17 +194,29 @@ class Ranks:
         if fd is not None:
             self._loop.watch(fd, lambda: self._check(rank))
 
-    def _on_group(self, record: dict[str, Any], rank: int) -> None:
+    def _on_group(self, record: Report, rank: int) -> None:
         self._grouped = self._grouped or time.monotonic()
         self.company.join()
-        self._say(self._event("group", record, "world_size", "backend"))
-        self._check_world_size(rank, record.get("world_size"), record["t"])
+        size, backend = record["world_size"], record["backend"]
+        self._say(Group(t=record["t"], e="group", attempt=self._attempt, rank=rank, world_size=size, backend=backend))
+        self._check_world_size(rank, size, record["t"])
 
-    def _on_error(self, record: dict[str, Any], rank: int) -> None:
-        self._say({**self._event("error", record, "type", "message", "traceback"), "at": record["t"]})
+    def _on_error(self, record: Report, rank: int) -> None:
+        self._say(
+            Error(
+                t=record["t"],
+                e="error",
+                attempt=self._attempt,
+                rank=rank,
+                type=record["type"],
+                message=record["message"],
+                traceback=record["traceback"],
+                at=record["t"],
+            )
+        )
         self._fail_once(rank, "exception", record["type"] or "", record["message"] or "", None, record["t"])
 
-    def _on_exit(self, record: dict[str, Any], rank: int) -> None:
+    def _on_exit(self, record: Report, rank: int) -> None:
         if record.get("code"):
             self._ended(rank, record["code"], record.get("pid"), record["t"], record["said"] or "")
 
@@ -215,20 +246,22 @@ class Ranks:
             self._read_last_words(rank, code, at)
         if code is not None and code > 0 and rank not in self.failed:
             said = (said or last_words.said(self._log(rank), code)).strip()[:MESSAGE_LIMIT]
-        more: dict[str, Any] = {"said": said} if said else {}
+        death = Death(t=stamp(), e="death", attempt=self._attempt, rank=rank, pid=pid, code=code, at=at)
+        if said:
+            death["said"] = said
         if code == -signal.SIGKILL:
-            more.update(self._why_killed(pid, at))
-        self._say(event("death", attempt=self._attempt, rank=rank, pid=pid, code=code, at=at, **more))
+            self._add_why_killed(death, pid, at)
+        self._say(death)
         if code is not None and code < 0:
             self._fail_once(rank, "signal", signal_name(-code), f"killed by {signal_name(-code)}", code, at)
         else:
             self._fail_once(rank, "exit", "", f"ended with exit code {code}{said and ': ' + said}", code, at)
 
-    def _why_killed(self, pid: int | None, at: float) -> dict[str, Any]:
+    def _add_why_killed(self, death: Death, pid: int | None, at: float) -> None:
         if self._due is not None and at >= self._due:
-            return {"grace": self._grace}
-        evidence = self._oom.evidence(pid)
-        return {"oom": evidence} if evidence else {}
+            death["grace"] = self._grace
+        elif evidence := self._oom.evidence(pid):
+            death["oom"] = evidence
 
     def _log(self, rank: int) -> str:
         return os.path.join(self._folder, f"rank-{rank}.log")
@@ -237,7 +270,7 @@ class Ranks:
         """Tell of the exception for a rank that ended as one does after one, and has not told of it itself."""
         words = last_words.read(self._log(rank), code)
         if words:
-            self._say(event("error", attempt=self._attempt, rank=rank, **words, at=at))
+            self._say({**words, "t": stamp(), "e": "error", "attempt": self._attempt, "rank": rank, "at": at})
             self._fail_once(rank, "exception", words["type"], words["message"], None, at)
 
     def _check_world_size(self, rank: int, world_size: Any, at: float) -> None:
@@ -251,12 +284,8 @@ class Ranks:
             return
         self.failed.add(rank)
         # A cause must fit into a frame of the gang, whatever a script raises.
-        fields = {"type": type_[:200], "message": message[:MESSAGE_LIMIT], "code": code, "at": at}
-        self._fail({"rank": rank, "kind": kind, **fields})
-
-    def _event(self, kind: str, record: dict[str, Any], *names: str) -> dict[str, Any]:
-        fields = {name: record.get(name) for name in names}
-        return {**event(kind, attempt=self._attempt, rank=record["rank"], **fields), "t": record["t"]}
+        text = message[:MESSAGE_LIMIT]
+        self._fail(Failure(rank=rank, kind=kind, type=type_[:200], message=text, code=code, at=at))
 
     def _unwatch(self, rank: int) -> None:
         fd, _ = self._watched.pop(rank)

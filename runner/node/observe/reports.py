@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Optional
+from typing import Any, Mapping, Optional
+
+from ...protocol.files import LauncherEnd, LauncherFailure
+from ...protocol.reports import KINDS, Report
 
 _LONGEST_TYPE = 200
 _LONGEST_MESSAGE = 64 << 10
@@ -13,34 +16,36 @@ _LATEST = 1e11
 _LARGEST = 1 << 31
 
 
-def report(record: dict[str, Any]) -> Optional[dict[str, Any]]:
+def report(record: Mapping[str, Any]) -> Optional[Report]:
     """A record of ranks.jsonl with every field of its kind, what is wrong replaced; None where that makes it useless.
 
     Texts are bounded and can be encoded. `t` is now where it is no time.
     """
-    kind, rank = record.get("e"), whole(record.get("rank"))
+    kind, rank = KINDS.get(str(record.get("e"))), whole(record.get("rank"))
     pid = whole(record.get("pid"))
-    if not isinstance(kind, str) or rank is None or (kind == "start" and not pid):
+    if kind is None or rank is None or (kind == "start" and not pid):
         return None
-    checked = {"e": kind, "rank": rank, "pid": pid, "t": when(record.get("t"))}
-    for name in ("local_rank", "world_size", "start_time", "signal"):
-        checked[name] = whole(record.get(name), 1 << 63)
-    checked["code"] = whole(record.get("code"), signed=True)
-    limits = {
-        "type": _LONGEST_TYPE,
-        "message": _LONGEST_MESSAGE,
-        "said": _LONGEST_MESSAGE,
-        "backend": _LONGEST_TYPE,
-        "door": _LONGEST_TYPE,
-    }
-    for name, limit in limits.items():
-        checked[name] = _text(record.get(name), limit)
-    # The exception itself stands at the end.
-    checked["traceback"] = _text(record.get("traceback"), -_LONGEST_TRACEBACK)
-    return checked
+    return Report(
+        e=kind,
+        rank=rank,
+        t=when(record.get("t")),
+        pid=pid,
+        local_rank=_long(record.get("local_rank")),
+        world_size=_long(record.get("world_size")),
+        start_time=_long(record.get("start_time")),
+        signal=_long(record.get("signal")),
+        code=whole(record.get("code"), signed=True),
+        type=_text(record.get("type"), _LONGEST_TYPE),
+        message=_text(record.get("message"), _LONGEST_MESSAGE),
+        said=_text(record.get("said"), _LONGEST_MESSAGE),
+        backend=_text(record.get("backend"), _LONGEST_TYPE),
+        door=_text(record.get("door"), _LONGEST_TYPE),
+        # The exception itself stands at the end.
+        traceback=_text(record.get("traceback"), -_LONGEST_TRACEBACK),
+    )
 
 
-def launcher_end(told: Any, code: int, ranks: int) -> dict[str, Any]:
+def launcher_end(told: Any, code: int, ranks: int) -> LauncherEnd:
     """What launcher.json says, every field checked.
 
     Args:
@@ -68,13 +73,17 @@ def whole(value: Any, limit: int = _LARGEST, signed: bool = False) -> Optional[i
     return value if fits else None
 
 
+def _long(value: Any) -> Optional[int]:
+    return whole(value, 1 << 63)
+
+
 def when(value: Any) -> float:
     """A unix time; now where `value` is none."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _LATEST
     return float(value) if fits else time.time()
 
 
-def _failure(one: Any, ranks: int) -> Optional[dict[str, Any]]:
+def _failure(one: Any, ranks: int) -> Optional[LauncherFailure]:
     if not isinstance(one, dict):
         return None
     local, code = whole(one.get("local_rank"), ranks), whole(one.get("code"), signed=True)

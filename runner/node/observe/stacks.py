@@ -10,7 +10,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List
 
+from ...protocol.files import RankStacks, Stacks
 from ...protocol.jsonl import records
+from ...protocol.reports import Report
 from .. import sockets
 from ..journal import Tail, write_json
 from ..procs import read
@@ -23,7 +25,7 @@ _PAUSE = 0.4
 """Seconds between the two looks that tell a rank which goes on from one that stands still."""
 
 
-def collect(folder: str) -> Dict[str, Any]:
+def collect(folder: str) -> Dict[str, RankStacks]:
     """Ask every rank of the newest attempt under a run's folder; the answers by rank, see docs/formats.md."""
     attempt = _newest_attempt(folder)
     ranks = _started(attempt) if attempt else []
@@ -39,7 +41,7 @@ def keep(folder: str, attempt: int, number: int) -> None:
 
     def work() -> None:
         try:
-            found = {"t": time.time(), "attempt": attempt, "ranks": collect(folder)}
+            found = Stacks(t=time.time(), attempt=attempt, ranks=collect(folder))
             write_json(os.path.join(folder, "stacks-%d.json" % number), found)
         except OSError:
             pass  # the disk is full, which other words tell
@@ -47,20 +49,21 @@ def keep(folder: str, attempt: int, number: int) -> None:
     threading.Thread(target=work, daemon=True).start()
 
 
-def _look(attempt: str, rank: Dict[str, Any]) -> Dict[str, Any]:
-    about = {"t": time.time(), "pid": rank["pid"], "silent": _silent(attempt, rank)}
+def _look(attempt: str, rank: Report) -> RankStacks:
+    asked, silent = time.time(), _silent(attempt, rank)
     answer = _ask(attempt, rank)
-    if "threads" in answer:
+    answer.update({"t": asked, "pid": rank["pid"] or 0, "silent": silent})
+    if "threads" in answer and rank["door"]:
         time.sleep(_PAUSE)
         try:
             later = _knock(rank["door"])
-            about["moved"] = (_where(later), _entered(later)) != (_where(answer), _entered(answer))
+            answer["moved"] = (_where(later), _entered(later)) != (_where(answer), _entered(answer))
         except (OSError, ValueError):
             pass  # it has ended, or stands with the interpreter's lock in its hand
-    return {**answer, **about}
+    return answer
 
 
-def _silent(attempt: str, rank: Dict[str, Any]) -> float:
+def _silent(attempt: str, rank: Report) -> float:
     """Seconds since the rank last logged or wrote a metric."""
     last = float(rank["t"])
     for name in ("rank-%d.log", "rank-%d.metrics.jsonl"):
@@ -71,15 +74,16 @@ def _silent(attempt: str, rank: Dict[str, Any]) -> float:
     return round(max(0.0, time.time() - last), 2)
 
 
-def _where(answer: Dict[str, Any]) -> List[Any]:
+def _where(answer: RankStacks) -> List[Any]:
     """The functions that the main thread is in. Its line may change in a loop that waits."""
     frames = [frame for thread in answer["threads"] if thread["main"] for frame in thread["frames"]]
     return [(frame["file"], frame["function"]) for frame in frames]
 
 
-def _entered(answer: Dict[str, Any]) -> Dict[str, Any]:
+def _entered(answer: RankStacks) -> Dict[str, object]:
     """How many collectives the rank has entered and left, by backend and process group."""
-    return {backend: trace.get("pg_status") for backend, trace in answer["recorder"].items()}
+    traces: Dict[str, Any] = answer["recorder"]
+    return {backend: trace.get("pg_status") for backend, trace in traces.items()}
 
 
 def _newest_attempt(folder: str) -> str:
@@ -92,8 +96,8 @@ def _newest_attempt(folder: str) -> str:
     return ""
 
 
-def _started(attempt: str) -> List[Dict[str, Any]]:
-    ranks: Dict[int, Dict[str, Any]] = {}
+def _started(attempt: str) -> List[Report]:
+    ranks: Dict[int, Report] = {}
     tail = Tail(os.path.join(attempt, "ranks.jsonl"))
     while lines := tail.lines():
         for record in map(report, records(lines)):
@@ -102,8 +106,8 @@ def _started(attempt: str) -> List[Dict[str, Any]]:
     return [ranks[number] for number in sorted(ranks)]
 
 
-def _ask(attempt: str, rank: Dict[str, Any]) -> Dict[str, Any]:
-    process = read(rank["pid"])
+def _ask(attempt: str, rank: Report) -> RankStacks:
+    process = read(rank["pid"] or 0)
     if process is None or process.dead or process.start != rank["start_time"]:
         return {"note": "the process has ended", "state": "ended"}
     if process.state in "Tt":
@@ -116,7 +120,7 @@ def _ask(attempt: str, rank: Dict[str, Any]) -> Dict[str, Any]:
     return _signal(os.path.join(attempt, "rank-%d.stacks" % rank["rank"]), rank)
 
 
-def _knock(door: str) -> Dict[str, Any]:
+def _knock(door: str) -> RankStacks:
     deadline = time.monotonic() + _LIMIT
     data = b""
     with sockets.connect(door, _LIMIT) as visitor:
@@ -127,7 +131,7 @@ def _knock(door: str) -> Dict[str, Any]:
                 break
             data += part
     try:
-        answer: Dict[str, Any] = json.loads(data)
+        answer: RankStacks = json.loads(data)
         _where(answer)
         _entered(answer)
     except (TypeError, KeyError, AttributeError, RecursionError):
@@ -136,21 +140,21 @@ def _knock(door: str) -> Dict[str, Any]:
     return answer
 
 
-def _signal(path: str, rank: Dict[str, Any]) -> Dict[str, Any]:
+def _signal(path: str, rank: Report) -> RankStacks:
     """Have faulthandler print the stacks into the rank's file for them, if it still listens, and read them there."""
-    number = rank["signal"]
-    if not number:
+    number, pid = rank["signal"], rank["pid"]
+    if not number or not pid:
         return {"note": "this rank is not instrumented: it has no door to ask at"}
-    if not _catches(rank["pid"], number):
+    if not _catches(pid, number):
         return {"note": "the rank does not answer, and its program has taken the signal that would print its stack"}
     try:
         before = os.stat(path).st_size
-        os.kill(rank["pid"], number)
+        os.kill(pid, number)
         text = _grown(path, before)
     except OSError as error:
         return {"note": "the rank does not answer: %s" % error}
     if not text:
-        process = read(rank["pid"])
+        process = read(pid)
         if process is not None and process.state == "D":
             return {"note": "the rank is inside the kernel, waiting for a disk or a file server", "state": "kernel"}
         return {"note": "the rank answers neither its door nor a signal: it may be stopped, or in the kernel"}

@@ -9,9 +9,12 @@ import socket
 import time
 from typing import Any, Callable
 
+from ...protocol.cause import Failure
+from ...protocol.events import Event, Launch, LauncherEnds
+from ...protocol.files import LauncherEnd
 from .. import ports, procs
 from ..host import Host
-from ..journal import event, read_json
+from ..journal import note, read_json, stamp
 from ..loop import Loop
 from ..observe import saves
 from ..observe.harvest import Harvest
@@ -37,8 +40,8 @@ class Attempt:
         host: Host,
         number: int,
         loop: Loop,
-        say: Callable[[dict[str, Any]], None],
-        fail: Callable[[dict[str, Any]], None],
+        say: Callable[[Event], None],
+        fail: Callable[[Failure], None],
     ) -> None:
         self.number = number
         self.ranks = Ranks(host, number, loop, say, fail)
@@ -97,8 +100,9 @@ class Attempt:
         env = {name: value for name, value in env.items() if name not in own}
         at = self._shown.index("torchrun") + 1
         command = [*self._shown[:at], *args, *self._shown[at:]]
-        fields = {"pid": self.launcher, "command": command, "interface": interface}
-        self._say(event("launch", attempt=self.number, **fields))
+        self._say(
+            Launch(t=stamp(), e="launch", attempt=self.number, pid=self._pid, command=command, interface=interface)
+        )
         word: dict[str, Any] = {"args": args, "env": env}
         if server and self._give(server):
             word["listener"] = self._gift_number
@@ -109,7 +113,7 @@ class Attempt:
         except OSError:
             pass  # it has ended, which its parent will hear of in a moment
 
-    def launcher_ended(self, status: int) -> dict[str, Any]:
+    def launcher_ended(self, status: int) -> LauncherEnd:
         """Note the launcher's end; returns what launcher.json says, completed where it is missing."""
         self.launcher = None
         if not self.gone:
@@ -118,10 +122,10 @@ class Attempt:
         code = procs.exit_code(status)
         told = launcher_end(read_json(self._path("launcher.json")), code, len(self._host.ranks))
         self.ranks.poll()
-        self._say(event("launcher", attempt=self.number, code=told["code"], error=told["error"]))
+        self._say(LauncherEnds(t=stamp(), e="launcher", attempt=self.number, code=told["code"], error=told["error"]))
         return told
 
-    def launch_failure(self, told: dict[str, Any]) -> dict[str, Any]:
+    def launch_failure(self, told: LauncherEnd) -> Failure:
         """The failure to report when the launcher has failed and no rank has."""
         code = told["code"]
         if code < 0:
@@ -133,8 +137,8 @@ class Attempt:
             began = os.path.exists(self._path("launcher.ready"))
             if not began and (own := last.rpartition("\n")[2]).startswith(_OWN_WORDS):
                 words = own[len(_OWN_WORDS) :]  # it never came to torchrun
-        text = {"type": "", "message": words[:MESSAGE_LIMIT], "code": code, "at": time.time()}
-        return {"rank": None, "kind": "launch", **text}
+        message = words[:MESSAGE_LIMIT]
+        return Failure(rank=None, kind="launch", type="", message=message, code=code, at=time.time())
 
     def look(self, *, last: bool = False) -> None:
         """Take what the ranks have reported, printed or written as metrics since the last call.
@@ -145,7 +149,7 @@ class Attempt:
         self.ranks.poll()
         self._harvest.poll(self.ranks.pids, last=last)
         for text in self._harvest.notes:
-            self._say(event("note", level="warning", text=text))
+            self._say(note(text))
         self._harvest.notes.clear()
         self.ranks.poll_metrics()
 

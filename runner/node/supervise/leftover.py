@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
 
+from ...protocol.events import Held
 from .. import ports, procs
 from ..probe.gpu import has_device
 from ..telemetry.gpu_nvml import LIBRARY, memory_by_process
@@ -37,14 +37,14 @@ class Leftover:
         else:
             self._memory = {}
 
-    def look(self) -> dict[str, Any] | None:
+    def look(self) -> Held | None:
         """Return the `held` of exit.json (docs/formats.md), empty: nothing; None: ask again in a moment."""
         holder = None if self._port is None else ports.own_listener(self._port)
         memory = self._memory
         if (holder is not None or memory or memory is None) and time.monotonic() < self._deadline:
             return None
-        held: dict[str, Any] = {}
-        if holder is not None:
+        held: Held = {}
+        if holder is not None and self._port is not None:
             held["port"] = {"port": self._port, "pid": holder or None, "command": procs.command(holder)[:500]}
         if memory:
             held["gpu_memory"] = [{"pid": pid, "bytes": size} for pid, size in sorted(memory.items())]

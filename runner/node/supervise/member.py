@@ -8,10 +8,12 @@ import time
 from typing import Any, Callable
 
 from ...protocol import cause
+from ...protocol.cause import Failure
+from ...protocol.events import AttemptBegins, Event, Held, LeftProcess, Stopping
 from .. import disk
 from ..gang import messages
 from ..host import Host
-from ..journal import event
+from ..journal import stamp
 from ..loop import Loop, Timer
 from ..observe import stacks
 from .attempt import Attempt
@@ -41,7 +43,7 @@ class Member:
         self,
         host: Host,
         loop: Loop,
-        say: Callable[[dict[str, Any]], None],
+        say: Callable[[Event], None],
         send: Callable[[dict[str, Any]], None],
         over: Callable[[dict[str, Any]], None],
     ) -> None:
@@ -58,13 +60,13 @@ class Member:
         self._attempt: Attempt | None = None
         self._ending: Ending | None = None
         self._asked = 0.0
-        self._held: list[dict[str, Any]] = []
+        self._held: list[Failure] = []
         self._then: list[dict[str, Any]] = []
         self._verdict: dict[str, Any] | None = None
         self._stopping = False
         self._listening: Timer | None = None
-        self.left: list[dict[str, Any]] = []
-        self.held: dict[str, Any] = {}
+        self.left: list[LeftProcess] = []
+        self.held: Held = {}
         self.shows: Callable[[], list[str]] = list
         """Tells what this host shows that may slow its ranks down."""
         self.master_socket: Callable[[], socket.socket | None] = lambda: None
@@ -154,8 +156,7 @@ class Member:
     def lose_folder(self) -> None:
         """Somebody has removed the run directory: fail, and end what nobody can look at any more."""
         message = f"the run folder {self._host.folder} is gone"
-        fields = {"type": "", "message": message, "code": None, "at": time.time()}
-        self._tell({"rank": None, "kind": "folder", **fields})
+        self._tell(Failure(rank=None, kind="folder", type="", message=message, code=None, at=time.time()))
         self.end("failure", False, [])
 
     def end(self, reason: str, now: bool, then: list[dict[str, Any]]) -> None:
@@ -171,7 +172,7 @@ class Member:
             self._attempt.ranks.look_for_dead()
             self._tell_held()
             self._asked = time.time()
-            self._say(event("stopping", reason=reason, now=now, attempt=self._number))
+            self._say(Stopping(t=stamp(), e="stopping", reason=reason, now=now, attempt=self._number))
             # A launcher that waits for the word has nothing to save.
             grace = 0.0 if now or not self._attempt.gone else float(self._host.launch["grace"])
             self._start_ending(grace, ask=True)
@@ -214,8 +215,8 @@ class Member:
             return
         master, port = message["master"], message["port"]
         if self._host.node:
-            fields = {"master": master, "port": port, "world_size": self._host.world_size}
-            self._say(event("attempt", attempt=number, **fields))
+            size = self._host.world_size
+            self._say(AttemptBegins(t=stamp(), e="attempt", attempt=number, master=master, port=port, world_size=size))
         attempt.go(master, port, self.master_socket())
         if self._host.node == 0:
             self._await_listening(attempt, port)
@@ -239,7 +240,7 @@ class Member:
         if attempt and attempt.gone and attempt.launcher and not self._ending:
             self._report(attempt.ranks.signs.message(time.monotonic(), self.shows()))
 
-    def _fail(self, failure: dict[str, Any]) -> None:
+    def _fail(self, failure: Failure) -> None:
         if self._ending and failure["kind"] != "exception" and failure["at"] >= self._asked:
             return  # our own doing
         if not self._ending and failure["kind"] == "signal" and cause.is_consequence(failure):
@@ -249,7 +250,7 @@ class Member:
         else:
             self._tell(failure)
 
-    def _tell(self, failure: dict[str, Any]) -> None:
+    def _tell(self, failure: Failure) -> None:
         full = disk.fullness(self._host.folder)
         if full:
             failure = _blame_disk(failure, full)
@@ -264,8 +265,7 @@ class Member:
 
     def _fail_launch(self, message: str) -> None:
         self._attempt = None
-        fields = {"type": "", "message": message, "code": None, "at": time.time()}
-        self._fail({"rank": None, "kind": "launch", **fields})
+        self._fail(Failure(rank=None, kind="launch", type="", message=message, code=None, at=time.time()))
 
     def _report(self, message: dict[str, Any]) -> None:
         self._send({**message, "attempt": self._number})
@@ -300,7 +300,7 @@ class Member:
             return
         self.held = held
         if self.left or held:
-            self._say(event("left", processes=self.left, **held))
+            self._say({"t": stamp(), "e": "left", "processes": self.left, **held})
         self._ending = None
         self._ended()
 
@@ -325,7 +325,7 @@ class Member:
             self.end("failure", False, [])
 
 
-def _blame_disk(failure: dict[str, Any], full: str) -> dict[str, Any]:
+def _blame_disk(failure: Failure, full: str) -> Failure:
     """A failure on a full disk: one that says no more than that something ended is told as the disk's."""
     if failure["kind"] in ("exit", "launch") or cause.is_consequence(failure):
         who = "" if failure["rank"] is None else f"rank {failure['rank']}: "

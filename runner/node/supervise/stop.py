@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Callable
+from typing import Callable
 
+from ...protocol.events import LeftProcess
 from .. import procs
 
 _ROUND = 0.02
@@ -52,7 +53,7 @@ class Ending:
         self._orphaned = False
         self.seen: set[int] = set()
         """All that it has had to do with."""
-        self.left: list[dict[str, Any]] = []
+        self.left: list[LeftProcess] = []
         if ask and launcher is not None:
             _send(launcher, signal.SIGTERM)
 
@@ -94,7 +95,7 @@ class Ending:
             self._deadline = min(self._deadline, now + _STRAGGLERS)
 
 
-def sweep(members: Members) -> list[dict[str, Any]]:
+def sweep(members: Members) -> list[LeftProcess]:
     """Kill everything that `members` finds, until two rounds find nothing; returns what could not be ended."""
     ending = Ending(members, None, set, 0.0)
     while True:

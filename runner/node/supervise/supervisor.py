@@ -9,13 +9,17 @@ import socket
 import time
 from typing import Any
 
+from ...protocol.cause import Cause
+from ...protocol.events import Event, Listen, Verdict
+from ...protocol.events import Supervisor as SupervisorBegins
+from ...protocol.files import Exit, LeaderPlace
 from .. import journal, locks, ports, procs
 from ..gang.follower import Follower
 from ..gang.gang import Gang
 from ..gang.leader import Leader
 from ..gang.membership import of_host
 from ..host import Host
-from ..journal import Journal, event
+from ..journal import Journal, note, stamp
 from ..loop import Loop
 from ..problem import Problem
 from ..telemetry.sampling import Sampling
@@ -55,9 +59,18 @@ class Supervisor:
         if self._lock is None:
             other = locks.holder("run", self._host.folder)
             raise Problem(f"{self._host.folder} has a supervisor already: {other}", "stop that run first")
-        own = {name: procs.identity(os.getpid())[name] for name in ("pid", "boot_id")}
+        own = procs.identity(os.getpid())
         journal.prepare_exit(self._host.folder)
-        self._say(event("supervisor", hostname=socket.gethostname(), python=_version(), **own))
+        self._say(
+            SupervisorBegins(
+                t=stamp(),
+                e="supervisor",
+                hostname=socket.gethostname(),
+                python=_version(),
+                pid=own["pid"],
+                boot_id=own["boot_id"],
+            )
+        )
         self._hear_signals()
         control = Control(self._loop, self._asked)
         gang = None
@@ -88,7 +101,7 @@ class Supervisor:
             self._follower.start()
         self._sampling.start()
 
-    def _open_gang(self) -> dict[str, Any]:
+    def _open_gang(self) -> LeaderPlace:
         given = self._host.spec["master"]
         # A master on loopback means that all hosts are this machine: nothing of the run is for the network then.
         alone = given if given in ("127.0.0.1", "::1") else None
@@ -99,9 +112,8 @@ class Supervisor:
         port, server = ports.reserve(tuple(self._host.launch["ports"]), only=alone)
         self._gang = self._new_gang(addresses)
         self._leader = Leader(self._host, self._loop, server, self._gang, self._say)
-        place = {"port": port, "addresses": addresses}
-        self._say(event("listen", **place))
-        return place
+        self._say(Listen(t=stamp(), e="listen", port=port, addresses=addresses))
+        return {"port": port, "addresses": addresses}
 
     def _new_gang(self, addresses: list[str]) -> Gang:
         gang = Gang(self._host, self._loop, self._say, self._send_down, addresses)
@@ -165,14 +177,14 @@ class Supervisor:
 
     def _give_up(self, kind: str, why: str, last: float | None) -> None:
         """The leader is gone, or never was: end alone."""
-        self._say(event("note", level="error", text=why))
+        self._say(note(why, "error"))
         stopped = os.path.exists(self._host.path("stop"))
         state, code = ("stopped", 130) if stopped else ("failed" if kind == "join" else "lost", 1)
         reason = "join timeout" if kind == "join" else "leader lost"
         self._member.end(reason, False, [])
         self._conclude_alone(state, code, None if stopped else of_host(0, kind, why, last))
 
-    def _conclude_alone(self, state: str, code: int, blamed: dict[str, Any] | None) -> None:
+    def _conclude_alone(self, state: str, code: int, blamed: Cause | None) -> None:
         attempt = self._member.number
         self._member.receive({"k": "verdict", "state": state, "code": code, "attempt": attempt, "cause": blamed})
 
@@ -180,10 +192,12 @@ class Supervisor:
         if self._ended:
             return
         self._ended = True
-        end = {name: verdict[name] for name in ("state", "code", "cause", "attempt")}
-        held = {"held": self._member.held} if self._member.held else {}
-        self._end = {**end, "left": [one["pid"] for one in self._member.left], **held}
-        self._say(event("verdict", **end))
+        state, code, cause, attempt = (verdict[name] for name in ("state", "code", "cause", "attempt"))
+        self._say(Verdict(t=stamp(), e="verdict", state=state, code=code, cause=cause, attempt=attempt))
+        left = [one["pid"] for one in self._member.left]
+        self._end: Exit = {"state": state, "code": code, "cause": cause, "attempt": attempt, "left": left}
+        if self._member.held:
+            self._end["held"] = self._member.held
         self._deadline = time.monotonic() + _FAREWELL
         self._leave()
 
@@ -227,8 +241,8 @@ class Supervisor:
                 return
             self._member.child_ended(pid, status)
 
-    def _say(self, record: dict[str, Any]) -> None:
-        self._events.add(record)
+    def _say(self, event: Event) -> None:
+        self._events.add(event)
 
 
 def _version() -> str:
@@ -254,9 +268,8 @@ def run(host: Host, status_fd: int) -> None:
 
 
 def _end_before_the_start(host: Host, why: str) -> None:
-    cause = {"node": host.node, "rank": None, "kind": "launch", "type": "", "message": why, "code": None}
-    end = {"state": "failed", "code": 1, "cause": {**cause, "at": time.time()}, "attempt": 0, "left": []}
+    cause = of_host(host.node, "launch", why)
     try:
-        journal.write_exit(host.folder, end)
+        journal.write_exit(host.folder, {"state": "failed", "code": 1, "cause": cause, "attempt": 0, "left": []})
     except OSError:
         pass  # whoever asked for the start is told

@@ -72,9 +72,11 @@ def conclude(folder: str, why: str, root: int | None) -> None:
         why: What became of the supervisor.
         root: Whoever has adopted its children, None: nobody of ours.
     """
+    from ...protocol.events import Left, Verdict
+    from ...protocol.files import Exit
     from .. import descent, journal
     from ..gang.membership import of_host
-    from ..journal import event
+    from ..journal import note, stamp
     from . import stop
 
     spec = journal.read_json(os.path.join(folder, "spec.json")) or {}
@@ -84,12 +86,12 @@ def conclude(folder: str, why: str, root: int | None) -> None:
     blamed = of_host(node, "supervisor lost", why, last)
     attempts = [name[8:] for name in os.listdir(folder) if name.startswith("attempt-")]
     attempt = max((int(number) for number in attempts if number.isdigit()), default=0)
-    end = {"state": "failed", "code": 1, "cause": blamed, "attempt": attempt}
+    end: Exit = {"state": "failed", "code": 1, "cause": blamed, "attempt": attempt}
     story = journal.Journal(os.path.join(folder, "events.jsonl"))
-    story.add(event("note", level="error", text=f"supervisor lost: {why}"))
+    story.add(note(f"supervisor lost: {why}", "error"))
     if left:
-        story.add(event("left", processes=left))
-    story.add(event("verdict", **end))
+        story.add(Left(t=stamp(), e="left", processes=left))
+    story.add(Verdict(t=stamp(), e="verdict", state="failed", code=1, cause=blamed, attempt=attempt))
     journal.write_exit(folder, {**end, "left": [one["pid"] for one in left]})
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, NamedTuple, Sequence
+from typing import Callable, Iterable, Literal, NamedTuple, Sequence
 
-from ..journal import event
+from ...protocol.events import Alarm, AlarmKind
+from ...protocol.telemetry import GpuUse, Telemetry
+from ..journal import stamp
 
 _GIB = 1 << 30
 _GPU_FULL = 0.97
@@ -19,7 +21,7 @@ _DISK_WAIT = 20.0
 
 
 class _Reason(NamedTuple):
-    kind: str
+    kind: AlarmKind
     text: str
     value: float
 
@@ -38,7 +40,7 @@ class Alarms:
         self._seen: dict[tuple[str, int], tuple[int, _Reason]] = {}
         self._begun: dict[tuple[str, int], _Reason] = {}
 
-    def look(self, record: dict[str, Any]) -> list[dict[str, Any]]:
+    def look(self, record: Telemetry) -> list[Alarm]:
         """Take a telemetry record; returns the events it gives rise to."""
         now = dict(self._reasons(record))
         events = []
@@ -58,7 +60,7 @@ class Alarms:
                 events.append({**_event(self._begun.pop(place)), "over": True})
         return events
 
-    def _reasons(self, record: dict[str, Any]) -> Iterable[tuple[tuple[str, int], _Reason]]:
+    def _reasons(self, record: Telemetry) -> Iterable[tuple[tuple[str, int], _Reason]]:
         free, total = record.get("disk_free"), record.get("disk_total")
         if free is not None and total and free < _DISK_LEFT * total:
             text = f"the disk of the run's folder is nearly full: {free / _GIB:.1f} of {total / _GIB:.0f} GiB free"
@@ -74,7 +76,7 @@ class Alarms:
             if self._gpus is None or gpu["index"] in self._gpus:
                 yield from self._gpu_reasons(gpu)
 
-    def _gpu_reasons(self, gpu: dict[str, Any]) -> Iterable[tuple[tuple[str, int], _Reason]]:
+    def _gpu_reasons(self, gpu: GpuUse) -> Iterable[tuple[tuple[str, int], _Reason]]:
         index = gpu["index"]
         used, total = gpu.get("mem_used"), gpu.get("mem_total")
         if used is not None and total and used > _GPU_FULL * total:
@@ -88,7 +90,7 @@ class Alarms:
             yield ("foreign gpu", index), _Reason("foreign gpu", text, foreign[0])
 
 
-def shows(records: Sequence[dict[str, Any]], cores: int) -> list[str]:
+def shows(records: Sequence[Telemetry], cores: int) -> list[str]:
     """What a host's last telemetry records (the newest last) show that may slow its ranks down, as sentences.
 
     Args:
@@ -116,14 +118,14 @@ def shows(records: Sequence[dict[str, Any]], cores: int) -> list[str]:
     return found
 
 
-def _throttled(gpu: dict[str, Any]) -> str:
+def _throttled(gpu: GpuUse) -> str:
     return f"GPU {gpu['index']} is throttled by heat" + (f" at {gpu['temp']:g} °C" if "temp" in gpu else "")
 
 
-def _mean(records: Sequence[dict[str, Any]], name: str) -> float:
+def _mean(records: Sequence[Telemetry], name: Literal["steal", "swap_rate", "io_wait"]) -> float:
     values = [record[name] for record in records if name in record]
     return sum(values) / len(values) if values else 0.0
 
 
-def _event(reason: _Reason) -> dict[str, Any]:
-    return {**event("alarm"), "kind": reason.kind, "text": reason.text, "value": reason.value}
+def _event(reason: _Reason) -> Alarm:
+    return Alarm(t=stamp(), e="alarm", kind=reason.kind, text=reason.text, value=reason.value)

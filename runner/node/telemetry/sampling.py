@@ -8,6 +8,8 @@ import threading
 import time
 from typing import Any, Callable
 
+from ...protocol.events import Alarm
+from ...protocol.telemetry import Telemetry
 from .. import procs
 from ..descent import Descent
 from ..host import Host
@@ -32,7 +34,7 @@ class Sampling:
         self._pids = pids
         self._closed = threading.Event()
         self._writing = threading.Lock()
-        self._events: collections.deque[dict[str, Any]] = collections.deque()
+        self._events: collections.deque[Alarm] = collections.deque()
         self._shows: list[str] = []
         self._sampler: Any = None
 
@@ -53,7 +55,7 @@ class Sampling:
         if self._sampler:
             self._sampler.close()
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[Alarm]:
         """The alarms that have begun or ended since the last call."""
         return [self._events.popleft() for _ in range(len(self._events))]
 
@@ -68,7 +70,7 @@ class Sampling:
         self._sampler = Sampler(self._host.folder)
         watch = alarms.Alarms(_gpus(self._host.spec), self._is_ours)
         descent, due = Descent(self._host.folder), 0.0
-        recent: collections.deque[dict[str, Any]] = collections.deque(maxlen=_SECONDS)
+        recent: collections.deque[Telemetry] = collections.deque(maxlen=_SECONDS)
         while not self._closed.is_set():
             record = self._sampler.sample(self._pids())
             with self._writing:

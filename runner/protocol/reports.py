@@ -1,0 +1,33 @@
+"""What ranks say of themselves: the records of ranks.jsonl (docs/formats.md, "ranks.jsonl")."""
+
+from __future__ import annotations
+
+from typing import Literal, Mapping, TypedDict
+
+Kind = Literal["start", "group", "error", "exit"]
+KINDS: Mapping[str, Kind] = {"start": "start", "group": "group", "error": "error", "exit": "exit"}
+"""What is read as which kind."""
+
+
+class _Report(TypedDict):
+    e: Kind
+    rank: int
+    t: float
+
+
+class Report(_Report, total=False):
+    """A rank's record; which of the further fields it has depends on `e`."""
+
+    pid: int | None
+    local_rank: int | None
+    world_size: int | None
+    start_time: int | None
+    """Clock ticks since boot."""
+    signal: int | None
+    code: int | None
+    type: str | None
+    message: str | None
+    traceback: str | None
+    said: str | None
+    backend: str | None
+    door: str | None

@@ -1,0 +1,89 @@
+"""A record of telemetry.jsonl, and of the stream `telemetry`: what a host does (docs/formats.md, "telemetry.jsonl").
+
+Bytes, percent, bytes a second. A value that cannot be read is absent.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class RankUse(TypedDict, total=False):
+    """A rank's process."""
+
+    cpu: float
+    """Percent of one core."""
+    rss: int
+
+
+class _Gpu(TypedDict):
+    index: int
+
+
+class GpuUse(_Gpu, total=False):
+    """A GPU."""
+
+    use: float
+    mem_used: float
+    mem_total: float
+    power: float
+    """Watts."""
+    temp: float
+    """°C."""
+    throttle: bool
+    """Whether it is slowed down by heat."""
+    pids: list[int]
+    """Processes that compute on it."""
+    name: str
+    power_limit: float
+
+
+class _Process(TypedDict):
+    pid: int
+
+
+class ProcessUse(_Process, total=False):
+    """A process of the host."""
+
+    user: str
+    command: str
+    cpu: float
+    """Percent of one core."""
+    rss: int
+    tag: str
+    """run/node/attempt."""
+    gpus: list[int]
+    gpu_memory: float
+
+
+class _Telemetry(TypedDict):
+    t: float
+    """Unix time of the host."""
+
+
+class Telemetry(_Telemetry, total=False):
+    """A host at one moment."""
+
+    cpu: float
+    load: float
+    """Of one minute."""
+    mem_used: float
+    mem_total: float
+    swap_used: float
+    net_rx: float
+    net_tx: float
+    disk_free: float
+    disk_total: float
+    inodes_free: float
+    inodes_total: float
+    steal: float
+    """Percent of CPU time that the hypervisor took."""
+    io_wait: float
+    """Percent of time that some process waited for a disk."""
+    swap_rate: float
+    """In and out."""
+    ranks: dict[str, RankUse]
+    gpus: list[GpuUse]
+    cpus: int | None
+    process_count: int
+    processes: list[ProcessUse]
