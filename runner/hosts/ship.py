@@ -92,6 +92,5 @@ def _zip(packages: Mapping[str, Path | None], start: str) -> bytes:
             for path in sorted(folder.rglob("*.py")):
                 info = zipfile.ZipInfo(f"{package}/{path.relative_to(folder).as_posix()}")
                 info.compress_type = zipfile.ZIP_DEFLATED
-                # Sent once per host and version, but made for every command.
-                archive.writestr(info, path.read_bytes(), compresslevel=1)
+                archive.writestr(info, path.read_bytes())
     return out.getvalue()

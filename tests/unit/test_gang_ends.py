@@ -320,7 +320,7 @@ class Attempt:
     def members(self) -> set[int]:
         return set(self.sim.living)
 
-    def look(self) -> None:
+    def look(self, last: bool = False) -> None:
         pass
 
 

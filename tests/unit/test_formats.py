@@ -1,0 +1,62 @@
+"""The protocol as types: docs/formats.md has them, and no place that must know a kind of event can forget one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from runner.node.host import Host
+from runner.node.loop import Loop
+from runner.node.observe.ranks import Ranks
+from runner.protocol import reports
+from tests.formats_tables import PAGE, page
+
+ROOT = Path(__file__).parents[2]
+EVENTS = ROOT / "runner" / "protocol" / "events.py"
+PLACES = (
+    "runner/runs/state.py",  # the fold
+    "runner/cli/render/live.py",  # a line of its own on the command line
+    "runner/cli/render/run_story.py",  # the timeline of `show`
+    "tui/run/events.py",  # the timeline of the app
+)
+"""Where every kind of event is taken apart."""
+
+
+def test_the_page_of_formats_has_the_fields_of_the_types() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "python -m tests.formats_tables writes its tables anew"
+
+
+def test_a_new_kind_of_event_is_missed_by_name_in_every_place_that_must_know_it(tmp_path: Path) -> None:
+    """mypy, asked about a protocol with one kind more."""
+    text = EVENTS.read_text(encoding="utf-8")
+    kind = 'class Newcomer(_Event):\n    e: Literal["newcomer"]\n\n\n'
+    more = text.replace("\nEvent = Union[\n", f"\n{kind}Event = Union[\n    Newcomer,\n")
+    assert more != text
+    (tmp_path / "events.py").write_text(more, encoding="utf-8")
+    shadow = ["--shadow-file", str(EVENTS.relative_to(ROOT)), str(tmp_path / "events.py")]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), *shadow, *PLACES],
+        cwd=ROOT, capture_output=True, text=True, timeout=230, check=False,
+    )  # fmt: skip
+    found = re.findall(
+        r'^(\S+?):\d+: error: Argument 1 to "Unhandled" has incompatible type "Newcomer"', done.stdout, re.M
+    )
+    assert sorted(found) == sorted(PLACES), done.stdout[-3000:]
+
+
+def test_a_new_kind_of_event_is_missed_on_the_page_of_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.formats_tables.events", lambda: {"newcomer": ""})
+    with pytest.raises(ValueError, match="newcomer"):
+        page()
+
+
+def test_every_report_of_a_rank_has_its_handler(tmp_path: Path) -> None:
+    spec = {"run": "x", "node_rank": 0, "nproc": [1], "launch": {"instrument": True}, "target": {"kind": "script"}}
+    ranks = Ranks(Host(spec, str(tmp_path), "", None, {}, 0o22), 1, Loop(), print, print)
+    assert ranks._handlers.keys() == set(get_args(reports.Kind)) == reports.KINDS.keys()
+    ranks.close()
