@@ -7,7 +7,6 @@ from typing import ClassVar, NamedTuple
 
 from textual.strip import Strip
 
-from runner.formatting import number
 from runner.runs.state import HostState
 from runner.text import clean
 from tui.dashboard.hosts import is_stale
@@ -130,7 +129,7 @@ def _cpu(host: HostState, snapshot: Snapshot) -> list[Measure]:
 
 def _memory(host: HostState, snapshot: Snapshot) -> list[Measure]:
     track = snapshot.history.each.get("mem_used", {}).get(host.node)
-    total = number((host.telemetry or {}).get("mem_total"))
+    total = host.telemetry.get("mem_total") if host.telemetry else None
     return [Measure(host.node, "memory", (track,), total / 100)] if track is not None and total else []
 
 
