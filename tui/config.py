@@ -64,7 +64,8 @@ def remember_theme(environ: Mapping[str, str], theme: str) -> Path:
     Raises:
         InputError: It cannot be read, or not be written.
     """
-    from runner.profile.save import edit, save  # seldom, and slow to load
+    from runner.profile.edit import edit  # seldom needed, and slow to load
+    from runner.profile.save import save
 
     path = config_file(environ)
     try:

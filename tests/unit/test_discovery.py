@@ -114,3 +114,19 @@ def test_any_text_gives_hosts_or_problems_and_nothing_else(
     assert all(not flaw_of(one.host) for one in found.candidates)
     assert all(problem.isprintable() for problem in found.problems)
     assert all(not flaw_of(host) for host in names(typed_hosts(text)))
+
+
+def test_an_inventory_whose_aliases_multiply_ends_soon(home: Path) -> None:
+    levels = "".join(f"g{n}: &g{n} {{children: {{a: *g{n - 1}, b: *g{n - 1}}}}}\n" for n in range(1, 32))
+    path = home / "inventory.yaml"
+    path.write_text("g0: &g0 {hosts: {node1: {}}}\n" + levels)
+    found = read_file(path)
+    assert names(found) == ["node1"]
+    assert any("more than 100,000 entries, aliases included" in problem for problem in found.problems)
+
+
+def test_an_inventory_whose_merged_keys_multiply_ends_soon(home: Path) -> None:
+    levels = "".join(f"m{n}: &m{n} {{<<: [{', '.join([f'*m{n - 1}'] * 10)}]}}\n" for n in range(1, 12))
+    path = home / "inventory.yaml"
+    path.write_text("m0: &m0 {ansible_port: 22}\n" + levels + "all: {hosts: {node1: {<<: *m11, ansible_port: 2222}}}\n")
+    assert names(read_file(path)) == ["node1:2222"]

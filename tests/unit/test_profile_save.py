@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from runner.errors import InputError
 from runner.profile import parse
-from runner.profile.save import diff, edit, render, save
+from runner.profile.edit import diff, edit
+from runner.profile.render import render
+from runner.profile.save import save
 
 PROFILES = sorted((Path(__file__).parents[2] / "profiles").glob("*.yaml"))
 NEW: dict[str, Any] = {

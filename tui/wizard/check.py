@@ -19,7 +19,7 @@ from textual.widgets import Static
 from runner.api.preparing import Planned
 from runner.planning.plan import counts_line
 from runner.profile.disclosure import effect_lines
-from runner.profile.save import diff
+from runner.profile.edit import diff
 from runner.render.plan import shell_command
 from runner.text import clean
 from tui.keys import VIEW, bind

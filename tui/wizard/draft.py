@@ -17,8 +17,9 @@ from runner.hosts.survey import probe_request
 from runner.ids import short
 from runner.planning.preflight import Finding
 from runner.profile import Host, Profile, ProfileErrors, parse, parse_host, read
+from runner.profile.edit import edit
 from runner.profile.fields import slug
-from runner.profile.save import edit, render
+from runner.profile.render import render
 from runner.runs.again import Again
 
 SANDBOX = ("node1", "node2")

@@ -19,6 +19,19 @@ from runner.hosts.discovery.candidate import MAX_SIZE, Candidate, Found, gather,
 _SECTION = re.compile(r"\[\s*([^\]:]+?)\s*(?::\s*(\w+)\s*)?\]\s*(?:[#;].*)?")
 _PATIENCE = 20.0
 _DEPTH = 32
+_MOST = 100_000
+"""Groups and hosts of a YAML inventory; aliases can make more of a small file than can be counted."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Keeps each key of merged mappings (`<<`) once, before another one merges them: else they multiply."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        last: dict[object, int] = {}
+        for at, (key, _) in enumerate(node.value):
+            last[key.value if isinstance(key, yaml.ScalarNode) else id(key)] = at
+        node.value = [node.value[at] for at in sorted(last.values())]
 
 
 def inventory(path: Path, text: str, name: str) -> Found:
@@ -80,7 +93,7 @@ def _from_ini(text: str, source: str, problems: list[str]) -> Iterator[Candidate
 
 def _from_yaml(text: str, source: str, problems: list[str]) -> Iterator[Candidate]:
     try:
-        data = yaml.safe_load(text)
+        data = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         problems.append(f"{source}{f':{mark.line + 1}' if mark else ''}: this is no YAML")
@@ -89,8 +102,14 @@ def _from_yaml(text: str, source: str, problems: list[str]) -> Iterator[Candidat
         yield from _from_json(data, source)
         return
     found: dict[str, tuple[dict[str, Any], list[str]]] = {}
-    for group, content in data.items() if isinstance(data, dict) else ():
-        _walk(str(group), content, found, 0)
+    for count, (group, host, given) in enumerate(_listed(data, 0)):
+        if count == _MOST:
+            problems.append(f"{source}: more than {_MOST:,} entries, aliases included; the rest is left out")
+            break
+        if host is not None:
+            variables, groups = found.setdefault(host, ({}, []))
+            variables.update(given)
+            groups.append(group)
     if not found:
         problems.append(f"{source}: no hosts: expected groups with `hosts:`")
     for host, (given, groups) in found.items():
@@ -101,16 +120,16 @@ def _from_yaml(text: str, source: str, problems: list[str]) -> Iterator[Candidat
             problems.append(f"{source}: {error.sentence}")
 
 
-def _walk(group: str, content: Any, found: dict[str, tuple[dict[str, Any], list[str]]], depth: int) -> None:
-    if not isinstance(content, dict) or depth > _DEPTH:
-        return
-    hosts, children = content.get("hosts"), content.get("children")
-    for host, given in hosts.items() if isinstance(hosts, dict) else ():
-        variables, groups = found.setdefault(str(host), ({}, []))
-        variables.update(given if isinstance(given, dict) else {})
-        groups.append(group)
-    for child, inner in children.items() if isinstance(children, dict) else ():
-        _walk(str(child), inner, found, depth + 1)
+def _listed(groups: Any, depth: int) -> Iterator[tuple[str, str | None, dict[str, Any]]]:
+    """Every group, with None, and every host of it, with its variables; once for each alias that leads there."""
+    for group, content in groups.items() if isinstance(groups, dict) and depth <= _DEPTH else ():
+        yield str(group), None, {}
+        if not isinstance(content, dict):
+            continue
+        hosts = content.get("hosts")
+        for host, given in hosts.items() if isinstance(hosts, dict) else ():
+            yield str(group), str(host), given if isinstance(given, dict) else {}
+        yield from _listed(content.get("children"), depth + 1)
 
 
 def _candidate(name: str, given: Any, groups: list[str], source: str) -> Candidate:
