@@ -22,6 +22,7 @@ from tests.tui.wizard_kit import FACTS, facts, record, type_text, until, walk, w
 from tui.home.screen import HomeScreen
 from tui.wizard import hosts_screen
 from tui.wizard.draft import HostState
+from tui.wizard.job import Field
 from tui.wizard.save import SaveScreen
 
 TWO = {"gpu1": facts("a100x8"), "gpu2": facts("mixed_gpus")}
@@ -390,5 +391,20 @@ def test_a_wrong_path_stays_in_its_line_and_what_is_wrong_stands_beside_it(
             assert isinstance(pilot.app.screen, SaveScreen) and line.value == path
             await pilot.press("a")
             await until(pilot, lambda: "✗" not in screen_text(pilot.app))
+
+    asyncio.run(play())
+
+
+def test_what_an_empty_line_offers_is_not_taken_for_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, CPUS)
+
+    async def play() -> None:
+        async with wizard(tmp_path, size=(80, 24)) as (pilot, opened):
+            await walk(pilot, opened, list(CPUS), 4)
+            lines = [line for line in opened.query(Field) if line.placeholder]
+            assert len(lines) >= 9
+            assert all(line.placeholder.startswith(("for example ", "when empty: ")) for line in lines)
+            assert lines[0].get_component_rich_style("input--placeholder").italic
+            assert "folder       when empty: ~" in screen_text(pilot.app).replace("   when", " when")
 
     asyncio.run(play())

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, ClassVar
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
+from textual.dom import DOMNode
 from textual.screen import Screen
-from textual.widgets import Static
+from textual.widget import Widget
+from textual.widgets import Input, Static
 
+from runner.text import clean
 from tui.config import config_file
 from tui.keys import GROUPS, VIEW, bind
 from tui.screen import DisttuiModal
@@ -28,11 +33,15 @@ class HelpScreen(DisttuiModal[None]):
     """The keys of the screen under it, by what they do, with the id by which the config can remap each."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("help.close", "escape,q,question_mark,f1,enter", "dismiss", "close"),
+        bind("help.close", "escape,q,question_mark,f1,enter", "close", "close"),
+        bind("help.search", "slash", "search", "search", "show only what has these words"),
         bind("help.down", "j,down", "scroll(1)", "down", show=False, priority=True),
         bind("help.up", "k,up", "scroll(-1)", "up", show=False, priority=True),
     ]
     AUTO_FOCUS = ".box"
+    DEFAULT_CSS = """
+    HelpScreen #help-search { margin: 0 0 1 0; }
+    """
 
     def __init__(self, over: Screen[Any]) -> None:
         super().__init__()
@@ -43,58 +52,184 @@ class HelpScreen(DisttuiModal[None]):
         with VerticalScroll(classes="box wide"):
             if told := self._over.HELP:
                 yield Static(Content(" ".join(told.split())), classes="prose")
-            words, ids = self._keys()
+            yield Input(placeholder="/ looks for words or a key", id="help-search")
             with Horizontal(classes="keys"):
-                yield Static(words, classes="words")
-                yield Static(ids, classes="ids")
-            yield Static(_legend())
+                yield Static(classes="words")
+                yield Static(classes="ids")
+            yield Static(_legend(), id="help-signs")
             home = self.disttui.environ.get("HOME") or "~"
             path = str(config_file(self.disttui.environ)).replace(f"{home}/", "~/", 1)
             yield Static(Content.styled(f"\nOther keys for an id: `keys:` in {path}", "$muted"))
-        yield Hints(Key("escape", "esc", "close"), classes="hint")
+        yield Hints(Key("escape", "esc", "close"), Key("slash", "/", "search"), classes="hint")
+
+    def on_mount(self) -> None:
+        """All keys."""
+        self._show("")
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What is typed into the line is text."""
+        return not (action in ("scroll", "search") and isinstance(self.focused, Input))
 
     def action_scroll(self, rows: int) -> None:
         """Scroll by rows."""
         self.query_one(VerticalScroll).scroll_relative(y=rows, animate=False)
 
-    def _keys(self) -> tuple[Content, Content]:
+    def action_search(self) -> None:
+        """To the line."""
+        self.query_one(Input).focus()
+
+    @on(Input.Submitted)
+    def _searched(self) -> None:
+        self.query_one(VerticalScroll).focus()
+
+    def action_close(self) -> None:
+        """Show all keys again, then close."""
+        line = self.query_one(Input)
+        if line.value:
+            line.value = ""
+            self.query_one(VerticalScroll).focus()
+        else:
+            self.dismiss()
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        self._show(event.value)
+
+    def _show(self, looked_for: str) -> None:
         """Keys and words, and beside them the ids."""
         words: list[Any] = []
         ids: list[str] = []
-        rows = list(self._rows())
-        width = max((len(shown) for _, shown, _ in rows), default=0)
-        for group in GROUPS:
-            told = [row for row in rows if (row[0].group or VIEW) is group]
-            if told:
-                words += [(group.description, "bold"), "\n"]
-                for _, shown, text in told:
-                    words += [("  " + shown.ljust(width), "$accent"), f"  {text}\n"]
-                words.append("\n")
-                ids += ["", *(binding.id or "" for binding, _, _ in told), ""]
-        return Content.assemble(*words[:-1]), Content.styled("\n".join(ids), "$muted")
+        lines = self._lines()
+        fits = [line for line in lines if line.has(looked_for.casefold().split())]
+        width = max((len(line.shown) for line in lines), default=0)
+        for title, chosen in self._sections(fits):
+            words += [(title, "bold"), "\n"]
+            ids.append("")
+            for line in chosen:
+                words += [("  " + line.shown.ljust(width), "$accent"), f"  {line.words}\n"]
+                ids.append(line.binding.id or "")
+                for other in line.others:
+                    words.append((" " * (width + 4) + f"{other}\n", "$muted"))
+                    ids.append("")
+            words.append("\n")
+            ids.append("")
+        if not fits:
+            words.append(("no key has these words", "$muted"))
+        self.query_one(".words", Static).update(Content.assemble(*words))
+        self.query_one(".ids", Static).update(Content.styled("\n".join(ids), "$muted"))
+        self.query_one("#help-signs").display = not looked_for.strip()
 
-    def _rows(self) -> Iterator[tuple[Binding, str, str]]:
-        """Binding, its keys as shown, its words: of every widget of the screen, the screen and the app."""
-        found: dict[str, tuple[Binding, list[str]]] = {}
-        for binding in self._all():
+    def _sections(self, lines: Sequence[_Line]) -> Iterator[tuple[str, list[_Line]]]:
+        """The keys of what has the focus first, then those of the whole screen, then those of its other panes."""
+        focused = self._over.focused
+        near = [line for line in lines if focused is not None and any(one in self._near for one in line.nodes)]
+        if near and focused is not None:
+            yield f"In {_place(focused)}, where the cursor is", near
+        wide = [line for line in lines if line not in near and _everywhere(line.nodes[0])]
+        for group in GROUPS:
+            if told := [line for line in wide if (line.binding.group or VIEW) is group]:
+                yield group.description, told
+        places: dict[str, list[_Line]] = {}
+        for line in lines:
+            if line not in near and line not in wide:
+                places.setdefault(_place(line.nodes[0]), []).append(line)
+        for place, told in places.items():
+            yield f"In {place}", told
+
+    @property
+    def _near(self) -> list[DOMNode]:
+        """What has the focus, and what that is in, below the screen."""
+        focused = self._over.focused
+        if focused is None:
+            return []
+        return [node for node in focused.ancestors_with_self if isinstance(node, Widget) and node is not self._over]
+
+    def _lines(self) -> list[_Line]:
+        """Every key that means something on the screen: of its widgets, its own, the app's."""
+        found: dict[str, tuple[Binding, list[str], list[DOMNode]]] = {}
+        for node, binding in self._all():
             if binding.id:
-                shown = self.app.get_key_display(binding)
-                keys = found.setdefault(binding.id, (binding, []))[1]
-                if shown not in keys:
+                # Ten keys for the digits of a number are one key to a reader.
+                name, digits = re.subn(r"_\d$", "_0", binding.id)
+                _, keys, nodes = found.setdefault(name, (binding, [], []))
+                if (shown := "0-9" if digits else self.app.get_key_display(binding)) not in keys:
                     keys.append(shown)
-        for binding, keys in found.values():
-            yield (
+                if node not in nodes:
+                    nodes.append(node)
+        return [
+            _Line(
                 binding,
                 " ".join(sorted(keys, key=lambda key: (len(key), not key.isascii()))[:2]),
-                binding.tooltip or binding.description,
+                re.sub(r"(?i)\brank \d\b", "a rank by its number", binding.tooltip or binding.description),
+                nodes,
+                list(self._others(name, keys, nodes, found)),
             )
+            for name, (binding, keys, nodes) in found.items()
+        ]
 
-    def _all(self) -> Iterator[Binding]:
-        for node in (*self._over.walk_children(), self._over, self.app):
-            if not (node.disabled if hasattr(node, "disabled") else False):
+    def _others(
+        self, name: str, keys: Sequence[str], nodes: Sequence[DOMNode], found: Mapping[str, _Found]
+    ) -> Iterator[str]:
+        """What a key means elsewhere on this screen."""
+        for other, (binding, others, places) in found.items():
+            # Enter, arrows and digits are understood: what they mean is a matter of the pane.
+            same = [key for key in keys if key in others and len(key) == 1 and key.isascii() and not key.isdigit()]
+            apart = [node for node in places if node not in nodes]
+            if other != name and same and apart and binding.description != found[name][0].description:
+                yield f"{same[0]} in {_place(apart[0])}: {binding.description}"
+
+    def _all(self) -> Iterator[tuple[DOMNode, Binding]]:
+        for node in (*self._near, *self._over.walk_children(), self._over, self.app):
+            if not (node.disabled if hasattr(node, "disabled") else False) and _seen(node):
                 for binding in self.disttui.effective_bindings(node):
                     if node.check_action(binding.action, ()) is not False:
-                        yield binding
+                        yield node, binding
+
+
+_Found = tuple[Binding, list[str], list[DOMNode]]
+
+
+class _Line(NamedTuple):
+    """A key as it is told."""
+
+    binding: Binding
+    shown: str
+    words: str
+    nodes: Sequence[DOMNode]
+    """Where it means this."""
+    others: Sequence[str]
+    """What it means elsewhere."""
+
+    def has(self, words: Sequence[str]) -> bool:
+        """Whether it has all words."""
+        text = f"{self.shown} {self.words} {self.binding.description} {self.binding.id}".casefold()
+        return all(word in text for word in words)
+
+
+def _seen(node: DOMNode) -> bool:
+    return not isinstance(node, Widget) or all(
+        one.display for one in node.ancestors_with_self if isinstance(one, Widget)
+    )
+
+
+def _everywhere(node: DOMNode) -> bool:
+    return isinstance(node, Screen) or not isinstance(node, Widget)
+
+
+def _place(node: DOMNode) -> str:
+    """What a pane is called: by its title, else by what it is."""
+    if isinstance(node, Screen):
+        return "the screen"
+    if not isinstance(node, Widget):
+        return "every screen"
+    for one in node.ancestors_with_self:
+        if isinstance(one, Widget) and not isinstance(one, Screen) and one.border_title:
+            words = re.sub(
+                r"\[\d\]|· .*|  .*", "", clean(str(one.border_title)).strip()
+            ).strip()  # without counts and values
+            if words:
+                return words
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).lower()
 
 
 def _legend() -> Content:

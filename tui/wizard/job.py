@@ -27,16 +27,31 @@ _KINDS = {"built-in": "builtin", "script": "script", "module": "module", "comman
 _FIRST: Mapping[str, Any] = {"builtin": "bytegpt", "script": "", "module": "", "command": []}
 _PATIENCE = 5.0
 _FIELDS: Mapping[str, tuple[str, str, str]] = {
-    "name": ("name", "bytegpt-2node", "Ids of runs begin with it: a-z 0-9 . _ -"),
-    "script": ("script", "train.py", "A file on the hosts, from the folder below; → takes what is offered."),
-    "module": ("module", "package.train", "As after python -m."),
-    "command": ("command", "./train.sh fast", "As in a shell; rank and world size are in its environment."),
-    "args": ("arguments", "--steps 300", "Words as in a shell; they reach the job exactly as written."),
-    "workdir": ("folder", "~", "Where it runs on every host: an absolute path, or one that starts with ~/."),
-    "env": ("environment", "NCCL_DEBUG=WARN", "NAME=value …; ${env:NAME} comes from your shell, stored nowhere."),
-    "python": ("Python", "auto", "The interpreter on the hosts; auto takes the first that has torch."),
-    "activate": ("activate", "conda activate torch", "A shell line that is run first on every host."),
-    "restarts": ("restarts", "0", "Attempts after a failure, each from the last checkpoint."),
+    "name": ("name", "", "Ids of runs begin with it: a-z 0-9 . _ -"),
+    "script": (
+        "script", "for example train.py",
+        "A file on the hosts, from the folder below; → takes what is offered.",
+    ),
+    "module": ("module", "for example package.train", "As after python -m."),
+    "command": (
+        "command", "for example ./train.sh fast",
+        "As in a shell; rank and world size are in its environment.",
+    ),
+    "args": ("arguments", "for example --steps 300", "Words as in a shell; they reach the job exactly as written."),
+    "workdir": (
+        "folder", "when empty: ~",
+        "Where it runs on every host: an absolute path, or one that starts with ~/.",
+    ),
+    "env": (
+        "environment", "for example NCCL_DEBUG=WARN",
+        "NAME=value …; ${env:NAME} comes from your shell, stored nowhere.",
+    ),
+    "python": ("Python", "when empty: auto", "The interpreter on the hosts; auto takes the first that has torch."),
+    "activate": (
+        "activate", "for example conda activate torch",
+        "A shell line that is run first on every host.",
+    ),
+    "restarts": ("restarts", "when empty: 0", "Attempts after a failure, each from the last checkpoint."),
 }  # fmt: skip
 _CYCLES: Mapping[str, tuple[str, Sequence[str], str]] = {
     "kind": ("runs", tuple(_KINDS), "built-in is bytegpt, a small GPT that learns Python's own sources."),

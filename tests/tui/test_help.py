@@ -1,0 +1,71 @@
+"""The help: the keys of the pane with the cursor first, a line to search in, and no key with two meanings unsaid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from tests.tui import shelf_kit as kit
+from tests.tui.snap import screen_text
+from tests.tui.widget_kit import asynchronous
+from tests.tui.wizard_kit import until
+from tui.app import DisttuiApp
+from tui.dashboard.panes import PanesScreen
+from tui.dialogs.help import HelpScreen
+
+
+def _opened(app: DisttuiApp) -> bool:
+    return isinstance(app.screen, HelpScreen) and app.screen._compositor.size == app.size
+
+
+def test_the_keys_of_the_pane_with_the_cursor_come_first_and_a_key_with_two_meanings_says_so(tmp_path: Path) -> None:
+    @asynchronous
+    async def play() -> None:
+        app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
+        async with app.run_test(size=(110, 90)) as pilot:
+            app.open_replay("example")
+            await until(pilot, lambda: isinstance(app.screen, PanesScreen) and app.screen.snapshot)
+            screen = app.screen
+            assert isinstance(screen, PanesScreen)
+            for pane in ("hosts", "events"):
+                screen.go_to(pane)
+                await until(pilot, lambda pane=pane: app.focused is screen.query_one(f"#{pane}"))  # type: ignore[misc]
+                await pilot.press("question_mark")
+                await until(pilot, lambda: _opened(app))
+                titles = [line for line in screen_text(app).splitlines() if "where the cursor is" in line]
+                assert len(titles) == 1 and f"In {pane.capitalize()}, where" in titles[0]
+                shown = screen_text(app)
+                assert shown.index("where the cursor is") < shown.index("to the next pane")
+                await pilot.press("escape")
+                await until(pilot, lambda: app.screen is screen)
+            screen.go_to("hosts")
+            await pilot.press("question_mark")
+            await until(pilot, lambda: _opened(app))
+            shown = screen_text(app)
+            assert "o          trouble first" in shown and "o in Log: pager" in shown, shown
+            assert "0-9        choose a rank by its number" in shown, shown
+
+    play()
+
+
+def test_a_line_finds_keys_by_words_by_the_key_and_by_the_id(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def play(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        await pilot.press("question_mark")
+        await until(pilot, lambda: _opened(app) and "describe hosts and job" in screen_text(app))
+        await pilot.press("slash", *"palette")
+        await until(pilot, lambda: "describe hosts and job" not in screen_text(app))
+        assert "find a run, profile, host or action" in screen_text(app)
+        await pilot.press("escape")
+        await until(pilot, lambda: "describe hosts and job" in screen_text(app))
+        await pilot.press("slash", *"home.stop")
+        await until(pilot, lambda: "stop this run on all its hosts" in screen_text(app))
+        assert "describe hosts and job" not in screen_text(app)
+        await pilot.press("z", "z")
+        await until(pilot, lambda: "no key has these words" in screen_text(app))
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: not isinstance(app.screen, HelpScreen))
+
+    kit.play(tmp_path, play)
