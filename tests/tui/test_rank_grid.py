@@ -207,3 +207,11 @@ def test_the_time_of_a_stall_goes_on_and_there_is_no_eta_beside_it() -> None:
     paced = fold(snapshot.state, 0, "attempt-1/rank-0.metrics.jsonl", later)
     assert time_left(paced) == pytest.approx(6.0)
     assert time_left(fold(paced, 0, "events.jsonl", stall)) is None
+
+
+def test_no_eta_stands_beside_a_run_that_is_being_stopped() -> None:
+    later = {"t": 4.0, "step": 3, "steps": 9, "step_time": 0.1}
+    paced = fold(running(1, 2).state, 0, "attempt-1/rank-0.metrics.jsonl", later)
+    assert time_left(paced) == pytest.approx(6.0)
+    stopping = {"t": 5.0, "e": "stopping", "attempt": 1, "why": "stop"}
+    assert time_left(fold(paced, 0, "events.jsonl", stopping)) is None

@@ -259,8 +259,9 @@ class Chart(Drawn):
         if now is not None and 0 <= axis.share(now) <= 1:
             ruler[min(room - 1, int(axis.share(now) * room))] = "▲"
         quiet, label = self.component("chart--axis"), self.component("chart--label")
+        before, mark, after = "".join(ruler).partition("▲")
         return [
-            line([" " * labels, ("└" + "".join(ruler), quiet)]),
+            line([" " * labels, (f"└{before}", quiet), (mark, label), (after, quiet)]),
             line([(" " * (labels + 1) + "".join(words), label)]),
         ]
 

@@ -103,13 +103,12 @@ class LoadPane(Drawn):
         values = [value / one.per for value in known if value is not None]
         stale = is_stale(snapshot.state.hosts[one.node], snapshot)
         now = sum(values) / len(values) if values and not stale else None
-        style = quiet if now is None else self.component(meters.ramp(now / 100))
         # The upper quarter of a row stays free, so that full ones do not touch those above.
         top = 100.0 * self._each / (self._each - 0.25)
         rows = meters.area(_means(one, snapshot, room), room, self._each, top) if room else [""] * self._each
         head: list[Piece] = [title, (f" {one.kind:<{KIND}} ", quiet), *meters.bar(now, BAR, self.component), "  "]
         blank: list[Piece] = [" " * left]
-        return [line([*(head if y == 0 else blank), (row, style)]) for y, row in enumerate(rows)]
+        return [line([*(head if y == 0 else blank), (row, quiet)]) for y, row in enumerate(rows)]
 
 
 def _means(one: Measure, snapshot: Snapshot, count: int) -> list[float | None]:

@@ -87,7 +87,9 @@ class ProgressLine(Drawn):
 
 def time_left(state: RunState) -> float | None:
     """Seconds left; none where nothing goes on."""
-    return None if state.result is not None or state.hosts[0].story.stall is not None else eta(state)
+    attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]
+    ending = state.result is not None or any(attempt and attempt.stopping for attempt in attempts)
+    return None if ending or state.hosts[0].story.stall is not None else eta(state)
 
 
 def facts(snapshot: Snapshot, charted: Snapshot) -> list[str]:
