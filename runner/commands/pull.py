@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -58,14 +58,14 @@ def pull(run: KnownRun, connector: Connector, to: Path, say: Say) -> int:
             if isinstance(answer, DisttuiError):
                 say(answer.sentence)
                 continue
+            for text in left_out(answer):
+                say(f"{clean(host)}: left out: {text}")
             try:
-                for file in offered(answer):
-                    if taken.get(file.name) == file:
-                        continue  # the same disk, seen from another host
-                    path = _place(to, host, file.name, apart=file.name in taken)
-                    taken.setdefault(file.name, file)
-                    if _is_here(path, file):
-                        continue
+                wanted = _wanted(to, host, offered(answer), taken)
+                if len(wanted) > 1:
+                    size = sum(file.size for file in wanted.values())
+                    say(f"{clean(host)}: {amount(len(wanted), 'file')} to fetch, {gibibytes(size)}")
+                for path, file in wanted.items():
                     total += _fetch(reached.links[node], run, node, path, file)
                     count += 1
                     say(f"{clean(str(path))} ({gibibytes(file.size)} from {clean(host)})")
@@ -79,11 +79,31 @@ def pull(run: KnownRun, connector: Connector, to: Path, say: Say) -> int:
             f"{short(run.run)} has left nothing to pull: looked on {looked} for files in {clean(run.run_dir)}/{run.run}"
         )
         say("What a job writes to $DISTTUI_CHECKPOINTS stands there, and whatever else it puts into that folder")
+        say("Name what it writes to its own folder in the profile: job.outputs: [out/]")
     elif not count:
         say(f"{to}: {amount(len(taken), 'file')} here already, nothing is new")
     else:
         say(f"{to}: {amount(count, 'file')}, {gibibytes(total)} fetched, checksums are right")
     return 3 if reached.errors else 0
+
+
+def left_out(answer: Any) -> tuple[str, ...]:
+    """What of the job's outputs is not offered, and why."""
+    texts = answer.get("left_out") if isinstance(answer, Mapping) else None
+    return tuple(clean(text[:1000]) for text in texts[:100] if isinstance(text, str)) if isinstance(texts, list) else ()
+
+
+def _wanted(to: Path, host: str, files: Sequence[Offered], taken: dict[str, Offered]) -> dict[Path, Offered]:
+    """Where the files of a host go that are not here; all that it has are noted in `taken`. Raises HostError."""
+    wanted = {}
+    for file in files:
+        if taken.get(file.name) == file:
+            continue  # the same disk, seen from another host
+        path = _place(to, host, file.name, apart=file.name in taken)
+        taken.setdefault(file.name, file)
+        if not _is_here(path, file):
+            wanted[path] = file
+    return wanted
 
 
 def offered(answer: Any) -> tuple[Offered, ...]:

@@ -92,6 +92,7 @@ class Plan:
             "interface": profile.hosts[node_rank].interface,
             "leader": None,
             "metrics_pattern": profile.metrics.pattern,
+            "outputs": list(profile.job.outputs),
             "profile": profile.as_written(),
         }
 

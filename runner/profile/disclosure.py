@@ -17,6 +17,7 @@ _WHEN = {
     "start": "",
     "resume": ", from the second attempt on",
     "end": ", when the run ends",
+    "pull": ", copied to this machine by `disttui pull`",
 }
 
 

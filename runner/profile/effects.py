@@ -27,9 +27,9 @@ _LOADERS = frozenset((
 _LOADING = ("LD_", "DYLD_", "OMPI_MCA_", "GIT_SSH", "GIT_CONFIG", "GIT_EXEC_PATH")
 """What variables begin with, and which they are, that make programs run other code."""
 
-When = Literal["plan", "start", "resume", "end"]
+When = Literal["plan", "start", "resume", "end", "pull"]
 """`plan`: to find out what a host has, and again at the start; `start`: for every attempt; `resume`: for every attempt
-but the first; `end`: of the run."""
+but the first; `end`: of the run; `pull`: nothing is run, `disttui pull` copies what the words name."""
 
 
 class Effect(NamedTuple):
@@ -91,6 +91,8 @@ def _effects(profile: Profile) -> Iterator[Effect]:
     yield Effect(f"job.{target.kind}", everywhere, "start", (target.value, *target.args))
     if profile.launch.resume_args:
         yield Effect("launch.resume_args", everywhere, "resume", profile.launch.resume_args)
+    if profile.job.outputs:
+        yield Effect("job.outputs", everywhere, "pull", profile.job.outputs)
     if profile.on_end.command:
         yield Effect("on_end.command", (HERE,), "end", profile.on_end.command)
     if profile.on_end.webhook:

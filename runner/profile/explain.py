@@ -25,7 +25,7 @@ _SYNONYMS = {
 }  # fmt: skip
 _LISTS = {
     "hosts": "[node1, node2]", "gpus": "[0, 1]", "args": '[--steps, "300"]', "resume_args": "[--resume, auto]",
-    "command": "[./train.sh, fast]",
+    "command": "[./train.sh, fast]", "outputs": "[out/]",
     "ports": "[29500, 29599]",
 }  # fmt: skip
 _MISSING = {

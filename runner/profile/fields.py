@@ -60,6 +60,17 @@ def one_of(*known: str, later: tuple[str, ...] = ()) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def few(most: int) -> AfterValidator:
+    """A list of at most `most` entries."""
+
+    def check(value: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(value) > most:
+            raise bad(f"{len(value):,} entries", f"expected at most {most:,}")
+        return value
+
+    return AfterValidator(check)
+
+
 def slug(text: str) -> str:
     """The run name nearest to `text`."""
     return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).lstrip("._-")[:40].rstrip("._-") or "run"
@@ -134,6 +145,13 @@ def _folder(value: str) -> str:
     if not re.match(r"/|~[^/]*(/|\Z)", value):
         raise bad(show(value), "expected an absolute path or one that starts with ~/")
     return value
+
+
+def _below(value: str) -> str:
+    parts = value.rstrip("/").split("/")
+    if not value or value.startswith(("/", "~")) or any(part in ("", ".", "..") for part in parts):
+        raise bad(show(value), "expected a folder or a file below workdir, like out/")
+    return "/".join(parts)
 
 
 def _env_name(value: str) -> str:
@@ -217,6 +235,7 @@ Python = Annotated[Annotated[Text, AfterValidator(_python), _short(_LONGEST_PATH
 Ip = Annotated[Annotated[Text, AfterValidator(addresses.ip)] | None, BeforeValidator(_auto)]
 Interface = Annotated[Annotated[Text, AfterValidator(_interface)] | None, BeforeValidator(_auto)]
 Folder = Annotated[Text, AfterValidator(_folder), _visible(most=_LONGEST_PATH)]
+Below = Annotated[Text, AfterValidator(_below), _visible(most=_LONGEST_PATH)]
 Pattern = Annotated[Text, AfterValidator(_pattern)]
 Module = Annotated[Text, AfterValidator(_module), _short(255)]
 Ports = Annotated[tuple[int, int], BeforeValidator(numbers.ports)]

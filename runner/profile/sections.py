@@ -15,6 +15,8 @@ from runner.profile.problems import bad, conflicts
 from runner.protocol.names import RUN_DIR
 from runner.transport.base import Address
 
+MOST_OUTPUTS = 64
+
 Strategy = Literal["auto", "ddp", "fsdp"]
 Precision = Literal["auto", "fp32", "bf16"]
 Backend = Literal["auto", "nccl", "gloo"]
@@ -112,6 +114,8 @@ class Job(Model):
     """The folder on the hosts that the job runs in."""
     env: Mapping[f.EnvName, f.EnvValue] = {}
     """Variables of every rank, over the profile's; `${env:NAME}` is taken from your shell at the start, not stored."""
+    outputs: Annotated[tuple[f.Below, ...], f.few(MOST_OUTPUTS)] = ()
+    """Folders and files below `workdir`, such as [out/], that `disttui pull` copies, too."""
     wrap: tuple[f.Word, ...] = ()
     """Words before the interpreter, such as [apptainer, exec, img.sif]; `disttui logs` has their output."""
     setup: f.NotBuilt = None

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import json
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -50,7 +51,7 @@ print(f"rank {rank} says goodbye", flush=True)
 def detached(me: User, *args: str, **keys: Any) -> str:
     """Start a run that talks, and leave; returns its id."""
     script = me.script(_TALK)
-    profile = me.profile({"script": str(script), "args": list(args)}, **keys)
+    profile = me.profile({"script": str(script), "args": list(args), "outputs": ["out/"]}, **keys)
     said = typed(me, "run", "--detach", profile)
     return next(line for line in said.splitlines() if line.startswith("t-") and " " not in line)
 
@@ -107,7 +108,17 @@ def test_a_run_left_to_itself_is_seen_whole_from_elsewhere(user: Callable[..., U
     story = typed(you, "show", run)
     assert "world size 3" in story and "script:" in story and "torch 2" in story
 
-    assert "5 MiB" in typed(you, "pull", run, "--to", "got")
+    for host in me.cluster.hosts[:2]:
+        (host.home / "out/deep").mkdir(parents=True)
+        (host.home / "out/deep/note.txt").write_text(f"from {host.name}")
+        (host.home / "out/etc").symlink_to("/etc")
+    said = typed(you, "pull", run, "--to", "got")
+    assert "5 MiB" in said and "node1: 2 files to fetch, " in said
+    assert "node2: left out: 1 symbolic link below " in said
+    assert re.search(r"node3: left out: \S+/out: No such file", said)
+    assert (you.home / "got/outputs/out/deep/note.txt").read_text() == "from node1"
+    assert (you.home / "got/node2/outputs/out/deep/note.txt").read_text() == "from node2"
+    assert not list((you.home / "got").rglob("etc"))
     assert (you.home / "got/checkpoints/step-1/model.pt").read_bytes() == bytes(range(256)) * 20_000
     assert "here already" in typed(you, "pull", run, "--to", "got")
     assert "already" in typed(me, "stop", run)

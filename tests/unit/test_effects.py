@@ -82,7 +82,7 @@ def test_variables_that_load_code_and_later_arguments_are_told_too() -> None:
         facts("cpu_desk"),
         hosts=[{"env": {"LD_PRELOAD": "~/a.so"}}, {}],
         env={"PYTHONPATH": "~/lib", "OMP_NUM_THREADS": "1"},
-        job={"command": ["sh", "-c"]},
+        job={"command": ["sh", "-c"], "outputs": ["out/", "a b"]},
         launch={"restarts": 1, "resume_args": ["touch ran"]},
     )
     assert list(effect_lines(it.profile)) == [
@@ -90,6 +90,7 @@ def test_variables_that_load_code_and_later_arguments_are_told_too() -> None:
         ("env.LD_PRELOAD", "on node1: ~/a.so"),
         ("job.command", "on node1, node2: sh -c"),
         ("launch.resume_args", "on node1, node2, from the second attempt on: 'touch ran'"),
+        ("job.outputs", "on node1, node2, copied to this machine by `disttui pull`: out 'a b'"),
     ]
 
 

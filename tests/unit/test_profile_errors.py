@@ -24,6 +24,7 @@ def wrong(text: str, source: str = "p") -> str:
 
 
 HOST = "expected an ssh alias, user@host:port or local"
+BELOW = "expected a folder or a file below workdir, like out/"
 ONE = "expected exactly one of builtin, script, module and command"
 TEXT = "expected text (in quotes, if need be)"
 PORTS = "is no range of ports, expected one from 1024 to 65535, or the first and the last, like 29500-29599"
@@ -101,6 +102,11 @@ HOSTS = [
 
 JOBS = [
     ("{}", f"3:6: job: it names nothing to run, {ONE}"),
+    ("{script: a, outputs: out}", "3:27: outputs: 'out', expected a list, like [out/]"),
+    ("{script: a, outputs: [/etc]}", f"3:28: outputs: '/etc', {BELOW}"),
+    ("{script: a, outputs: [a/../..]}", f"3:28: outputs: 'a/../..', {BELOW}"),
+    ("{script: a, outputs: [.]}", f"3:28: outputs: '.', {BELOW}"),
+    ("{script: a, outputs: [~/x]}", f"3:28: outputs: '~/x', {BELOW}"),
     ("{script: a, module: b}", f"3:6: job: script and module are given, {ONE}"),
     ("train.py", "3:6: job: 'train.py', expected a mapping, like {key: value}"),
     ("{builtin: bytegtp}", "3:16: builtin: 'bytegtp', did you mean 'bytegpt'?"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import threading
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from runner.node.problem import Problem
 from runner.node.serve import reading
 from runner.protocol.limits import READ_LIMIT
+
+NONE = reading.Outputs("/nowhere", [])
 
 
 class Taker:
@@ -69,13 +72,63 @@ def test_nothing_beside_the_run(run: Path, name: str) -> None:
     with pytest.raises(Problem):
         reading.read(str(run), place, Taker(), threading.Event())
     with pytest.raises(Problem):
-        reading.fetch(str(run), place, Taker(), threading.Event())
+        reading.fetch(str(run), NONE, place, Taker(), threading.Event())
 
 
 def test_files_are_what_jobs_have_left(run: Path) -> None:
-    found: list[dict[str, Any]] = reading.files(str(run))["files"]
+    found: list[dict[str, Any]] = reading.files(str(run), NONE)["files"]
     assert sorted(file["name"] for file in found) == ["checkpoints/step-1/model.pt", "results/note.txt"]
-    assert reading.files(str(run / "nowhere")) == {"files": []}
+    assert reading.files(str(run / "nowhere"), NONE) == {"files": [], "left_out": []}
+
+
+@pytest.fixture
+def work(run: Path) -> Path:
+    """The job's folder of that run, as its spec names it."""
+    work = run.parent / "work"
+    (work / "out/step-1").mkdir(parents=True)
+    (work / "out/step-1/model.pt").write_bytes(b"model")
+    (work / "out/link").symlink_to("/etc/passwd")
+    (work / "out/away").symlink_to("/etc")
+    (work / "away").symlink_to("/etc")
+    (work / "note.txt").write_text("note")
+    (work / "other").write_text("other")
+    names = ["out", "note.txt", "away", "away/passwd", "missing", "../secret", 5]
+    (run / "0/spec.json").write_text(json.dumps({"workdir": str(work), "outputs": names}))
+    return work
+
+
+def test_outputs_are_offered_and_no_link_in_them_is_followed(run: Path, work: Path) -> None:
+    answer = reading.files(str(run), reading.outputs_of(str(run / "0")))
+    names = sorted(file["name"] for file in answer["files"])
+    assert names == [
+        "checkpoints/step-1/model.pt", "outputs/note.txt", "outputs/out/step-1/model.pt", "results/note.txt",
+    ]  # fmt: skip
+    assert answer["left_out"] == [
+        f"2 symbolic links below {work}/out",
+        f"{work}/away is a symbolic link",
+        f"{work}/away is a symbolic link",
+        f"{work}/missing: No such file or directory",
+        f"'../secret' is no name below {work}",
+    ]
+
+
+def test_outputs_alone_are_fetched_from_the_jobs_folder(run: Path, work: Path) -> None:
+    outputs = reading.outputs_of(str(run / "0"))
+    for name, content in (("outputs/note.txt", b"note"), ("outputs/out/step-1/model.pt", b"model")):
+        taker = Taker()
+        reading.fetch(str(run), outputs, {"name": name, "offset": 0}, taker, threading.Event())
+        assert bytes(taker.data) == content
+    for name in (
+        *("outputs", "outputs/", "outputs/other", "outputs/out", "outputs/out/link", "outputs/out/away/passwd"),
+        *("outputs/away/passwd", "outputs/../secret", "outputs/out/../other", "outputs//etc/passwd", "outputs/notes"),
+    ):
+        with pytest.raises(Problem):
+            reading.fetch(str(run), outputs, {"name": name, "offset": 0}, Taker(), threading.Event())
+
+
+def test_a_run_of_before_has_no_outputs(run: Path) -> None:
+    (run / "0/spec.json").write_text('{"workdir": "/"}')
+    assert reading.outputs_of(str(run / "0")).names == reading.outputs_of(str(run / "1")).names == []
 
 
 @pytest.mark.parametrize("offset", [0, 1, 65_536, 299_999, 300_000, 400_000])
@@ -83,6 +136,6 @@ def test_a_fetch_goes_on_where_it_was_and_sums_up_the_whole(run: Path, offset: i
     whole = (run / "checkpoints/step-1/model.pt").read_bytes()
     taker = Taker()
     place = {"name": "checkpoints/step-1/model.pt", "offset": offset}
-    answer = reading.fetch(str(run), place, taker, threading.Event())
+    answer = reading.fetch(str(run), NONE, place, taker, threading.Event())
     assert bytes(taker.data) == whole[offset:]
     assert answer == {"size": 300_000, "sha256": hashlib.sha256(whole).hexdigest()}

@@ -163,14 +163,20 @@ class Server:
             return read(_folder(request), request, self.sender.data, self._cancelled[request["id"]])
 
     def _files(self, request: Dict[str, Any]) -> Any:
-        from .reading import files
+        from .reading import files, outputs_of
 
-        return files(_run_folder(request))
+        return files(_run_folder(request), outputs_of(_folder(request)))
 
     def _fetch(self, request: Dict[str, Any]) -> Any:
-        from .reading import fetch
+        from .reading import fetch, outputs_of
 
-        return fetch(_run_folder(request), request, self.sender.data, self._cancelled[request["id"]])
+        return fetch(
+            _run_folder(request),
+            outputs_of(_folder(request)),
+            request,
+            self.sender.data,
+            self._cancelled[request["id"]],
+        )
 
     def _telemetry(self, request: Dict[str, Any]) -> Any:
         from ..telemetry.processes import most_of

@@ -1,4 +1,4 @@
-"""What a viewer may fetch of a run besides the mirror: any byte of a run's file, its checkpoints and results."""
+"""What a viewer may fetch of a run besides the mirror: any byte of a run's file, its checkpoints and outputs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import hashlib
 import os
 import stat
 import threading
-from typing import Any, Callable
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 from ...protocol.limits import CHUNK, READ_LIMIT
+from ..journal import read_json
 from ..observe.log_limit import data_from
 from ..problem import Problem
 
 _FILES = 20000
 _DEPTH = 16
+_OUTPUTS = "outputs"
+"""What the names of the job's outputs begin with."""
 
 Send = Callable[[int, int, int, bytes], None]
 
@@ -37,29 +40,87 @@ def read(folder: str, request: dict[str, Any], send: Send, cancelled: threading.
     return {"end": offset}
 
 
-def files(run_folder: str) -> dict[str, Any]:
-    """What can be pulled of a run: everything in its folder but the hosts' own folders."""
-    found = []
+class Outputs(NamedTuple):
+    """What a run leaves in its job's folder, as its spec says."""
+
+    workdir: str
+    names: List[str]
+
+
+def outputs_of(folder: str) -> Outputs:
+    """The outputs of the run in a host's folder; none of one that has no spec, or an older one."""
+    spec = read_json(os.path.join(folder, "spec.json"))
+    spec = spec if isinstance(spec, dict) else {}
+    names = spec.get("outputs")
+    workdir = os.path.abspath(os.path.expanduser(str(spec.get("workdir") or "~")))
+    return Outputs(workdir, [name for name in names if isinstance(name, str)] if isinstance(names, list) else [])
+
+
+def files(run_folder: str, outputs: Outputs) -> Dict[str, Any]:
+    """What can be pulled of a run: everything in its folder but the hosts' own folders, and the job's outputs."""
+    found: List[Dict[str, Any]] = []
+    left_out: List[str] = []
     for path, folders, names in os.walk(run_folder):
         inside = os.path.relpath(path, run_folder)
         if inside == ".":
-            folders[:] = [name for name in folders if not name.isdigit()]
-        if inside.count(os.sep) >= _DEPTH:
-            del folders[:]
-        for name in sorted(names):
+            folders[:] = [name for name in folders if not name.isdigit() and name != _OUTPUTS]
+        _note(found, path, "" if inside == "." else inside, names, folders)
+    for output in outputs.names:
+        try:
+            _check_way(outputs.workdir, output)
+            _note_output(found, left_out, os.path.join(outputs.workdir, output), os.path.join(_OUTPUTS, output))
+        except Problem as problem:
+            left_out.append(problem.what)
+        except OSError as error:
+            left_out.append("%s: %s" % (os.path.join(outputs.workdir, output), error.strerror))
+    return {"files": found, "left_out": left_out}
+
+
+def _note_output(found: List[Dict[str, Any]], left_out: List[str], top: str, name: str) -> None:
+    if not stat.S_ISDIR(os.lstat(top).st_mode):
+        _note(found, os.path.dirname(top), os.path.dirname(name), [os.path.basename(top)], [])
+        return
+    links = 0
+    for path, folders, names in os.walk(top):
+        inside = os.path.relpath(path, top)
+        links += sum(os.path.islink(os.path.join(path, one)) for one in (*folders, *names))
+        _note(found, path, name if inside == "." else os.path.join(name, inside), names, folders)
+    if links:
+        left_out.append("%d symbolic link%s below %s" % (links, "s" * (links > 1), top))
+
+
+def _note(found: List[Dict[str, Any]], path: str, inside: str, names: List[str], folders: List[str]) -> None:
+    """Note the files of one folder, `inside` being its name for the viewer; no deeper than is reasonable."""
+    if inside.count(os.sep) >= _DEPTH:
+        del folders[:]
+    for name in sorted(names):
+        try:
             seen = os.lstat(os.path.join(path, name))
-            if stat.S_ISREG(seen.st_mode):
-                found.append({"name": os.path.normpath(os.path.join(inside, name)), "size": seen.st_size,
-                              "mtime": seen.st_mtime})  # fmt: skip
-            if len(found) > _FILES:
-                raise Problem("%s holds more than %d files" % (run_folder, _FILES), "copy them by hand")
-    return {"files": found}
+        except FileNotFoundError:
+            continue  # a run that goes on has removed it meanwhile
+        if stat.S_ISREG(seen.st_mode):
+            found.append({"name": os.path.join(inside, name), "size": seen.st_size, "mtime": seen.st_mtime})
+        if len(found) > _FILES:
+            raise Problem("%s holds more than %d files" % (path, _FILES), "copy them by hand")
 
 
-def fetch(run_folder: str, request: dict[str, Any], send: Send, cancelled: threading.Event) -> dict[str, Any]:
+def _check_way(workdir: str, output: str) -> None:
+    """See that an output lies in the job's folder: no part of the way may be a link. Raises Problem or OSError."""
+    at = workdir
+    for part in output.split("/"):
+        if part in ("", ".", ".."):
+            raise Problem("%r is no name below %s" % (output, workdir))
+        at = os.path.join(at, part)
+        if stat.S_ISLNK(os.lstat(at).st_mode):
+            raise Problem("%s is a symbolic link" % at)
+
+
+def fetch(
+    run_folder: str, outputs: Outputs, request: dict[str, Any], send: Send, cancelled: threading.Event
+) -> dict[str, Any]:
     """Send a file from `offset` to its end. The answer has the size and the SHA-256 of the whole."""
     offset = int(request["offset"])
-    fd = _open(run_folder, str(request["name"]))
+    fd = _open(*_base(run_folder, outputs, str(request["name"])))
     digest = hashlib.sha256()
     at = 0
     try:
@@ -74,6 +135,16 @@ def fetch(run_folder: str, request: dict[str, Any], send: Send, cancelled: threa
     finally:
         os.close(fd)
     return {"size": at, "sha256": digest.hexdigest()}
+
+
+def _base(run_folder: str, outputs: Outputs, name: str) -> Tuple[str, str]:
+    """The folder that a name of `files` is below, and the rest of the name. Raises Problem for what was not offered."""
+    top, _, rest = name.partition("/")
+    if top != _OUTPUTS:
+        return run_folder, name
+    if not any(rest == output or rest.startswith(output + "/") for output in outputs.names):
+        raise Problem("%r is no output of the run" % name)
+    return outputs.workdir, rest
 
 
 def _open(base: str, name: str) -> int:
