@@ -21,7 +21,8 @@ STARTUP = ("runner/cli/startup.py", "tui/startup.py")
 PROGRAMS = ("runner/node/", "runner/train/")
 """Processes of their own, on the hosts."""
 CHANGES = re.compile(
-    r"\bgc\.\w+\(|setswitchinterval|sys\.modules\[.*\] =|del sys\.modules|sys\.path\b|sys\.std\w+ ="
+    r"\bgc\.(?:freeze|unfreeze|collect|disable|enable|set_threshold)\(|setswitchinterval"
+    r"|sys\.modules\[.*\] =|del sys\.modules|sys\.path\b|sys\.std\w+ ="
     r"|os\.environ(?:\.setdefault|\.pop|\.update|\[[^]]*\] =)|os\.putenv|setrecursionlimit|settrace"
     r"|class \w+\(ThreadPoolExecutor"
 )
