@@ -2,6 +2,9 @@
 
 theme: disttui-light          # auto, disttui-dark, disttui-light, or one of Textual's
 animations: false             # by default: not over SSH
+title: true                   # the terminal's title tells the state of the run that is shown; false by default
+bell: true                    # it rings when that run ends; false by default
+notify: osc9                  # a notification then: osc9, osc777, or none as by default
 keys:                         # binding id: keys; the ids stand in the help (?)
   home.new: ctrl+n
 """
@@ -17,6 +20,7 @@ from typing import Any
 from runner.errors import InputError
 from runner.text import clean
 from runner.user_folders import user_folder
+from tui.terminal.notices import NOTIFY
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,10 @@ class Settings:
     theme: str = "auto"
     animations: bool | None = None
     """None: wherever the terminal is on this machine."""
+    title: bool = False
+    bell: bool = False
+    notify: str = "none"
+    """One of `tui.terminal.notices.NOTIFY`."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Binding id → keys, separated by commas."""
 
@@ -33,6 +41,9 @@ class Settings:
 _KINDS: Mapping[str, tuple[type, str]] = {
     "theme": (str, "a name, such as disttui-light"),
     "animations": (bool, "true or false"),
+    "title": (bool, "true or false"),
+    "bell": (bool, "true or false"),
+    "notify": (str, f"one of {', '.join(NOTIFY)}"),
     "keys": (dict, "a mapping of binding ids to keys"),
 }
 
@@ -105,7 +116,7 @@ def _checked(data: Mapping[str, Any], path: Path) -> Settings:
         if name not in _KINDS:
             raise InputError(f"{_show(name)} is no setting", _meant(name, list(_KINDS)), place=f"{path}")
         kind, words = _KINDS[name]
-        if not isinstance(value, kind):
+        if not isinstance(value, kind) or (name == "notify" and value not in NOTIFY):
             raise InputError(f"{name}: expected {words}, not {_show(value)}", place=f"{path}")
     for name, keys in data.get("keys", {}).items():
         if not isinstance(name, str) or not isinstance(keys, str) or not all(map(str.strip, keys.split(","))):

@@ -35,6 +35,8 @@ def test_without_one_there_are_defaults(tmp_path: Path) -> None:
         ("thme: dark", "Did you mean theme?"),
         ("theme: 3", "expected a name"),
         ("animations: perhaps", "expected true or false"),
+        ("bell: loud", "expected true or false"),
+        ("notify: osc8", "expected one of none, osc9, osc777"),
         ("keys: n", "expected a mapping"),
         ("keys: {home.new: 3}", "expected keys such as ctrl+n"),
         ("keys: {home.new: ','}", "expected keys such as ctrl+n"),

@@ -25,8 +25,9 @@ from tui.dashboard.progress import run_word
 from tui.keys import CHANGE, PANE_KEYS, VIEW, bind
 from tui.log import Older
 from tui.run.attach import attached
-from tui.run.feed import FeedFailed, LiveFeed, RunChanged
+from tui.run.feed import FeedFailed, LiveFeed, RunChanged, Snapshot
 from tui.screen import Command
+from tui.terminal.notices import Notices
 
 
 class RunFound(Message):
@@ -63,6 +64,7 @@ class DashboardScreen(EndedScreen):
         self.run_id = run_id
         self._feed: LiveFeed | None = None
         self._stops = 0
+        self._notices: Notices | None = None
         self._left = threading.Event()
 
     @property
@@ -80,6 +82,8 @@ class DashboardScreen(EndedScreen):
     def on_unmount(self) -> None:
         """Leave the run to itself."""
         self._left.set()
+        if self._notices is not None:
+            self._notices.close()
 
     @work(thread=True, group="end", exit_on_error=False)
     def _tell_end(self, state: RunState) -> None:
@@ -110,10 +114,16 @@ class DashboardScreen(EndedScreen):
         """Show it."""
         ended = self.snapshot is not None and self.snapshot.state.result is not None
         self.show(event.snapshot)
+        self._tell_terminal(event.snapshot)
         if (event.snapshot.state.result is not None) != ended:
             self.refresh_bindings()
         if event.snapshot.ended and event.snapshot.state.result is not None and not self.disttui.read_only:
             self._tell_end(event.snapshot.state)
+
+    def _tell_terminal(self, snapshot: Snapshot) -> None:
+        if self._notices is None:
+            self._notices = Notices(self.disttui.send, self.disttui.settings, self.disttui.environ)
+        self._notices.tell(short(snapshot.state.run), run_word(snapshot), over=snapshot.state.result is not None)
 
     def on_feed_failed(self, event: FeedFailed) -> None:
         """Say what is wrong; what is on the screen stays."""

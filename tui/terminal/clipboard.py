@@ -14,7 +14,8 @@ OSC_LIMIT = 74_000
 """Base64 characters of one OSC 52 sequence that xterm, tmux and others still take."""
 _PATIENCE = 3.0
 _DEAF = ("Apple_Terminal",)
-_DEAF_TERMS = ("linux", "dumb", "")
+DEAF_TERMS = ("linux", "dumb", "")
+"""Values of TERM whose terminals would show an OSC sequence as text, or drop it."""
 
 
 class Copied(NamedTuple):
@@ -73,14 +74,18 @@ def _fed(command: list[str], text: str, environ: Mapping[str, str]) -> bool:
 
 
 def _osc52(text: str, environ: Mapping[str, str], inside_tmux: bool) -> str:
-    if environ.get("TERM", "") in _DEAF_TERMS or environ.get("TERM_PROGRAM") in _DEAF:
+    if environ.get("TERM", "") in DEAF_TERMS or environ.get("TERM_PROGRAM") in _DEAF:
         return ""
     coded = base64.b64encode(text.encode()).decode()
     if len(coded) > OSC_LIMIT:
         return ""
     sequence = f"\x1b]52;c;{coded}\x07"
-    # tmux hands on what is wrapped so; every escape within is doubled.
-    return "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\" if inside_tmux else sequence
+    return through_tmux(sequence) if inside_tmux else sequence
+
+
+def through_tmux(sequence: str) -> str:
+    """The sequence as tmux hands it on to its terminal: wrapped, with every escape in it doubled."""
+    return "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\"
 
 
 def _to_file(text: str, size: str) -> Copied:

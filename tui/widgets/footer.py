@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from textual import events
+from textual.binding import ActiveBinding, Binding
 from textual.content import Content
 from textual.widget import Widget
 
@@ -26,6 +28,17 @@ class Hint(NamedTuple):
     def width(self) -> int:
         """Cells it takes."""
         return len(self.shown) + 1 + len(self.label)
+
+
+def _put_in_place(active: list[ActiveBinding], moved: ActiveBinding) -> None:
+    """Give a binding with a key of the user's config the place among the others of its node that it is written at."""
+    written = [one for base in reversed(type(moved.node).__mro__) for one in vars(base).get("BINDINGS", ())]
+    ids = [one.id for one in written if isinstance(one, Binding)]
+    if moved.binding.id in ids:
+        after = ids[ids.index(moved.binding.id) + 1 :]
+        active.remove(moved)
+        places = (at for at, one in enumerate(active) if one.node is moved.node and one.binding.id in after)
+        active.insert(next(places, len(active)), moved)
 
 
 class FooterBar(Widget):
@@ -82,11 +95,19 @@ class FooterBar(Widget):
         found: dict[str, Hint] = {}
         # A key that comes before what the focused widget makes of it is what the screen is for.
         active = sorted(self.screen.active_bindings.values(), key=lambda one: not one.binding.priority)
+        for one in [one for one in active if one.binding.id in self._remapped]:
+            _put_in_place(active, one)
         for _, binding, enabled, _ in active:
             if binding.show and enabled and binding.action not in found:
                 shown = self.app.get_key_display(binding)
                 found[binding.action] = Hint(binding.key, shown, binding.description, binding.group is APP)
         return list(found.values())
+
+    @property
+    def _remapped(self) -> Mapping[str, str]:
+        """The keys of the user's config."""
+        settings = getattr(self.app, "settings", None)
+        return settings.keys if settings is not None else {}
 
     def on_mount(self) -> None:
         """Follow the bindings."""

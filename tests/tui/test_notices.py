@@ -1,0 +1,59 @@
+"""What the terminal is told of a run: nothing unless the config wants it, and only clean text."""
+
+from __future__ import annotations
+
+import pytest
+
+from tui.config import Settings
+from tui.terminal.notices import Notices
+
+XTERM = {"TERM": "xterm-256color"}
+
+
+def _told(settings: Settings, environ: dict[str, str], *words: str, run: str = "2node-7f3a") -> list[str]:
+    sent: list[str] = []
+    notices = Notices(sent.append, settings, environ)
+    for word in words:
+        notices.tell(run, word, over=word in ("finished", "failed"))
+    notices.close()
+    return [one for one in sent if one]
+
+
+def test_nothing_is_sent_unless_the_config_wants_it() -> None:
+    assert _told(Settings(), XTERM, "running", "finished") == []
+
+
+def test_the_title_follows_the_run_and_is_given_back() -> None:
+    told = _told(Settings(title=True), XTERM, "joining", "running", "running", "finished")
+    assert told == [
+        "\x1b[22;0t\x1b]2;2node-7f3a joining\x07", "\x1b]2;2node-7f3a running\x07", "\x1b]2;2node-7f3a finished\x07",
+        "\x1b[23;0t",
+    ]  # fmt: skip
+
+
+def test_the_end_rings_and_notifies_once_and_not_for_a_run_that_had_ended_before() -> None:
+    wanted = Settings(bell=True, notify="osc9")
+    assert _told(wanted, XTERM, "running", "failed", "failed") == ["\a\x1b]9;2node-7f3a failed\x07"]
+    assert _told(wanted, XTERM, "finished", "finished") == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "sequence"),
+    [
+        (XTERM, "\x1b]777;notify;disttui;2node-7f3a finished\x07"),
+        ({**XTERM, "TMUX": "x"}, "\x1bPtmux;\x1b\x1b]777;notify;disttui;2node-7f3a finished\x07\x1b\\"),
+    ],
+)
+def test_a_notification_reaches_the_terminal_outside_tmux(environ: dict[str, str], sequence: str) -> None:
+    assert _told(Settings(notify="osc777"), environ, "running", "finished") == [sequence]
+
+
+def test_a_terminal_that_would_show_it_as_text_gets_the_bell_alone() -> None:
+    assert _told(Settings(title=True, bell=True, notify="osc9"), {"TERM": "linux"}, "running", "failed") == ["\a"]
+
+
+def test_a_name_cannot_end_the_sequence_or_begin_another() -> None:
+    told = _told(Settings(title=True, notify="osc9"), XTERM, "running", "failed", run="4;3\x07\x1b]0;own\x9ced\x1b\\")
+    for sequence in told[:-1]:
+        body = sequence.removeprefix("\x1b[22;0t").removeprefix("\x1b]").removesuffix("\x07")
+        assert not set(body) & {"\x1b", "\x07", "\x9c"} and body.count(";") == 1

@@ -1,0 +1,76 @@
+"""What the terminal itself tells of a run that is watched: its title, a bell and a notification at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from runner.text import clean
+from tui.terminal.clipboard import DEAF_TERMS, through_tmux
+
+NOTIFY = ("none", "osc9", "osc777")
+"""How a terminal can be asked to notify: iTerm2, kitty, WezTerm and Windows Terminal take OSC 9; urxvt, foot, Ghostty
+and the terminals of GNOME OSC 777."""
+_LONGEST = 120
+_KEEP_TITLE, _LAST_TITLE = "\x1b[22;0t", "\x1b[23;0t"
+
+
+class Wanted(Protocol):
+    """What the user's config says of it."""
+
+    @property
+    def title(self) -> bool:
+        """Whether the terminal's title tells the state of the run."""
+
+    @property
+    def bell(self) -> bool:
+        """Whether the bell rings at the end."""
+
+    @property
+    def notify(self) -> str:
+        """One of NOTIFY."""
+
+
+class Notices:
+    """Tells the terminal what becomes of one run, as far as the user's config wants it.
+
+    Args:
+        send: Takes control sequences.
+    """
+
+    def __init__(self, send: Callable[[str], None], wanted: Wanted, environ: Mapping[str, str]) -> None:
+        self._send = send
+        self._wanted = wanted
+        self._deaf = environ.get("TERM", "") in DEAF_TERMS
+        self._inside_tmux = bool(environ.get("TMUX"))
+        self._title = ""
+        self._went_on = False
+
+    def tell(self, run: str, word: str, *, over: bool) -> None:
+        """Take the state of the run; the end is told once, and only to somebody who has seen it go on."""
+        text = f"{_plain(run)} {_plain(word)}"
+        if self._wanted.title and not self._deaf and text != self._title:
+            self._send(("" if self._title else _KEEP_TITLE) + f"\x1b]2;{text}\x07")
+            self._title = text
+        if over and self._went_on:
+            self._send(self._end(text))
+        self._went_on = not over
+
+    def close(self) -> None:
+        """Give the terminal the title that it had."""
+        if self._title:
+            self._send(_LAST_TITLE)
+            self._title = ""
+
+    def _end(self, text: str) -> str:
+        bell = "\a" if self._wanted.bell else ""
+        if self._deaf or self._wanted.notify not in NOTIFY[1:]:
+            return bell
+        what = f"9;{text}" if self._wanted.notify == "osc9" else f"777;notify;disttui;{text}"
+        sequence = f"\x1b]{what}\x07"
+        return bell + (through_tmux(sequence) if self._inside_tmux else sequence)
+
+
+def _plain(text: str) -> str:
+    # A semicolon would begin another field, and `9;4;` mean a bar of progress.
+    return clean(text).replace(";", ",")[:_LONGEST]
