@@ -1,0 +1,145 @@
+"""Every key that the footer shows does something that can be seen, on every screen and in every state of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from tests.tui import shelf_kit as kit
+from tests.tui import top_kit
+from tests.tui.frames import painted
+from tests.tui.widget_kit import asynchronous
+from tests.tui.wizard_kit import HOSTS, record, until, walk, wizard
+from tui.app import DisttuiApp
+from tui.dashboard.panes import PanesScreen
+from tui.top.feed import TopChanged
+from tui.widgets.footer import FooterBar
+from tui.wizard import WizardScreen
+
+PATIENCE = 5.0
+"""Seconds after which a key counts as dead."""
+
+
+def _shown(app: DisttuiApp) -> dict[str, str]:
+    """Key → label, of what the footer offers here."""
+    hints = app.screen.query_one(FooterBar)._hints()
+    return {hint.key: hint.label for hint in hints if not hint.everywhere}
+
+
+def _seen(app: DisttuiApp) -> tuple[Any, ...]:
+    stack = [id(screen) for screen in app.screen_stack]
+    whole = app.screen._compositor.size == app.size
+    return painted(app) if whole else "", stack, id(app.focused), len(app._notifications), getattr(app, "opened", [])[:]
+
+
+async def _dead(pilot: Pilot[None], app: DisttuiApp, again: Callable[[], object]) -> list[str]:
+    """Press every key that is shown; those after which nothing is as before are alive."""
+    base, found, tried = app.screen, [], set[str]()
+    while left := {key: label for key, label in _shown(app).items() if key not in tried}:
+        key, label = next(iter(left.items()))
+        tried.add(key)
+        before, deadline = _seen(app), time.monotonic() + PATIENCE
+        await pilot.press(key)
+        while _seen(app) == before and time.monotonic() < deadline:
+            await pilot.pause(0.02)
+        if _seen(app) == before:
+            found.append(f"{key} {label}")
+        while app.screen is not base and base in app.screen_stack:
+            app.pop_screen()
+            await pilot.pause()
+        again()
+        await pilot.pause()
+    assert tried
+    return found
+
+
+@pytest.mark.parametrize(
+    ("row", "read_only"),
+    [("pair-7f3a", False), ("pair-91bd", False), ("profiles", False), ("hosts", False), ("pair-7f3a", True)],
+)
+def test_home_shows_no_dead_key(tmp_path: Path, row: str, read_only: bool) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def play(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        home: Any = app.screen
+
+        def again() -> None:
+            home.action_clear()
+            home.action_show_pane(row if row in ("profiles", "hosts") else "runs")
+            home.query_one("#runs").select(row)
+
+        again()
+        await pilot.pause()
+        assert not await _dead(pilot, app, again)
+
+    kit.play(tmp_path, play, read_only=read_only)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
+def test_the_wizard_shows_no_dead_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    record(monkeypatch, HOSTS)
+    probed: list[str] = []
+    answer = WizardScreen._start
+
+    def ask(self: WizardScreen, name: str) -> None:
+        probed.append(name)  # a recorded host answers at once: that it was asked again cannot be seen
+        answer(self, name)
+
+    monkeypatch.setattr(WizardScreen, "_start", ask)
+
+    @asynchronous
+    async def play() -> None:
+        async with wizard(tmp_path, size=(120, 40)) as (pilot, opened):
+            app = pilot.app
+            assert isinstance(app, DisttuiApp)
+            app.opened = probed  # type: ignore[attr-defined]
+            await walk(pilot, opened, ["desk"], step)
+            if step == 1:
+                opened.query_one("#hosts-table").focus()
+                await pilot.pause()
+            focused = app.focused
+            assert focused is not None
+
+            def again() -> None:
+                opened._go(step - 1)
+                focused.focus()
+
+            assert not await _dead(pilot, app, again)
+
+    play()
+
+
+@pytest.mark.parametrize("pane", ["hosts", "chart0", "log"])
+def test_the_replay_of_an_ended_run_shows_no_dead_key(tmp_path: Path, pane: str) -> None:
+    @asynchronous
+    async def play() -> None:
+        app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
+        async with app.run_test(size=(160, 45)) as pilot:
+            app.open_replay("example")
+            await until(pilot, lambda: isinstance(app.screen, PanesScreen) and app.screen.log_view)
+            screen: Any = app.screen
+            await pilot.press("less_than_sign")
+            screen.go_to(pane)
+            await pilot.pause()
+            assert not await _dead(pilot, app, lambda: screen.go_to(pane))
+
+    play()
+
+
+def test_top_on_hosts_without_gpus_shows_no_dead_key(tmp_path: Path) -> None:
+    @asynchronous
+    async def play() -> None:
+        app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
+        async with app.run_test(size=(120, 36)) as pilot:
+            screen = top_kit.MadeUpTop()
+            await app.push_screen(screen)
+            screen.post_message(TopChanged(top_kit.hosts(2, 0, top_kit.NOW), top_kit.NOW))
+            await pilot.pause()
+            assert not await _dead(pilot, app, lambda: screen.narrow(""))
+
+    play()
