@@ -86,7 +86,7 @@ def _look(run: KnownRun, reached: Reached, warnings: list[str]) -> dict[tuple[in
 def _as_text(run: KnownRun, state: RunState, ranks: list[Standing]) -> str:
     if state.result is not None:
         return "\n".join(
-            [*ending(state, _elapsed(run, state), run.folder, {}, len(state.attempts)), *_before(run.folder)]
+            [*ending(state, _elapsed(run, state), run.folder, {}, len(state.attempts)), *told_before(run.folder)]
         )
     silent = [one.silent for one in ranks if one.silent is not None]
     last = f", last sign of life {duration(min(silent))} ago" if silent else ""
@@ -101,7 +101,7 @@ def _as_text(run: KnownRun, state: RunState, ranks: list[Standing]) -> str:
     return "\n".join(lines)
 
 
-def _before(folder: Path) -> list[str]:
+def told_before(folder: Path) -> list[str]:
     """What was said while the ranks could be asked."""
     lines = []
     for one in kept(folder):

@@ -17,10 +17,8 @@ from tui.dashboard.load import LoadPane
     ("hosts", "per_host", "gpus", "kinds"),
     [
         (2, 2, False, ["cpu", "memory"]),
-        (2, 1, True, ["gpu 0", "cpu", "memory"]),
         (2, 4, True, ["gpu 0", "gpu 1", "gpu 2", "gpu 3", "cpu"]),
         (2, 8, True, ["8 gpus", "cpu"]),
-        (4, 2, True, ["2 gpus", "cpu"]),
         (6, 1, True, ["gpu"]),
         (24, 1, True, []),
     ],

@@ -13,7 +13,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Static
 
-from runner.commands.diagnose import diagnose
+from runner.commands.diagnose import diagnose, told_before
 from runner.errors import DisttuiError
 from runner.runs.history import KnownRun
 from runner.text import clean_lines
@@ -88,7 +88,8 @@ class DiagnosisScreen(DisttuiModal[None]):
                 text, warnings = diagnose(self._run, viewer.connector(self._run.ssh_config))
             told = "\n".join([text, *(f"! {warning}" for warning in warnings)])
         except DisttuiError as error:
-            told = str(error)
+            # Hosts that are gone take nothing away from what they said before.
+            told = "\n".join([str(error), *told_before(self._run.folder)])
         self.post_message(self.Told(told))
 
     def on_diagnosis_screen_told(self, event: Told) -> None:

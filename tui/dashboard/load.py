@@ -108,7 +108,7 @@ class LoadPane(Drawn):
         rows = meters.area(_means(one, snapshot, room), room, self._each, top) if room else [""] * self._each
         head: list[Piece] = [title, (f" {one.kind:<{KIND}} ", quiet), *meters.bar(now, BAR, self.component), "  "]
         blank: list[Piece] = [" " * left]
-        return [line([*(head if y == 0 else blank), (row, quiet)]) for y, row in enumerate(rows)]
+        return [line([*(head if y == 0 else blank), (row, self.component("top--rest"))]) for y, row in enumerate(rows)]
 
 
 def _means(one: Measure, snapshot: Snapshot, count: int) -> list[float | None]:
