@@ -62,7 +62,7 @@ ORDERS: Mapping[str, Callable[[RunRow, float], Any]] = {
 """How runs can be ordered; by age those that go on come first, by duration the longest."""
 HEADS = {"state": "state", "run": "name", "took": "duration", "when": "newest"}
 """Columns by whose heads they are ordered."""
-_TAGS = Column("tags", rank=1, most=24)
+_TAGS = Column("tags", rank=3, most=24)
 
 
 def run_columns(shelf: Shelf) -> Sequence[Column]:
@@ -233,7 +233,7 @@ def stop_consequence(row: RunRow) -> str:
     at = f" at step {row.step:,}" if row.step is not None else ""
     return (
         f"Ends all {row.processes} processes on {', '.join(row.hosts)}{at}: TERM first, so that they can save, "
-        "then KILL. What they wrote stays; it cannot be continued from here."
+        "then KILL. What they wrote stays."
     )
 
 
