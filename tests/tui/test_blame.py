@@ -83,7 +83,7 @@ async def test_the_log_marks_who_failed_and_w_goes_to_the_line_in_which_it_did(t
         culprit, victim = (segments(pilot, screen, f"{label}│ bye") for label in ("node1:2✗", "node0:0 "))
         assert culprit[1].style != victim[1].style
         await pilot.press("w")
-        await until(pilot, lambda: f"✗{RAISED}" in shown(pilot))
+        await until(pilot, lambda: f"▶{RAISED}" in shown(pilot))
         assert "Log · rank 2" in shown(pilot) and "Connection closed" not in shown(pilot).partition("Log · rank")[2]
         await pilot.press("w")
         await until(pilot, lambda: "Log · rank 0" in shown(pilot))
@@ -100,4 +100,13 @@ async def test_a_rank_that_others_wait_for_is_awaited_in_ranks_hosts_and_log(tmp
         await until(pilot, lambda: "node0:1▲│ step" in shown(pilot))
         await pilot.press("w")
         await until(pilot, lambda: "rank 1 ▲ awaited" in shown(pilot) and "Log · rank 1" in shown(pilot))
-        await until(pilot, lambda: "▲step 19/20" in shown(pilot))
+        await until(pilot, lambda: "▶step 19/20" in shown(pilot))
+
+
+@asynchronous
+async def test_where_the_log_has_no_room_w_opens_it(tmp_path: Path) -> None:
+    async with opened("open_replay", str(failed(tmp_path / "run-1")), tmp_path, (40, 12)) as (pilot, _):
+        await pilot.press("end")
+        await until(pilot, lambda: "What happened" in shown(pilot) and "bye" not in shown(pilot))
+        await pilot.press("w")
+        await until(pilot, lambda: f"▶{RAISED}"[:30] in shown(pilot))

@@ -57,6 +57,12 @@ def test_every_glyph_of_ours_has_one_in_ascii() -> None:
         assert glyph == "◇" or shown != "?", f"{glyph} needs a line in the table"
 
 
+def test_what_a_bar_has_done_and_what_remains_differ_in_ascii() -> None:
+    for base in ("ascii", "utf-8"):
+        assert plain("0:50 ━━━●──✗── 1:49", base) == "0:50 ===o--x-- 1:49"
+    assert plain("┊attempt 2", "ascii") == "|attempt 2"
+
+
 def test_words_of_others_keep_their_width() -> None:
     assert plain("Zoë in 日本 👩\u200d🚀", "ascii") == "Zoe in ???? ??"
     assert plain("Zoë × 日本", "iso8859-1") == "Zoë × ????"

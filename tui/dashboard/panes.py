@@ -395,6 +395,8 @@ class PanesScreen(LogScreen):
         self.choose_rank(event.rank)
         if self.log_view is not None:
             self.log_view.go_to_failing(event.rank)
+            if self.query_one("#log").has_class("-off"):
+                self.go_to("log")
 
     def action_blamed(self) -> None:
         """Go to the rank that is to blame, from any pane."""

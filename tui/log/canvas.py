@@ -171,7 +171,7 @@ class LogCanvas(Widget):
             base += Style(bgcolor=self._style("cursor" if cursor else "range").bgcolor)
         place = self.lines.place(row)
         if not part and self._failing and place < TAIL and self.progress.work.log.order.items[place] in self._failing:
-            sign = Segment(look("awaited" if self._blame.stalled else "failed").glyph, self._ink(self._role(place)))
+            sign = Segment("▶", self._ink(self._role(place)))
         else:
             sign = Segment("▌" if cursor else "┃" if ranged else " ", self._ink("gutter"))
         head = [sign, *self._prefix(row, part)]
