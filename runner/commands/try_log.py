@@ -79,7 +79,7 @@ class _Log:
         known = Recogniser()
         with self._path.open("rb") as file:
             for number, line in _lines(file):
-                self.count = number
+                self.count = (self.count or 0) + 1
                 for record in self._reader.read([line], known, 1):
                     yield number, record
 

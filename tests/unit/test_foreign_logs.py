@@ -36,6 +36,7 @@ def harvested(name: str, folder: Path) -> list[dict[str, Any]]:
         ("trainer", 4.033, {"step": 150, "steps": 150, "epoch": 3, "val_loss": 4.03}),
         ("lightning_tqdm", 0.693, {"step": 50, "epoch": 1, "loss": 0.682, "val_loss": 0.689, "steps_per_s": 13.99}),
         ("lightning_rich", 0.734, {"step": 100, "steps": 100, "loss": 0.734, "val_loss": 0.694}),
+        ("lightning_rich_tty", 0.674, {"step": 150, "steps": 150, "epoch": 2, "loss": 0.658, "steps_per_s": 21.76}),
         ("uneven", 2.0, {"step": 4, "loss": 2.0}),
     ],
 )

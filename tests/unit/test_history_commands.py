@@ -125,7 +125,7 @@ def test_a_log_is_tried_without_any_run(tmp_path: Path) -> None:
     ]
     tried = command(tmp_path, "metrics", "--try", str(log), "--pattern", r"loss (?P<train_error>\S+)")
     assert "train_error 0.25" in tried.stdout
-    assert "2 lines of" in tried.stdout
+    assert "2 lines of 3 hold metrics" in tried.stdout
     for wrong in (["--pattern", "("], ["run"], ["--csv"]):
         refused = command(tmp_path, "metrics", "--try", str(log), *wrong)
         assert refused.returncode == 2
