@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from threading import Thread
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from runner.api.viewer import Viewer
 from runner.errors import DisttuiError
 from runner.hosts.facts import HostFacts
 from runner.hosts.link import Link
-from runner.hosts.ship import node_parcel, train_parcel
+from runner.hosts.ship import train_parcel
 from runner.hosts.survey import Surveyed, Tell, survey
 from runner.ids import new_run_id
 from runner.profile import Profile
@@ -126,8 +125,6 @@ def prepare(viewer: Viewer, profile: Profile, news: Tell | None = None) -> Prepa
     Raises:
         DisttuiError: Hosts cannot be used.
     """
-    # What comes after the hosts' answers is made and imported while they are awaited.
-    Thread(target=_make_ready, daemon=True).start()
     ready = as_run(profile, sandbox=viewer.sandbox is not None)
     hosts = survey(ready, viewer.connector(), news or _quiet)
     links = tuple(host.link for host in hosts)
@@ -199,13 +196,6 @@ def launch(
         known.failed(error.sentence)
         raise
     return known
-
-
-def _make_ready() -> None:
-    node_parcel()
-    import runner.planning.plan
-    import runner.planning.preflight
-    import runner.planning.recommend  # noqa: F401
 
 
 def _quiet(node: int, kind: str, note: str) -> None:

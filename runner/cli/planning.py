@@ -6,6 +6,7 @@ import json
 import sys
 
 from runner.api.preparing import prepare
+from runner.cli import startup
 from runner.cli.render.output import put
 from runner.cli.running import host_words
 from runner.cli.viewing import viewing
@@ -17,6 +18,7 @@ def show_plan(
     profile: Profile, sandbox: bool, ssh_config: str | None, accept_new: bool, *, as_json: bool
 ) -> tuple[str, int]:
     """The plan of a profile, and the exit code of the command that shows it."""
+    startup.import_ahead()
     way = viewing(ssh_config, accept_new, profile if sandbox else None)
     with way as viewer, prepare(viewer, profile, host_words(profile, _say)) as prepared:
         planned = prepared.planned

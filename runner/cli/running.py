@@ -6,11 +6,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from threading import Thread
 from typing import TYPE_CHECKING
 
 import click
 
+from runner.cli import startup
 from runner.errors import InputError
 from runner.text import clean
 
@@ -78,8 +78,7 @@ def _run(
     signals = Signals()
     with signals.caught():
         check_secrets(profile, viewer.environ)
-        # Imported while the hosts' answers are awaited.
-        Thread(target=_import_story, daemon=True).start()
+        startup.import_ahead()
         with prepare(viewer, profile, host_words(profile, printer.say)) as prepared:
             refuse(prepared.planned)
             _say_plan(prepared.planned, printer)
@@ -138,10 +137,6 @@ def finish(printer: TextPrinter | JsonPrinter, state: RunState, elapsed: float, 
         from runner.render.story import ending
 
         printer.end(ending(state, elapsed, folder, printer.launcher_tails))
-
-
-def _import_story() -> None:
-    import runner.render.story  # noqa: F401
 
 
 def _printer(profile: Profile, *, as_json: bool) -> TextPrinter | JsonPrinter:

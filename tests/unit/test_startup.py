@@ -24,7 +24,7 @@ CHANGES = re.compile(
     r"\bgc\.(?:freeze|unfreeze|collect|disable|enable|set_threshold)\(|setswitchinterval"
     r"|sys\.modules\[.*\] =|del sys\.modules|sys\.path\b|sys\.std\w+ ="
     r"|os\.environ(?:\.setdefault|\.pop|\.update|\[[^]]*\] =)|os\.putenv|setrecursionlimit|settrace"
-    r"|class \w+\(ThreadPoolExecutor"
+    r"|class \w+\(ThreadPoolExecutor|Thread\(target=\w*(?:import|ready|warm)"
 )
 QUOTED = re.compile(r""""[^"]*"|'[^']*'""")
 BASES = ("app.py", "dom.py", "message_pump.py", "screen.py", "widget.py", "widgets/_input.py")
