@@ -164,6 +164,19 @@ def test_a_validations_own_folder_gives_no_training_loss(tmp_path: Path) -> None
     assert samples(tmp_path / "validation" / EVENTS.name)[0].values == {"epoch_loss": 1, "val_loss": 0.5}
 
 
+def test_a_trainers_summary_is_no_metric(tmp_path: Path) -> None:
+    path = tmp_path / EVENTS.name
+    tags = {
+        "train/loss": 0.5,
+        "train/train_loss": 2.5,
+        "train/train_runtime": 9,
+        "train/total_flos": 1,
+        "train_loss": 3,
+    }
+    path.write_bytes(b"".join(scalar(tag, value, 200, 1) for tag, value in tags.items()))
+    assert [one.values for one in samples(path)] == [{"loss": 0.5}, {"loss": 3}]
+
+
 def test_pictures_are_passed_over_unread(tmp_path: Path) -> None:
     path = tmp_path / EVENTS.name
     with path.open("wb") as out:

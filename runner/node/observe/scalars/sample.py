@@ -12,6 +12,8 @@ _MOST_VALUES = 64
 """Values of one step that are kept."""
 _PARTS = re.compile(r"(?:^|[/_.-])(?:val|valid|validation|eval)$", re.IGNORECASE)
 _STEPS = 1 << 53
+_SUMMARY = ("train_", "total_flos")
+"""Below `train/`, what Trainer tells at the end: its loss is the mean of all that came before."""
 
 
 class MalformedError(Exception):
@@ -34,7 +36,10 @@ class Sample(NamedTuple):
 def note(values: Record, tag: str, number: str) -> None:
     """Note a value under the name that is known everywhere; what has no usable name or number stays out."""
     head, _, last = tag.rpartition("/")
-    name = last if head.lower() in ("train", "training") else tag
+    trains = head.lower() in ("train", "training")
+    if trains and last.startswith(_SUMMARY):
+        return
+    name = last if trains else tag
     if 0 < len(name) <= _LONGEST_NAME and len(values) < _MOST_VALUES:
         try:
             put(values, name, number)
