@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets._toast import Toast
 
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
@@ -16,6 +17,7 @@ from tests.tui.snap import assert_snapshot, screen_text
 from tui.config import load_settings
 from tui.dialogs.prompts import AppPrompts
 from tui.dialogs.themes import ThemeScreen
+from tui.widgets.footer import FooterBar
 
 ROOT = Path(__file__).parents[2]
 
@@ -159,3 +161,21 @@ def test_hosts_may_ask_while_they_are_reached(tmp_path: Path) -> None:
         assert answers == ["hunter2", None, True, False]
 
     kit.play(tmp_path, ask)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35)])
+def test_a_toast_covers_nothing(tmp_path: Path, size: tuple[int, int]) -> None:
+    kit.busy_machine(tmp_path)
+
+    async def notify(app: Doors, pilot: Pilot[None]) -> None:
+        app.notify("pair-7f3a stopped after 0:03", title="a title", timeout=600)
+        await kit.until(pilot, lambda: kit.shows(app, "stopped after 0:03"))
+        toast = app.screen.query_one(Toast)
+        for widget in app.screen.query("Table, FooterBar, HeaderBar"):
+            assert not widget.display or not widget.region.overlaps(toast.region), widget
+        assert toast.region.bottom <= size[1] - 1 and toast.region.area
+        app.clear_notifications()
+        await kit.until(pilot, lambda: not kit.shows(app, "stopped after 0:03"))
+        assert app.screen.query_one(FooterBar).region.y == size[1] - 1
+
+    kit.play(tmp_path, notify, size=size)

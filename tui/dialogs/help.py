@@ -123,6 +123,7 @@ class HelpScreen(DisttuiModal[None]):
         """The keys of what has the focus first, then those of the whole screen, then those of its other panes."""
         focused = self._over.focused
         near = [line for line in lines if focused is not None and any(one in self._near for one in line.nodes)]
+        near.sort(key=lambda line: GROUPS.index(line.binding.group or VIEW))
         if near and focused is not None:
             yield f"In {_place(focused)}, where the cursor is", near
         wide = [line for line in lines if line not in near and _everywhere(line.nodes[0])]
