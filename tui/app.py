@@ -1,9 +1,9 @@
 """The app: what all screens share, and how one screen opens another.
 
 **A screen** is a subclass of `tui.screen.DisttuiScreen` in a module of its own that is imported when it is first
-opened; `tui.opening.SCREENS` names them. Nobody pushes another's screen: `app.open_home()`, `app.open_run(run_id)`,
-`app.open_replay(run)`, `app.open_wizard(path, launch=False)`, `app.open_top(hosts, profile)`. Each takes a moment (the
-module is imported in a thread), so tests wait with `await app.workers.wait_for_complete()`.
+opened; `tui.router.SCREENS` names them, and `tui.router.Router` alone opens them. That takes a moment (the module is
+imported in a thread), so tests wait with `await app.workers.wait_for_complete()`. `tui.shell.Shell` is what a screen
+may call of the app; `self.disttui` is one.
 
     class TopScreen(DisttuiScreen):
         HELP = "What every host is doing now."
@@ -14,13 +14,6 @@ module is imported in a thread), so tests wait with `await app.workers.wait_for_
 
         def on_mount(self) -> None:
             self.header.show("top", ["3 hosts"], state="running", right="00:12:31")
-
-**What a screen may call**, all of it on the app's own thread (`self.disttui` is the app, typed):
-`await app.ask(question, consequence, yes="stop")` in a worker, before whatever ends or removes something ·
-`app.connector(ssh_config)` from a thread worker: the way to hosts, shared by all screens, which asks for passwords and
-unknown host keys over whatever is open, but never over a line that somebody types into ·
-`app.copy(text)` · `app.notify(text)`, which shows no markup and no control characters · `app.read_only` (actions bound
-in the group `tui.keys.CHANGE` are refused by themselves) · `app.environ`, `app.ssh_config`.
 
 **Looks** come from `tui.theme` alone: `state_words("running")` for text; for strips `STATE_CLASSES`, `RAMP_CLASSES`
 and `SERIES_CLASSES` in COMPONENT_CLASSES; in CSS the variables $muted, $rule, $selected, $selected-text,
@@ -59,33 +52,35 @@ from textual.screen import Screen
 from runner.errors import InputError
 from runner.text import clean_lines
 from tui import theme
-from tui.config import Settings, remember_theme
+from tui.config import Settings, load_settings, remember_theme
 from tui.dialogs.questions import Questions
-from tui.home.inventory import Shelf
+from tui.inventory import Shelf
+from tui.key_queue import KeyQueue
 from tui.keys import APP, OPEN, bind
-from tui.opening import screen_class
 from tui.palette import Everything
+from tui.router import First, Router, screen_class
 from tui.startup import TextualInside, Threads
 from tui.terminal import clipboard
 
 if TYPE_CHECKING:
     from runner.api.viewer import Viewer
     from runner.transport import Connector
+    from tui.dialogs.prompts import AppPrompts
 
 _KEY_NAMES = {"enter": "enter", "escape": "esc", "space": "space", "tab": "tab", "shift+tab": "shift+tab"}
 
 
-_ALONE = ("open_run", "open_replay", "open_top")
+_ALONE = ("run", "replay", "top")
 """What commands open that are for one screen: it was not reached by the home screen, and does not lead to it."""
 
 
-class DisttuiApp(TextualInside, Questions):
+class DisttuiApp(TextualInside):
     """The terminal app.
 
     Args:
         environ: The environment of the process.
         settings: What the user's config says.
-        first: What to open over the home screen: the name of an `open_…` method and its arguments.
+        first: What to open over the home screen.
         read_only: Refuse everything that changes something.
         ssh_config: As ssh's -F.
         accept_new_host_keys: Trust unknown host keys without asking.
@@ -107,13 +102,16 @@ class DisttuiApp(TextualInside, Questions):
         environ: Mapping[str, str],
         settings: Settings | None = None,
         *,
-        first: tuple[str, tuple[Any, ...]] | None = None,
+        first: First | None = None,
         read_only: bool = False,
         ssh_config: str | None = None,
         accept_new_host_keys: bool = False,
     ) -> None:
         super().__init__()
         self.environ = environ
+        self._questions = Questions(self)
+        self._keys = KeyQueue(self, super().on_event, self._questions.ignores)
+        self.router = Router(self, self._keys)
         self.settings = settings or Settings()
         self.read_only = read_only
         self.ssh_config = ssh_config
@@ -135,6 +133,32 @@ class DisttuiApp(TextualInside, Questions):
             still = "SSH_CONNECTION" in environ if self.settings.animations is None else not self.settings.animations
             self.animation_level = "none" if still else "basic"
 
+    async def on_event(self, event: events.Event) -> None:
+        """Take what is typed in turn, everything else at once."""
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self._keys.take(event)
+        else:
+            await super().on_event(event)
+
+    async def on_key_queue_passed(self, message: KeyQueue.Passed) -> None:
+        """Take the next key."""
+        await self._keys.passed(message)
+
+    @property
+    def typed_at(self) -> float:
+        """When the key was typed that is being obeyed (monotonic clock, s)."""
+        return self._keys.typed_at
+
+    def action_answer(self) -> None:
+        """Have the question that waits come up now."""
+        self._questions.call()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer an answer only where something is asked."""
+        if action == "answer" and not self._questions.waiting:
+            return False
+        return super().check_action(action, parameters)
+
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our colours under any theme."""
         return theme.DEFAULTS
@@ -155,8 +179,7 @@ class DisttuiApp(TextualInside, Questions):
                     asyncio.get_running_loop().add_signal_handler(number, partial(self.exit, return_code=0))
             threading.Thread(target=self._await_hang_up, daemon=True).start()
         if self._first:
-            name, arguments = self._first
-            getattr(self, name)(*arguments)
+            self.router.open_first(self._first)
 
     def _await_hang_up(self) -> None:
         """Leave when the terminal goes without the signal: Textual would read its end for ever, at half a core."""
@@ -195,15 +218,20 @@ class DisttuiApp(TextualInside, Questions):
     def new_viewer(self) -> Viewer:
         """A viewer to be closed by the caller; call it in a thread worker."""
         from runner.api.viewer import Viewer
-        from tui.dialogs.prompts import AppPrompts
 
         return Viewer(
             self.environ,
-            AppPrompts(self),
+            self.prompts(),
             ssh_config=self.ssh_config,
             accept_new_host_keys=self.accept_new_host_keys,
             runs_bring_theirs=True,
         )
+
+    def prompts(self) -> AppPrompts:
+        """Whom threads ask that reach hosts."""
+        from tui.dialogs.prompts import AppPrompts
+
+        return AppPrompts(self, self._questions)
 
     async def on_unmount(self) -> None:
         """Let the hosts go."""
@@ -286,7 +314,7 @@ class DisttuiApp(TextualInside, Questions):
 
     async def action_back(self) -> None:
         """Leave the screen: to the one before, or to the shell where the command was for this one."""
-        if len(self.screen_stack) == 2 and self._first and self._first[0] in _ALONE:
+        if len(self.screen_stack) == 2 and self._first and self._first.kind in _ALONE:
             self.exit()
         elif len(self.screen_stack) > 1:
             await self.pop_screen()
@@ -319,3 +347,35 @@ class DisttuiApp(TextualInside, Questions):
     def _theme_wanted(self) -> str:
         wanted = self.settings.theme
         return wanted if wanted in self.available_themes else theme.suggested(self.environ)
+
+
+def start(
+    environ: Mapping[str, str],
+    *,
+    first: First | None = None,
+    read_only: bool = False,
+    ssh_config: str | None = None,
+    accept_new_host_keys: bool = False,
+) -> int:
+    """Run the app in this terminal until the user leaves it; return the exit code of the command.
+
+    Args:
+        first: What to open over the home screen.
+
+    Raises:
+        InputError: The config is wrong.
+    """
+    app = DisttuiApp(
+        environ,
+        load_settings(environ),
+        first=first,
+        read_only=read_only,
+        ssh_config=ssh_config,
+        accept_new_host_keys=accept_new_host_keys,
+    )
+    try:
+        app.run()
+    finally:
+        for work in app.at_end:
+            work()
+    return app.return_code or 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from textual import events
@@ -23,9 +23,17 @@ PATIENCE = 0.5
 HOLD = 3.0
 """Seconds that keys wait for a screen at most: a disk that hangs keeps nobody from leaving."""
 
+Typed = events.Key | events.Paste
 
-class KeysInTurn(App[None]):
-    """The part of the app that lets a key wait until the one before it has been obeyed."""
+
+class KeyQueue:
+    """Lets a key wait until the one before it has been obeyed. The app hands it what is typed, and `Passed`.
+
+    Args:
+        app: Whose keys these are.
+        obey: What the app does with an event without this queue.
+        ignores: Whether a key is obeyed by nobody.
+    """
 
     class Passed(Message):
         """Follows a key up through all widgets; where it has arrived, the key has been."""
@@ -35,37 +43,29 @@ class KeysInTurn(App[None]):
             self.turn = turn
             self.rounds = rounds
 
-    typed_at = 0.0
-    """When the key was typed that is being obeyed (monotonic clock, s): it may have waited for others since."""
-    _turn = 0
-    _obeying = False
-    _release: asyncio.TimerHandle | None = None
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._ahead: deque[events.Key | events.Paste] = deque()
+    def __init__(
+        self,
+        app: App[None],
+        obey: Callable[[events.Event], Awaitable[None]],
+        ignores: Callable[[Typed], bool] = lambda _: False,
+    ) -> None:
+        self._app = app
+        self._obey = obey
+        self._ignores = ignores
+        self._ahead: deque[Typed] = deque()
         self._holds: set[object] = set()
+        self._turn = 0
+        self._obeying = False
+        self._release: asyncio.TimerHandle | None = None
+        self.typed_at = 0.0
+        """When the key was typed that is being obeyed (monotonic clock, s): it may have waited for others since."""
 
-    async def on_event(self, event: events.Event) -> None:
-        """Take what is typed in turn, everything else at once."""
-        if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:
-            await super().on_event(event)
-        else:
-            self._ahead.append(event)
-            await self._next()
+    async def take(self, event: Typed) -> None:
+        """Obey what is typed in its turn."""
+        self._ahead.append(event)
+        await self._next()
 
-    def ignores(self, event: events.Key | events.Paste) -> bool:
-        """Whether a key is obeyed by nobody."""
-        return False
-
-    async def _next(self) -> None:
-        """Obey what comes first, where nothing is in the way."""
-        while self._ahead and not self._obeying and not self._holds:
-            event = self._ahead.popleft()
-            if not self.ignores(event):
-                await self._obey(event)
-
-    async def on_keys_in_turn_passed(self, message: Passed) -> None:
+    async def passed(self, message: Passed) -> None:
         """Go the next round, or take the next key."""
         if message.turn != self._turn:
             return
@@ -78,7 +78,7 @@ class KeysInTurn(App[None]):
         await self._next()
 
     @asynccontextmanager
-    async def keys_held(self) -> AsyncIterator[None]:
+    async def held(self) -> AsyncIterator[None]:
         """Let keys wait while the block runs: what is typed ahead is for the screen that is being opened."""
         hold = object()
         self._holds.add(hold)
@@ -92,20 +92,27 @@ class KeysInTurn(App[None]):
     def _let_go(self, hold: object) -> None:
         self._holds.discard(hold)
         if not self._holds and not self._obeying:
-            self.post_message(self.Passed(self._turn, rounds=1))
+            self._app.post_message(self.Passed(self._turn, rounds=1))
 
-    async def _obey(self, event: events.Key | events.Paste) -> None:
+    async def _next(self) -> None:
+        """Obey what comes first, where nothing is in the way."""
+        while self._ahead and not self._obeying and not self._holds:
+            event = self._ahead.popleft()
+            if not self._ignores(event):
+                await self._begin(event)
+
+    async def _begin(self, event: Typed) -> None:
         self._obeying = True
         self.typed_at = event.time
         self._turn += 1
-        await super().on_event(event)
+        await self._obey(event)
         self._release = asyncio.get_running_loop().call_later(
-            PATIENCE, self.post_message, self.Passed(self._turn, rounds=1)
+            PATIENCE, self._app.post_message, self.Passed(self._turn, rounds=1)
         )
         self._follow(ROUNDS)
 
     def _follow(self, rounds: int) -> None:
         """Behind whatever the widget has still to do, and what it has told others."""
         passed = self.Passed(self._turn, rounds)
-        if not (self.focused or self.screen).post_message(passed):
-            self.post_message(passed)
+        if not (self._app.focused or self._app.screen).post_message(passed):
+            self._app.post_message(passed)

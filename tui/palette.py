@@ -12,7 +12,7 @@ from textual.content import Content
 from runner.ids import short
 
 if TYPE_CHECKING:
-    from tui.app import DisttuiApp
+    from tui.shell import Shell
 
 
 class Found(NamedTuple):
@@ -39,8 +39,8 @@ class Everything(Provider):
                 yield Hit(score, matcher.highlight(found.title), found.run, help=_plain(found.help))
 
     @property
-    def _app(self) -> DisttuiApp:
-        return cast("DisttuiApp", self.app)
+    def _app(self) -> Shell:
+        return cast("Shell", self.app)
 
     def _actions(self) -> Iterator[Found]:
         seen = {"app.command_palette", "command_palette"}
@@ -58,16 +58,16 @@ class Everything(Provider):
     def _runs(self) -> Iterator[Found]:
         for row in self._app.shelf.runs:
             words = f"run, {row.state}, on {', '.join(row.hosts[:4])}"
-            yield Found(short(row.run), words, partial(self._app.open_run, row.run))
+            yield Found(short(row.run), words, partial(self._app.router.open_run, row.run))
 
     def _profiles(self) -> Iterator[Found]:
         for row in self._app.shelf.profiles:
             words = f"profile ({row.origin})  {row.description or row.problem}"
-            yield Found(row.name, words, partial(self._app.open_wizard, row.path))
+            yield Found(row.name, words, partial(self._app.router.open_wizard, row.path))
 
     def _hosts(self) -> Iterator[Found]:
         for row in self._app.shelf.hosts:
-            yield Found(row.name, "host: what it is doing now", partial(self._app.open_top, [row.name]))
+            yield Found(row.name, "host: what it is doing now", partial(self._app.router.open_top, [row.name]))
 
 
 def _plain(text: str) -> str:

@@ -11,13 +11,13 @@ from textual.binding import BindingType
 from textual.screen import ModalScreen, Screen, ScreenResultType
 from textual.widget import Widget
 
-from tui.dialogs.too_small import TooSmall
 from tui.keys import APP, CHANGE, bind
 from tui.widgets.footer import FooterBar
 from tui.widgets.header import HeaderBar
+from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
-    from tui.app import DisttuiApp
+    from tui.shell import Shell
 
 
 class Command(NamedTuple):
@@ -68,9 +68,9 @@ class DisttuiScreen(Screen[None]):
         return self.query_one(HeaderBar)
 
     @property
-    def disttui(self) -> DisttuiApp:
+    def disttui(self) -> Shell:
         """The app."""
-        return cast("DisttuiApp", self.app)
+        return cast("Shell", self.app)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Refuse what changes something under --read-only."""
@@ -116,6 +116,6 @@ class DisttuiModal(ModalScreen[ScreenResultType]):
     VERTICAL_BREAKPOINTS = DisttuiScreen.VERTICAL_BREAKPOINTS
 
     @property
-    def disttui(self) -> DisttuiApp:
+    def disttui(self) -> Shell:
         """The app."""
-        return cast("DisttuiApp", self.app)
+        return cast("Shell", self.app)

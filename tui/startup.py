@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 # Textual reads this when it is imported. A frame comes one to two periods after the one before: at Textual's 60 Hz, a
 # key that follows a line of the log waits for up to 33 ms (99 %: 74 ms).
@@ -33,41 +33,6 @@ With Python's 5 ms: median 11 ms, 99 % 56 ms.
 """
 THREADS = 64
 """Threads for work that waits. Python's default, a few per core, would let slow hosts keep every other one waiting."""
-
-
-def start(
-    environ: Mapping[str, str],
-    *,
-    first: tuple[str, tuple[Any, ...]] | None = None,
-    read_only: bool = False,
-    ssh_config: str | None = None,
-    accept_new_host_keys: bool = False,
-) -> int:
-    """Run the app in this terminal until the user leaves it; return the exit code of the command.
-
-    Args:
-        first: What to open over the home screen: the name of an `open_…` method and its arguments.
-
-    Raises:
-        InputError: The config is wrong.
-    """
-    from tui.app import DisttuiApp
-    from tui.config import load_settings
-
-    app = DisttuiApp(
-        environ,
-        load_settings(environ),
-        first=first,
-        read_only=read_only,
-        ssh_config=ssh_config,
-        accept_new_host_keys=accept_new_host_keys,
-    )
-    try:
-        app.run()
-    finally:
-        for work in app.at_end:
-            work()
-    return app.return_code or 0
 
 
 def settle() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -13,6 +13,9 @@ from click.shell_completion import CompletionItem
 
 from runner.cli.options import complete_profiles
 from runner.errors import InputError
+
+if TYPE_CHECKING:
+    from tui.router import Opener
 
 SECTIONS = {
     "Before a run": ("probe", "validate", "plan", "top"),
@@ -55,15 +58,15 @@ def _open_profile(ctx: click.Context, profile: str) -> None:
 
     path = find(profile)
     options = ctx.parent.params if ctx.parent else {}
-    open_app(f"Without one: disttui run {profile}", ("open_wizard", (path,)), **options)
+    open_app(f"Without one: disttui run {profile}", ("wizard", (path,)), **options)
 
 
-def open_app(instead: str, first: tuple[str, tuple[Any, ...]] | None = None, **options: Any) -> NoReturn:
+def open_app(instead: str, first: tuple[Opener, tuple[Any, ...]] | None = None, **options: Any) -> NoReturn:
     """Open the app in this terminal and end the process when it is left.
 
     Args:
         instead: The cure where there is no terminal: the command that does the same without a screen.
-        first: What to open at once: the name of one of the app's `open_…` methods and its arguments.
+        first: What to open at once: a kind of screen (`tui.router.Opener`) and the arguments of its `open_…` method.
         options: `read_only`, `ssh_config`, `accept_new_host_keys`.
 
     Raises:
@@ -71,9 +74,10 @@ def open_app(instead: str, first: tuple[str, tuple[Any, ...]] | None = None, **o
     """
     if problem := _no_terminal():
         raise InputError(f"the app needs a terminal, and {problem}", instead)
-    from tui.startup import start
+    from tui.app import start
+    from tui.router import First
 
-    code = start(os.environ, first=first, **options)
+    code = start(os.environ, first=First(*first) if first else None, **options)
     sys.stdout.flush()
     sys.stderr.flush()
     # Threads that still wait for a dead host would hold up an orderly end.

@@ -75,7 +75,7 @@ def top(hosts: tuple[str, ...], once: bool, as_json: bool, ssh_config: str | Non
     from runner.cli.app import open_app
 
     options = {"ssh_config": ssh_config, "accept_new_host_keys": accept_new_host_keys}
-    open_app("Without one: disttui top --once", ("open_top", (hosts,)), **options)
+    open_app("Without one: disttui top --once", ("top", (hosts,)), **options)
 
 
 def _print_top(hosts: tuple[str, ...], once: bool, as_json: bool, ssh_config: str | None, accept_new: bool) -> int:

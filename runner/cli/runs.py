@@ -85,7 +85,7 @@ def attach(read_only: bool, as_json: bool, plain: bool, **where: Any) -> None:
     with finding(where) as (known, viewer):
         if has_terminal() and not (plain or as_json):
             options = {name: where[name] for name in ("ssh_config", "accept_new_host_keys")}
-            open_app("", ("open_run", (known.run,)), read_only=read_only, **options)
+            open_app("", ("run", (known.run,)), read_only=read_only, **options)
         code = look_in(viewer, known, as_json=as_json, read_only=read_only)
     raise SystemExit(code)
 
@@ -103,7 +103,7 @@ def replay(run: str) -> None:
     RUN is an id or its beginning, a folder that mirrors a run, or `example`: a recorded one to try the app with.
     """
     instead = "" if run == "example" else f"Without one: disttui show {run}"
-    open_app(instead, ("open_replay", (run,)))
+    open_app(instead, ("replay", (run,)))
 
 
 @click.command(

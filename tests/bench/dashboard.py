@@ -41,6 +41,7 @@ from tui.app import DisttuiApp
 from tui.charts.chart import Chart
 from tui.dashboard import screen as dashboard
 from tui.dashboard.rank_grid import RankGrid
+from tui.router import First
 from tui.run.feed import LiveFeed
 
 WARM = 10.0
@@ -116,7 +117,7 @@ def serve(mirror: str, hosts: str, per_host: str) -> None:
         yield Following(Viewer(), load_run(Path(mirror)), Path(mirror))
 
     with patch.multiple(dashboard, attached=attached, LiveFeed=Generated):
-        DisttuiApp({**os.environ, "XDG_DATA_HOME": mirror}, first=("open_run", ("bench-1",))).run()
+        DisttuiApp({**os.environ, "XDG_DATA_HOME": mirror}, first=First("run", ("bench-1",))).run()
 
 
 def lines(mirror: str, ranks: str, per_host: str, pace: str) -> None:

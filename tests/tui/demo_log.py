@@ -8,10 +8,11 @@ import threading
 import time
 from pathlib import Path
 
-from textual.app import ComposeResult
+from textual import events
+from textual.app import App, ComposeResult
 from textual.widgets import Footer
 
-from tui.key_queue import KeysInTurn
+from tui.key_queue import KeyQueue
 from tui.log import LogSources, LogView
 
 NAMES = ("node1", "node2")
@@ -24,15 +25,27 @@ TRACEBACK = (
 )
 
 
-class DemoLog(KeysInTurn):
+class DemoLog(App[None]):
     """Shows one mirror."""
 
     def __init__(self, mirror: Path) -> None:
         super().__init__()
+        self._keys = KeyQueue(self, super().on_event)
         self.mirror = mirror
         self.copied: list[str] = []
         self.opened: list[tuple[Path, int]] = []
         self.older: list[tuple[int, int]] = []
+
+    async def on_event(self, event: events.Event) -> None:
+        """Take what is typed in turn."""
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self._keys.take(event)
+        else:
+            await super().on_event(event)
+
+    async def on_key_queue_passed(self, message: KeyQueue.Passed) -> None:
+        """Take the next key."""
+        await self._keys.passed(message)
 
     def compose(self) -> ComposeResult:
         """The view over a footer."""

@@ -18,6 +18,7 @@ from textual.pilot import Pilot
 from tests.cluster.typed import COMMAND
 from tests.tui.shelf_kit import environ
 from tui.app import DisttuiApp
+from tui.router import First
 
 _JOB = """
 import json, os, pathlib, sys, time
@@ -121,6 +122,6 @@ async def watched(
     """The app on the run, as `disttui attach` opens it."""
     environment = environment or run.environ
     with patch.dict(os.environ, environment):
-        app = DisttuiApp(environment, **{"first": ("open_run", (run.run,)), **options})
+        app = DisttuiApp(environment, **{"first": First("run", (run.run,)), **options})
         async with app.run_test(size=size, notifications=True) as pilot:
             yield pilot, app

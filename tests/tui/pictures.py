@@ -68,7 +68,7 @@ def _replay(*keys: str) -> Callable[[Pilot[None]], Awaitable[None]]:
     async def play(pilot: Pilot[None]) -> None:
         app = pilot.app
         assert isinstance(app, DisttuiApp)
-        app.open_replay("example")
+        app.router.open_replay("example")
         await kit.until(pilot, lambda: getattr(app.screen, "snapshot", None) and kit.shows(app, "lines"))
         await pilot.press("end", "less_than_sign", *keys)
         await pilot.pause(0.5)
@@ -80,7 +80,7 @@ def _wizard(step: int, hosts: Sequence[str] = ("gpu1", "gpu2"), *keys: str) -> C
     async def play(pilot: Pilot[None]) -> None:
         app = pilot.app
         assert isinstance(app, DisttuiApp)
-        app.open_wizard()
+        app.router.open_wizard()
         await kit.until(pilot, lambda: isinstance(app.screen, WizardScreen) and app.screen.is_mounted)
         await pilot.pause()
         assert isinstance(app.screen, WizardScreen)
@@ -97,7 +97,7 @@ def _asked(ask: Callable[[AppPrompts], object]) -> Callable[[Pilot[None]], Await
         app = pilot.app
         assert isinstance(app, DisttuiApp)
         await _wizard(1, ["silent", "gpu1"])(pilot)
-        apart(lambda: ask(AppPrompts(app)))
+        apart(lambda: ask(app.prompts()))
         await called(pilot, Question)
 
     return play

@@ -15,7 +15,6 @@ from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import assert_snapshot, screen_text
 from tui.config import load_settings
-from tui.dialogs.prompts import AppPrompts
 from tui.dialogs.themes import ThemeScreen
 from tui.widgets.footer import FooterBar
 
@@ -132,7 +131,7 @@ def test_hosts_may_ask_while_they_are_reached(tmp_path: Path) -> None:
     answers: list[object] = []
 
     async def ask(app: Doors, pilot: Pilot[None]) -> None:
-        prompts = AppPrompts(app)
+        prompts = app.prompts()
         asking = threading.Thread(
             target=lambda: answers.extend([
                 prompts.secret("ada\x1b[2J", "Password:"),

@@ -75,7 +75,7 @@ def segments(pilot: Pilot[None], screen: PanesScreen, words: str) -> list[Segmen
 
 @asynchronous
 async def test_the_log_marks_who_failed_and_w_goes_to_the_line_in_which_it_did(tmp_path: Path) -> None:
-    async with opened("open_replay", str(failed(tmp_path / "run-1")), tmp_path) as (pilot, screen):
+    async with opened("replay", str(failed(tmp_path / "run-1")), tmp_path) as (pilot, screen):
         await pilot.press("end")
         await until(pilot, lambda: "node1:2✗│ bye" in shown(pilot))
         assert "node0:0 │ bye" in shown(pilot)
@@ -92,7 +92,7 @@ async def test_the_log_marks_who_failed_and_w_goes_to_the_line_in_which_it_did(t
 
 @asynchronous
 async def test_a_rank_that_others_wait_for_is_awaited_in_ranks_hosts_and_log(tmp_path: Path) -> None:
-    async with opened("open_replay", str(stalled(tmp_path / "run-1")), tmp_path) as (pilot, _):
+    async with opened("replay", str(stalled(tmp_path / "run-1")), tmp_path) as (pilot, _):
         await pilot.press("end")
         await until(pilot, lambda: "▲ 1 awaited" in shown(pilot))
         assert "node0 ▲ awaited" in shown(pilot) and "node1 ◌ waiting" in shown(pilot)

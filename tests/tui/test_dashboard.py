@@ -27,6 +27,7 @@ from tui.dashboard.panes import TYPING, PanesScreen
 from tui.dashboard.rank_grid import RankGrid
 from tui.log.view import TAIL
 from tui.replay.bar import ReplayBar
+from tui.router import First, Opener
 from tui.run.feed import Taker
 
 HOSTILE = "\x1b]0;owned\x07\x9b2J[bold red]evil[/]\u202e\n\r"
@@ -40,11 +41,11 @@ def _times(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def opened(
-    kind: str, run: str, home: Path, size: tuple[int, int] = (160, 48), *, read_only: bool = False
+    kind: Opener, run: str, home: Path, size: tuple[int, int] = (160, 48), *, read_only: bool = False
 ) -> AsyncIterator[tuple[Pilot[None], PanesScreen]]:
     """Open a run in the app and wait until it is shown, its log too."""
     environ = {"XDG_DATA_HOME": str(home), "XDG_CACHE_HOME": str(home), "XDG_CONFIG_HOME": str(home), "HOME": str(home)}
-    app = DisttuiApp(environ, first=(kind, (run,)), read_only=read_only)
+    app = DisttuiApp(environ, first=First(kind, (run,)), read_only=read_only)
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: getattr(app.screen, "snapshot", None) is not None)
         await until(pilot, lambda: "lines" in screen_text(app) or size[1] < 20)
@@ -71,7 +72,7 @@ def test_looks(size: tuple[int, int], tmp_path: Path) -> None:
 
     @asynchronous
     async def look() -> None:
-        async with opened("open_replay", str(tmp_path / "run-1"), tmp_path, size) as (pilot, _):
+        async with opened("replay", str(tmp_path / "run-1"), tmp_path, size) as (pilot, _):
             await pilot.press("comma")
             await until(pilot, lambda: "● running" in shown(pilot))
             await asyncio.sleep(0.5)
@@ -83,7 +84,7 @@ def test_looks(size: tuple[int, int], tmp_path: Path) -> None:
 
 @asynchronous
 async def test_the_cursor_goes_through_the_life_of_the_example(tmp_path: Path) -> None:
-    async with opened("open_replay", "example", tmp_path) as (pilot, _screen):
+    async with opened("replay", "example", tmp_path) as (pilot, _screen):
         await until(pilot, lambda: "✓ finished" in shown(pilot))
         await pilot.press("home")
         begun = ("waiting for the hosts", "starting the ranks", "no step yet")
@@ -98,7 +99,7 @@ async def test_the_cursor_goes_through_the_life_of_the_example(tmp_path: Path) -
 
 @asynchronous
 async def test_playing_moves_the_cursor_and_stops_at_the_end(tmp_path: Path) -> None:
-    async with opened("open_replay", "example", tmp_path) as (pilot, _screen):
+    async with opened("replay", "example", tmp_path) as (pilot, _screen):
         await pilot.press("home", "x", "x", "x", "x", "x")
         # At this speed the whole run takes three seconds, none of which have passed in the pause.
         await pilot.pause(4)
@@ -109,7 +110,7 @@ async def test_playing_moves_the_cursor_and_stops_at_the_end(tmp_path: Path) -> 
 
 @asynchronous
 async def test_a_space_in_what_is_looked_for_plays_nothing(tmp_path: Path) -> None:
-    async with opened("open_replay", "example", tmp_path) as (pilot, screen):
+    async with opened("replay", "example", tmp_path) as (pilot, screen):
         await pilot.press("slash", "s", "t", "e", "p", "space", "2", "enter")
         await until(pilot, lambda: "/ “step 2” " in shown(pilot))
         playback = screen.snapshot.playback if screen.snapshot else None
@@ -126,7 +127,7 @@ async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path, monkeyp
         choose(screen, rank)
 
     monkeypatch.setattr(PanesScreen, "choose_rank", slowly)
-    async with opened("open_replay", str(tmp_path / "run-1"), tmp_path) as (pilot, screen):
+    async with opened("replay", str(tmp_path / "run-1"), tmp_path) as (pilot, screen):
         burst(pilot.app, "1", "7")
         await until(pilot, lambda: re.search(r"rank 17 ✓ finished \d+ ms on synthetic002", shown(pilot)))
         assert "Log · rank 17" in shown(pilot)
@@ -139,7 +140,7 @@ async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path, monkeyp
 
 @asynchronous
 async def test_a_pane_fills_the_screen_and_gives_it_back(tmp_path: Path) -> None:
-    async with opened("open_replay", "example", tmp_path) as (pilot, _screen):
+    async with opened("replay", "example", tmp_path) as (pilot, _screen):
         await until(pilot, lambda: "│ done:" in shown(pilot))
         before = shown(pilot)
         await pilot.press("tab", "z")
@@ -152,7 +153,7 @@ async def test_a_pane_fills_the_screen_and_gives_it_back(tmp_path: Path) -> None
 
 @asynchronous
 async def test_any_size_is_laid_out_and_too_small_says_so(tmp_path: Path) -> None:
-    async with opened("open_replay", "example", tmp_path) as (pilot, _screen):
+    async with opened("replay", "example", tmp_path) as (pilot, _screen):
         for size in ((80, 24), (30, 10), (200, 60), (41, 13), (120, 20), (79, 40), (160, 48)):
             await pilot.resize_terminal(*size)
             await pilot.pause()
@@ -162,7 +163,7 @@ async def test_any_size_is_laid_out_and_too_small_says_so(tmp_path: Path) -> Non
 
 @asynchronous
 async def test_another_metric_can_be_picked(tmp_path: Path) -> None:
-    async with opened("open_replay", "example", tmp_path) as (pilot, screen):
+    async with opened("replay", "example", tmp_path) as (pilot, screen):
         screen.go_to("chart0")
         await pilot.press("c")
         await until(pilot, lambda: "validation loss" in shown(pilot))
@@ -183,7 +184,7 @@ async def test_a_run_that_has_ended_is_told_with_its_cause(tmp_path: Path) -> No
     for node in "01":
         end: dict[str, Any] = {"t": BEGIN + 31, "state": "failed", "code": 1, "cause": cause, "attempt": 1, "left": []}
         (mirror / node / "exit.json").write_text(json.dumps(end))
-    async with opened("open_run", "run-1", tmp_path) as (pilot, _):
+    async with opened("run", "run-1", tmp_path) as (pilot, _):
         await until(pilot, lambda: "✗ failed" in shown(pilot))
         assert "rank 3 on synthetic001 raised ValueError" in shown(pilot)
         assert "ValueError: no such token" in shown(pilot)
@@ -217,7 +218,7 @@ def _panes(pilot: Pilot[None]) -> list[str]:
 @asynchronous
 async def test_a_narrow_terminal_stacks_loss_hosts_and_log(tmp_path: Path) -> None:
     write(tmp_path / "disttui" / "runs" / "run-1", hosts=2, per_host=4, steps=40)
-    async with opened("open_run", "run-1", tmp_path, (79, 24)) as (pilot, _):
+    async with opened("run", "run-1", tmp_path, (79, 24)) as (pilot, _):
         await until(pilot, lambda: [pane.split()[0] for pane in _panes(pilot)] == ["loss", "Hosts", "Log"])
         await until(pilot, lambda: "Hosts 3" in _panes(pilot) and "step 19/40" in shown(pilot))
         assert "100 %" in shown(pilot)
@@ -238,7 +239,7 @@ def test_a_failed_run_shows_more_than_titles(size: tuple[int, int], tmp_path: Pa
 
     @asynchronous
     async def look() -> None:
-        async with opened("open_run", "run-1", tmp_path, size) as (pilot, screen):
+        async with opened("run", "run-1", tmp_path, size) as (pilot, screen):
             await until(pilot, lambda: "─What happened" in shown(pilot))
             await until(pilot, lambda: size[1] < 20 or "step 19/40" in shown(pilot))
             assert "ValueError" in shown(pilot)
@@ -258,7 +259,7 @@ async def test_hosts_out_of_reach_leave_what_is_known(tmp_path: Path) -> None:
     for host in run["hosts"]:
         host.update(host="127.0.0.1", port=1, user="nobody")
     (mirror / "run.json").write_text(json.dumps(run))
-    async with opened("open_run", "run-1", tmp_path) as (pilot, _):
+    async with opened("run", "run-1", tmp_path) as (pilot, _):
         await until(pilot, lambda: "◇ not seen" in shown(pilot))
         assert "step 20 / 20" in shown(pilot)
         assert "not seen since" in shown(pilot)
@@ -267,7 +268,7 @@ async def test_hosts_out_of_reach_leave_what_is_known(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_an_unknown_run_is_one_clear_word(tmp_path: Path) -> None:
-    app = DisttuiApp({"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}, first=("open_run", ("nosuch",)))
+    app = DisttuiApp({"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}, first=First("run", ("nosuch",)))
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: any("no run 'nosuch'" in told.message for told in app._notifications))
 
@@ -295,7 +296,7 @@ def test_hostile_bytes_from_a_host_reach_no_strip(tmp_path: Path) -> None:
 
     @asynchronous
     async def look() -> None:
-        async with opened("open_replay", str(mirror), tmp_path) as (pilot, screen):
+        async with opened("replay", str(mirror), tmp_path) as (pilot, screen):
             for keys in (("1",), ("e",), ("E", "E"), ("end",), ("z",), *[("tab",)] * 10, ("z",)):
                 await pilot.press(*keys)
                 await pilot.pause()
@@ -313,7 +314,7 @@ def test_hostile_bytes_from_a_host_reach_no_strip(tmp_path: Path) -> None:
 def test_the_help_lists_every_key_in_words(tmp_path: Path) -> None:
     @asynchronous
     async def look() -> None:
-        async with opened("open_replay", "example", tmp_path, (120, 60)) as (pilot, _):
+        async with opened("replay", "example", tmp_path, (120, 60)) as (pilot, _):
             await pilot.press("question_mark")
             await until(pilot, lambda: "choose what this chart shows" in shown(pilot))
 
@@ -325,7 +326,7 @@ def test_read_only_has_no_stop(tmp_path: Path) -> None:
 
     @asynchronous
     async def look() -> None:
-        async with opened("open_run", "run-1", tmp_path, read_only=True) as (pilot, screen):
+        async with opened("run", "run-1", tmp_path, read_only=True) as (pilot, screen):
             assert "s stop" not in shown(pilot)
             assert screen.check_action("stop", ()) is False
 
@@ -335,7 +336,7 @@ def test_read_only_has_no_stop(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_the_log_is_at_the_cursor(tmp_path: Path) -> None:
-    async with opened("open_replay", "example", tmp_path) as (pilot, _):
+    async with opened("replay", "example", tmp_path) as (pilot, _):
         await until(pilot, lambda: "validation loss 1.687" in shown(pilot))
         await pilot.press("E", "E", "E", "E", "comma")
         await until(pilot, lambda: "attempt 1, latest 2" in shown(pilot))
@@ -346,7 +347,7 @@ async def test_the_log_is_at_the_cursor(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_a_click_in_a_replays_chart_puts_the_cursor_there(tmp_path: Path) -> None:
-    async with opened("open_replay", "example", tmp_path) as (pilot, screen):
+    async with opened("replay", "example", tmp_path) as (pilot, screen):
         chart = screen.query(Chart).first()
         axis = chart.content_offset.x + LABELS + 1
         await pilot.click(chart, offset=(axis + (chart.size.width - LABELS - 1) // 2, 3))
@@ -363,7 +364,7 @@ async def test_a_click_in_a_replays_chart_puts_the_cursor_there(tmp_path: Path) 
 async def test_header_and_chart_say_the_same_loss(tmp_path: Path) -> None:
     """Ranks differ in it: both say the mean."""
     write(tmp_path / "run-1", hosts=2, per_host=8, steps=60)
-    async with opened("open_replay", str(tmp_path / "run-1"), tmp_path) as (pilot, screen):
+    async with opened("replay", str(tmp_path / "run-1"), tmp_path) as (pilot, screen):
         for key in ("comma", "comma", "comma"):
             await pilot.press(key)
             await pilot.pause(0.3)
@@ -378,7 +379,7 @@ async def test_header_and_chart_say_the_same_loss(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_a_replays_log_has_no_line_later_than_its_cursor(tmp_path: Path) -> None:
-    async with opened("open_replay", "example", tmp_path) as (pilot, screen):
+    async with opened("replay", "example", tmp_path) as (pilot, screen):
         await until(pilot, lambda: "validation loss 1.687" in shown(pilot) and "✓ finished" in shown(pilot))
         assert screen.snapshot and screen.snapshot.playback
         begin, view = screen.snapshot.playback.begin, screen.log_view
@@ -404,7 +405,7 @@ async def test_a_replays_log_has_no_line_later_than_its_cursor(tmp_path: Path) -
 
 @asynchronous
 async def test_one_leap_into_another_attempt_takes_the_log_with_it(tmp_path: Path) -> None:
-    async with opened("open_replay", "example", tmp_path) as (pilot, screen):
+    async with opened("replay", "example", tmp_path) as (pilot, screen):
         await until(pilot, lambda: "validation loss 1.687" in shown(pilot) and "✓ finished" in shown(pilot))
         assert screen.snapshot
         screen.post_message(ReplayBar.Sought(screen.snapshot.began + 30))
@@ -429,7 +430,7 @@ def test_why_an_attempt_has_failed_is_a_moment_of_its_own(tmp_path: Path) -> Non
 async def test_a_run_that_has_ended_stays_at_its_end(tmp_path: Path) -> None:
     """However late it is looked at, its charts end with it."""
     write(tmp_path / "disttui" / "runs" / "run-1", hosts=2, per_host=1, steps=40)
-    async with opened("open_run", "run-1", tmp_path) as (pilot, screen):
+    async with opened("run", "run-1", tmp_path) as (pilot, screen):
         await until(pilot, lambda: "✓ finished" in shown(pilot) and "40 lines" in shown(pilot))
         assert screen.snapshot and screen.snapshot.now == BEGIN + 52
         assert not re.search("[0-9] d ", shown(pilot)), "no axis of days"

@@ -120,7 +120,7 @@ def test_the_replay_of_an_ended_run_shows_no_dead_key(tmp_path: Path, pane: str)
     async def play() -> None:
         app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
         async with app.run_test(size=(160, 45)) as pilot:
-            app.open_replay("example")
+            app.router.open_replay("example")
             await until(pilot, lambda: isinstance(app.screen, PanesScreen) and app.screen.log_view)
             screen: Any = app.screen
             await pilot.press("less_than_sign")

@@ -175,7 +175,7 @@ async def test_a_dashboard_hands_the_clocks_to_its_log(tmp_path: Path) -> None:
         (folder / f"rank-{node}.log").write_text("".join(f"line {step:02}\n" for step in range(node, 40, 2)))
         notes = [{"t": BEGIN + 12 + step / 2 + 100 * node, "sizes": {str(node): 8 * (step + 1)}} for step in range(20)]
         (folder / "growth.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
-    for kind in ("open_run", "open_replay"):
+    for kind in ("run", "replay"):
         async with opened(kind, "run-1", tmp_path) as (pilot, _):
             await seen(pilot, lambda: len(_numbers(pilot.app)) > 10)
             await seen(pilot, lambda: _in_order(pilot.app))

@@ -19,6 +19,7 @@ from tests.tui.snap import screen_text
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.widget_kit import asynchronous
 from tui.app import DisttuiApp
+from tui.router import First
 from tui.terminal.editor import editor_command
 
 _JOB = """
@@ -66,7 +67,7 @@ def test_an_ended_run_is_run_again_and_then_from_its_checkpoint(tmp_path: Path) 
     (first,) = known_runs(environment)[0]
 
     async def scenario() -> None:
-        app = DisttuiApp(environment, first=("open_run", (first.run,)))
+        app = DisttuiApp(environment, first=First("run", (first.run,)))
         async with app.run_test(size=(120, 35), notifications=True) as pilot:
             await _ended(app, pilot, first.run[:8])
             await pilot.press("r")
@@ -106,7 +107,7 @@ def test_a_failed_run_opens_the_editor_at_its_line_and_copies_its_story(tmp_path
     copied: list[str] = []
 
     async def scenario() -> None:
-        app = DisttuiApp(environment, first=("open_run", ("run-1",)), read_only=True)
+        app = DisttuiApp(environment, first=First("run", ("run-1",)), read_only=True)
         async with app.run_test(size=(120, 35), notifications=True) as pilot:
             await until(pilot, lambda: shows(app, "✗ failed"))
             app.copy = copied.append  # type: ignore[assignment, method-assign]

@@ -24,7 +24,7 @@ def test_the_keys_of_the_pane_with_the_cursor_come_first_and_a_key_with_two_mean
     async def play() -> None:
         app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
         async with app.run_test(size=(110, 90)) as pilot:
-            app.open_replay("example")
+            app.router.open_replay("example")
             await until(pilot, lambda: isinstance(app.screen, PanesScreen) and app.screen.snapshot)
             screen = app.screen
             assert isinstance(screen, PanesScreen)

@@ -225,7 +225,7 @@ def test_a_profile_with_errors_is_opened_at_the_first(tmp_path: Path, monkeypatc
         await kit.until(pilot, lambda: kit.shows(app, "✗ unknown key 'num_procesess'"))
         assert "  63  num_procesess: 2" in screen_text(app)
         opened: list[Path | None] = []
-        monkeypatch.setattr(app, "open_wizard", lambda profile=None, **_: opened.append(profile))
+        monkeypatch.setattr(app.router, "open_wizard", lambda profile=None, **_: opened.append(profile))
         path.write_text("disttui: 1\nhosts: [ada]\njob: {builtin: bytegpt}\n")
         await pilot.press("r")
         await kit.until(pilot, lambda: opened)
@@ -295,7 +295,7 @@ def test_running_a_run_once_more_takes_the_profile_that_it_had(tmp_path: Path) -
     opened: list[Any] = []
 
     async def again(app: Doors, pilot: Pilot[None]) -> None:
-        app.open_again = opened.append  # type: ignore[assignment, method-assign]
+        app.router.open_again = opened.append  # type: ignore[assignment, method-assign]
         await pilot.press("r")
         await kit.asked(pilot)
         assert "Run pair-91bd again?" in screen_text(app)

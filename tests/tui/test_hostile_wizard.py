@@ -22,7 +22,6 @@ from tests.tui.test_hostile_terminal import _attacked, _see
 from tests.tui.tmux import Tmux
 from tests.tui.wizard_kit import facts
 from tui.app import DisttuiApp
-from tui.dialogs.prompts import AppPrompts
 from tui.wizard import WizardScreen
 from tui.wizard.draft import HostState
 from tui.wizard.reach import apart
@@ -80,7 +79,8 @@ class HostileWizard(WizardScreen):
             self._set(HostState(name, "failed", error=HostError(bad(name), bad("Wwhat"), bad("Wcure"))))
 
     def _ask(self) -> None:
-        prompts = AppPrompts(self.disttui)
+        assert isinstance(self.app, DisttuiApp)
+        prompts = self.app.prompts()
         prompts.accept_host_key(bad("Wunknown"), bad("Wkind"), bad("Wfingerprint"))
         prompts.secret(bad("Wguarded"), bad("Wquestion"))
 

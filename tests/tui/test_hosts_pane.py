@@ -22,7 +22,7 @@ async def test_every_host_of_many_can_be_reached_sorted_and_opened(tmp_path: Pat
     folder = write(tmp_path / "run-1", hosts=40, per_host=2, steps=12)
     busy = json.dumps({"t": BEGIN + 72, "cpu": 9.0, "gpus": [{"index": 0, "use": 100, "mem_used": 1, "mem_total": 2}]})
     (folder / "37" / "telemetry.jsonl").write_text(busy + "\n")
-    async with opened("open_replay", str(folder), tmp_path, (120, 35)) as (pilot, screen):
+    async with opened("replay", str(folder), tmp_path, (120, 35)) as (pilot, screen):
         screen.go_to("hosts")
         await until(pilot, lambda: re.search(r"Hosts +1-\d+ of 40", shown(pilot)))
         assert "synthetic039 ✓" not in shown(pilot)

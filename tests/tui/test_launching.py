@@ -16,6 +16,7 @@ from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import HOSTS, record, start, until, walk, wizard
 from tui.app import DisttuiApp
 from tui.dashboard.screen import DashboardScreen
+from tui.router import Router
 from tui.wizard import WizardScreen
 from tui.wizard.draft import HostState
 
@@ -38,7 +39,7 @@ async def test_from_what_was_there_to_the_dashboard_no_other_screen_flashes(
         await until(pilot, lambda: "[2] Profiles · " in screen_text(app))
         await pilot.pause(0.5)
         app.frames.clear()
-        app.open_wizard(profile, launch=hurry)
+        app.router.open_wizard(profile, launch=hurry)
         if not hurry:
             await until(pilot, lambda: "✓ enter starts 1 process on 1 host" in screen_text(app), 120)
             wizard = app.screen
@@ -63,13 +64,13 @@ def test_what_keeps_a_run_from_starting_is_shown_and_nothing_starts_by_itself_la
     profile = kit.add_profile(tmp_path, "dead", "disttui: 1\nhosts: [gpu1, down]\njob: {builtin: bytegpt}\n")
     launched: list[Any] = []
     monkeypatch.setattr(WizardScreen, "_launch", lambda *launch: launched.append(launch))
-    monkeypatch.setattr(DisttuiApp, "open_run", lambda *_, **__: None)
+    monkeypatch.setattr(Router, "open_run", lambda *_, **__: None)
 
     @asynchronous
     async def play() -> None:
         app = DisttuiApp(kit.environ(tmp_path, TEXTUAL_ANIMATIONS="none"))
         async with app.run_test(size=(100, 30)) as pilot:
-            app.open_wizard(profile, launch=True)
+            app.router.open_wizard(profile, launch=True)
             await until(pilot, lambda: "refuses the connection" in screen_text(app))
             wizard = app.screen
             assert isinstance(wizard, WizardScreen) and "5 Check & save" in screen_text(app)
@@ -94,18 +95,18 @@ def test_the_hosts_that_have_not_answered_stand_over_home_with_a_way_to_the_chec
         async with app.run_test(size=(80, 24)) as pilot:
             await until(pilot, lambda: "[2] Profiles · " in screen_text(app))
             for way in (["escape"], "#starting-leave"):
-                app.open_wizard(profile, launch=True)
+                app.router.open_wizard(profile, launch=True)
                 await until(pilot, lambda: "◌ connecting silent" in screen_text(app))
                 assert "Starting slow" in painted(app) and "[3] Hosts · 1" in painted(app)
                 await (pilot.click(way) if isinstance(way, str) else pilot.press(*way))
                 await until(pilot, lambda: not isinstance(app.screen, WizardScreen))
             for way in (["enter"], "#starting-checks"):
-                app.open_wizard(profile, launch=True)
+                app.router.open_wizard(profile, launch=True)
                 await until(pilot, lambda: "◌ connecting silent" in screen_text(app))
                 await (pilot.click(way) if isinstance(way, str) else pilot.press(*way))
                 await until(pilot, lambda: "5 Check & save" in screen_text(app))
                 assert "Starting slow" not in screen_text(app)
-                app.open_home()
+                app.router.open_home()
                 await pilot.pause()
 
     play()
@@ -118,7 +119,7 @@ def test_an_enter_that_came_before_the_checks_could_be_read_starts_nothing(
     record(monkeypatch, HOSTS)
     started: list[Any] = []
     monkeypatch.setattr(WizardScreen, "_launch", lambda *launch: started.append(launch))
-    monkeypatch.setattr(DisttuiApp, "open_run", lambda *_, **__: None)
+    monkeypatch.setattr(Router, "open_run", lambda *_, **__: None)
 
     async def begin() -> None:
         async with wizard(tmp_path) as (pilot, opened):

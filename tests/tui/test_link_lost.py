@@ -18,6 +18,7 @@ from tests.tui.snap import screen_text
 from tests.tui.widget_kit import asynchronous
 from tui.app import DisttuiApp
 from tui.log import LogView
+from tui.router import First
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
@@ -36,7 +37,7 @@ def fault(cluster: Callable[..., Cluster], tmp_path: Path) -> Iterator[Fault]:
 
 def _app(fault: Fault, **options: Any) -> DisttuiApp:
     config = str(fault.me.cluster.ssh_config)
-    return DisttuiApp(fault.me.environment(), first=("open_run", (fault.run,)), ssh_config=config, **options)
+    return DisttuiApp(fault.me.environment(), first=First("run", (fault.run,)), ssh_config=config, **options)
 
 
 def test_a_link_that_is_cut_is_told_and_made_anew(fault: Fault) -> None:

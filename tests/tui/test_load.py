@@ -30,7 +30,7 @@ def test_at_200x50_hosts_have_bars_and_curves_as_many_as_fit(
 
     @asynchronous
     async def look() -> None:
-        async with opened("open_replay", str(tmp_path / "run-1"), tmp_path, (200, 50)) as (pilot, screen):
+        async with opened("replay", str(tmp_path / "run-1"), tmp_path, (200, 50)) as (pilot, screen):
             await pilot.press("comma")
             await until(pilot, lambda: "● running" in shown(pilot))
             pane = screen.query_one(LoadPane)
@@ -50,6 +50,6 @@ def test_at_200x50_hosts_have_bars_and_curves_as_many_as_fit(
 @asynchronous
 async def test_a_small_terminal_has_no_load(tmp_path: Path) -> None:
     write(tmp_path / "run-1", hosts=2, per_host=2, steps=30)
-    async with opened("open_replay", str(tmp_path / "run-1"), tmp_path, (80, 24)) as (pilot, screen):
+    async with opened("replay", str(tmp_path / "run-1"), tmp_path, (80, 24)) as (pilot, screen):
         assert not screen.query_one(LoadPane).display
         assert "Events" in shown(pilot)

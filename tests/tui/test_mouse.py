@@ -139,7 +139,7 @@ def test_a_title_takes_the_focus_and_a_double_click_has_the_pane_alone(tmp_path:
     async def play() -> None:
         app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
         async with app.run_test(size=(120, 35)) as pilot:
-            app.open_replay("example")
+            app.router.open_replay("example")
             await until(pilot, lambda: isinstance(app.screen, PanesScreen) and app.screen.log_view)
             screen = app.screen
             assert isinstance(screen, PanesScreen)

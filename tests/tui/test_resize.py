@@ -42,7 +42,7 @@ def _pressed(*keys: str) -> Open:
 
 def _replayed(*keys: str) -> Open:
     async def play(app: DisttuiApp, pilot: Player) -> None:
-        app.open_replay("example")
+        app.router.open_replay("example")
         await kit.until(pilot, lambda: getattr(app.screen, "snapshot", None) and kit.shows(app, "lines"))
         await pilot.press("end", *keys)
         await pilot.pause(0.2)
@@ -59,7 +59,7 @@ async def _top(app: DisttuiApp, pilot: Player) -> None:
 
 def _wizard(step: int, *keys: str) -> Open:
     async def play(app: DisttuiApp, pilot: Player) -> None:
-        app.open_wizard()
+        app.router.open_wizard()
         await kit.until(pilot, lambda: isinstance(app.screen, WizardScreen) and app.screen.is_mounted)
         await pilot.pause()
         screen = app.screen

@@ -13,6 +13,6 @@ from tests.tui.widget_kit import asynchronous
 @asynchronous
 async def test_a_dashboard_is_spared_until_it_is_left(tmp_path: Path) -> None:
     write(tmp_path / "run-1", hosts=1, per_host=2, steps=10)
-    async with opened("open_replay", str(tmp_path / "run-1"), tmp_path) as (pilot, _):
+    async with opened("replay", str(tmp_path / "run-1"), tmp_path) as (pilot, _):
         await until(pilot, lambda: gc.get_freeze_count() > 10_000)
     assert gc.get_freeze_count() == 0

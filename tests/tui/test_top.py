@@ -21,6 +21,7 @@ from tests.tui import top_kit as kit
 from tests.tui.shelf_kit import environ
 from tests.tui.snap import SIZES, assert_snapshot, screen_text
 from tui.app import DisttuiApp
+from tui.router import First
 from tui.top import meters
 from tui.top.feed import KEEP, History, step_of
 from tui.top.hosts import LoadPane
@@ -226,7 +227,7 @@ def test_numbers_keep_their_width(value: float | None) -> None:
 
 def test_this_machine_as_it_is(tmp_path: Path) -> None:
     async def run() -> None:
-        app = DisttuiApp(environ(tmp_path), first=("open_top", (["local"],)))
+        app = DisttuiApp(environ(tmp_path), first=First("top", (["local"],)))
         async with app.run_test(size=(100, 30)) as pilot:
             await until(app, pilot, "● local", "python", " % ")
             screen = app.screen
@@ -239,10 +240,10 @@ def test_this_machine_as_it_is(tmp_path: Path) -> None:
 
 def test_a_name_that_is_no_host_and_a_host_that_never_answers(tmp_path: Path) -> None:
     async def run() -> None:
-        app = DisttuiApp(environ(tmp_path), first=("open_top", (["two words"],)))
+        app = DisttuiApp(environ(tmp_path), first=First("top", (["two words"],)))
         async with app.run_test(size=(100, 30)) as pilot:
             await until(app, pilot, "is no host")
-            app.open_top(["nobody.invalid", "local"])
+            app.router.open_top(["nobody.invalid", "local"])
             await until(app, pilot, "✗ nobody.", "failed  the name 'nobody.invalid'", "● local")
 
     asyncio.run(run())
@@ -250,10 +251,10 @@ def test_a_name_that_is_no_host_and_a_host_that_never_answers(tmp_path: Path) ->
 
 def test_what_a_command_was_for_is_left_to_the_shell(tmp_path: Path) -> None:
     async def run(first: bool) -> None:
-        app = DisttuiApp(environ(tmp_path), first=("open_top", (["local"],)) if first else None)
+        app = DisttuiApp(environ(tmp_path), first=First("top", (["local"],)) if first else None)
         async with app.run_test(size=(100, 30)) as pilot:
             if not first:
-                app.open_top(["local"])
+                app.router.open_top(["local"])
             await until(app, pilot, "● local")
             await pilot.press("enter", "q")
             await pilot.pause()
@@ -266,7 +267,7 @@ def test_what_a_command_was_for_is_left_to_the_shell(tmp_path: Path) -> None:
         asyncio.run(run(first))
 
 
-@pytest.mark.parametrize("first", [("open_top", (["local"],)), None])
+@pytest.mark.parametrize("first", [First("top", (["local"],)), None])
 def test_ctrl_c_says_how_to_leave_and_leaves_when_it_is_pressed_again(tmp_path: Path, first: Any) -> None:
     async def run() -> None:
         app = DisttuiApp(environ(tmp_path), first=first)

@@ -16,7 +16,6 @@ from tests.tui.widget_kit import asynchronous, burst
 from tui.app import DisttuiApp
 from tui.dialogs.confirm import TrustScreen
 from tui.dialogs.help import HelpScreen
-from tui.dialogs.prompts import AppPrompts
 from tui.home.screen import HomeScreen
 from tui.log import LogView
 from tui.replay.screen import ReplayScreen
@@ -25,7 +24,7 @@ from tui.wizard.reach import apart
 
 @asynchronous
 async def test_what_is_typed_behind_find_and_filter_is_their_text(tmp_path: Path) -> None:
-    async with opened("open_replay", "example", tmp_path) as (pilot, screen):
+    async with opened("replay", "example", tmp_path) as (pilot, screen):
         log = screen.query_one(LogView)
         burst(pilot.app, "slash", *"step", "space", "2", "enter")
         await until(pilot, lambda: str(log.lines.view.find) == "“step 2”" and screen.focused is log.lines)
@@ -37,7 +36,7 @@ async def test_what_is_typed_behind_find_and_filter_is_their_text(tmp_path: Path
 
 @asynchronous
 async def test_a_paste_follows_the_keys_before_it(tmp_path: Path) -> None:
-    async with opened("open_replay", "example", tmp_path) as (pilot, screen):
+    async with opened("replay", "example", tmp_path) as (pilot, screen):
         burst(pilot.app, "slash")
         pilot.app.post_message(events.Paste("step 2"))
         burst(pilot.app, "enter")
@@ -76,7 +75,7 @@ def test_a_question_never_comes_up_over_a_line_with_the_focus(tmp_path: Path) ->
 
     async def press(app: DisttuiApp, pilot: Pilot[None]) -> None:
         await pilot.press("slash", "n")
-        apart(lambda: answers.append(AppPrompts(app).accept_host_key("grace", "ssh-ed25519", "SHA256:abc")))
+        apart(lambda: answers.append(app.prompts().accept_host_key("grace", "ssh-ed25519", "SHA256:abc")))
         await kit.until(pilot, lambda: kit.shows(app, "^o answer") and kit.shows(app, "grace asks something"))
         await pilot.press("y", "enter")  # which leaves the line
         await kit.until(pilot, lambda: isinstance(app.screen, TrustScreen))

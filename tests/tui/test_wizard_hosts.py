@@ -300,7 +300,7 @@ def test_a_profile_that_is_to_be_launched_needs_no_key(cluster: Callable[..., Cl
         home = environ(tmp_path)
         app = DisttuiApp(home, ssh_config=str(hosts.ssh_config))
         async with app.run_test() as pilot:
-            app.open_wizard(profile, launch=True)  # which may be over before it is seen
+            app.router.open_wizard(profile, launch=True)  # which may be over before it is seen
             await until(pilot, lambda: isinstance(app.screen, DashboardScreen), 120)
             (run,), _ = known_runs(home)
             assert run.source == str(profile)

@@ -46,7 +46,7 @@ def asked(ask: Callable[[AppPrompts], object]) -> Act:
         await walk(pilot, opened, ("silent",), 1)
         app = pilot.app
         assert isinstance(app, DisttuiApp)
-        apart(lambda: ask(AppPrompts(app)))
+        apart(lambda: ask(app.prompts()))
         await called(pilot, Question)
 
     return act
@@ -100,7 +100,7 @@ def test_a_file_with_errors_looks_so(tmp_path: Path) -> None:
     async def play() -> None:
         app = DisttuiApp({"HOME": str(tmp_path), "TERM": "xterm-256color"})
         async with app.run_test() as pilot:
-            app.open_wizard(path)
+            app.router.open_wizard(path)
             await until(pilot, lambda: isinstance(app.screen, ProfileErrorScreen) and shows(app, "✗"))
             await _at_all_sizes(pilot, "profile-error")
 

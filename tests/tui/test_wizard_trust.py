@@ -34,7 +34,7 @@ def test_a_profile_that_everybody_can_write_is_asked_about(
     async def play() -> None:
         app = DisttuiApp(environ(tmp_path, TEXTUAL_ANIMATIONS="none", HOME="/home/ada"))
         async with app.run_test(size=(80, 24)) as pilot:
-            app.open_wizard(path)
+            app.router.open_wizard(path)
             await until(pilot, lambda: isinstance(app.screen, ConfirmScreen) and app.screen.ready)
             asked = app.screen
             assert isinstance(asked, ConfirmScreen)

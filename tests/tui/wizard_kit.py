@@ -61,7 +61,7 @@ async def wizard(
     home = environ(folder, TEXTUAL_ANIMATIONS="none", **(more or {}))
     app = DisttuiApp(home, ssh_config=ssh_config or str(_empty(folder)))
     async with app.run_test(size=size) as pilot:
-        app.open_wizard(profile)
+        app.router.open_wizard(profile)
         await until(pilot, lambda: isinstance(app.screen, WizardScreen) and app.screen.is_mounted)
         opened = app.screen
         assert isinstance(opened, WizardScreen)

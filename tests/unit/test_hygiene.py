@@ -119,6 +119,6 @@ def test_every_profile_is_in_the_readme() -> None:
 
 
 def test_every_screen_that_is_opened_by_name_exists() -> None:
-    from tui.opening import SCREENS, screen_class
+    from tui.router import SCREENS, screen_class
 
     assert all(callable(screen_class(kind)) for kind in SCREENS)

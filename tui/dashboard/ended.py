@@ -19,9 +19,8 @@ from runner.runs.history import KnownRun
 from runner.runs.store import host_folder
 from tui.dashboard.panes import PanesScreen
 from tui.dashboard.source import failing_frame, on_this_machine
-from tui.home.news import saved_on_hosts
 from tui.keys import CHANGE, bind
-from tui.run.again import run_again
+from tui.run.again import run_again, saved_on_hosts
 from tui.run.feed import Snapshot
 from tui.terminal.editor import open_editor
 
@@ -128,7 +127,7 @@ class EndedScreen(PanesScreen):
         try:
             workdir = _workdir(snapshot, cause.failure.node)
             place = on_this_machine(self._known, cause.failure.node, workdir, frame, cause.failure.traceback)
-            open_editor(self.disttui, self.disttui.environ, place.path, place.line)
+            open_editor(self.app, self.disttui.environ, place.path, place.line)
         except DisttuiError as error:
             self.disttui.notify(str(error), severity="warning", timeout=12)
 

@@ -159,7 +159,7 @@ class DashboardScreen(EndedScreen):
     def on_hosts_pane_top_wanted(self, event: HostsPane.TopWanted) -> None:
         """Show what the host does now."""
         if self._known is not None:
-            self.disttui.open_top([self._known.hosts[event.node].name])
+            self.disttui.router.open_top([self._known.hosts[event.node].name])
 
     @work(group="ask", exclusive=True)
     async def action_stop(self) -> None:

@@ -120,7 +120,7 @@ class ProfileErrorScreen(DisttuiScreen):
         problems = getattr(self._error, "problems", ())
         line = problems[self._at].line if problems else 0
         try:
-            open_editor(self.disttui, self.disttui.environ, self._path, line)
+            open_editor(self.app, self.disttui.environ, self._path, line)
         except InputError as error:
             self.disttui.notify(str(error), severity="error")
             return
@@ -152,4 +152,4 @@ class ProfileErrorScreen(DisttuiScreen):
         if self.app.screen is not self:
             return  # left, or under another screen: whoever comes back asks again
         self.dismiss()
-        self.disttui.open_wizard(self._path, **self._then)
+        self.disttui.router.open_wizard(self._path, **self._then)

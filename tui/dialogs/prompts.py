@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, TypeVar
 
+from textual.app import App
+
 from runner.ids import short
 from tui.dialogs.confirm import TrustScreen
 from tui.dialogs.question import Question
+from tui.dialogs.questions import Questions
 from tui.dialogs.secret import SecretScreen
 
 if TYPE_CHECKING:
     from runner.api.questions import Doubt
-    from tui.app import DisttuiApp
 
 Answer = TypeVar("Answer")
 
@@ -26,8 +28,9 @@ class AppPrompts:
     answered with no.
     """
 
-    def __init__(self, app: DisttuiApp) -> None:
+    def __init__(self, app: App[None], questions: Questions) -> None:
         self._app = app
+        self._questions = questions
         self._turn = threading.Lock()
 
     def secret(self, host: str, question: str) -> str | None:
@@ -54,6 +57,6 @@ class AppPrompts:
         with self._turn:
             put = False
             while not answer.done() and self._app.is_running:
-                put = put or self._app.call_from_thread(self._app.put_question, host, screen, answer.set_result)
+                put = put or self._app.call_from_thread(self._questions.put, host, screen, answer.set_result)
                 wait([answer], 0.2)
         return answer.result() if answer.done() else None

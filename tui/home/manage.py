@@ -15,7 +15,7 @@ from runner.errors import DisttuiError, InputError
 from runner.formatting import amount
 from runner.ids import short
 from tui.home import rows
-from tui.home.inventory import ProfileRow, RunRow
+from tui.inventory import ProfileRow, RunRow
 from tui.keys import CHANGE, VIEW, bind
 from tui.screen import DisttuiScreen
 from tui.terminal.editor import open_editor
@@ -76,7 +76,7 @@ class ManageScreen(DisttuiScreen):
         if profile is None:
             return
         try:
-            open_editor(self.disttui, self.disttui.environ, profile.path)
+            open_editor(self.app, self.disttui.environ, profile.path)
         except InputError as error:
             self.disttui.notify(str(error), severity="error")
         else:
@@ -90,10 +90,10 @@ class ManageScreen(DisttuiScreen):
         try:
             load(path)
         except InputError:
-            app.call_from_thread(app.open_wizard, path)  # which shows the errors first
+            self.app.call_from_thread(app.router.open_wizard, path)  # which shows the errors first
         else:
             app.notify(f"{path.name} is good")
-        app.call_from_thread(self.read_again)
+        self.app.call_from_thread(self.read_again)
 
     # Runs
 
@@ -146,7 +146,7 @@ class ManageScreen(DisttuiScreen):
         if done:
             app.notify(f"{_named(done)} deleted")
         with suppress(RuntimeError):  # the app has been left meanwhile
-            app.call_from_thread(self.read_again)
+            self.app.call_from_thread(self.read_again)
 
     @work(group="ask")
     async def action_clean_up(self) -> None:

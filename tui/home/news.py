@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from runner.errors import DisttuiError
 
-if TYPE_CHECKING:
-    from runner.runs.again import Checkpoint
-    from runner.runs.history import KnownRun
-
 NEWEST = 12
 """Runs whose hosts are asked at most."""
-PATIENCE = 10.0
-"""Seconds for the hosts of a run that has ended."""
 
 
 def ask_hosts(environ: Mapping[str, str], ssh_config: str | None) -> Mapping[str, str]:
@@ -32,15 +25,3 @@ def ask_hosts(environ: Mapping[str, str], ssh_config: str | None) -> Mapping[str
             return refresh(sorted(runs, key=lambda run: -run.started)[:NEWEST], viewer.connector)
         except DisttuiError as error:
             return {run.run: error.sentence for run in runs}
-
-
-def saved_on_hosts(run: KnownRun, ssh_config: str | None) -> Checkpoint | None:
-    """The newest checkpoint of a run, None where none is known of; call it in a thread."""
-    from runner.api.viewer import Viewer
-    from runner.runs.again import newest_checkpoint
-
-    with Viewer(ssh_config=ssh_config, runs_bring_theirs=True) as viewer:
-        try:
-            return newest_checkpoint(run, viewer.connector(run.ssh_config), PATIENCE)
-        except DisttuiError:
-            return None

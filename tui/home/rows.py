@@ -12,7 +12,7 @@ from textual.content import Content
 from runner.formatting import count, duration
 from runner.ids import short
 from runner.text import clean
-from tui.home.inventory import ENDED, ProfileRow, RunRow, Shelf
+from tui.inventory import ENDED, ProfileRow, RunRow, Shelf
 from tui.theme import look, state_words
 from tui.widgets.table import Cell, Column, Row, state_cell
 

@@ -21,11 +21,11 @@ from runner.errors import DisttuiError, InputError
 from runner.formatting import amount, duration
 from runner.ids import short
 from tui.home import rows
-from tui.home.inventory import ProfileRow, RunRow, Shelf, fingerprint, read_shelf
 from tui.home.manage import KEYS, ManageScreen
+from tui.home.messages import HostsAsked, ShelfRead
 from tui.home.news import ask_hosts
+from tui.inventory import ProfileRow, RunRow, Shelf, fingerprint, read_shelf
 from tui.keys import APP, CHANGE, MOVE, OPEN, VIEW, bind
-from tui.messages import HostsAsked, ShelfRead
 from tui.widgets.table import Table
 
 LOOK_AGAIN = 4.0
@@ -283,24 +283,24 @@ class HomeScreen(ManageScreen):
     def _opened(self, message: Table.Opened) -> None:
         row = self._row
         if isinstance(row, RunRow):
-            opened = self.disttui.open_replay if row.over else self.disttui.open_run
+            opened = self.disttui.router.open_replay if row.over else self.disttui.router.open_run
             opened(row.run)
         elif isinstance(row, ProfileRow):
-            self.disttui.open_wizard(row.path)
+            self.disttui.router.open_wizard(row.path)
         else:
-            self.disttui.open_top([message.key])
+            self.disttui.router.open_top([message.key])
 
     def action_new(self) -> None:
         """Open the wizard on nothing."""
-        self.disttui.open_wizard()
+        self.disttui.router.open_wizard()
 
     def action_top(self) -> None:
         """Open the view of all hosts."""
-        self.disttui.open_top()
+        self.disttui.router.open_top()
 
     def action_example(self) -> None:
         """Open the replay of the recorded run."""
-        self.disttui.open_replay("example")
+        self.disttui.router.open_replay("example")
 
     @work(group="ask")
     async def action_run(self) -> None:
@@ -309,7 +309,7 @@ class HomeScreen(ManageScreen):
         if isinstance(row, RunRow):
             await self._run_again(row.run)
         elif row and await self.disttui.ask(f"Run {row.path.stem}?", rows.run_consequence(row), "run"):
-            self.disttui.open_wizard(row.path, launch=True)
+            self.disttui.router.open_wizard(row.path, launch=True)
 
     async def _run_again(self, run: str) -> None:
         from runner.runs.find import find_run  # slow to load, as what follows
@@ -346,7 +346,7 @@ class HomeScreen(ManageScreen):
             app.notify(str(error), title=f"{short(run)} was not stopped", severity="error", timeout=15)
         else:
             app.notify(f"{short(run)} stopped after {duration(monotonic() - began)}")
-        app.call_from_thread(self.read, True)
+        self.app.call_from_thread(self.read, True)
 
     def action_details(self) -> None:
         """Show or hide the details."""

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from runner.errors import InputError
+from runner.errors import DisttuiError, InputError
 from runner.formatting import amount
 from runner.ids import short
 from runner.profile.disclosure import foreign_lines
@@ -15,26 +15,30 @@ from runner.runs.history import KnownRun
 from runner.text import clean
 
 if TYPE_CHECKING:
-    from tui.app import DisttuiApp
+    from tui.shell import Shell
 
 
-async def run_again(app: DisttuiApp, run: KnownRun, checkpoint: Checkpoint | None = None) -> None:
+SANDBOX = ("node1", "node2")
+"""Hosts that the app plays on this machine for trying things out."""
+_PATIENCE = 10.0
+"""Seconds for the hosts of a run that has ended."""
+
+
+async def run_again(app: Shell, run: KnownRun, checkpoint: Checkpoint | None = None) -> None:
     """Ask, then have the wizard check the hosts and launch; call it in a worker.
 
     Args:
         checkpoint: What it is to go on from, None: it begins anew.
     """
-    from tui.wizard.draft import refuse_played
-
     try:
         made = await asyncio.to_thread(again, run, resume=checkpoint is not None)
-        refuse_played(made)
+        _refuse_played(made)
     except InputError as error:
         app.notify(str(error), severity="error", timeout=12)
         return
     question = f"Run {short(run.run)} {'on from its checkpoint' if checkpoint else 'again'}?"
     if await app.ask(question, "\n".join(consequence(run, made, checkpoint)), "run"):
-        app.open_again(made)
+        app.router.open_again(made)
 
 
 def consequence(run: KnownRun, made: Again, checkpoint: Checkpoint | None) -> list[str]:
@@ -55,3 +59,24 @@ def consequence(run: KnownRun, made: Again, checkpoint: Checkpoint | None) -> li
         lines.append("Its profile is the word of the host that it was found on. It has this run with your login:")
         lines += [f"{key}: {text}" for key, text in foreign_lines(made.profile)]
     return [clean(line) for line in lines]
+
+
+def saved_on_hosts(run: KnownRun, ssh_config: str | None) -> Checkpoint | None:
+    """The newest checkpoint of a run, None where none is known of; call it in a thread."""
+    from runner.api.viewer import Viewer
+    from runner.runs.again import newest_checkpoint
+
+    with Viewer(ssh_config=ssh_config, runs_bring_theirs=True) as viewer:
+        try:
+            return newest_checkpoint(run, viewer.connector(run.ssh_config), _PATIENCE)
+        except DisttuiError:
+            return None
+
+
+def _refuse_played(again: Again) -> None:
+    """Raise InputError for a run on played hosts that the app has no sandbox for."""
+    if again.sandbox and not {host.host for host in again.profile.hosts} <= set(SANDBOX):
+        raise InputError(
+            f"{short(again.run)} was played in a sandbox with hosts of its own",
+            f"Run it again as it was: disttui rerun {short(again.run)}",
+        )

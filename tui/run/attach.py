@@ -11,11 +11,11 @@ from runner.runs.find import find_run
 from runner.runs.remote import TAIL
 
 if TYPE_CHECKING:
-    from tui.app import DisttuiApp
+    from tui.shell import Shell
 
 
 @contextmanager
-def attached(app: DisttuiApp, run_id: str) -> Iterator[Following]:
+def attached(app: Shell, run_id: str) -> Iterator[Following]:
     """A run that this viewer knows, followed as long as the block runs. Raises InputError for unknown ids."""
     known = find_run(run_id, app.environ)
     # Not the app's own viewer: a connect that hangs ends with this one.

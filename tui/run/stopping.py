@@ -10,10 +10,10 @@ from runner.runs.history import mirror_of
 from runner.runs.remote import reach, sync
 
 if TYPE_CHECKING:
-    from tui.app import DisttuiApp
+    from tui.shell import Shell
 
 
-def end(app: DisttuiApp, run_id: str) -> None:
+def end(app: Shell, run_id: str) -> None:
     """Stop a run on all its hosts and bring its mirror to its end; to be called in a thread. Raises DisttuiError."""
     run = find_run(run_id, app.environ)
     connector = app.connector(run.ssh_config)

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.api.preparing import Planned, as_run, weigh
-from runner.errors import DisttuiError, InputError
+from runner.errors import DisttuiError
 from runner.hosts.discovery import Found
 from runner.hosts.facts import HostFacts
 from runner.hosts.link import Link
 from runner.hosts.survey import probe_request
-from runner.ids import short
 from runner.planning.preflight import Finding
 from runner.profile import Host, Profile, ProfileErrors, parse, parse_host, read
 from runner.profile.edit import edit
@@ -22,8 +21,6 @@ from runner.profile.fields import slug
 from runner.profile.render import render
 from runner.runs.again import Again
 
-SANDBOX = ("node1", "node2")
-"""Hosts that are played on this machine for trying things out."""
 JOB_KINDS = ("builtin", "script", "module", "command")
 
 
@@ -196,15 +193,6 @@ def open_draft(path: Path, text: str | None = None) -> Draft:
 def draft_again(again: Again) -> Draft:
     """The draft of a run that is to be run again: its profile as it was run."""
     return Draft(dict(again.profile.as_written()), sandbox=again.sandbox, named=True, again=again)
-
-
-def refuse_played(again: Again) -> None:
-    """Raise InputError for a run on played hosts that the app has no sandbox for."""
-    if again.sandbox and not {host.host for host in again.profile.hosts} <= set(SANDBOX):
-        raise InputError(
-            f"{short(again.run)} was played in a sandbox with hosts of its own",
-            f"Run it again as it was: disttui rerun {short(again.run)}",
-        )
 
 
 def runnable(draft: Draft) -> Profile | None:

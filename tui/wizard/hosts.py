@@ -16,9 +16,10 @@ from textual.widgets import Input
 from runner.formatting import gibibytes
 from runner.hosts.discovery import Candidate, typed_hosts
 from tui.keys import OPEN, VIEW, bind
+from tui.run.again import SANDBOX
 from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table, state_cell
-from tui.wizard.draft import SANDBOX, HostState, View
+from tui.wizard.draft import HostState, View
 from tui.wizard.hardware import gpu_kinds
 from tui.wizard.step import Notes, Step, count, folded, trouble
 

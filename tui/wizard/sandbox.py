@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from runner.api.viewer import Viewer
 from runner.errors import DisttuiError
 from runner.hosts.link import Link
-from tui.wizard.draft import SANDBOX
+from tui.run.again import SANDBOX
 
 _PATIENCE = 20.0
 _lock = threading.Lock()

@@ -337,10 +337,9 @@ class WizardScreen(HostsScreen):
             sandbox.end_with_app(run, weighed.profile.launch.run_dir, nodes)
         else:
             apart(partial(_close, kept.values()))
-        app = self.disttui
-        if app.screen is not self:  # but help, or a question of a host's
+        if self.app.screen is not self:  # but help, or a question of a host's
             self.notify(f"{short(run)} has started: its dashboard comes when this is closed")
-        app.open_run(run, instead=self)
+        self.disttui.router.open_run(run, instead=self)
 
     async def _save(self, draft: Draft, path: Path) -> str:
         """Save, and say why it is not saved; empty: it is."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from textual import work
+from textual.app import App
 from textual.screen import Screen
 
 from runner.errors import InputError
-from tui.key_queue import KeysInTurn
+from tui.key_queue import KeyQueue
 
 if TYPE_CHECKING:
     from runner.runs.again import Again
@@ -28,16 +28,45 @@ SCREENS: Mapping[str, str] = {
     "confirm": "tui.dialogs.confirm:ConfirmScreen",
     "themes": "tui.dialogs.themes:ThemeScreen",
 }
-"""Kind → module:class. Its arguments are those of the `open_…` method."""
+"""Kind → module:class, whose arguments are those of the `open_…` method. By name: screens stand above this module."""
 
 
-class Opening(KeysInTurn):
-    """The part of the app that opens screens."""
+Opener = Literal["run", "replay", "wizard", "top"]
+
+
+class First(NamedTuple):
+    """What to open over the home screen: a kind of screen, and the arguments of its `open_…` method."""
+
+    kind: Opener
+    arguments: tuple[Any, ...]
+
+
+class Router:
+    """Opens the app's screens. Nobody else pushes one.
+
+    Args:
+        app: Whose screens these are.
+        keys: What is typed while a screen is being opened waits there: it is for that screen.
+    """
+
+    def __init__(self, app: App[None], keys: KeyQueue) -> None:
+        self._app = app
+        self._keys = keys
+        self._openers: Mapping[Opener, Callable[..., None]] = {
+            "run": self.open_run,
+            "replay": self.open_replay,
+            "wizard": self.open_wizard,
+            "top": self.open_top,
+        }
+
+    def open_first(self, first: First) -> None:
+        """Open what a command was called for."""
+        self._openers[first.kind](*first.arguments)
 
     def open_home(self) -> None:
         """Go back to the home screen."""
-        while len(self.screen_stack) > 1:
-            self.pop_screen()
+        while len(self._app.screen_stack) > 1:
+            self._app.pop_screen()
 
     def open_run(self, run_id: str, *, instead: Screen[Any] | None = None) -> None:
         """Open the dashboard of a run that this viewer knows, and follow it.
@@ -57,21 +86,7 @@ class Opening(KeysInTurn):
         Args:
             launch: Reach the hosts and check behind a dialog, and launch when nothing is in the way.
         """
-        self._open_profile(profile, launch)
-
-    @work(group="open profile", exclusive=True)
-    async def _open_profile(self, profile: Path | None, launch: bool) -> None:
-        async with self.keys_held():
-            look = await asyncio.to_thread(_look_at, profile) if profile else _Look()
-            if look.wrong:
-                self._open("error", profile, look.wrong, {"launch": launch})
-            elif not look.asked:
-                self._open("wizard", profile, launch=launch, text=look.text)
-        if profile and look.asked:
-            # The wizard asks its hosts at once, which runs the profile's `activate` there.
-            question = screen_class("confirm")(f"Open {profile.name}?", look.asked, "open")
-            if await self.push_screen_wait(question):
-                self._open("wizard", profile, launch=launch, text=look.text)
+        self._app.run_worker(self._opened_profile(profile, launch), group="open profile", exclusive=True)
 
     def open_again(self, again: Again) -> None:
         """Open the wizard's last step on a run that is to be run again, and launch when the checks are through."""
@@ -81,17 +96,34 @@ class Opening(KeysInTurn):
         """Open the view of what hosts are doing: those named, those of a profile, or all in view."""
         self._open("top", tuple(hosts), profile)
 
-    @work(group="open")
-    async def _open(self, kind: str, *arguments: Any, instead: Screen[Any] | None = None, **named: Any) -> None:
-        async with self.keys_held():
+    def _open(self, kind: str, *arguments: Any, instead: Screen[Any] | None = None, **named: Any) -> None:
+        self._app.run_worker(self._opened(kind, arguments, named, instead), group="open")
+
+    async def _opened_profile(self, profile: Path | None, launch: bool) -> None:
+        async with self._keys.held():
+            look = await asyncio.to_thread(_look_at, profile) if profile else _Look()
+            if look.wrong:
+                self._open("error", profile, look.wrong, {"launch": launch})
+            elif not look.asked:
+                self._open("wizard", profile, launch=launch, text=look.text)
+        if profile and look.asked:
+            # The wizard asks its hosts at once, which runs the profile's `activate` there.
+            question = screen_class("confirm")(f"Open {profile.name}?", look.asked, "open")
+            if await self._app.push_screen_wait(question):
+                self._open("wizard", profile, launch=launch, text=look.text)
+
+    async def _opened(
+        self, kind: str, arguments: tuple[Any, ...], named: Mapping[str, Any], instead: Screen[Any] | None
+    ) -> None:
+        async with self._keys.held():
             # Importing a screen takes longer than a frame.
             made = await asyncio.to_thread(screen_class, kind)
-        while instead is not None and instead in self.screen_stack and instead is not self.screen:
+        while instead is not None and instead in self._app.screen_stack and instead is not self._app.screen:
             await asyncio.sleep(0.05)
-        async with self.keys_held():
+        async with self._keys.held():
             screen = made(*arguments, **named)
             # Not popped and pushed: what is under both would be painted between the two.
-            await (self.switch_screen(screen) if instead is self.screen else self.push_screen(screen))
+            await (self._app.switch_screen(screen) if instead is self._app.screen else self._app.push_screen(screen))
 
 
 def screen_class(kind: str) -> Any:

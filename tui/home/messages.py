@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from textual.message import Message
 
-from tui.home.inventory import Shelf
+from tui.inventory import Shelf
 
 
 class HostsAsked(Message):
