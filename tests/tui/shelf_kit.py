@@ -17,6 +17,7 @@ from textual.screen import Screen
 from tests.tui.snap import screen_text
 from tui.app import DisttuiApp
 from tui.dialogs.question import Question
+from tui.router import Router
 
 NOW = 1_790_000_000.0
 
@@ -112,6 +113,14 @@ class Doors(DisttuiApp):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.opened: list[tuple[Any, ...]] = []
+        self.router = NotingRouter(self, self._keys)
+        self.router.opened = self.opened
+
+
+class NotingRouter(Router):
+    """Notes what it is asked to open."""
+
+    opened: list[tuple[Any, ...]]
 
     def open_run(self, run_id: str, *, instead: Screen[Any] | None = None) -> None:
         self.opened.append(("run", run_id))
