@@ -315,7 +315,7 @@ def test_the_help_lists_every_key_in_words(tmp_path: Path) -> None:
     @asynchronous
     async def look() -> None:
         async with opened("replay", "example", tmp_path, (120, 60)) as (pilot, _):
-            await pilot.press("question_mark")
+            await pilot.press("question_mark", "slash", *"chart")
             await until(pilot, lambda: "choose what this chart shows" in shown(pilot))
 
     look()
