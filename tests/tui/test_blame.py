@@ -105,7 +105,7 @@ async def test_a_rank_that_others_wait_for_is_awaited_in_ranks_hosts_and_log(tmp
 
 @asynchronous
 async def test_where_the_log_has_no_room_w_opens_it(tmp_path: Path) -> None:
-    async with opened("open_replay", str(failed(tmp_path / "run-1")), tmp_path, (40, 12)) as (pilot, _):
+    async with opened("replay", str(failed(tmp_path / "run-1")), tmp_path, (40, 12)) as (pilot, _):
         await pilot.press("end")
         await until(pilot, lambda: "What happened" in shown(pilot) and "bye" not in shown(pilot))
         await pilot.press("w")

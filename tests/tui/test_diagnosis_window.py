@@ -11,6 +11,7 @@ from tests.tui.test_dashboard import shown, until
 from tests.tui.widget_kit import asynchronous
 from tui.app import DisttuiApp
 from tui.dashboard.diagnosis import DiagnosisScreen
+from tui.router import First
 
 
 @asynchronous
@@ -21,7 +22,7 @@ async def test_another_start_of_the_app_shows_what_was_said_also_where_no_host_a
     )
     names = ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HOME")
     environ = dict.fromkeys(names, str(tmp_path))
-    app = DisttuiApp(environ, first=("open_replay", ("run-1",)))
+    app = DisttuiApp(environ, first=First("replay", ("run-1",)))
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: getattr(app.screen, "snapshot", None) is not None)
         await app.push_screen(DiagnosisScreen(find_run("run-1", environ)))
