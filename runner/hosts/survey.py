@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from runner.errors import DisttuiError, LinkLostError
 from runner.hosts.facts import HostFacts, facts_of
 from runner.hosts.link import Link
 from runner.profile import Host, Profile
+from runner.protocol.requests import Probe
 from runner.transport import Connector
 
 Tell = Callable[[int, str, str], None]
@@ -99,7 +100,7 @@ def side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> li
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def probe_request(profile: Profile, node: int) -> dict[str, Any]:
+def probe_request(profile: Profile, node: int) -> Probe:
     """The arguments of the `probe` op for one host of a profile."""
     host = profile.hosts[node]
     return {
@@ -109,17 +110,20 @@ def probe_request(profile: Profile, node: int) -> dict[str, Any]:
         "activate": host.activate,
         "run_dir": profile.launch.run_dir,
         "ports": list(profile.launch.ports),
-        **_wanted(profile, node),
+        "module": _wanted_module(profile, node),
+        "programs": _wanted_programs(profile, node),
     }
 
 
-def _wanted(profile: Profile, node: int) -> dict[str, Any]:
-    """The module and the programs that the probe is to look for: not inside a container, nor by other search paths."""
-    job, env = profile.job, profile.host_env(node)
-    target = job.target
-    program = job.wrap[0] if job.wrap else target.value if target.kind == "command" else ""
-    module = target.value if target.kind == "module" and not job.wrap else ""
-    return {
-        "module": module if not {"PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH"} & env.keys() else "",
-        "programs": [program] if program and "PATH" not in env else [],
-    }
+def _wanted_module(profile: Profile, node: int) -> str:
+    """The module that the probe is to look for: not inside a container, nor by other search paths."""
+    target, wrap, env = profile.job.target, profile.job.wrap, profile.host_env(node)
+    elsewhere = wrap or {"PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH"} & env.keys()
+    return target.value if target.kind == "module" and not elsewhere else ""
+
+
+def _wanted_programs(profile: Profile, node: int) -> list[str]:
+    """The programs that it is to look for, unless that is by another search path."""
+    target, wrap = profile.job.target, profile.job.wrap
+    program = wrap[0] if wrap else target.value if target.kind == "command" else ""
+    return [program] if program and "PATH" not in profile.host_env(node) else []

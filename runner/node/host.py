@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ..protocol.files import Launch, Secrets, Spec
 from .rank.envexec import OVERLAY
 
 _AFTER_ACTIVATE = """
@@ -19,11 +20,11 @@ exec "$@"
 class Host(NamedTuple):
     """One host's part of one run: its spec and its files."""
 
-    spec: dict[str, Any]
+    spec: Spec
     folder: str
     node_zip: str
     train_zip: str | None
-    secrets: dict[str, Any]
+    secrets: Secrets
     umask: int
     """The login's, which the job gets."""
 
@@ -38,9 +39,9 @@ class Host(NamedTuple):
         return int(self.spec["node_rank"])
 
     @property
-    def launch(self) -> dict[str, Any]:
+    def launch(self) -> Launch:
         """The profile's `launch` section."""
-        return dict(self.spec["launch"])
+        return self.spec["launch"]
 
     @property
     def world_size(self) -> int:
@@ -125,9 +126,15 @@ class Host(NamedTuple):
         return {**login, **added}
 
 
-def plan_hash(spec: dict[str, Any]) -> str:
+def plan_hash(spec: Spec) -> str:
     """Names what all hosts of a run must agree on."""
-    common = {name: spec[name] for name in ("run", "hosts", "nproc", "launch", "target")}
+    common = {
+        "run": spec["run"],
+        "hosts": spec["hosts"],
+        "nproc": spec["nproc"],
+        "launch": spec["launch"],
+        "target": spec["target"],
+    }
     return hashlib.sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()
 
 

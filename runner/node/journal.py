@@ -138,6 +138,6 @@ class Tail:
         self._offset += end if end else (len(data) if len(data) == 1 << 20 else 0)
         return data[:end].splitlines()
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, object]]:
         """The lines that are JSON objects."""
         return records(self.lines())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from runner.hosts.facts import HostFacts
 from runner.planning import addresses, bytegpt
@@ -13,6 +12,7 @@ from runner.planning.choose import HostChoice, Reasons, expand, find_python, rel
 from runner.planning.launchers import torchrun
 from runner.planning.recommend import Recommendation, fixed_master
 from runner.profile import Profile
+from runner.protocol.files import PlannedSpec
 
 FLIGHT_RECORDER_ENTRIES = 2000
 """Collectives that NCCL's flight recorder remembers, torch's own recommendation; a few hundred bytes each."""
@@ -56,7 +56,7 @@ class Plan:
     job_args: tuple[str, ...]
     """The profile's, and for the built-in job what was decided."""
 
-    def spec(self, node_rank: int, run_id: str) -> dict[str, Any]:
+    def spec(self, node_rank: int, run_id: str) -> PlannedSpec:
         """The spec of one host's supervisor (docs/formats.md, "spec.json"); no secrets, `leader` still open."""
         host, profile = self.hosts[node_rank], self.profile
         launch, target = profile.launch, profile.job.target

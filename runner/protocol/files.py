@@ -38,8 +38,8 @@ class LeaderPlace(TypedDict):
     addresses: list[str]
 
 
-class Spec(TypedDict):
-    """spec.json: all that a host needs to know of a run, without secrets."""
+class PlannedSpec(TypedDict):
+    """What the plan says of a host's part in a run."""
 
     disttui: int
     run: str
@@ -57,18 +57,30 @@ class Spec(TypedDict):
     gpus: list[int] | None
     backend: str
     precision: str
-    by: str
-    started: float
-    version: str
     launch: Launch
     master: str | None
     interface: str | None
     leader: LeaderPlace | None
     metrics_pattern: str | None
+    outputs: list[str]
+    """What `pull` copies of the job's folder."""
     profile: Mapping[str, object]
 
 
-class Secrets(TypedDict):
+class _SpecMaybe(TypedDict, total=False):
+    resume_from: str | None
+    """The folder with the checkpoints of the run that this one goes on from."""
+
+
+class Spec(PlannedSpec, _SpecMaybe):
+    """spec.json: all that a host needs to know of a run, without secrets."""
+
+    by: str
+    started: float
+    version: str
+
+
+class Secrets(TypedDict, total=False):
     """Held in memory only."""
 
     key: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 _LONG = re.compile(rb"\d{19}")
 
@@ -15,7 +14,7 @@ def _int(text: str) -> int:
     return int(text)
 
 
-def records(lines: list[bytes]) -> list[dict[str, Any]]:
+def records(lines: list[bytes]) -> list[dict[str, object]]:
     """The lines that are JSON objects; broken ones, and those with numbers of more than 64 bits, are left out."""
     found = []
     for line in lines:

@@ -16,7 +16,7 @@ _END = 64 * 1024
 _BEGINNING = 4096
 
 
-def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, Any] | None:
+def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object] | None:
     """Sum up one host's folder of a run, None when there is no run in it.
 
     Args:
@@ -62,12 +62,12 @@ def _count(value: Any) -> int | None:
     return value if usable else None
 
 
-def _end(folder: str) -> dict[str, Any] | None:
+def _end(folder: str) -> dict[str, object] | None:
     end = load(os.path.join(folder, "exit.json"))
     return end if isinstance(end, dict) else None
 
 
-def _state(folder: str, end: dict[str, Any] | None, lives: bool | None, attempt: int) -> str:
+def _state(folder: str, end: dict[str, object] | None, lives: bool | None, attempt: int) -> str:
     if end:
         return str(end.get("state"))
     if lives is False:
@@ -86,20 +86,20 @@ def _newest_attempt(folder: str) -> int:
     return newest
 
 
-def _metrics(folder: str) -> dict[str, Any]:
+def _metrics(folder: str) -> dict[str, object]:
     """The newest value of every metric, from the lowest rank that has some."""
     try:
         names = [name for name in os.listdir(folder) if name.endswith(".metrics.jsonl")]
     except OSError:
         return {}
-    merged: dict[str, Any] = {}
+    merged: dict[str, object] = {}
     for name in sorted(names, key=lambda name: (len(name), name))[:1]:
         for record in ends(os.path.join(folder, name)):
             merged.update(record)
     return merged
 
 
-def ends(path: str) -> list[dict[str, Any]]:
+def ends(path: str) -> list[dict[str, object]]:
     """The records at the beginning and at the end of a JSON-lines file, broken ones left out."""
     try:
         with open(path, "rb") as file:

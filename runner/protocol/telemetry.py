@@ -16,11 +16,18 @@ class RankUse(TypedDict, total=False):
     rss: int
 
 
+class GpuCard(TypedDict, total=False):
+    """What never changes of a GPU."""
+
+    name: str
+    power_limit: float
+
+
 class _Gpu(TypedDict):
     index: int
 
 
-class GpuUse(_Gpu, total=False):
+class GpuUse(_Gpu, GpuCard, total=False):
     """A GPU."""
 
     use: float
@@ -34,8 +41,6 @@ class GpuUse(_Gpu, total=False):
     """Whether it is slowed down by heat."""
     pids: list[int]
     """Processes that compute on it."""
-    name: str
-    power_limit: float
 
 
 class _Process(TypedDict):

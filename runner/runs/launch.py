@@ -11,10 +11,12 @@ from typing import Any
 
 from runner import __version__
 from runner.errors import DisttuiError, LinkLostError
+from runner.hosts.answers import Started
 from runner.hosts.link import Link
 from runner.hosts.survey import HostsError, Surveyed, Tell
 from runner.planning.plan import Plan
 from runner.profile import Profile
+from runner.protocol.files import LeaderPlace, Secrets, Spec
 
 START_PATIENCE = 60.0
 """Seconds for a host to start its supervisor."""
@@ -51,17 +53,22 @@ def launch(
     key = secrets.token_hex(32)
     # Resolved before anything is started: a missing variable must not leave half a gang.
     resolved = [profile.split_env(node, environ)[1] for node in range(len(hosts))]
-    begun = {"by": by, "started": time.time(), "version": __version__, "resume_from": resume_from}
+    started = time.time()
     request = {"run": run, "run_dir": profile.launch.run_dir}
     reached = [_Host(host.link, partial(reopen, node)) for node, host in enumerate(hosts)]
 
-    def start(node: int) -> Mapping[str, Any] | DisttuiError:
+    def start(node: int) -> Started | DisttuiError:
         tell(node, "starting", "")
-        secret = {"key": key, "env": resolved[node]}
+        spec: Spec = {
+            **plan.spec(node, run),
+            "by": by,
+            "started": started,
+            "version": __version__,
+            "resume_from": resume_from,
+        }
+        secret: Secrets = {"key": key, "env": resolved[node]}
         try:
-            answer: Mapping[str, Any] = reached[node].ask(
-                "start", START_PATIENCE, spec={**plan.spec(node, run), **begun}, secrets=secret
-            )
+            answer: Started = reached[node].ask("start", START_PATIENCE, spec=spec, secrets=secret)
         except DisttuiError as error:
             tell(node, "failed", error.sentence)
             return error
@@ -105,7 +112,7 @@ class _Host:
             return self.link.request(op, timeout=patience, **arguments)
 
 
-def _lead(hosts: Sequence[_Host], request: Mapping[str, Any], leader: Mapping[str, Any]) -> list[DisttuiError]:
+def _lead(hosts: Sequence[_Host], request: Mapping[str, Any], leader: LeaderPlace) -> list[DisttuiError]:
     """Tell the followers where the leader takes them; returns what went wrong."""
 
     def lead(node: int) -> DisttuiError | None:

@@ -15,6 +15,8 @@ from typing import Any
 from runner.hosts.ship import node_parcel
 from runner.node import procs
 from runner.node.serve import runs
+from runner.protocol.files import Secrets
+from runner.protocol.requests import Started, Stopped
 from tests.unit.waiting import PATIENCE, wait_for
 
 STUB = Path(__file__).with_name("stub_torchrun.py")
@@ -51,7 +53,7 @@ class Cluster:
         self.launch.update(changes.pop("launch", {}))
         self.changes = changes
 
-    def spec(self, node: int) -> dict[str, Any]:
+    def spec(self, node: int) -> Any:
         first = sum(self.nproc[:node])
         spec = {
             "disttui": 1, "run": self.run, "node_rank": node, "nproc": self.nproc,
@@ -74,13 +76,13 @@ class Cluster:
     def path(self, node: int, name: str) -> Path:
         return Path(self.folder(node)) / name
 
-    def start(self, *nodes: int) -> dict[str, Any]:
+    def start(self, *nodes: int) -> Started:
         for node in nodes or range(len(self.nproc)):
             answer = runs.start({"spec": self.spec(node), "secrets": self.secrets()}, str(self.zip), None)
             self.gang = answer["gang"] or self.gang
         return answer
 
-    def secrets(self) -> dict[str, Any]:
+    def secrets(self) -> Secrets:
         return {"key": self.key, "env": {"SECRET": "s3cret ☃ $(x)"}}
 
     def events(self, node: int, kind: str = "") -> list[dict[str, Any]]:
@@ -120,7 +122,7 @@ class Cluster:
         path = self.path(node, "supervisor.log")
         return path.read_text() if path.exists() else ""
 
-    def stop(self, node: int = 0, now: bool = False) -> dict[str, Any]:
+    def stop(self, node: int = 0, now: bool = False) -> Stopped:
         return runs.request_stop(self.folder(node), now, "user")
 
     def supervisor(self, node: int) -> dict[str, Any]:

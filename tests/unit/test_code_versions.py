@@ -18,8 +18,9 @@ from tests.unit.planning import facts, planned
 SCRIPT = {"script": "train.py"}
 
 
-def fingerprint(folder: Path, **request: str) -> Code | None:
-    answer = probe({"workdir": str(folder), "gpus": False, **(request or {"script": "train.py"})})
+def fingerprint(folder: Path, **request: Any) -> Code | None:
+    asked: Any = {"workdir": str(folder), "gpus": False, **(request or {"script": "train.py"})}
+    answer = probe(asked)
     return HostFacts.from_json(json.loads(json.dumps(answer))).code
 
 

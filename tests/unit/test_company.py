@@ -30,7 +30,7 @@ def cluster(tmp_path: Path) -> Iterator[Make]:
 
 def watching(kind: str = "script", **launch: Any) -> tuple[Company, list[Any]]:
     """What watches over the only rank of a host of two, and what it says."""
-    spec = {"nproc": [1, 1], "launch": {"instrument": True, **launch}, "target": {"kind": kind}}
+    spec: Any = {"nproc": [1, 1], "launch": {"instrument": True, **launch}, "target": {"kind": kind}}
     said: list[Any] = []
     return Company(Host(spec, "", "", None, {}, 0o022), 1, said.append), said
 

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_a_new_kind_of_event_is_missed_on_the_page_of_formats(monkeypatch: pytes
 
 
 def test_every_report_of_a_rank_has_its_handler(tmp_path: Path) -> None:
-    spec = {"run": "x", "node_rank": 0, "nproc": [1], "launch": {"instrument": True}, "target": {"kind": "script"}}
+    spec: Any = {"run": "x", "node_rank": 0, "nproc": [1], "launch": {"instrument": True}, "target": {"kind": "script"}}
     ranks = Ranks(Host(spec, str(tmp_path), "", None, {}, 0o22), 1, Loop(), print, print)
     assert ranks._handlers.keys() == set(get_args(reports.Kind)) == reports.KINDS.keys()
     ranks.close()

@@ -351,7 +351,7 @@ class Sim:
         self.pids = itertools.count(1000 * (node + 1))
         self.living: dict[int, Attempt] = {}
         self.attempt: Attempt | None = None
-        spec = {
+        spec: Any = {
             "run": "sim", "node_rank": node, "hosts": [f"h{n}" for n in range(nodes)], "nproc": [1] * nodes,
             "launch": launch, "target": {}, "leader": {"port": 1, "addresses": ["127.0.0.1"]} if node else None,
         }  # fmt: skip

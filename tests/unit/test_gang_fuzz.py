@@ -191,7 +191,7 @@ class Door:
 
 def host_of(node: int, folder: str = "/nonexistent") -> Host:
     launch = {"ports": [1, 2], "join_timeout": 60, "host_timeout": 60, "rejoin_timeout": 0, "restarts": 1, "grace": 1}
-    spec = {
+    spec: Any = {
         "run": "fuzz", "node_rank": node, "hosts": ["a", "b", "c"], "nproc": [1, 1, 1], "launch": launch,
         "target": {}, "leader": None,
     }  # fmt: skip

@@ -88,7 +88,7 @@ def test_a_late_viewer_gets_what_is_left_and_one_that_followed_has_all(run: Path
     assert not list((tmp_path / "followed/attempt-1").glob("*~*"))
     assert (tmp_path / "followed" / LOG).read_bytes()[14 * MIB :] == path.read_bytes()[14 * MIB :]
     taken: list[tuple[int, bytes]] = []
-    place = {"name": LOG, "offset": 13 * MIB, "length": 2 * MIB}
+    place: Any = {"name": LOG, "offset": 13 * MIB, "length": 2 * MIB}
     reading.read(str(run), place, lambda _, generation, offset, data: taken.append((offset, data)), threading.Event())
     assert taken[0][0] == 14 * MIB and sum(len(data) for _, data in taken) == MIB
 

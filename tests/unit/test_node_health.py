@@ -221,16 +221,22 @@ def test_what_slows_a_host_down() -> None:
 
 def test_pressure_is_read_from_the_kernels_counters(tmp_path: Path) -> None:
     pressure = Pressure(str(tmp_path))
-    assert pressure.sample(None) == {}
+
+    def sampled(seconds: float | None) -> Telemetry:
+        record = Telemetry(t=1.0)
+        pressure.sample(record, seconds)
+        return record
+
+    assert sampled(None) == {"t": 1.0}
     (tmp_path / "pressure").mkdir()
     (tmp_path / "pressure/io").write_text("some avg10=12.50 avg60=0 avg300=0 total=1\nfull avg10=1 avg60=0\n")
     (tmp_path / "stat").write_text("cpu  100 0 100 800 0 0 0 0 0 0\n")
     (tmp_path / "vmstat").write_text("pswpin 10\npswpout 10\nother 5\n")
-    assert pressure.sample(None) == {"io_wait": 12.5}
+    assert sampled(None) == {"t": 1.0, "io_wait": 12.5}
     (tmp_path / "stat").write_text("cpu  150 0 100 800 0 0 0 50 0 0\n")
     (tmp_path / "vmstat").write_text("pswpin 10\npswpout 266\n")
-    found = pressure.sample(2.0)
-    assert found == {"io_wait": 12.5, "steal": 50.0, "swap_rate": 128 * os.sysconf("SC_PAGE_SIZE")}
+    found = sampled(2.0)
+    assert found == {"t": 1.0, "io_wait": 12.5, "steal": 50.0, "swap_rate": 128 * os.sysconf("SC_PAGE_SIZE")}
 
 
 def _proc(folder: Path, group: int, machine: int) -> str:

@@ -18,6 +18,7 @@ from runner.cli.render.orphans import render_orphans
 from runner.node import descent, procs
 from runner.node.serve import runs
 from runner.node.serve.orphans import orphans
+from runner.protocol.requests import Orphan
 from tests.unit.runs_kit import Cluster
 from tests.unit.waiting import wait_for
 
@@ -35,7 +36,7 @@ time.sleep(300)
 """
 
 
-def found(run: str, end: bool = False) -> list[dict[str, Any]]:
+def found(run: str, end: bool = False) -> list[Orphan]:
     """Only of our own run: other tests may run beside this one."""
     return orphans(end, run)
 

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,9 +21,10 @@ from runner.node.probe import cpu, nics, place
 from runner.node.probe import report as module
 from runner.node.probe.child import ask
 from runner.node.probe.report import probe
+from runner.protocol.facts import Facts
 
 
-def _over_the_wire(answer: dict[str, Any]) -> HostFacts:
+def _over_the_wire(answer: Facts) -> HostFacts:
     return HostFacts.from_json(json.loads(json.dumps(answer)))
 
 

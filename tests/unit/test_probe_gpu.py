@@ -35,7 +35,7 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Smi:
     return make
 
 
-def _parsed(name: str) -> tuple[list[dict[str, Any]], list[str]]:
+def _parsed(name: str) -> tuple[list[Any], list[str]]:
     problems: list[str] = []
     return gpu.parse_gpus(_text(name), problems), problems
 

@@ -63,7 +63,7 @@ def _venv(folder: Path, *, shares: bool = False, torch: bool = True) -> Path:
 
 def _facts(
     python: str = "", activate: str = "", workdir: str = "/", limit: float = 15.0
-) -> tuple[list[dict[str, Any]], list[str]]:
+) -> tuple[list[Any], list[str]]:
     problems: list[str] = []
     return interpreters.facts(python, activate, workdir, problems, limit), problems
 
@@ -208,7 +208,7 @@ def test_user_site_pth_files_and_shared_environments(home: Path, tmp_path: Path)
     assert sharing is not None and alone is not None
     found = torch_in(sharing.folders)
     assert found is not None
-    assert (found["torch"], found["cuda"], found["nccl"]) == ("2.14.0a0+git1234", None, None)
+    assert (found.version, found.cuda, found.nccl) == ("2.14.0a0+git1234", None, None)
     assert torch_in(alone.folders) is None
 
 

@@ -17,6 +17,7 @@ import pytest
 from runner.node import procs
 from runner.node.telemetry.processes import MOST, Processes, most_of
 from runner.node.telemetry.sampler import Sampler
+from runner.protocol.telemetry import ProcessUse
 from tests.unit.waiting import wait_for
 
 SPIN = "while True: pass"
@@ -38,7 +39,7 @@ def start(children: list[subprocess.Popen[bytes]], *argv: str, **variables: str)
     return children[-1].pid
 
 
-def row_of(pid: int, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+def row_of(pid: int, rows: list[ProcessUse]) -> Any:
     return next((row for row in rows if row["pid"] == pid), None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from runner.node.host import Host
 from tests.profile_table import INSIDE, OF_DISTTUI, OF_RANKS, PAGE, SECTIONS, docstrings, page
@@ -19,7 +20,14 @@ def test_the_page_of_keys_is_what_the_schema_says() -> None:
 
 
 def test_the_page_lists_the_variables_that_a_rank_gets() -> None:
-    spec = {"run": "x", "node_rank": 0, "env": {}, "activate": "", "launch": {"instrument": True}, "resume_from": "/c"}
+    spec: Any = {
+        "run": "x",
+        "node_rank": 0,
+        "env": {},
+        "activate": "",
+        "launch": {"instrument": True},
+        "resume_from": "/c",
+    }
     added = {
         name.decode()
         for name in Host(spec, "/r/x/0", "", None, {}, 0o22).environment(2)

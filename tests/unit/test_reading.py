@@ -14,6 +14,7 @@ import pytest
 from runner.node.problem import Problem
 from runner.node.serve import reading
 from runner.protocol.limits import READ_LIMIT
+from runner.protocol.requests import Fetch
 
 NONE = reading.Outputs("/nowhere", [])
 
@@ -47,7 +48,7 @@ def test_any_bytes_of_a_log(run: Path) -> None:
     whole = (run / "0/attempt-1/rank-0.log").read_bytes()
     for offset, length in ((0, 10), (65_530, 70_000), (199_990, 100), (500_000, 5), (0, 0)):
         taker = Taker()
-        place = {"name": "attempt-1/rank-0.log", "offset": offset, "length": length}
+        place: Any = {"name": "attempt-1/rank-0.log", "offset": offset, "length": length}
         answer = reading.read(str(run / "0"), place, taker, threading.Event())
         assert bytes(taker.data) == whole[offset : offset + length]
         assert answer["end"] == offset + len(taker.data)
@@ -59,7 +60,7 @@ def test_any_bytes_of_a_log(run: Path) -> None:
 
 def test_a_read_that_is_cancelled_ends_at_the_next_piece(run: Path) -> None:
     cancelled = threading.Event()
-    place = {"name": "attempt-1/rank-0.log", "offset": 0, "length": 200_000}
+    place: Any = {"name": "attempt-1/rank-0.log", "offset": 0, "length": 200_000}
     answer = reading.read(str(run / "0"), place, lambda *piece: cancelled.set(), cancelled)
     assert answer["end"] == 65_536
 
@@ -68,7 +69,7 @@ def test_a_read_that_is_cancelled_ends_at_the_next_piece(run: Path) -> None:
     "name", ["../secret", "/etc/passwd", "outside/passwd", "results/link", "results/pipe", "results", "", ".", "a\0b"]
 )
 def test_nothing_beside_the_run(run: Path, name: str) -> None:
-    place = {"name": name, "offset": 0, "length": 10}
+    place: Any = {"name": name, "offset": 0, "length": 10}
     with pytest.raises(Problem):
         reading.read(str(run), place, Taker(), threading.Event())
     with pytest.raises(Problem):
@@ -76,7 +77,7 @@ def test_nothing_beside_the_run(run: Path, name: str) -> None:
 
 
 def test_files_are_what_jobs_have_left(run: Path) -> None:
-    found: list[dict[str, Any]] = reading.files(str(run), NONE)["files"]
+    found = reading.files(str(run), NONE)["files"]
     assert sorted(file["name"] for file in found) == ["checkpoints/step-1/model.pt", "results/note.txt"]
     assert reading.files(str(run / "nowhere"), NONE) == {"files": [], "left_out": []}
 
@@ -116,14 +117,16 @@ def test_outputs_alone_are_fetched_from_the_jobs_folder(run: Path, work: Path) -
     outputs = reading.outputs_of(str(run / "0"))
     for name, content in (("outputs/note.txt", b"note"), ("outputs/out/step-1/model.pt", b"model")):
         taker = Taker()
-        reading.fetch(str(run), outputs, {"name": name, "offset": 0}, taker, threading.Event())
+        place = Fetch(run="r", node_rank=0, name=name, offset=0)
+        reading.fetch(str(run), outputs, place, taker, threading.Event())
         assert bytes(taker.data) == content
     for name in (
         *("outputs", "outputs/", "outputs/other", "outputs/out", "outputs/out/link", "outputs/out/away/passwd"),
         *("outputs/away/passwd", "outputs/../secret", "outputs/out/../other", "outputs//etc/passwd", "outputs/notes"),
     ):
+        place = Fetch(run="r", node_rank=0, name=name, offset=0)
         with pytest.raises(Problem):
-            reading.fetch(str(run), outputs, {"name": name, "offset": 0}, Taker(), threading.Event())
+            reading.fetch(str(run), outputs, place, Taker(), threading.Event())
 
 
 def test_a_run_of_before_has_no_outputs(run: Path) -> None:
@@ -135,7 +138,7 @@ def test_a_run_of_before_has_no_outputs(run: Path) -> None:
 def test_a_fetch_goes_on_where_it_was_and_sums_up_the_whole(run: Path, offset: int) -> None:
     whole = (run / "checkpoints/step-1/model.pt").read_bytes()
     taker = Taker()
-    place = {"name": "checkpoints/step-1/model.pt", "offset": offset}
+    place: Any = {"name": "checkpoints/step-1/model.pt", "offset": offset}
     answer = reading.fetch(str(run), NONE, place, taker, threading.Event())
     assert bytes(taker.data) == whole[offset:]
     assert answer == {"size": 300_000, "sha256": hashlib.sha256(whole).hexdigest()}

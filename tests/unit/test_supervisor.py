@@ -72,7 +72,7 @@ def test_start_twice_is_once_and_another_spec_is_refused(cluster: Make) -> None:
 
 def test_double_start_at_once_makes_one_supervisor(cluster: Make) -> None:
     run = cluster(SLEEP)
-    answers: list[dict[str, Any]] = []
+    answers: list[Any] = []
     threads = [threading.Thread(target=lambda: answers.append(run.start())) for _ in range(5)]
     for thread in threads:
         thread.start()

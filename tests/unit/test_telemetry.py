@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,7 +105,7 @@ def _gone(pid: str) -> bool:
 def test_record_has_the_fields_of_the_format(tmp_path: Path) -> None:
     sampler = Sampler(str(tmp_path), gpus=False)
     first = sampler.sample({0: os.getpid()})
-    assert "cpu" not in first and "net_rx" not in first and "cpu" not in first["ranks"][0]
+    assert "cpu" not in first and "net_rx" not in first and "cpu" not in first["ranks"]["0"]
     time.sleep(0.1)
     record = json.loads(json.dumps(sampler.sample({0: os.getpid(), 3: 2**22 + 1})))
     assert set(record) <= {
@@ -127,11 +128,11 @@ def test_cpu_of_a_rank_is_percent_of_one_core(tmp_path: Path) -> None:
     sampler = Sampler(str(tmp_path), gpus=False)
     try:
         ranks = {0: busy.pid, 1: idle.pid}
-        wait_for(lambda: sampler.sample(ranks)["ranks"][0].get("cpu", 0) > 10)
+        wait_for(lambda: sampler.sample(ranks)["ranks"]["0"].get("cpu", 0) > 10)
         time.sleep(1)
         record = sampler.sample(ranks)
-        assert 10 < record["ranks"][0]["cpu"] <= 115
-        assert record["ranks"][1]["cpu"] < 5
+        assert 10 < record["ranks"]["0"]["cpu"] <= 115
+        assert record["ranks"]["1"]["cpu"] < 5
     finally:
         for child in (busy, idle):
             child.kill()
@@ -143,7 +144,7 @@ def test_another_process_with_a_ranks_number_has_no_rate(tmp_path: Path) -> None
     child = subprocess.Popen(["sleep", "600"])
     try:
         sampler.sample({0: os.getpid()})
-        assert "cpu" not in sampler.sample({0: child.pid})["ranks"][0]
+        assert "cpu" not in sampler.sample({0: child.pid})["ranks"]["0"]
     finally:
         child.kill()
         child.wait()
@@ -263,7 +264,7 @@ def test_nothing_is_written_once_it_is_closed(tmp_path: Path, monkeypatch: pytes
         return {"t": time.time()}
 
     monkeypatch.setattr(Sampler, "sample", sample)
-    spec = {"gpus": None, "backend": "gloo", "run": "t-1"}
+    spec: Any = {"gpus": None, "backend": "gloo", "run": "t-1"}
     sampling = Sampling(Host(spec, str(tmp_path), "", None, {}, 0o022), dict)
     before = set(threading.enumerate())
     sampling.start()

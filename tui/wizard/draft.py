@@ -19,6 +19,7 @@ from runner.profile import Host, Profile, ProfileErrors, parse, parse_host, read
 from runner.profile.edit import edit
 from runner.profile.fields import slug
 from runner.profile.render import render
+from runner.protocol.requests import Probe
 from runner.runs.again import Again
 
 JOB_KINDS = ("builtin", "script", "module", "command")
@@ -209,10 +210,10 @@ def planned(view: View, environ: Mapping[str, str]) -> Planned | None:
     return weigh(profile, facts, environ)
 
 
-def request_for(draft: Draft, name: str) -> dict[str, Any]:
+def request_for(draft: Draft, name: str) -> Probe:
     """The arguments of the probe for one host."""
     profile = runnable(draft)
-    return probe_request(profile, draft.hosts.index(name)) if profile and name in draft.hosts else {}
+    return probe_request(profile, draft.hosts.index(name)) if profile and name in draft.hosts else Probe()
 
 
 def entry_name(entry: Any) -> str:

@@ -9,6 +9,7 @@ import time
 from typing import Any, Callable
 
 from ...protocol.events import Dial, Event, HostSeen
+from ...protocol.files import LeaderPlace
 from ..host import Host, plan_hash
 from ..journal import note, stamp
 from ..loop import Loop
@@ -82,7 +83,7 @@ class Follower:
             self.lead(self._host.spec["leader"])
         self._loop.every(1.0, self._beat)
 
-    def lead(self, place: dict[str, Any]) -> None:
+    def lead(self, place: LeaderPlace) -> None:
         """Take the leader's `port` and `addresses`; only the first word counts."""
         if self._addresses or self._over:
             return

@@ -306,9 +306,9 @@ class Gang:
         only = master if master in ("127.0.0.1", "::1") else None
         if self._master_socket:
             self._master_socket.close()
-        allowed = tuple(self._host.launch["ports"])
+        low, high = self._host.launch["ports"]
         try:
-            self._port, self._master_socket = ports.reserve(allowed, self._port, only, self._refused)
+            self._port, self._master_socket = ports.reserve((low, high), self._port, only, self._refused)
         except Problem as problem:
             self._hopeless = True
             self._fail(of_host(0, "launch", problem.what), "failure")

@@ -6,8 +6,9 @@ import hashlib
 import os
 import re
 import time
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Iterator, Optional, Tuple
 
+from ...protocol.facts import Code, Git
 from .child import ask
 
 _MOST_FILES = 1000
@@ -24,7 +25,7 @@ class _TooMuch(Exception):
     pass
 
 
-def facts(workdir: str, script: Optional[str], module: str) -> Optional[Dict[str, Any]]:
+def facts(workdir: str, script: Optional[str], module: str) -> Optional[Code]:
     """Return the probe's `code`, None where the job is no file of its own.
 
     Args:
@@ -104,7 +105,7 @@ def _read(path: str, most: int) -> Optional[bytes]:
     return text if len(text) <= most else None
 
 
-def _git(folder: str) -> Optional[Dict[str, Any]]:
+def _git(folder: str) -> Optional[Git]:
     """Return the commit that is checked out, and whether files below the folder differ from it."""
     above = os.path.realpath(folder)
     while not os.path.exists(os.path.join(above, ".git")):

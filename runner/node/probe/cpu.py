@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import re
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Set
+from typing import Dict, FrozenSet, List, Mapping, Optional, Set
 
+from ...protocol.facts import Cpu
 from .cgroup import cpu_quota
 from .child import ask
 from .files import read_text
 
 
-def facts(proc: str = "/proc", sys: str = "/sys") -> Dict[str, Any]:
+def facts(proc: str = "/proc", sys: str = "/sys") -> Cpu:
     """Return the probe's `cpu`: model, cores, affinity, quota, load."""
     text = read_text(os.path.join(proc, "cpuinfo"))
     cores = core_of_cpu(text, sys)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from functools import partial
-from typing import Any, Dict, List, Optional, Sequence
+from typing import List, Optional, Sequence
 
+from ...protocol.facts import Gpu
 from ..gather import together
 from .child import Answer, ask
 
@@ -19,7 +20,7 @@ _MIB = 1 << 20
 _QUIET = ("no running processes found", "no running compute processes found", "no devices were found")
 
 
-def facts(problems: List[str], limit: float = 10.0) -> List[Dict[str, Any]]:
+def facts(problems: List[str], limit: float = 10.0) -> List[Gpu]:
     """Return the probe's `gpus`; whatever is wrong with them goes to `problems`.
 
     Args:
@@ -60,9 +61,9 @@ def has_device() -> bool:
     return any(os.path.exists(path) for path in ("/dev/nvidiactl", "/proc/driver/nvidia/version"))
 
 
-def parse_gpus(text: str, problems: List[str]) -> List[Dict[str, Any]]:
+def parse_gpus(text: str, problems: List[str]) -> List[Gpu]:
     """Read the answer to --query-gpu (FIELDS, then perhaps compute_cap; csv, noheader, nounits)."""
-    gpus = []
+    gpus: List[Gpu] = []
     for row in _rows(text):
         if len(row) < len(FIELDS) or not row[0].isdigit():
             _complain(row, problems)
@@ -86,7 +87,7 @@ def parse_gpus(text: str, problems: List[str]) -> List[Dict[str, Any]]:
     return gpus
 
 
-def parse_apps(text: str, gpus: List[Dict[str, Any]], problems: List[str]) -> None:
+def parse_apps(text: str, gpus: List[Gpu], problems: List[str]) -> None:
     """Read the answer to --query-compute-apps into the `processes` of the GPUs they run on."""
     by_uuid = {gpu["uuid"]: gpu for gpu in gpus}
     for row in _rows(text):

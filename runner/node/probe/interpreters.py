@@ -8,8 +8,10 @@ import os
 import shutil
 from functools import partial
 from itertools import islice
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
+from ...protocol import facts as facts_types
+from ...protocol.facts import Interpreter, Software, Source
 from ..gather import together
 from .child import Answer, ask
 from .torch_files import Layout, layout, torch_in
@@ -86,14 +88,14 @@ class Needs(NamedTuple):
 
 class _Found(NamedTuple):
     path: str
-    source: str
+    source: Source
     layout: Layout
     needs: Optional[Needs] = None
 
 
 def software(
     python: str, activate: str, workdir: str, problems: List[str], wanted: Wanted, limit: float = 15.0
-) -> Dict[str, Any]:
+) -> Software:
     """Return the probe's `interpreters`, `activate_problem` and `needs`.
 
     Args:
@@ -108,11 +110,15 @@ def software(
     return {
         "interpreters": found,
         "activate_problem": failed[0] if failed else "",
-        "needs": needs[0]._asdict() if needs else Needs()._asdict(),
+        "needs": _missing(needs[0] if needs else Needs()),
     }
 
 
-def _lacking(wanted: Wanted, found: List[Dict[str, Any]], workdir: str, limit: float) -> Needs:
+def _missing(needs: Needs) -> facts_types.Needs:
+    return {"module": needs.module, "programs": list(needs.programs)}
+
+
+def _lacking(wanted: Wanted, found: List[Interpreter], workdir: str, limit: float) -> Needs:
     """Look in the login's own environment."""
     missing = [
         name for name in wanted.programs if shutil.which(os.path.join(workdir, name) if "/" in name else name) is None
@@ -123,7 +129,7 @@ def _lacking(wanted: Wanted, found: List[Dict[str, Any]], workdir: str, limit: f
     )
     module = None
     if wanted.module and chosen:
-        asked = _answered(ask([chosen["path"], "-c", _QUESTION, wanted.module], limit, workdir), "")
+        asked = _answered(ask([chosen["path"], "-c", _QUESTION, wanted.module], limit, workdir), "path")
         module = asked.needs.module if asked and asked.needs else None
     return Needs(module, tuple(missing))
 
@@ -136,7 +142,7 @@ def facts(
     limit: float = 15.0,
     wanted: Wanted = _NOTHING,
     needs: Optional[List[Needs]] = None,
-) -> List[Dict[str, Any]]:
+) -> List[Interpreter]:
     """Return the probe's `interpreters`, the one that the profile means first.
 
     Conda and venv environments are listed only if they have torch.
@@ -170,7 +176,7 @@ def facts(
     return list(_described(found))
 
 
-def _candidates(workdir: str) -> Iterator[Tuple[str, str]]:
+def _candidates(workdir: str) -> Iterator[Tuple[str, Source]]:
     """Give (path, source) of every program that may be a Python, each once."""
     seen: Set[str] = set()
     for path, source in _places(workdir):
@@ -179,7 +185,7 @@ def _candidates(workdir: str) -> Iterator[Tuple[str, str]]:
             yield path, source
 
 
-def _places(workdir: str) -> Iterator[Tuple[str, str]]:
+def _places(workdir: str) -> Iterator[Tuple[str, Source]]:
     yield shutil.which("python3") or shutil.which("python") or "", "path"
     roots = [os.environ.get("CONDA_PREFIX", ""), *(os.path.expanduser(path) for path in _CONDA)]
     for root in filter(None, roots):
@@ -190,7 +196,7 @@ def _places(workdir: str) -> Iterator[Tuple[str, str]]:
             yield os.path.join(folder, name, "bin", "python"), "venv"
 
 
-def _look(path: str, source: str, limit: float) -> Optional[_Found]:
+def _look(path: str, source: Source, limit: float) -> Optional[_Found]:
     """Return what is at `path`, None if it is no Python 3. Raises OSError when it cannot be told."""
     known = layout(path)
     if known is not None:
@@ -222,7 +228,7 @@ def _activated(
     return found
 
 
-def _answered(answer: Answer, source: str) -> Optional[_Found]:
+def _answered(answer: Answer, source: Source) -> Optional[_Found]:
     lines = [line for line in answer.out.splitlines() if line.startswith(_MARK)]
     if not lines:
         return None
@@ -241,19 +247,19 @@ def _last_line(answer: Answer) -> str:
     return lines[-1][:200] if lines else "it says nothing"
 
 
-def _described(found: List[_Found]) -> Iterator[Dict[str, Any]]:
+def _described(found: List[_Found]) -> Iterator[Interpreter]:
     seen: Set[Tuple[str, str]] = set()
     for item in found:
-        torch = torch_in(item.layout.folders) or {}
-        key = (os.path.realpath(item.layout.prefix), torch.get("folder", ""))
+        torch = torch_in(item.layout.folders)
+        key = (os.path.realpath(item.layout.prefix), torch.folder if torch else "")
         if key in seen or (not torch and item.source in ("conda", "venv")):
             continue
         seen.add(key)
         yield {
             "path": item.path,
             "version": item.layout.version,
-            "torch": torch.get("torch"),
-            "cuda": torch.get("cuda"),
-            "nccl": torch.get("nccl"),
+            "torch": torch.version if torch else None,
+            "cuda": torch.cuda if torch else None,
+            "nccl": torch.nccl if torch else None,
             "source": item.source,
         }

@@ -9,8 +9,9 @@ import os
 import re
 import socket
 import struct
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple
 
+from ...protocol.facts import Nic
 from .child import ask
 
 # linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h
@@ -22,7 +23,7 @@ _UNUSABLE = 0x08 | 0x40  # IFA_F_DADFAILED, IFA_F_TENTATIVE
 _IF_UP, _IF_LOOPBACK, _IF_RUNNING = 0x1, 0x8, 0x40
 
 
-def facts(sys: str = "/sys") -> List[Dict[str, Any]]:
+def facts(sys: str = "/sys") -> List[Nic]:
     """Return the probe's `nics`. IPv6 link-local addresses are left out: they mean nothing without a scope."""
     if not hasattr(socket, "AF_NETLINK"):
         return _ifconfig()
@@ -35,7 +36,7 @@ def facts(sys: str = "/sys") -> List[Dict[str, Any]]:
             address = socket.inet_ntop(family, raw)
             if not address.startswith("fe80:"):
                 addresses.setdefault(index, []).append(address)
-    nics = []
+    nics: List[Nic] = []
     for body in _dump(_GET_LINK):
         index, flags = struct.unpack_from("=iI", body, 4)
         name = dict(_attributes(body[16:])).get(_LINK_NAME, b"").rstrip(b"\0").decode("utf-8", "replace")
@@ -89,13 +90,13 @@ def _attributes(data: bytes) -> Iterator[Tuple[int, bytes]]:
         at += (length + 3) & ~3
 
 
-def _ifconfig() -> List[Dict[str, Any]]:
+def _ifconfig() -> List[Nic]:
     """The same from BSD's ifconfig, for viewers on macOS that use `local`."""
     try:
         text = ask(["/sbin/ifconfig", "-a"], 3).out
     except OSError:
         return []
-    nics = []
+    nics: List[Nic] = []
     for block in re.split(r"^(?=\S)", text, flags=re.MULTILINE):
         head = re.match(r"([^\s:]+): flags=\w+<([^>]*)>", block)
         if head:

@@ -8,8 +8,9 @@ import re
 import shutil
 import socket
 import tempfile
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence
 
+from ...protocol.facts import Disk, Workdir
 from .. import folders
 from ..disk import fullness
 from ..gather import together
@@ -18,7 +19,7 @@ from .files import read_text
 _CONFIG_FOLDERS = ("etc", "run", "usr/local/lib", "usr/lib")
 
 
-def disk(run_dir: str, problems: List[str]) -> Dict[str, Any]:
+def disk(run_dir: str, problems: List[str]) -> Disk:
     """Return the probe's `disk`: the file system that `run_dir` is on, or would be made on."""
     path = os.path.abspath(os.path.expanduser(run_dir))
     parent = path
@@ -50,7 +51,7 @@ def working_folder(workdir: str) -> str:
     return os.path.normpath(os.path.join(home, os.path.expanduser(workdir or "~")))
 
 
-def workdir(path: str, script: Optional[str]) -> Dict[str, Any]:
+def workdir(path: str, script: Optional[str]) -> Workdir:
     """Return the probe's `workdir`; a relative script starts there."""
     full = None if not script else os.path.normpath(os.path.join(path, os.path.expanduser(script)))
     return {

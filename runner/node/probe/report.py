@@ -10,7 +10,9 @@ import time
 from functools import partial
 from typing import Any, Dict, List
 
+from ...protocol.facts import Facts, Identity, Memory, Parts
 from ...protocol.names import RUN_DIR
+from ...protocol.requests import Probe
 from .. import ports
 from ..gather import together
 from ..system import system
@@ -20,7 +22,7 @@ _LIMIT = 20.0
 _PORTS = (29500, 29599)
 
 
-def probe(request: Dict[str, Any], gpu_limit: float = 10.0) -> Dict[str, Any]:
+def probe(request: Probe, gpu_limit: float = 10.0) -> Facts:
     """Look at everything at once, and return `HostFacts` as JSON.
 
     What cannot be read in 20 s keeps an empty value and becomes a sentence in `problems`: a probe always answers.
@@ -30,6 +32,7 @@ def probe(request: Dict[str, Any], gpu_limit: float = 10.0) -> Dict[str, Any]:
         gpu_limit: Seconds after which nvidia-smi is killed.
     """
     problems: List[str] = []
+    first, last = request.get("ports") or _PORTS
     user = _user()
     folder = place.working_folder(request.get("workdir") or "~")
     run_dir = request.get("run_dir") or RUN_DIR
@@ -55,22 +58,24 @@ def probe(request: Dict[str, Any], gpu_limit: float = 10.0) -> Dict[str, Any]:
         "linger": partial(place.lingers, user),
         "boot_id": _boot_id,
     }
-    facts = {**_identity(user), **_unread(folder, run_dir)}
+    read: Dict[str, Any] = {}
     for name, result in together(tasks, _LIMIT).items():
         if isinstance(result, Exception):
             problems.append(f"the host's {name.replace('_', ' ')} cannot be read: {result}")
         elif name == "software":
-            facts.update(result)
+            read.update(result)
         else:
-            facts[name] = result
+            read[name] = result
+    parts: Parts = {**_unread(folder, run_dir), **read}  # type: ignore[typeddict-item]  # each is of its part's kind
+    facts: Facts = {**_identity(user), **parts, "resolves_to_loopback": False, "problems": list(problems)}
     facts["time"] = time.time()  # as the answer leaves: looking may have taken seconds
     if facts["free_port"] is None:
-        facts["ports_held"] = ports.holders(tuple(request.get("ports") or _PORTS))
-    loopback = any(address == "::1" or address.startswith("127.") for address in facts["resolves"])
-    return {**facts, "resolves_to_loopback": loopback, "problems": list(problems)}
+        facts["ports_held"] = ports.holders((first, last))
+    facts["resolves_to_loopback"] = any(ip == "::1" or ip.startswith("127.") for ip in facts["resolves"])
+    return facts
 
 
-def _identity(user: str) -> Dict[str, Any]:
+def _identity(user: str) -> Identity:
     return {
         "hostname": socket.gethostname(),
         "user": user,
@@ -84,7 +89,7 @@ def _identity(user: str) -> Dict[str, Any]:
     }
 
 
-def _unread(folder: str, run_dir: str) -> Dict[str, Any]:
+def _unread(folder: str, run_dir: str) -> Parts:
     """Return what stands for a part that gave no answer."""
     count = os.cpu_count() or 1
     return {
@@ -110,7 +115,7 @@ def _unread(folder: str, run_dir: str) -> Dict[str, Any]:
     }  # fmt: skip
 
 
-def _memory() -> Dict[str, Any]:
+def _memory() -> Memory:
     memory = system().memory()
     limit = cgroup.memory_limit()
     return {

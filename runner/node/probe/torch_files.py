@@ -9,7 +9,7 @@ import glob
 import os
 import re
 import sys
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from .files import read_text
 
@@ -46,18 +46,22 @@ def layout(path: str) -> Optional[Layout]:
     return Layout(environment, match.group(), folders)
 
 
-def torch_in(folders: Sequence[str]) -> Optional[Dict[str, Any]]:
-    """Return folder, version, CUDA and NCCL version of the first torch in `folders`, None where there is none."""
+class Torch(NamedTuple):
+    """A torch as its files tell: where, and of which version, CUDA and NCCL."""
+
+    folder: str
+    version: str
+    cuda: Optional[str]
+    nccl: Optional[str]
+
+
+def torch_in(folders: Sequence[str]) -> Optional[Torch]:
+    """Return the first torch in `folders`, None where there is none."""
     for folder in folders:
         text = read_text(os.path.join(folder, "torch", "version.py"))
         version = _assigned(text, "__version__")
         if version:
-            return {
-                "folder": os.path.realpath(folder),
-                "torch": version,
-                "cuda": _assigned(text, "cuda"),
-                "nccl": _nccl(folders),
-            }
+            return Torch(os.path.realpath(folder), version, _assigned(text, "cuda"), _nccl(folders))
     return None
 
 

@@ -11,6 +11,8 @@ import time
 import traceback
 from typing import Any, BinaryIO, Callable, Dict, Optional
 
+from ...protocol import requests
+from ...protocol.facts import Facts
 from ...protocol.frames import read_frame
 from ...protocol.names import RUN_DIR
 from ..problem import Problem
@@ -31,7 +33,7 @@ class Server:
         self._cancelled: Dict[int, threading.Event] = {}
         self._reading = threading.Lock()
         """Held by one `read` at a time: several would hand the way out to each other at every piece."""
-        self._operations: Dict[str, Callable[[Dict[str, Any]], Any]] = {
+        self._operations: Dict[requests.Op, Callable[[Any], object]] = {
             "probe": self._probe,
             "complete": self._complete,
             "start": self._start,
@@ -40,16 +42,18 @@ class Server:
             "status": self._status,
             "forget": self._forget,
             "stacks": self._stacks,
-            "mirror": self._mirror,
-            "telemetry": self._telemetry,
             "orphans": self._orphans,
             "list": self._list,
-            "read": self._read,
             "files": self._files,
+        }
+        self._streams: Dict[requests.Op, Callable[[Any, int], object]] = {
+            "mirror": self._mirror,
+            "telemetry": self._telemetry,
+            "read": self._read,
             "fetch": self._fetch,
         }
 
-    def handle(self, request: Dict[str, Any]) -> None:
+    def handle(self, request: Any) -> None:
         """Take one frame of the viewer."""
         self.heard = time.monotonic()
         if "cancel" in request:
@@ -73,13 +77,10 @@ class Server:
             time.sleep(1.0)
         os._exit(0)
 
-    def _answer(self, request: Dict[str, Any]) -> None:
+    def _answer(self, request: Any) -> None:
         number = request["id"]
         try:
-            operation = self._operations.get(request["op"])
-            if operation is None:
-                raise Problem("this host's node program does not know '%s'" % request["op"])
-            answer: Dict[str, Any] = {"ok": operation(request)}
+            answer: Dict[str, object] = {"ok": self._do(request["op"], request, number)}
         except Problem as problem:
             answer = {"error": {"what": problem.what, "cure": problem.cure}}
         except OSError as error:
@@ -97,50 +98,56 @@ class Server:
         except OSError:
             os._exit(0)
 
-    def _probe(self, request: Dict[str, Any]) -> Any:
+    def _do(self, op: requests.Op, request: Any, number: int) -> object:
+        if op in self._operations:
+            return self._operations[op](request)
+        if op in self._streams:
+            return self._streams[op](request, number)
+        raise Problem("this host's node program does not know '%s'" % op)
+
+    def _probe(self, request: requests.Probe) -> Facts:
         from ..probe.report import probe
 
         return probe(request)
 
-    def _complete(self, request: Dict[str, Any]) -> Any:
+    def _complete(self, request: requests.Complete) -> requests.Completed:
         from .complete import complete
 
         return complete(str(request.get("path", "")), str(request.get("workdir") or "~"))
 
-    def _start(self, request: Dict[str, Any]) -> Any:
+    def _start(self, request: requests.Start) -> requests.Started:
         from .runs import start
 
         return start(request, self.node_zip, self.train_zip)
 
-    def _lead(self, request: Dict[str, Any]) -> Any:
+    def _lead(self, request: requests.Lead) -> requests.Nothing:
         from .runs import lead
 
         return lead(_folder(request), request["leader"])
 
-    def _stop(self, request: Dict[str, Any]) -> Any:
+    def _stop(self, request: requests.Stop) -> requests.Stopped:
         from .runs import request_stop
 
         return request_stop(_folder(request), bool(request.get("now")), str(request.get("reason", "user")))
 
-    def _status(self, request: Dict[str, Any]) -> Any:
+    def _status(self, request: requests.Status) -> requests.Alive:
         from .runs import status
 
         return status(_folder(request), settle=bool(request.get("settle", True)))
 
-    def _forget(self, request: Dict[str, Any]) -> Any:
+    def _forget(self, request: requests.Part) -> requests.Nothing:
         from .runs import forget
 
         return forget(_folder(request))
 
-    def _stacks(self, request: Dict[str, Any]) -> Any:
+    def _stacks(self, request: requests.Part) -> requests.Stacks:
         from ..observe.stacks import collect
 
         return {"ranks": collect(_folder(request))}
 
-    def _mirror(self, request: Dict[str, Any]) -> Any:
+    def _mirror(self, request: requests.Mirror, number: int) -> requests.Nothing:
         from .mirror import Mirror
 
-        number = request["id"]
         mirror = Mirror(
             _folder(request),
             request.get("have", {}),
@@ -151,38 +158,33 @@ class Server:
         mirror.run(self._cancelled[number])
         return {}
 
-    def _list(self, request: Dict[str, Any]) -> Any:
+    def _list(self, request: requests.ListRuns) -> requests.Listed:
         from .listing import list_runs
 
         return {"runs": list_runs(request.get("run_dir") or RUN_DIR, request.get("run"))}
 
-    def _read(self, request: Dict[str, Any]) -> Any:
+    def _read(self, request: requests.Read, number: int) -> requests.ReadUpTo:
         from .reading import read
 
         with self._reading:
-            return read(_folder(request), request, self.sender.data, self._cancelled[request["id"]])
+            return read(_folder(request), request, self.sender.data, self._cancelled[number])
 
-    def _files(self, request: Dict[str, Any]) -> Any:
+    def _files(self, request: requests.Part) -> requests.Files:
         from .reading import files, outputs_of
 
         return files(_run_folder(request), outputs_of(_folder(request)))
 
-    def _fetch(self, request: Dict[str, Any]) -> Any:
+    def _fetch(self, request: requests.Fetch, number: int) -> requests.Fetched:
         from .reading import fetch, outputs_of
 
-        return fetch(
-            _run_folder(request),
-            outputs_of(_folder(request)),
-            request,
-            self.sender.data,
-            self._cancelled[request["id"]],
-        )
+        outputs = outputs_of(_folder(request))
+        return fetch(_run_folder(request), outputs, request, self.sender.data, self._cancelled[number])
 
-    def _telemetry(self, request: Dict[str, Any]) -> Any:
+    def _telemetry(self, request: requests.TelemetryStream, number: int) -> requests.Nothing:
         from ..telemetry.processes import most_of
         from ..telemetry.sampler import Sampler
 
-        number, cancelled = request["id"], self._cancelled[request["id"]]
+        cancelled = self._cancelled[number]
         sampler = Sampler(os.path.expanduser("~"), processes=most_of(request.get("processes")))
         try:
             while not cancelled.is_set():
@@ -192,21 +194,23 @@ class Server:
             sampler.close()
         return {}
 
-    def _orphans(self, request: Dict[str, Any]) -> Any:
+    def _orphans(self, request: requests.Orphans) -> requests.Found:
         from .orphans import orphans
 
         run_dirs = [RUN_DIR, *map(str, request.get("run_dirs") or [])]
         return {"found": orphans(bool(request.get("end")), str(request.get("run") or ""), run_dirs)}
 
 
-def _folder(request: Dict[str, Any]) -> str:
+def _folder(request: requests.Part) -> str:
     from .runs import own_folder
 
     return own_folder(request.get("run_dir") or RUN_DIR, request["run"], int(request["node_rank"]))
 
 
-def _run_folder(request: Dict[str, Any]) -> str:
-    return os.path.dirname(_folder({**request, "node_rank": 0}))
+def _run_folder(request: requests.Run) -> str:
+    from .runs import own_folder
+
+    return os.path.dirname(own_folder(request.get("run_dir") or RUN_DIR, request["run"], 0))
 
 
 def main(node_zip: str, train_zip: Optional[str], stdin: BinaryIO, stdout: BinaryIO) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from itertools import islice
-from typing import Any, Dict
+
+from ...protocol.requests import Completed
 
 MOST = 100
 """Names in one answer."""
 _LOOKED_AT = 5000
 
 
-def complete(path: str, workdir: str) -> Dict[str, Any]:
+def complete(path: str, workdir: str) -> Completed:
     """Return the paths that begin with `path`, folders with a slash at their end. Raises OSError.
 
     Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
 from ...protocol.names import RUN
 from ...protocol.summary import ends, load, summarize
@@ -17,7 +16,7 @@ _FRESH = 15.0
 """Seconds after which a supervisor that lives elsewhere, on a shared disk, counts as dead without telemetry."""
 
 
-def list_runs(run_dir: str, run: str | None) -> list[dict[str, Any]]:
+def list_runs(run_dir: str, run: str | None) -> list[dict[str, object]]:
     """The summaries of all runs under a folder or of one, newest first. Raises Problem when it may not be read."""
     base = os.path.abspath(os.path.expanduser(run_dir))
     found = []
@@ -30,10 +29,15 @@ def list_runs(run_dir: str, run: str | None) -> list[dict[str, Any]]:
         return []
     except OSError as error:
         raise Problem("%s cannot be read: %s" % (base, error.strerror), _ask_owner(base)) from None
-    return sorted(found, key=lambda summary: -float(summary.get("started") or 0.0))
+    return sorted(found, key=lambda summary: -_started(summary))
 
 
-def _nodes(folder: str, run: str) -> list[dict[str, Any]]:
+def _started(summary: dict[str, object]) -> float:
+    started = summary.get("started")
+    return float(started) if isinstance(started, (int, float)) else 0.0
+
+
+def _nodes(folder: str, run: str) -> list[dict[str, object]]:
     found = []
     try:
         owner = os.lstat(folder).st_uid

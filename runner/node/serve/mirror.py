@@ -6,7 +6,7 @@ import os
 import re
 import threading
 import zlib
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 from ...protocol.limits import CHECKED, CHUNK
 from ..journal import is_gone
@@ -53,7 +53,7 @@ class Mirror:
         folder: str,
         have: Dict[str, List[int]],
         tail: Optional[int],
-        tell: Callable[[Dict[str, Any]], None],
+        tell: Callable[[Dict[str, object]], None],
         send: Callable[[int, int, int, bytes], None],
     ) -> None:
         self._folder = folder

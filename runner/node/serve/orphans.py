@@ -11,8 +11,9 @@ import json
 import os
 import re
 import stat
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from ...protocol.requests import Orphan
 from .. import descent, procs
 from ..folders import foreign
 from ..probe.gpu import has_device
@@ -38,7 +39,7 @@ class _Member(NamedTuple):
     """Whose process it is: what it says counts among that user's processes and folders alone."""
 
 
-def orphans(end: bool = False, run: str = "", run_dirs: Sequence[str] = ()) -> List[Dict[str, Any]]:
+def orphans(end: bool = False, run: str = "", run_dirs: Sequence[str] = ()) -> List[Orphan]:
     """Return the `found` of the op `orphans` (docs/formats.md), of all users whose processes may be looked at.
 
     Args:
@@ -130,7 +131,7 @@ def _why(pid: int, member: _Member) -> str:
     return "its supervisor and warden are dead"
 
 
-def _row(proc: procs.Proc, member: _Member, why: str, gpu_memory: Optional[int]) -> Dict[str, Any]:
+def _row(proc: procs.Proc, member: _Member, why: str, gpu_memory: Optional[int]) -> Orphan:
     return {
         "run": member.run,
         "node_rank": member.node,
@@ -172,7 +173,7 @@ def _words(pid: int) -> List[bytes]:
         return []
 
 
-def _read(path: str, uid: int) -> Dict[str, Any]:
+def _read(path: str, uid: int) -> Dict[str, object]:
     """A small JSON object in a file of this user, empty where there is none: the path is another process's word."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:

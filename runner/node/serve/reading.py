@@ -6,8 +6,9 @@ import hashlib
 import os
 import stat
 import threading
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Callable, List, NamedTuple, Tuple
 
+from ...protocol import requests
 from ...protocol.limits import CHUNK, READ_LIMIT
 from ..journal import read_json
 from ..observe.log_limit import data_from
@@ -21,7 +22,7 @@ _OUTPUTS = "outputs"
 Send = Callable[[int, int, int, bytes], None]
 
 
-def read(folder: str, request: dict[str, Any], send: Send, cancelled: threading.Event) -> dict[str, Any]:
+def read(folder: str, request: requests.Read, send: Send, cancelled: threading.Event) -> requests.ReadUpTo:
     """Send `length` bytes of a file from `offset` on; fewer where it ends, none of holes. Raises Problem or OSError."""
     offset, length = int(request["offset"]), int(request["length"])
     if not 0 <= length <= READ_LIMIT or offset < 0:
@@ -56,9 +57,9 @@ def outputs_of(folder: str) -> Outputs:
     return Outputs(workdir, [name for name in names if isinstance(name, str)] if isinstance(names, list) else [])
 
 
-def files(run_folder: str, outputs: Outputs) -> Dict[str, Any]:
+def files(run_folder: str, outputs: Outputs) -> requests.Files:
     """What can be pulled of a run: everything in its folder but the hosts' own folders, and the job's outputs."""
-    found: List[Dict[str, Any]] = []
+    found: List[requests.File] = []
     left_out: List[str] = []
     for path, folders, names in os.walk(run_folder):
         inside = os.path.relpath(path, run_folder)
@@ -76,7 +77,7 @@ def files(run_folder: str, outputs: Outputs) -> Dict[str, Any]:
     return {"files": found, "left_out": left_out}
 
 
-def _note_output(found: List[Dict[str, Any]], left_out: List[str], top: str, name: str) -> None:
+def _note_output(found: List[requests.File], left_out: List[str], top: str, name: str) -> None:
     if not stat.S_ISDIR(os.lstat(top).st_mode):
         _note(found, os.path.dirname(top), os.path.dirname(name), [os.path.basename(top)], [])
         return
@@ -89,7 +90,7 @@ def _note_output(found: List[Dict[str, Any]], left_out: List[str], top: str, nam
         left_out.append("%d symbolic link%s below %s" % (links, "s" * (links > 1), top))
 
 
-def _note(found: List[Dict[str, Any]], path: str, inside: str, names: List[str], folders: List[str]) -> None:
+def _note(found: List[requests.File], path: str, inside: str, names: List[str], folders: List[str]) -> None:
     """Note the files of one folder, `inside` being its name for the viewer; no deeper than is reasonable."""
     if inside.count(os.sep) >= _DEPTH:
         del folders[:]
@@ -116,8 +117,8 @@ def _check_way(workdir: str, output: str) -> None:
 
 
 def fetch(
-    run_folder: str, outputs: Outputs, request: dict[str, Any], send: Send, cancelled: threading.Event
-) -> dict[str, Any]:
+    run_folder: str, outputs: Outputs, request: requests.Fetch, send: Send, cancelled: threading.Event
+) -> requests.Fetched:
     """Send a file from `offset` to its end. The answer has the size and the SHA-256 of the whole."""
     offset = int(request["offset"])
     fd = _open(*_base(run_folder, outputs, str(request["name"])))

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from typing import Any
 
+from ...protocol import requests
+from ...protocol.files import LeaderPlace, Spec
 from ...protocol.names import RUN, RUN_DIR
 from .. import folders, journal, locks, procs
 from ..problem import Problem
@@ -43,7 +45,7 @@ def own_folder(run_dir: str, run: str, node_rank: int) -> str:
     return folder
 
 
-def start(request: dict[str, Any], node_zip: str, train_zip: str | None) -> dict[str, Any]:
+def start(request: requests.Start, node_zip: str, train_zip: str | None) -> requests.Started:
     """Start a run's supervisor on this host; the same run a second time is left as it is.
 
     Args:
@@ -76,7 +78,7 @@ def start(request: dict[str, Any], node_zip: str, train_zip: str | None) -> dict
     return {"dir": folder, "pid": up["pid"], "already": False, "gang": up["gang"]}
 
 
-def lead(folder: str, leader: dict[str, Any]) -> dict[str, Any]:
+def lead(folder: str, leader: LeaderPlace) -> requests.Nothing:
     """Tell a follower's supervisor where the leader is. Raises Problem when there is no supervisor to tell."""
     _check_ours(folder)
     if not control.ask(folder, {"op": "lead", "leader": leader}):
@@ -84,7 +86,7 @@ def lead(folder: str, leader: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def request_stop(folder: str, now: bool, reason: str) -> dict[str, Any]:
+def request_stop(folder: str, now: bool, reason: str) -> requests.Stopped:
     """Stop a run on this host, which hands it on to the others; `now` kills without grace.
 
     Returns `stopped` (whether there was anything to stop) and `state`. Raises Problem for a run that is not there.
@@ -93,7 +95,7 @@ def request_stop(folder: str, now: bool, reason: str) -> dict[str, Any]:
     if found["exit"] is None and not found["alive"] and found["pid"] is not None:
         found = _settle(folder)  # another process that has begun to do so may hang
     if not found["alive"]:
-        return {"stopped": False, "state": (found["exit"] or {}).get("state")}
+        return {"stopped": False, "state": found["exit"].get("state") if found["exit"] else None}
     reason, written = reason[:200], True
     try:
         control.write_stop(folder, reason, now)
@@ -105,7 +107,7 @@ def request_stop(folder: str, now: bool, reason: str) -> dict[str, Any]:
     return {"stopped": True, "state": "stopping"}
 
 
-def status(folder: str, settle: bool = True) -> dict[str, Any]:
+def status(folder: str, settle: bool = True) -> requests.Alive:
     """Whether a run lives on this host, its supervisor's pid, and its end. Raises Problem when it is not there.
 
     A run whose supervisor and warden were both killed is brought to its end here, if `settle`. Waits for nobody for
@@ -122,7 +124,7 @@ def status(folder: str, settle: bool = True) -> dict[str, Any]:
         return {**found, "alive": found["pid"] is None}
 
 
-def forget(folder: str) -> dict[str, Any]:
+def forget(folder: str) -> requests.Nothing:
     """Remove a run directory. Raises Problem while the run lives or when it is not there."""
     import shutil
 
@@ -148,7 +150,7 @@ def _require(folder: str) -> None:
     _check_ours(folder)
 
 
-def _look(folder: str) -> dict[str, Any]:
+def _look(folder: str) -> requests.Alive:
     up = journal.read_json(os.path.join(folder, "supervisor.json")) or {}
     alive = procs.alive(up) or procs.alive(up.get("warden", {}))
     # Read last: whoever ends in good order between the two looks has written it before.
@@ -156,7 +158,7 @@ def _look(folder: str) -> dict[str, Any]:
     return {"alive": alive and end is None, "pid": up.get("pid"), "exit": end}
 
 
-def _settle(folder: str) -> dict[str, Any]:
+def _settle(folder: str) -> requests.Alive:
     found = _look(folder)
     up = journal.read_json(os.path.join(folder, "supervisor.json")) or {}
     if found["exit"] is None and not found["alive"] and up:
@@ -190,7 +192,7 @@ def _check_ours(folder: str) -> None:
             raise Problem(f"{folder} cannot be used: {foreign}", "it must be yours, with mode 0700")
 
 
-def _content(spec: dict[str, Any]) -> str:
+def _content(spec: Spec) -> str:
     """What makes two specs the same run: all but where the leader was found."""
     return json.dumps({**spec, "leader": None}, sort_keys=True)
 

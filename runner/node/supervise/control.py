@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from typing import Any, Callable
+from typing import Callable, Mapping
 
 from .. import sockets
 from ..journal import read_json, write_json
@@ -16,7 +16,7 @@ from ..loop import Loop
 class Control:
     """Takes requests at a UNIX socket and hands them to `take`; clients find its `address` in supervisor.json."""
 
-    def __init__(self, loop: Loop, take: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, loop: Loop, take: Callable[[dict[str, object]], None]) -> None:
         self._take = take
         self._server = sockets.listen()
         self._server.setblocking(False)
@@ -40,7 +40,7 @@ class Control:
             self._take(request)
 
 
-def ask(folder: str, request: dict[str, Any]) -> bool:
+def ask(folder: str, request: Mapping[str, object]) -> bool:
     """Hand a request to the supervisor of a folder; False when there is none."""
     up = read_json(os.path.join(folder, "supervisor.json"))
     address = up.get("control") if isinstance(up, dict) else None
@@ -77,7 +77,7 @@ def write_stop(folder: str, reason: str, now: bool) -> None:
     os.unlink(passing)
 
 
-def _stopped(path: str) -> dict[str, Any]:
+def _stopped(path: str) -> dict[str, object]:
     """What a stop file holds, nothing where it is missing or broken."""
     found = read_json(path)
     return found if isinstance(found, dict) else {}

@@ -109,7 +109,8 @@ class Supervisor:
         addresses = [given, *(ip for ip in own if ip != given)] if given else own
         if not addresses:
             raise Problem("this host has no address that others could reach", "set launch.master")
-        port, server = ports.reserve(tuple(self._host.launch["ports"]), only=alone)
+        low, high = self._host.launch["ports"]
+        port, server = ports.reserve((low, high), only=alone)
         self._gang = self._new_gang(addresses)
         self._leader = Leader(self._host, self._loop, server, self._gang, self._say)
         self._say(Listen(t=stamp(), e="listen", port=port, addresses=addresses))

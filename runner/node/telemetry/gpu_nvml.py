@@ -8,6 +8,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable, Dict, List, Optional
 
+from ...protocol.telemetry import GpuCard, GpuUse
+
 LIBRARY = "libnvidia-ml.so.1"
 _TEMPERATURE_GPU = 0
 _THERMAL = 0x20 | 0x40
@@ -53,11 +55,11 @@ class Nvml:
             if self._call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle)):
                 self._devices[index] = handle
 
-    def read(self) -> List[Dict[str, Any]]:
+    def read(self) -> List[GpuUse]:
         """Return the `gpus` of a telemetry record: use in percent, bytes, watts, °C; absent what a card lacks."""
         return [self._one(index, handle) for index, handle in self._devices.items()]
 
-    def cards(self) -> Dict[int, Dict[str, Any]]:
+    def cards(self) -> Dict[int, GpuCard]:
         """Return what never changes of each GPU: `name`, `power_limit` in watts."""
         return {index: self._card(handle) for index, handle in self._devices.items()}
 
@@ -69,13 +71,13 @@ class Nvml:
         """Let go of the driver."""
         self._call("nvmlShutdown")
 
-    def _one(self, index: int, handle: ctypes.c_void_p) -> Dict[str, Any]:
-        gpu: Dict[str, Any] = {"index": index}
+    def _one(self, index: int, handle: ctypes.c_void_p) -> GpuUse:
+        gpu = GpuUse(index=index)
         rates, memory, milliwatt, celsius = _Rates(), _Memory(), ctypes.c_uint(), ctypes.c_uint()
         if self._call("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(rates)):
             gpu["use"] = rates.gpu
         if self._call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory)):
-            gpu.update(mem_used=memory.used, mem_total=memory.total)
+            gpu["mem_used"], gpu["mem_total"] = memory.used, memory.total
         if self._call("nvmlDeviceGetPowerUsage", handle, ctypes.byref(milliwatt)):
             gpu["power"] = milliwatt.value / 1000
         if self._call("nvmlDeviceGetTemperature", handle, _TEMPERATURE_GPU, ctypes.byref(celsius)):
@@ -88,8 +90,8 @@ class Nvml:
             gpu["pids"] = list(processes)
         return gpu
 
-    def _card(self, handle: ctypes.c_void_p) -> Dict[str, Any]:
-        card: Dict[str, Any] = {}
+    def _card(self, handle: ctypes.c_void_p) -> GpuCard:
+        card = GpuCard()
         name, milliwatt = ctypes.create_string_buffer(96), ctypes.c_uint()
         if self._call("nvmlDeviceGetName", handle, name, ctypes.c_uint(96)):
             card["name"] = name.value.decode("utf-8", "replace")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from typing import Any, Dict, List, Optional
+from typing import Callable, Dict, List, Literal, Optional, Sequence, Tuple
 
+from ...protocol.telemetry import GpuCard, GpuUse
 from ..probe.gpu import find_smi, megabytes, number
 from .gpu_nvml import Nvml
 
 _STALE = 5.0
 _FIELDS = "index,utilization.gpu,memory.used,memory.total,power.draw,temperature.gpu"
-_READERS = (
+_Figure = Literal["use", "mem_used", "mem_total", "power", "temp"]
+_READERS: Sequence[Tuple[_Figure, Callable[[str], Optional[float]]]] = (
     ("use", number), ("mem_used", megabytes), ("mem_total", megabytes), ("power", number), ("temp", number),
 )  # fmt: skip
 
@@ -30,18 +32,18 @@ class GpuWatch:
         self._library = library
         self._interval = interval
         self._details = details
-        self.cards: Dict[int, Dict[str, Any]] = {}
+        self.cards: Dict[int, GpuCard] = {}
         """`name` and `power_limit` of each GPU."""
         self.holders: Dict[int, Dict[int, Optional[int]]] = {}
         """Bytes of each process (pid) on each GPU."""
         self._closed = threading.Event()
         self._child: Optional[subprocess.Popen[str]] = None
-        self._seen: Dict[int, Dict[str, Any]] = {}
+        self._seen: Dict[int, GpuUse] = {}
         self._seen_at = 0.0
         self._thread = threading.Thread(target=self._run, name="gpus", daemon=True)
         self._thread.start()
 
-    def latest(self) -> Optional[List[Dict[str, Any]]]:
+    def latest(self) -> Optional[List[GpuUse]]:
         """Return the `gpus` of a telemetry record, None when nothing came for 5 s."""
         if time.monotonic() - self._seen_at > _STALE:
             return None
@@ -101,18 +103,18 @@ class GpuWatch:
         self._child.kill()
         self._child.wait()
 
-    def _note(self, gpus: List[Dict[str, Any]]) -> None:
+    def _note(self, gpus: List[GpuUse]) -> None:
         # A new dict each time: `latest` reads it from another thread.
         self._seen = {**self._seen, **{gpu["index"]: gpu for gpu in gpus}}
         self._seen_at = time.monotonic()
 
 
-def parse(line: str) -> Optional[Dict[str, Any]]:
+def parse(line: str) -> Optional[GpuUse]:
     """Read one line of nvidia-smi; None for anything but a GPU's, and what the card does not tell is absent."""
     index, *fields = (field.strip() for field in line.split(","))
     if not index.isdigit() or len(fields) != len(_READERS):
         return None
-    gpu: Dict[str, Any] = {"index": int(index)}
+    gpu = GpuUse(index=int(index))
     for position, (name, reader) in enumerate(_READERS):
         value = reader(fields[position])
         if value is not None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, Optional
+from typing import Dict, Optional
+
+from ...protocol.telemetry import Telemetry
 
 
 class Pressure:
@@ -18,24 +20,22 @@ class Pressure:
         self._ticks: Optional[Dict[str, int]] = None
         self._swapped: Optional[int] = None
 
-    def sample(self, seconds: Optional[float]) -> Dict[str, Any]:
-        """Return fields of a telemetry record: `steal` and `io_wait` in percent, `swap_rate` in bytes/s.
+    def sample(self, record: Telemetry, seconds: Optional[float]) -> None:
+        """Add to a telemetry record: `steal` and `io_wait` in percent, `swap_rate` in bytes/s.
 
         Args:
             seconds: Since the sample before, None for the first.
         """
-        found: Dict[str, Any] = {}
         ticks, self._ticks = self._ticks, self._cpu()
         if ticks and self._ticks and self._ticks["total"] > ticks["total"]:
             share = (self._ticks["steal"] - ticks["steal"]) / (self._ticks["total"] - ticks["total"])
-            found["steal"] = round(100 * min(1.0, max(0.0, share)), 1)
+            record["steal"] = round(100 * min(1.0, max(0.0, share)), 1)
         swapped, self._swapped = self._swapped, self._pages()
         if seconds and swapped is not None and self._swapped is not None:
-            found["swap_rate"] = round(max(0, self._swapped - swapped) * os.sysconf("SC_PAGE_SIZE") / seconds)
+            record["swap_rate"] = round(max(0, self._swapped - swapped) * os.sysconf("SC_PAGE_SIZE") / seconds)
         waiting = re.search(r"^some avg10=([\d.]+)", self._read("pressure/io"), re.MULTILINE)
         if waiting:
-            found["io_wait"] = float(waiting.group(1))
-        return found
+            record["io_wait"] = float(waiting.group(1))
 
     def _cpu(self) -> Optional[Dict[str, int]]:
         fields = self._read("stat").split("\n", 1)[0].split()[1:9]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
+from ...protocol.telemetry import ProcessUse
 from .. import procs
 
 MOST = 40
@@ -60,7 +61,7 @@ class Processes:
         self._kernel: Set[int] = set()
         self._users: Dict[int, str] = {}
 
-    def sample(self, now: float, gpus: Gpus, most: int = MOST) -> Tuple[List[Dict[str, Any]], int]:
+    def sample(self, now: float, gpus: Gpus, most: int = MOST) -> Tuple[List[ProcessUse], int]:
         """Return the `processes` of a telemetry record, and how many there are in all.
 
         First those on GPUs and those of runs, then whatever uses most of the CPUs, then of the memory.
@@ -121,16 +122,17 @@ class Processes:
     def _meet(self, pid: int, seen: _Seen) -> _Who:
         return _Who(seen.name, seen.start, procs.tag(pid), self._user(pid), None)
 
-    def _row(self, pid: int, gpus: Gpus) -> Dict[str, Any]:
+    def _row(self, pid: int, gpus: Gpus) -> ProcessUse:
         seen, who = self._seen[pid], self._who[pid]
         if who.command is None:
             who = self._who[pid] = who._replace(command=self._command(pid, seen.name))
-        row: Dict[str, Any] = {"pid": pid, "user": who.user, "command": who.command, "rss": seen.rss}
+        row = ProcessUse(pid=pid, user=who.user, command=who.command or "", rss=seen.rss)
         if seen.cpu is not None:
             row["cpu"] = seen.cpu
         if who.tag:
             row["tag"] = who.tag
-        return {**row, **_on_gpus(pid, gpus)}
+        _add_gpus(row, gpus)
+        return row
 
     def _command(self, pid: int, name: bytes) -> str:
         line = _read("%s/%d/cmdline" % (self._proc, pid), 4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()
@@ -163,17 +165,21 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def _on_gpus(pid: int, gpus: Gpus) -> Dict[str, Any]:
+def _add_gpus(row: ProcessUse, gpus: Gpus) -> None:
+    pid = row["pid"]
     indices = [index for index, holders in sorted(gpus.items()) if pid in holders]
-    if not indices:
-        return {}
     told = [memory for index in indices for memory in (gpus[index][pid],) if memory is not None]
-    return {"gpus": indices, **({"gpu_memory": sum(told)} if told else {})}
+    if indices:
+        row["gpus"] = indices
+    if told:
+        row["gpu_memory"] = sum(told)
 
 
-def _foreign(pid: int, gpus: Gpus) -> Dict[str, Any]:
+def _foreign(pid: int, gpus: Gpus) -> ProcessUse:
     """A process that computes here but cannot be seen, as from inside a container."""
-    return {"pid": pid, "user": "?", "command": "", **_on_gpus(pid, gpus)}
+    row = ProcessUse(pid=pid, user="?", command="")
+    _add_gpus(row, gpus)
+    return row
 
 
 def _read(path: str, size: int = 1024) -> bytes:

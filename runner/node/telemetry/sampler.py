@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Dict, Mapping, Optional, Tuple
 
+from ...protocol.telemetry import RankUse, Telemetry
 from ..disk import room
 from ..probe.gpu import has_device
 from ..system import Process, system
@@ -38,7 +39,7 @@ class Sampler:
         self._net: Optional[Tuple[int, int]] = None
         self._ranks: Dict[int, Tuple[int, Process]] = {}
 
-    def sample(self, ranks: Mapping[int, int]) -> Dict[str, Any]:
+    def sample(self, ranks: Mapping[int, int]) -> Telemetry:
         """Return a record; what cannot be read is absent.
 
         Args:
@@ -48,18 +49,18 @@ class Sampler:
         seconds = None if self._before is None else now - self._before
         self._before = now
         memory = self._system.memory()
-        record: Dict[str, Any] = {"t": round(time.time(), 3)}
+        record = Telemetry(t=round(time.time(), 3))
         self._add_cpu(record)
-        record.update(mem_used=memory.total - memory.available, mem_total=memory.total)
+        record["mem_used"], record["mem_total"] = memory.total - memory.available, memory.total
         if memory.swap_used is not None:
             record["swap_used"] = memory.swap_used
         self._add_network(record, seconds)
-        record.update(self._pressure.sample(seconds))
+        self._pressure.sample(record, seconds)
         try:
             left = room(self._run_dir)
-            record.update(disk_free=left.free, disk_total=left.total)
+            record["disk_free"], record["disk_total"] = left.free, left.total
             if left.inodes_total:
-                record.update(inodes_free=left.inodes_free, inodes_total=left.inodes_total)
+                record["inodes_free"], record["inodes_total"] = left.inodes_free, left.inodes_total
         except OSError:
             pass
         record["ranks"] = self._sample_ranks(ranks, seconds)
@@ -75,7 +76,7 @@ class Sampler:
         if self._gpus is not None:
             self._gpus.close()
 
-    def _add_processes(self, record: Dict[str, Any], processes: Processes, now: float) -> None:
+    def _add_processes(self, record: Telemetry, processes: Processes, now: float) -> None:
         record["cpus"] = os.cpu_count()
         cards = self._gpus.cards if self._gpus is not None else {}
         if "gpus" in record:
@@ -83,7 +84,7 @@ class Sampler:
         holders = self._gpus.holders if self._gpus is not None else {}
         record["processes"], record["process_count"] = processes.sample(now, holders, self._most)
 
-    def _add_cpu(self, record: Dict[str, Any]) -> None:
+    def _add_cpu(self, record: Telemetry) -> None:
         before, self._cpu = self._cpu, self._system.cpu()
         if before is not None and self._cpu is not None and self._cpu[1] > before[1]:
             share = (self._cpu[0] - before[0]) / (self._cpu[1] - before[1])
@@ -93,25 +94,27 @@ class Sampler:
         except OSError:
             pass
 
-    def _add_network(self, record: Dict[str, Any], seconds: Optional[float]) -> None:
+    def _add_network(self, record: Telemetry, seconds: Optional[float]) -> None:
         before, self._net = self._net, self._system.network()
         if seconds and before is not None and self._net is not None:
-            for way, name in enumerate(("net_rx", "net_tx")):
-                change = self._net[way] - before[way]
-                if change >= 0:  # an interface that was made anew counts from zero
-                    record[name] = round(change / seconds)
+            received, sent = (now - then for now, then in zip(self._net, before))  # noqa: B905
+            # An interface that was made anew counts from zero.
+            if received >= 0:
+                record["net_rx"] = round(received / seconds)
+            if sent >= 0:
+                record["net_tx"] = round(sent / seconds)
 
-    def _sample_ranks(self, ranks: Mapping[int, int], seconds: Optional[float]) -> Dict[int, Dict[str, Any]]:
+    def _sample_ranks(self, ranks: Mapping[int, int], seconds: Optional[float]) -> Dict[str, RankUse]:
         before, self._ranks = self._ranks, {}
-        found: Dict[int, Dict[str, Any]] = {}
+        found: Dict[str, RankUse] = {}
         for rank, pid in ranks.items():
             process = self._system.process(pid)
             if process is None:
                 continue
             self._ranks[rank] = (pid, process)
-            found[rank] = {"rss": process.rss}
+            use = found[str(rank)] = RankUse(rss=process.rss)
             old_pid, old = before.get(rank, (None, None))
             # The same process: a pid may be reused. Boot time, and with it the start, moves a little with the clock.
             if seconds and old is not None and old_pid == pid and abs(old.started - process.started) < 2:
-                found[rank]["cpu"] = round(100 * (process.cpu - old.cpu) / seconds, 1)
+                use["cpu"] = round(100 * (process.cpu - old.cpu) / seconds, 1)
         return found

@@ -9,6 +9,7 @@ import time
 from typing import Any, Callable
 
 from ...protocol.events import Alarm
+from ...protocol.files import Spec
 from ...protocol.telemetry import Telemetry
 from .. import procs
 from ..descent import Descent
@@ -91,7 +92,7 @@ class Sampling:
         return procs.tag(pid).startswith(f"{self._host.run}/") and procs.owner(pid) == os.getuid()
 
 
-def _gpus(spec: dict[str, Any]) -> list[int] | None:
+def _gpus(spec: Spec) -> list[int] | None:
     """The GPUs whose alarms concern this run; None: all."""
     if spec["gpus"] is not None:
         return list(spec["gpus"])

@@ -1,0 +1,143 @@
+"""What a probe finds on a host (docs/formats.md, "Probe"). Bytes are bytes, never MiB."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+
+class Identity(TypedDict):
+    hostname: str
+    user: str
+    home: str
+    kernel: str
+    arch: str
+    time: float
+    python: str
+    psutil: bool
+    euid: int
+
+
+class Cpu(TypedDict):
+    model: str
+    physical: int
+    logical: int
+    affinity: int
+    quota: float | None
+    available: int
+    """Physical cores that affinity and the cgroup quota leave, at least 1."""
+    load: float
+
+
+class Memory(TypedDict):
+    total: int
+    available: int
+    limit: int | None
+
+
+class GpuProcess(TypedDict):
+    pid: int
+    user: str
+    memory: int | None
+    command: str
+
+
+class Gpu(TypedDict):
+    index: int
+    uuid: str
+    name: str
+    memory_total: int
+    memory_used: int
+    use: float | None
+    driver: str
+    compute_capability: str
+    processes: list[GpuProcess]
+
+
+class Nic(TypedDict):
+    name: str
+    addresses: list[str]
+    speed: int | None
+    """Mbit/s."""
+    up: bool
+    loopback: bool
+    virtual: bool
+
+
+Source = Literal["profile", "activate", "path", "conda", "venv"]
+"""Where an interpreter was found."""
+
+
+class Interpreter(TypedDict):
+    path: str
+    version: str
+    torch: str | None
+    cuda: str | None
+    nccl: str | None
+    source: Source
+
+
+class Needs(TypedDict):
+    """What is not there, where the job will look."""
+
+    module: str | None
+    """The first missing part; empty where it is there, null where that is not known without importing it."""
+    programs: list[str]
+
+
+class Software(TypedDict):
+    interpreters: list[Interpreter]
+    activate_problem: str
+    needs: Needs
+
+
+class Git(TypedDict):
+    head: str
+    dirty: bool
+
+
+class Code(TypedDict):
+    """What tells versions of the job's own code apart."""
+
+    script: str | None
+    folder: str | None
+    git: Git | None
+    nccl_line: int | None
+
+
+class Disk(TypedDict):
+    path: str
+    total: int
+    free: int
+    writable: bool
+
+
+class Workdir(TypedDict):
+    path: str
+    exists: bool
+    script: str | None
+    script_exists: bool | None
+
+
+class Parts(Software):
+    """What is looked at side by side; any part may stay unread."""
+
+    boot_id: str
+    resolves: list[str]
+    cpu: Cpu
+    memory: Memory
+    gpus: list[Gpu]
+    nics: list[Nic]
+    code: Code | None
+    disk: Disk
+    workdir: Workdir
+    free_port: int | None
+    ports_held: str
+    kill_user_processes: bool | None
+    linger: bool | None
+
+
+class Facts(Identity, Parts):
+    """The answer of `probe`."""
+
+    resolves_to_loopback: bool
+    problems: list[str]
