@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runner.node import procs
 from runner.node.observe.harvest import Harvest
 from runner.node.observe.scalars import finding
 from runner.node.observe.scalars.crc32c import crc32c, masked
@@ -404,21 +405,38 @@ def test_lightnings_table_is_found_though_it_is_open_for_a_moment_only(
     assert not (tmp_path / "rank-1.metrics.jsonl").exists()
 
 
+@contextmanager
+def training(folder: Path, tag: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of this user that has imported torch, and works in a folder until its input ends."""
+    code = "import torch, sys; print('up', flush=True); sys.stdin.read()"
+    env = {**os.environ, procs.TAG: tag}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=folder, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout and other.stdin and other.stdout.readline()
+        yield other
+
+
+@pytest.mark.torch
+def test_the_runs_other_host_on_this_machine_is_no_other_training(
+    tmp_path: Path, begin: Callable[..., Harvest]
+) -> None:
+    harvest = begin()
+    with training(tmp_path / "work", "t-1/1/1"), writing(tmp_path / "note.txt") as rank:
+        (tmp_path / "work/metrics.csv").write_text("epoch,step,train_loss\n0,9,0.5\n")
+        harvest.poll({0: rank.process.pid})
+    assert records(tmp_path) == [{"epoch": 0, "loss": 0.5, "step": 9}]
+
+
 @pytest.mark.torch
 def test_a_table_is_not_read_where_another_training_works_in_the_same_folder(
     tmp_path: Path, begin: Callable[..., Harvest]
 ) -> None:
     harvest = begin()
-    code = "import torch, sys; print('up', flush=True); sys.stdin.read()"
-    with (
-        subprocess.Popen(
-            [sys.executable, "-c", code], cwd=tmp_path / "work", stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as other,
-        writing(tmp_path / "note.txt") as rank,
-    ):
-        assert other.stdout and other.stdin and other.stdout.readline()
+    with training(tmp_path / "work", "t-2/0/1") as other, writing(tmp_path / "note.txt") as rank:
         (tmp_path / "work/metrics.csv").write_text("epoch,step,train_loss\n0,9,0.5\n")
         harvest.poll({0: rank.process.pid})
+        assert other.stdin
         other.stdin.close()
         wait_for(lambda: other.poll() is not None, "the other's end")
         harvest.poll({0: rank.process.pid})

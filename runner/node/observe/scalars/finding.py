@@ -74,7 +74,7 @@ class Files:
         self.notes: List[str] = []
         self._workdir = workdir
         self._began = began
-        self._of = (run, node)
+        self._run = run
         self._open: Dict[Tuple[int, int], Tuple[int, ScalarFile]] = {}
         self._done: Set[Tuple[int, int]] = set()
         """Files that were given up."""
@@ -167,9 +167,9 @@ class Files:
 
     def _others(self, table: Mapping[int, procs.Proc], ours: Set[int]) -> bool:
         """Whether another training of this user works in the job's folder."""
-        run, node = self._of
         for pid in table.keys() - ours:
-            if procs.owner(pid) != os.getuid() or procs.tag(pid).startswith("%s/%d/" % (run, node)):
+            # Another host of the run may be this machine.
+            if procs.owner(pid) != os.getuid() or procs.tag(pid).startswith(self._run + "/"):
                 continue
             try:
                 there = os.readlink("/proc/%d/cwd" % pid)
