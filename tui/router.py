@@ -142,17 +142,15 @@ class _Look(NamedTuple):
 
 
 def _look_at(profile: Path) -> _Look:
-    from runner.profile import parse, read
+    from runner.api.library import read_profile
     from runner.profile.disclosure import effect_lines
-    from runner.profile.trust import doubt
-    from runner.text import clean
 
     try:
-        source = read(profile)
-        known = parse(source.text, str(profile))
+        found = read_profile(str(profile), check_job=False)
     except InputError as error:
         return _Look(wrong=error)
-    if not (why := doubt(profile, source.status)):
-        return _Look(source.text)
-    told = [f"{clean(str(profile))}: {clean(why)}. It has this run with your login:"]
-    return _Look(source.text, asked="\n".join([*told, *(f"{key}: {text}" for key, text in effect_lines(known))]))
+    if found.doubt is None:
+        return _Look(found.text)
+    lines = [f"{found.doubt}. It has this run with your login:"]
+    lines += (f"{key}: {text}" for key, text in effect_lines(found.profile))
+    return _Look(found.text, asked="\n".join(lines))

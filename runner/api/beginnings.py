@@ -37,7 +37,7 @@ def fetch_beginnings(viewer: Viewer, run: KnownRun, wanted: Sequence[Beginning])
         InputError: Another viewer of this machine writes the mirror, or the run's hosts are gone.
         DisttuiError: The first that kept something from being fetched; whatever else can be fetched has come.
     """
-    refuse_sandbox(run)
+    refuse_sandbox(viewer, run)
     with mirror_of(run) as folder:
         if folder != run.folder:
             raise InputError(f"another disttui is writing {folder}", "Look for them there.")
@@ -49,7 +49,7 @@ def fetch(viewer: Viewer, run: KnownRun, wanted: Sequence[Beginning], store: Cal
     first: DisttuiError | None = None
     for node in sorted({one.node for one in wanted}):
         try:
-            link = viewer.open_link(run.hosts[node].as_host(), run.ssh_config)
+            link = viewer.link_to(run, node)
         except DisttuiError as error:
             first = first or error
             continue
@@ -64,9 +64,9 @@ def fetch(viewer: Viewer, run: KnownRun, wanted: Sequence[Beginning], store: Cal
         raise first
 
 
-def refuse_sandbox(run: KnownRun) -> None:
+def refuse_sandbox(viewer: Viewer, run: KnownRun) -> None:
     """Raise InputError for a run whose hosts are no more."""
-    if run.sandbox:
+    if run.sandbox and viewer.sandbox is None:
         raise InputError(
             f"{short(run.run)} was played in a sandbox, which lives only as long as its command",
             ("Ctrl-C in that command stops it. " if run.summary()["state"] in ("running", "joining", "unknown") else "")

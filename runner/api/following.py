@@ -11,7 +11,7 @@ from runner.api.viewer import Viewer
 from runner.errors import DisttuiError
 from runner.hosts.link import Link
 from runner.runs.history import KnownRun, mirror_of
-from runner.runs.remote import TAIL, missing, reach
+from runner.runs.remote import TAIL, missing
 from runner.runs.session import Session, Update, Wishes
 from runner.runs.state import RunState
 
@@ -53,7 +53,7 @@ class Following:
             run.begin(),
             folder=mirror,
             request=run.request() if tail is None else {**run.request(), "tail": tail},
-            reopen=lambda node: viewer.open_link(run.hosts[node].as_host(), run.ssh_config),
+            reopen=lambda node: viewer.link_to(run, node),
             wishes=wishes,
             replay=replay,
             only_look=only_look,
@@ -128,7 +128,7 @@ def attach(
     """
     with mirror_of(run) as mirror:
         nodes = missing(run, mirror)
-        with reach(run, viewer.connector(run.ssh_config), nodes) as reached:
+        with viewer.reach(run, nodes) as reached:
             if nodes:
                 reached.refuse_none()
             links = [reached.links.get(node) for node in range(len(run.hosts))]

@@ -26,7 +26,7 @@ class Doubt:
 
     def __str__(self) -> str:
         """What is doubted, and why."""
-        return f"{clean(str(self.path)) if self.path else short(self.run)}: {self.why}"
+        return clean(f"{self.path or short(self.run)}: {self.why}")
 
 
 class Questions(Prompts, Protocol):

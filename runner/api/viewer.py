@@ -10,12 +10,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from runner.api.questions import Questions, Unattended
+from runner.errors import HostError
 from runner.hosts.survey import open_link
+from runner.runs.remote import REACH, Reached, reach, reach_hosts
 from runner.transport import Connector
 
 if TYPE_CHECKING:
     from runner.hosts.link import Link
     from runner.profile import Host
+    from runner.runs.history import KnownRun
     from runner.transport.sandbox import Sandbox
 
 
@@ -90,6 +93,20 @@ class Viewer:
     def open_link(self, host: Host, of_run: str | None = None) -> Link:
         """Reach one host and start its node program. Raises HostError."""
         return open_link(host, self.connector(of_run))
+
+    def link_to(self, run: KnownRun, node: int) -> Link:
+        """Reach one host of a run. Raises HostError."""
+        if run.sandbox and self.sandbox is None and not (run.ssh_config and os.path.isfile(run.ssh_config)):  # noqa: PTH113
+            raise HostError(run.hosts[node].name, "a host of a sandbox lives only as long as its command")
+        return self.open_link(run.hosts[node].as_host(), run.ssh_config)
+
+    def reach(self, run: KnownRun, nodes: Sequence[int] | None = None, limit: float = REACH) -> Reached:
+        """Reach the hosts of a run, or some of them, side by side; whatever takes longer than `limit` is an error."""
+        connector = self.connector(run.ssh_config)
+        if self.sandbox is None:
+            return reach(run, connector, nodes, limit)
+        chosen = range(len(run.hosts)) if nodes is None else nodes
+        return reach_hosts({node: run.hosts[node] for node in chosen}, connector, limit)
 
     def close(self) -> None:
         """Close every connection, and end the sandbox."""

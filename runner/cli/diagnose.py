@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
@@ -19,9 +20,10 @@ def diagnose(as_json: bool, **where: Any) -> None:
     A run that lives is asked for the stack and the flight recorder of every rank, whatever script it runs; that
     changes nothing in it.
     """
-    from runner.commands.diagnose import diagnose as told
+    from runner.api.diagnosing import diagnose as ask
+    from runner.render.diagnosis import diagnosis_data, diagnosis_text
 
     with finding(where) as (known, viewer):
-        text, warnings = told(known, viewer.connector(known.ssh_config), as_json=as_json)
-    warn(warnings)
-    click.echo(text)
+        found = ask(viewer, known, diagnosis_text)
+    warn(found.warnings)
+    click.echo(json.dumps(diagnosis_data(found), indent=2) if as_json else diagnosis_text(found))

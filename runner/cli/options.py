@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from runner.profile import Profile
 
 
+LOCAL = click.option("--local", is_flag=True, help="Tell what is held here, without asking any host.")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 AS_LINES = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of text.")
 DETACH = click.option(
@@ -108,56 +108,11 @@ def load_profile(name: str, overrides: tuple[str, ...] = (), *, trusted: bool | 
     Raises:
         InputError: It cannot be used; nobody has said yes.
     """
-    from runner.profile.trust import doubt
+    from runner.api import library
+    from runner.cli.viewing import TerminalQuestions
 
-    path, profile, status = read_profile(name, overrides)
-    if not trusted and (why := doubt(path, status)):
-        _ask_about(path, profile, why, "" if trusted is None else ", or add --trust-profile")
-    return profile
-
-
-def read_profile(name: str, overrides: tuple[str, ...] = ()) -> tuple[Path, Profile, os.stat_result]:
-    """A profile by its name or path, whose built-in job takes its arguments, only to be looked at.
-
-    Raises:
-        InputError: It cannot be used.
-    """
-    from runner.planning import bytegpt
-    from runner.profile import parse, read
-    from runner.profile.library import find
-    from runner.text import clean
-
-    path = find(name)
-    source = read(path)
-    profile = parse(source.text, str(path), overrides)
-    if profile.job.builtin and (problem := bytegpt.problem(profile.job.args)):
-        raise InputError(f"{clean(str(path))}: job.args: {problem}")
-    return path, profile, source.status
-
-
-def _ask_about(path: Path, profile: Profile, why: str, option: str) -> None:
-    """Show what a profile's file has run, and ask. Raises InputError."""
-    from runner.profile.disclosure import effect_lines
-    from runner.text import clean
-
-    shown = clean(str(path))
-    cure = f"Read it (disttui validate {shown}); then copy it to a folder of yours{option}."
-    _ask(f"{shown}: {why}", effect_lines(profile), cure)
-
-
-def ask_about_rerun(run: str, profile: Profile) -> None:
-    """Show what the profile of a run that was found on a host has run, and ask. Raises InputError."""
-    from runner.ids import short
-    from runner.profile.disclosure import foreign_lines
-
-    cure = f"Read it (disttui show {short(run)}); then add --trust-profile."
-    _ask(f"{short(run)}: its profile is the word of the host that it was found on", foreign_lines(profile), cure)
-
-
-def _ask(what: str, shown: Iterable[tuple[str, str]], cure: str) -> None:
-    from runner.transport.prompts import confirm
-
-    lines = [f"  {key}: {text}" for key, text in shown]
-    answer = confirm("\n".join([f"{what}. It has this run with your login:", *lines, "Go on?"]))
-    if not answer:
-        raise InputError(f"{what}: it is not used{' without a yes' if answer is None else ''}", cure)
+    try:
+        return library.load_profile(name, overrides, questions=TerminalQuestions(), trusted=bool(trusted))
+    except library.DistrustError as error:
+        cure = error.cure if trusted is None else f"{error.cure.rstrip('.')}, or add --trust-profile."
+        raise InputError(error.what, cure) from None

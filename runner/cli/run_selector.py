@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -79,58 +78,25 @@ def _with_run(command: Callable[..., Any], *, required: bool) -> Callable[..., A
     return click.argument("run", metavar="RUN", required=required, shell_complete=complete_runs)(command)
 
 
-def _agree(viewer: Viewer, asked: str, run: str, others: Sequence[str]) -> None:
-    """Ask whether hosts may be reached that another host names. Raises InputError."""
-    from runner.errors import InputError
-    from runner.ids import short
-
-    answer = viewer.questions.trust_hosts(asked, run, others)
-    if answer:
-        return
-    named = f"{asked} says that {short(run)} also runs on {', '.join(others)}"
-    cure = "If they are hosts of yours, add --trust-hosts, or --profile with the run's hosts in its order."
-    raise InputError(f"{named}: not reached{' without a yes' if answer is None else ''}", cure)
-
-
-def _trust(asked: str, run: str, others: Sequence[str]) -> None:
-    """The user has agreed by a flag."""
-
-
 @contextmanager
 def _known(
     run: str, host: str | None, hosts_from: str | None, run_dir: str | None, ssh_config: str | None,
     accept_new: bool, trust_hosts: bool,
 ) -> Iterator[tuple[KnownRun, Viewer]]:  # fmt: skip
     """The run that is meant, and the way to its hosts."""
+    from runner.api.finding import adopt, find_run
+    from runner.cli.options import load_profile
     from runner.cli.viewing import viewing
     from runner.errors import InputError
-    from runner.runs.find import find_run
 
-    if host is None:
-        if hosts_from or run_dir or trust_hosts:
-            raise InputError(
-                "--profile, --run-dir and --trust-hosts go with --host", "Add --host, any host of the run."
-            )
-        known = find_run(run, os.environ)
-        with viewing(ssh_config, accept_new) as viewer:
-            yield known, viewer
-        return
-    from runner.cli.options import load_profile
-    from runner.profile import parse_host
-    from runner.runs.adopt import adopt
-    from runner.runs.history import KnownHost
-
-    one = parse_host(host)
-    profile = load_profile(hosts_from, ()) if hosts_from else None
-    folder = run_dir or (profile.launch.run_dir if profile else RUN_DIR)
+    if host is None and (hosts_from or run_dir or trust_hosts):
+        raise InputError("--profile, --run-dir and --trust-hosts go with --host", "Add --host, any host of the run.")
+    profile = load_profile(hosts_from) if hosts_from else None
     with viewing(ssh_config, accept_new) as viewer:
-        asked = KnownHost(one.name, one.host, one.user, one.port)
-        agree = _trust if trust_hosts else partial(_agree, viewer)
-        found = adopt(
-            run, asked, viewer.connector(), os.environ, agree,
-            profile=profile, run_dir=folder, ssh_config=viewer.ssh_config,
-        )  # fmt: skip
-        yield found, viewer
+        if host is None:
+            yield find_run(viewer, run), viewer
+        else:
+            yield adopt(viewer, run, host, profile=profile, run_dir=run_dir, trust_hosts=trust_hosts), viewer
 
 
 @contextmanager
@@ -146,12 +112,7 @@ def existing(path: str | None) -> str | None:
     return path if path and os.path.isfile(path) else None  # noqa: PTH113 - never raises, whatever the path
 
 
-def say(text: str) -> None:
-    """Print a line."""
-    click.echo(text)
-
-
-def warn(lines: list[str]) -> None:
+def warn(lines: Iterable[str]) -> None:
     """Print what went wrong beside the result."""
     for line in lines:
         click.echo(f"disttui: {line}", err=True)

@@ -42,6 +42,12 @@ def seconds(value: Any) -> Any:
     return value
 
 
+def age(text: str) -> float | None:
+    """Seconds that `30d` or `12h` means; None for anything else."""
+    found = re.fullmatch(r"(\d{1,6})([dh])", text)
+    return int(found[1]) * (86400.0 if found[2] == "d" else 3600.0) if found else None
+
+
 def size(text: str) -> int | None:
     """Bytes that `500MiB` or `1.5GiB` means, None if it is no size."""
     found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([KMGT])iB", text)

@@ -110,17 +110,17 @@ def missing(run: KnownRun, folder: Path) -> list[int]:
     return [node for node in range(len(run.hosts)) if "exit.json" not in held(host_folder(folder, node))]
 
 
-def sync(run: KnownRun, folder: Path, reached: Reached, limit: float = REACH) -> list[str]:
+def sync(run: KnownRun, folder: Path, reached: Reached, limit: float = REACH) -> dict[int, DisttuiError]:
     """Bring the mirror up to date: events and metrics whole, logs from their tail on. Links stay open.
 
     Returns:
-        What went wrong, one line each.
+        What went wrong, by node rank.
     """
     copies = {
         node: _Copy(run, node, HostStore(host_folder(folder, node)), link) for node, link in reached.links.items()
     }
     deadline = time.monotonic() + limit
-    return [problem for copy in copies.values() if (problem := copy.finish(deadline))]
+    return {node: problem for node, copy in copies.items() if (problem := copy.finish(deadline))}
 
 
 class _Copy:
@@ -129,23 +129,23 @@ class _Copy:
     def __init__(self, run: KnownRun, node: int, store: HostStore, link: Link) -> None:
         self._store = store
         self._link = link
-        self._problem = ""
+        self._problem: DisttuiError | None = None
         self._done = threading.Event()
         request = {**run.request(), "node_rank": node, "tail": TAIL}
         self._stream = link.stream("mirror", self._take, have=store.have(), **request)
         self._stream.add_done_callback(lambda _: self._done.set())
 
-    def finish(self, deadline: float) -> str:
+    def finish(self, deadline: float) -> DisttuiError | None:
         """Wait until all has come; return what went wrong."""
         if not self._done.wait(max(0.0, deadline - time.monotonic())):
-            self._problem = self._problem or f"{self._link.host}: its files are still coming"
+            self._problem = self._problem or HostError(self._link.host, "its files are still coming")
         self._link.cancel(self._stream)
         try:
             self._stream.result(5.0)
         except FutureTimeout:
             pass
         except DisttuiError as error:
-            self._problem = self._problem or str(error)
+            self._problem = self._problem or error
         self._store.close()
         return self._problem
 
@@ -158,7 +158,7 @@ class _Copy:
             else:
                 self._done.set()
         except DisttuiError as error:
-            self._problem = str(error)
+            self._problem = error
             self._done.set()
 
 

@@ -82,7 +82,7 @@ def _mirrored(cluster: Cluster, folder: Path) -> Path:
             reached.refuse_none()
             problems = sync(run, folder, reached)
             if problems:
-                raise RuntimeError("\n".join(problems))
+                raise RuntimeError("\n".join(map(str, problems.values())))
             store = HostStore(folder / "0")
             fill(reached.links[0], run, 0, store, _LOG)
             store.close()

@@ -52,7 +52,7 @@ class BenchTop(TopScreen):
 
     def make_feed(self) -> TopFeed:
         """The made-up one."""
-        return MadeUp(self, (), None, {}, self.disttui.connector)
+        return MadeUp(self, (), None, self.disttui.viewer)
 
 
 def serve(hosts: str, gpus: str) -> None:

@@ -23,7 +23,7 @@ class MadeUpTop(TopScreen):
 
     def make_feed(self) -> TopFeed:
         """A silent one."""
-        return Silent(self, (), None, {}, self.disttui.connector)
+        return Silent(self, (), None, self.disttui.viewer)
 
 
 NOW = 1_790_000_000.0

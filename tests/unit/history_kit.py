@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -9,8 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from runner.api.logs import Wanted, logs
+from runner.api.viewer import Viewer
+from runner.cli.render.log_lines import LogPrinter
 from runner.profile import Profile, parse
 from runner.runs.history import KnownRun, keep
+from runner.runs.session import CaughtUp
 
 DISTTUI = str(Path(sys.executable).with_name("disttui"))
 PROFILE = (
@@ -41,6 +46,16 @@ def mirrored(run: KnownRun, node: int, files: dict[str, str | bytes]) -> None:
 
 def lines(*records: dict[str, Any]) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def printed(run: KnownRun, wanted: Wanted) -> str:
+    """What `disttui logs` prints of a run whose hosts are not reached."""
+    out = io.StringIO()
+    printer = LogPrinter(out, io.StringIO(), run)
+    for item in logs(Viewer({}), run, wanted):
+        assert not isinstance(item, CaughtUp)
+        printer.show(item)
+    return out.getvalue()
 
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

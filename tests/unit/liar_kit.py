@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from textwrap import dedent, indent
 
+from runner.api.viewer import Viewer
 from runner.runs.history import KnownHost, KnownRun
-from runner.transport.connector import HostConnector
-from runner.transport.prompts import TerminalPrompts
+from runner.transport import Connector
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """\
@@ -48,6 +48,15 @@ def lied(folder: Path, *hosts: KnownHost, run: str = "lied-1a2b") -> KnownRun:
     return known
 
 
-def connector() -> HostConnector:
+def viewer(data: Path | None = None) -> Viewer:
+    """A viewer of hosts that are this machine.
+
+    Args:
+        data: Where its runs are, as XDG_DATA_HOME has it.
+    """
+    return Viewer({} if data is None else {"XDG_DATA_HOME": str(data), "HOME": str(data)})
+
+
+def connector() -> Connector:
     """The way to hosts that are this machine."""
-    return HostConnector(None, TerminalPrompts(), False)
+    return viewer().connector()

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from runner.commands.diagnose import diagnose
-from runner.commands.tell import show
+from runner.api.diagnosing import diagnose
+from runner.api.viewer import Viewer
+from runner.cli.render.run_story import run_json
 from runner.diagnose.cause import causes, find
 from runner.diagnose.hints import hint
 from runner.diagnose.traceback import fold_traceback
+from runner.render.diagnosis import diagnosis_data, diagnosis_text
 from runner.render.story import attempt_words, others
 from runner.runs.history import KnownHost, KnownRun
 from runner.runs.replay import replay
 from runner.runs.state import RunState, begin
 from runner.runs.store import HostStore
-from runner.transport import RefusePrompts
-from runner.transport.connector import HostConnector
 from tests.unit.state_kit import fold
 
 _PEER = {"type": "RuntimeError", "message": "gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:1"}
@@ -255,17 +255,18 @@ def test_diagnose_tells_the_cause_of_every_attempt(tmp_path: Path) -> None:
         store.write(number, 0, data)
     store.close()
     run = KnownRun("t-1234", tmp_path, (KnownHost("node1", "node1", nproc=2),), {}, "~/.disttui/runs", 0.0, "me")
-    connector = HostConnector(None, RefusePrompts())
-    text, warnings = diagnose(run, connector)
-    assert warnings == []
+    viewer = Viewer({})
+    found = diagnose(viewer, run)
+    text = diagnosis_text(found)
+    assert found.warnings == ()
     assert "attempt 1 failed: rank 1 on node1 raised ValueError: first" in text
     assert "attempt 2 failed: rank 0 on node1 ended with SIGKILL" in text
     assert "t-1234 failed" in text and "rank 1 on node1 ended with exit code 7" in text
-    found = json.loads(diagnose(run, connector, as_json=True)[0])["causes"]
-    assert [(one["attempt"], one["rank"], one["kind"]) for one in found] == [
+    told_causes = json.loads(json.dumps(diagnosis_data(found)))["causes"]
+    assert [(one["attempt"], one["rank"], one["kind"]) for one in told_causes] == [
         (1, 1, "exception"),
         (2, 0, "signal"),
         (3, 1, "exit"),
     ]
-    shown = json.loads(show(run, None, as_json=True)[0])["causes"]
+    shown = json.loads(json.dumps(run_json(run, replay(run, run.folder))))["causes"]
     assert [one["attempt"] for one in shown] == [1, 2, 3] and shown[0]["words"].endswith("ValueError: first")

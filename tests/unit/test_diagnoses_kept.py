@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from runner.commands.diagnose import diagnose
+from runner.api.diagnosing import diagnose
+from runner.api.viewer import Viewer
+from runner.render.diagnosis import diagnosis_data, diagnosis_text
 from runner.runs.diagnoses import ATTEMPTS, LONGEST, NAME, Diagnosis, keep, kept
 from runner.runs.find import find_run
-from runner.transport import RefusePrompts
-from runner.transport.connector import HostConnector
 from tests.tui.synthetic_run import write
 
 
 def test_a_stalls_diagnosis_is_told_after_the_stop(tmp_path: Path) -> None:
     folder = write(tmp_path / "disttui" / "runs" / "run-1", hosts=1, per_host=2, steps=5)
     run = find_run("run-1", {"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)})
-    connector = HostConnector(None, RefusePrompts())
-    assert "while it went on" not in diagnose(run, connector)[0]
+    viewer = Viewer({})
+    assert "while it went on" not in diagnosis_text(diagnose(viewer, run))
     keep(folder, Diagnosis(1, 1_790_000_000.0, "run-1 lives\nrank 1 is in load_batch (data.py:5)"))
-    text, _ = diagnose(run, connector)
+    found = diagnose(viewer, run, lambda _: "a run that has ended cannot be asked")
+    text = diagnosis_text(found)
     assert text.splitlines()[0].startswith("✓ run-1 finished")
     assert "while it went on:\n  run-1 lives\n  rank 1 is in load_batch (data.py:5)" in text
-    assert json.loads(diagnose(run, connector, as_json=True)[0])["kept"][0]["attempt"] == 1
+    assert diagnosis_data(found)["kept"][0]["attempt"] == 1
 
 
 def test_the_last_diagnosis_of_the_newest_attempts_is_kept(tmp_path: Path) -> None:

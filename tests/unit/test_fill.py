@@ -51,7 +51,7 @@ def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Link]:
 @pytest.fixture
 def store(run: KnownRun, link: Link) -> HostStore:
     """The mirror as `attach` leaves it: of the log only the tail."""
-    assert sync(run, run.folder, Reached({0: link})) == []
+    assert sync(run, run.folder, Reached({0: link})) == {}
     store = HostStore(run.folder / "0")
     assert store.files()[LOG] == (SIZE - TAIL, SIZE)
     return store

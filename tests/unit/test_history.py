@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from runner.api import ending
+from runner.api.ending import Stopped
 from runner.cli.render.run_story import render_run
 from runner.cli.render.runs import render_runs
-from runner.commands import stop
+from runner.cli.stop import stop
 from runner.errors import InputError
 from runner.ids import pick
 from runner.node.serve import listing
 from runner.runs.find import find_run, known_runs, load_run
 from runner.runs.history import KnownHost, KnownRun, mirror_of, profile_of
 from runner.runs.replay import replay
-from runner.transport.connector import HostConnector
-from runner.transport.prompts import TerminalPrompts
 from tests.unit.history_kit import command, environ, kept, lines, mirrored, profile
 from tests.unit.runs_kit import Cluster
 
@@ -88,24 +89,23 @@ def test_what_cannot_be_read_can_be_removed_here(tmp_path: Path, content: str) -
 
 
 def test_ctrl_c_after_a_stop_says_that_it_has_gone_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: Any) -> int:
+    def interrupted(*_: Any) -> Stopped:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(stop, "_wait", interrupted)
+    monkeypatch.setattr(ending, "_wait", interrupted)
     cluster = Cluster(tmp_path, [1], "time.sleep(300)")
-    said: list[str] = []
-    connector = HostConnector(None, TerminalPrompts(), False)
+    data = {"XDG_DATA_HOME": str(tmp_path / "data")}
     try:
         cluster.start()
         cluster.wait_ranks()
         host = KnownHost("here", "local", python=sys.executable)
-        known = KnownRun(cluster.run, tmp_path / "mirror", (host,), {}, str(cluster.run_dir(0)), time.time(), "me")
-        with pytest.raises(KeyboardInterrupt):
-            stop.stop(known, connector, said.append)
-        assert said == ["the stop has gone out to here, and goes on without this command"]
+        folder = tmp_path / "data" / "disttui" / "runs" / cluster.run
+        KnownRun(cluster.run, folder, (host,), {}, str(cluster.run_dir(0)), time.time(), "me").save()
+        monkeypatch.setattr(os, "environ", {**os.environ, **data})
+        done = CliRunner().invoke(stop, [cluster.run])
+        assert done.output.splitlines()[0] == "the stop has gone out to here, and goes on without this command"
         assert cluster.exit(0)["state"] == "stopped"
     finally:
-        connector.close()
         cluster.clean_up()
 
 

@@ -12,32 +12,31 @@ from typing import Any
 
 import pytest
 
-from runner.commands import gc, logs, ps
+from runner.api import listing
+from runner.api.logs import Wanted
+from runner.api.viewer import Viewer
+from runner.cli.gc import parse_age, parse_size
+from runner.cli.logs import parse_grep, parse_since
 from runner.errors import InputError
-from tests.unit.history_kit import DISTTUI, command, environ, kept, lines, mirrored
+from tests.unit.history_kit import DISTTUI, command, environ, kept, lines, mirrored, printed
 
 FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
 
 
-def test_since_is_told_by_the_growth_of_the_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_since_is_told_by_the_growth_of_the_logs(tmp_path: Path) -> None:
     made = kept(tmp_path)
     ended = lines({"t": 12, "state": "finished", "code": 0})
     growth = lines({"t": 100.0, "sizes": {"0": 4}}, {"t": 200.0, "sizes": {"0": 8}}, {"t": 300.0, "sizes": {"0": 12}})
     mirrored(made, 0, {"attempt-1/rank-0.log": "one\ntwo\nsix\n", "attempt-1/growth.jsonl": growth, "exit.json": ended})
     mirrored(made, 1, {"attempt-1/rank-1.log": b"\x1b[31mred\x1b[0m\nrest", "exit.json": ended})
-    nobody: Any = None
-    logs.logs(made, nobody, logs.Wanted(rank=0, since=150.0))
-    assert capsys.readouterr().out == "a:0 │ two\na:0 │ six\n"
-    logs.logs(made, nobody, logs.Wanted(rank=0, since=301.0))
-    assert capsys.readouterr().out == ""
-    logs.logs(made, nobody, logs.Wanted(host="b"))
-    assert capsys.readouterr().out == "b:1 │ red\nb:1 │ rest\n"
-    logs.logs(made, nobody, logs.Wanted(grep=re.compile("^t|t$")))
-    assert capsys.readouterr().out == "a:0 │ two\nb:1 │ rest\n"
+    assert printed(made, Wanted(rank=0, since=150.0)) == "a:0 │ two\na:0 │ six\n"
+    assert printed(made, Wanted(rank=0, since=301.0)) == ""
+    assert printed(made, Wanted(host="b")) == "b:1 │ red\nb:1 │ rest\n"
+    assert printed(made, Wanted(grep=re.compile("^t|t$"))) == "a:0 │ two\nb:1 │ rest\n"
     with pytest.raises(InputError, match="ranks are 0 to 2"):
-        logs.logs(made, nobody, logs.Wanted(rank=3))
+        printed(made, Wanted(rank=3))
     with pytest.raises(InputError, match="It has a, b"):
-        logs.logs(made, nobody, logs.Wanted(host="c"))
+        printed(made, Wanted(host="c"))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +55,7 @@ def test_ps_says_stopped_when_it_is_known_of_every_host(
 ) -> None:
     """The leader waits for all hosts before it says so; another host's word counts for itself alone."""
     made = kept(tmp_path)
-    places = [ps._place(host) for host in made.hosts]
+    places = [listing._place(host) for host in made.hosts]
 
     def ask(*_: Any) -> Any:
         found = {
@@ -65,10 +64,8 @@ def test_ps_says_stopped_when_it_is_known_of_every_host(
         }
         return found, {place: "cut off" for node, place in enumerate(places) if node not in told}
 
-    monkeypatch.setattr(ps, "_ask", ask)
-    nobody: Any = None
-    text, _, _ = ps.ps([], lambda config: nobody, environ(tmp_path), local=False, as_json=True, run_dir="~")
-    [row] = json.loads(text)
+    monkeypatch.setattr(listing, "_ask", ask)
+    [row] = listing.list_runs(Viewer(environ(tmp_path))).rows
     assert (row["state"], row["note"]) == shown
     assert ("ended" in row) == (row["state"] != "stopping" or not shown[1])
     # What is not known to have ended is asked for again the next time.
@@ -78,18 +75,18 @@ def test_ps_says_stopped_when_it_is_known_of_every_host(
 @pytest.mark.parametrize("text", ["", "10", "m", "1.5h", "yesterday", "99999999999d", "2026-13-01"])
 def test_bad_spans_of_time(text: str) -> None:
     with pytest.raises(InputError, match="--since"):
-        logs.parse_since(text)
+        parse_since(text)
     with pytest.raises(InputError, match="--older"):
-        gc.parse_age(text)
+        parse_age(text)
 
 
 def test_spans_and_sizes() -> None:
-    assert abs(time.time() - 600 - logs.parse_since("10m")) < 5
-    assert gc.parse_age("30d") == 30 * 86400 and gc.parse_size("1.5GiB") == 3 << 29
+    assert abs(time.time() - 600 - parse_since("10m")) < 5
+    assert parse_age("30d") == 30 * 86400 and parse_size("1.5GiB") == 3 << 29
     with pytest.raises(InputError, match="--over"):
-        gc.parse_size("10GB")
+        parse_size("10GB")
     with pytest.raises(InputError, match="--grep"):
-        logs.parse_grep("(")
+        parse_grep("(")
 
 
 def test_gc_shows_before_it_removes(tmp_path: Path) -> None:

@@ -14,11 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from runner.api import diagnosing, ending, listing, old, orphans, probing, pulling
+from runner.api import viewer as viewer_module
+from runner.cli.render.orphans import render_orphans
+from runner.cli.render.pulled import pulled_lines
 from runner.cli.render.runs import render_runs
-from runner.commands import diagnose, gc, orphans, ps, pull, stop
 from runner.errors import DisttuiError, HostError
 from runner.formatting import amount, clock, count, duration, gibibytes, number, when
-from runner.headless import probe
 from runner.hosts import survey
 from runner.hosts.answers import read_answer
 from runner.hosts.facts import facts_of
@@ -29,6 +31,10 @@ from runner.profile import parse
 from runner.protocol.frames import Unpacker
 from runner.protocol.summary import summarize
 from runner.records import LONGEST, Unfinished, json_object, message
+from runner.render.diagnosis import diagnosis_data, diagnosis_text
+from runner.render.old import old_table
+from runner.render.probe import render_probe
+from runner.render.stopping import stopped_lines
 from runner.runs import remote
 from runner.runs import store as store_module
 from runner.runs.adopt import adopt
@@ -36,7 +42,7 @@ from runner.runs.follow import Follower, Notice
 from runner.runs.history import KnownHost, KnownRun
 from runner.runs.store import HostStore
 from runner.runs.summary import summaries
-from tests.unit.liar_kit import connector, liar, lied
+from tests.unit.liar_kit import connector, liar, lied, viewer
 from tests.unit.planning import FOLDER
 
 KEYS = (
@@ -106,9 +112,8 @@ def wired(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[dict[
         def opened(host: Any, _: Any) -> Link:
             return Link(_Wire(answers), host.name)
 
-        for module in (remote, survey, orphans):
+        for module in (remote, survey, viewer_module):
             monkeypatch.setattr(module, "open_link", opened)
-        monkeypatch.setattr("runner.headless.open_link", opened)
 
     yield use
 
@@ -125,25 +130,24 @@ def test_whatever_a_host_answers_a_command_has_an_end(
     """Each either returns or raises a DisttuiError, and shows no escape sequence."""
     wired(lambda request: answer)
     run = _known(tmp_path)
-    environ = {"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
     said: list[str] = []
-    way: Any = lambda _: connector()  # noqa: E731
+    here = viewer(tmp_path)
+    say: Any = lambda news: said.append(str(news))  # noqa: E731
     commands: list[Callable[[], Any]] = [
-        lambda: ps.ps(["local"], way, environ, local=False, as_json=False, run_dir="~/x"),
-        lambda: ps.ps(["local"], way, environ, local=False, as_json=True, run_dir="~/x"),
-        lambda: probe(["local"], connector()),
-        lambda: orphans.orphans(["local"], way, environ),
-        lambda: orphans.orphans(["local"], way, environ, end=True, as_json=True),
-        lambda: pull.pull(run, connector(), tmp_path / "to", said.append),
-        lambda: gc.choose(environ, way, older=0.0, over=None),
+        lambda: render_runs(listing.list_runs(here, ["local"], run_dir="~/x").rows),
+        lambda: render_probe(probing.probe(here, ["local"])),
+        lambda: render_orphans(orphans.orphans(here, ["local"]).found, end=False),
+        lambda: render_orphans(orphans.orphans(here, ["local"], end=True).found, end=True),
+        lambda: pulled_lines(run, pulling.pull(here, run, tmp_path / "to", say), tmp_path),
+        lambda: old_table(old.old_runs(here, older=0.0).runs),
         lambda: adopt("lied-1a2b", KnownHost("n1", "local"), connector(), {"XDG_DATA_HOME": str(tmp_path / "x")}, _no),
-        lambda: diagnose.diagnose(run, connector()),
-        lambda: diagnose.diagnose(run, connector(), as_json=True),
-        lambda: stop.stop(run, connector(), said.append),
-        lambda: stop.forget(run, connector(), said.append),
-    ]  # fmt: skip
-    monkeypatch.setattr(diagnose, "_BETWEEN", 0.0)
-    monkeypatch.setattr(stop, "PATIENCE", -1e6)
+        lambda: diagnosis_text(diagnosing.diagnose(here, run, diagnosis_text)),
+        lambda: json.dumps(diagnosis_data(diagnosing.diagnose(here, run))),
+        lambda: stopped_lines(ending.stop(here, run, tell=say)),
+        lambda: ending.forget(here, run),
+    ]
+    monkeypatch.setattr(diagnosing, "_BETWEEN", 0.0)
+    monkeypatch.setattr(ending, "PATIENCE", -1e6)
     for command in commands:
         try:
             told = command()
@@ -254,9 +258,8 @@ def test_a_link_that_breaks_while_a_host_is_probed_is_made_once_more(tmp_path: P
 
 
 def test_pull_says_where_it_looked(tmp_path: Path) -> None:
-    said: list[str] = []
     run = lied(tmp_path, liar(tmp_path, "n1", 'yield {"ok": {"files": []}}'))
-    assert pull.pull(run, connector(), tmp_path / "to", said.append) == 0
+    said = pulled_lines(run, pulling.pull(viewer(), run, tmp_path / "to"), tmp_path / "to")
     assert "looked on n1 for files in ~/.disttui/runs/lied-1a2b" in said[0] and "$DISTTUI_CHECKPOINTS" in said[1]
 
 

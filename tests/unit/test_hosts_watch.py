@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
+from runner.api.orphans import orphans
+from runner.api.viewer import Viewer
+from runner.api.watching import top
 from runner.cli.render.orphans import render_orphans
-from runner.commands.orphans import orphans
-from runner.commands.top import top_once
 from runner.errors import HostError, InputError
 from runner.hosts.load import load_of
 from runner.node import procs
-from runner.render.top import render_top
+from runner.render.top import render_top, top_json
 from runner.runs.places import chosen
 from runner.runs.watch import HostNow, HostsWatch
 from runner.transport import Address, Connection, Connector
@@ -156,16 +157,24 @@ def test_places_by_name_by_profile_and_bad_ones(tmp_path: Path) -> None:
         chosen(["two words"], None, ENVIRON)
 
 
-def test_top_once_of_this_machine_and_of_one_that_is_not_there(connector: HostConnector) -> None:
-    text, code = top_once(chosen(["local", "nobody.invalid"], None, ENVIRON), lambda _: connector)
+def test_top_once_of_this_machine_and_of_one_that_is_not_there() -> None:
+    with Viewer(ENVIRON) as viewer:
+        hosts = top(viewer, ["local", "nobody.invalid"])
+    text = render_top(hosts)
     lines = text.splitlines()
-    assert code == 3 and lines[0].split()[:4] == ["HOST", "CPU", "LOAD", "MEMORY"]
+    assert [host.state for host in hosts] == ["seen", "failed"]
+    assert lines[0].split()[:4] == [
+        "HOST",
+        "CPU",
+        "LOAD",
+        "MEMORY",
+    ]
     assert "✗ the name 'nobody.invalid' does not resolve" in text
-    told, code = top_once(chosen(["local"], None, ENVIRON), lambda _: connector, as_json=True)
-    assert code == 0 and json.loads(told)["hosts"][0]["load"]["cpu"] >= 0
+    assert json.loads(json.dumps(top_json(hosts)))["hosts"][0]["load"]["cpu"] >= 0
 
 
-def test_orphans_of_this_machine_are_listed_and_ended(tmp_path: Path, connector: HostConnector) -> None:
+def test_orphans_of_this_machine_are_listed_and_ended(tmp_path: Path) -> None:
+    viewer = Viewer(ENVIRON)
     run = "orphan" + uuid.uuid4().hex[:8]
     folder = tmp_path / run / "0"
     (folder / "attempt-1").mkdir(parents=True)
@@ -174,17 +183,18 @@ def test_orphans_of_this_machine_are_listed_and_ended(tmp_path: Path, connector:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env={**os.environ, **tag})
     try:
         wait_for(lambda: procs.tag(child.pid), "its environment")
-        text, problems, code = orphans([], lambda _: connector, ENVIRON, run=run)
-        assert (problems, code) == ([], 0) and f"{child.pid}" in text and "its run has ended" in text
+        found = orphans(viewer, run=run)
+        text = render_orphans(found.found, end=False)
+        assert not found.problems and f"{child.pid}" in text and "its run has ended" in text
         assert "End them: disttui orphans --end local" in text
-        text, _, code = orphans(["local"], lambda _: connector, ENVIRON, run=run, end=True)
-        assert code == 0 and "1 ended, nothing is left" in text
+        found = orphans(viewer, ["local"], run=run, end=True)
+        assert not found.left and "1 ended, nothing is left" in render_orphans(found.found, end=True)
         assert child.wait(60) == -9
-        told, _, _ = orphans(["local"], lambda _: connector, ENVIRON, run=run, as_json=True)
-        assert json.loads(told) == {"hosts": {"local": []}, "errors": {}}
+        assert orphans(viewer, ["local"], run=run).found == {"local": []}
         with pytest.raises(HostError, match="does not resolve"):
-            orphans(["nobody.invalid"], lambda _: connector, ENVIRON)
+            orphans(viewer, ["nobody.invalid"])
     finally:
+        viewer.close()
         child.kill()
         child.wait(60)
 

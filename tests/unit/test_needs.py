@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from runner.commands import logs
+from runner.api.logs import Wanted
 from runner.hosts.facts import HostFacts, Needs
 from runner.hosts.survey import probe_request
 from runner.node.probe.report import probe
 from runner.profile import parse
-from tests.unit.history_kit import kept, lines, mirrored
+from tests.unit.history_kit import kept, lines, mirrored, printed
 from tests.unit.planning import facts, planned
 from tests.unit.runs_kit import Make, making
 
@@ -128,20 +128,17 @@ def test_a_wrapper_that_is_missing_after_activate_is_named(cluster: Make) -> Non
     assert run.exit(0)["cause"]["message"] == "cannot start nosuch-wrapper: No such file or directory"
 
 
-def test_logs_shows_what_a_wrapper_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_shows_what_a_wrapper_printed(tmp_path: Path) -> None:
     made = kept(tmp_path)
     ended = lines({"t": 12, "state": "finished", "code": 0})
     timed = "\tMaximum resident set size (kbytes): 812\n"
     files: dict[str, str | bytes] = {"attempt-1/rank-0.log": "hello\n", "attempt-1/launcher.log": timed}
     mirrored(made, 0, {**files, "exit.json": ended})
     mirrored(made, 1, {"attempt-1/rank-1.log": "there\n", "exit.json": ended})
-    nobody: Any = None
-    logs.logs(made, nobody, logs.Wanted())
-    assert capsys.readouterr().out.splitlines() == [
+    assert printed(made, Wanted()).splitlines() == [
         "a:0 │ hello", "b:1 │ there", "a:launcher │ \tMaximum resident set size (kbytes): 812",
     ]  # fmt: skip
-    logs.logs(made, nobody, logs.Wanted(rank=0))
-    assert capsys.readouterr().out == "a:0 │ hello\n"
+    assert printed(made, Wanted(rank=0)) == "a:0 │ hello\n"
 
 
 def test_a_run_with_a_script_asks_for_nothing_more(work: Path) -> None:

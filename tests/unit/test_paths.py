@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.commands.pull import pull
+from runner.api.pulling import pull
 from runner.errors import DisttuiError
 from runner.paths import PathError, inside
 from runner.runs.store import HostStore, held
-from tests.unit.liar_kit import connector, liar, lied
+from tests.unit.liar_kit import liar, lied, viewer
 
 ROOT = Path(__file__).parents[2]
 LEADING_OUT = (
@@ -101,9 +101,8 @@ def test_pull_writes_nothing_outside_of_its_folder(tmp_path: Path) -> None:
     )
     to.mkdir(parents=True)
     (to / "linked").symlink_to(tmp_path)
-    said: list[str] = []
     with pytest.raises(DisttuiError) as caught:
-        pull(run, connector(), to, said.append)
+        pull(viewer(), run, to)
     assert caught.value.exit_code == 3
     found = sorted(str(path.relative_to(tmp_path / "home")) for path in (tmp_path / "home").rglob("*.*"))
     assert found == [f"to/checkpoints/{name}.pt" for name in "abc"], found
@@ -124,7 +123,7 @@ def test_pull_of_an_endless_file_ends(tmp_path: Path) -> None:
     """
     run = lied(tmp_path, liar(tmp_path, "n1", body))
     with pytest.raises(DisttuiError, match="n1: results/x was 0 MiB, and 64 MiB have come without its end"):
-        pull(run, connector(), tmp_path / "to", lambda _: None)
+        pull(viewer(), run, tmp_path / "to")
 
 
 def test_text_that_is_joined_to_a_path_is_found(tmp_path: Path) -> None:

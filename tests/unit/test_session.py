@@ -10,13 +10,15 @@ import subprocess
 import sys
 from pathlib import Path
 from threading import Thread, Timer
+from typing import Any
 
 import pytest
 
+from runner.api.logs import Wanted, _Reading
 from runner.cli.render.live import TextPrinter
 from runner.cli.render.printer import show_update
-from runner.commands import logs
 from runner.hosts.link import Link
+from runner.runs.follow import LinkNews
 from runner.runs.history import KnownHost, KnownRun
 from runner.runs.session import Session
 from runner.runs.state import begin
@@ -98,14 +100,15 @@ def test_a_host_that_stays_away_is_told_once_for_every_reason(tmp_path: Path) ->
     names = ("node1", "node2")
     printer = TextPrinter(io.StringIO(), err, names, 2, colour=False)
     known = KnownRun("r-1", tmp_path, tuple(KnownHost(name, name) for name in names), {}, "~", 1.0, "me")
-    follower = logs._Lines(io.StringIO(), err, known, logs.Wanted())
+    reading = _Reading(known, list(names), Wanted(), colours=False)
     state = begin("r-1", names, (1, 1))
-    for shown, lines in ((printer, 3), (follower, 3)):
-        for note in ("", "", "node2: no answer", "node2: no answer", "refused"):
-            shown.link(state, 1, "not seen", note)
-        assert err.getvalue().count("trying again") == lines, err.getvalue()
-        assert shown is follower or err.getvalue().count("(no answer); the run goes on") == 1
-        err.truncate(err.seek(0))
+    notices: list[Any] = []
+    for note in ("", "", "node2: no answer", "node2: no answer", "refused"):
+        printer.link(state, 1, "not seen", note)
+        notices += reading._take(state, LinkNews(1, "not seen", note))
+    assert err.getvalue().count("trying again") == len(notices) == 3, (err.getvalue(), notices)
+    assert err.getvalue().count("(no answer); the run goes on") == 1
+    err.truncate(err.seek(0))
     printer.link(state, 1, "seen", "")
     printer.link(fold(state, 0, "exit.json", {"state": "failed", "code": 1}), 1, "not seen", "")
     assert "not seen since" in err.getvalue() and "the run goes on" not in err.getvalue()

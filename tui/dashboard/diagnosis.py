@@ -13,8 +13,9 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Static
 
-from runner.commands.diagnose import diagnose, told_before
+from runner.api.diagnosing import diagnose
 from runner.errors import DisttuiError
+from runner.render.diagnosis import diagnosis_text, told_before
 from runner.runs.history import KnownRun
 from runner.text import clean_lines
 from tui.keys import bind
@@ -85,8 +86,8 @@ class DiagnosisScreen(DisttuiModal[None]):
     def _ask(self) -> None:
         try:
             with self.disttui.new_viewer() as viewer:
-                text, warnings = diagnose(self._run, viewer.connector(self._run.ssh_config))
-            told = "\n".join([text, *(f"! {warning}" for warning in warnings)])
+                found = diagnose(viewer, self._run, diagnosis_text)
+            told = "\n".join([diagnosis_text(found), *(f"! {warning}" for warning in found.warnings)])
         except DisttuiError as error:
             # Hosts that are gone take nothing away from what they said before.
             told = "\n".join([str(error), *told_before(self._run.folder)])

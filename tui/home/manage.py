@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from textual import work
@@ -132,14 +131,14 @@ class ManageScreen(DisttuiScreen):
     @work(thread=True, group="delete", exit_on_error=False)
     def _delete(self, chosen: Sequence[RunRow]) -> None:
         """Delete one after the other; say how many, and why not the others."""
-        from runner.commands.stop import forget
-        from runner.runs.find import find_run
+        from runner.api.ending import forget
+        from runner.api.finding import find_run
 
         app, done = self.disttui, []
+        viewer = app.viewer()
         for row in chosen:
             try:
-                run = find_run(row.run, app.environ)
-                forget(run, app.connector(run.ssh_config), _quiet)
+                forget(viewer, find_run(viewer, row.run))
                 done.append(row)
             except DisttuiError as error:
                 app.notify(str(error), title=f"{short(row.run)} was not deleted", severity="error", timeout=15)
@@ -151,7 +150,9 @@ class ManageScreen(DisttuiScreen):
     @work(group="ask")
     async def action_clean_up(self) -> None:
         """Ask how old, look on the hosts, show what would go, and delete it after a yes."""
-        from runner.commands import gc
+        from runner.api.old import old_runs, remove
+        from runner.profile.numbers import age as seconds
+        from runner.render.old import forgotten, old_table
         from tui.dialogs.pick import PickScreen
 
         app = self.disttui
@@ -159,24 +160,22 @@ class ManageScreen(DisttuiScreen):
         if age is None:
             return
         app.notify("looking on the hosts for what is old")
-        find = partial(gc.choose, app.environ, app.connector, older=gc.parse_age(age), over=None)
-        found, problems = await asyncio.to_thread(find)
+        found, problems = await asyncio.to_thread(lambda: old_runs(app.viewer(), older=seconds(age)))
         for problem in problems[:3]:
             app.notify(problem, severity="warning")
         if not found:
             app.notify("nothing to remove")
             return
-        will = f"{gc.render(found)}\nLogs, metrics and checkpoints go, there and here. Nothing brings them back."
+        will = f"{old_table(found)}\nLogs, metrics and checkpoints go, there and here. Nothing brings them back."
         if await app.ask(f"Delete {amount(len(found), 'run')}?", will, "delete"):
-            said: list[str] = []
-            code = await asyncio.to_thread(gc.remove, found, app.connector, said.append)
-            app.notify("\n".join(said[-5:]), severity="warning" if code else "information")
+            removed = await asyncio.to_thread(lambda: list(remove(app.viewer(), found)))
+            said = [
+                forgotten(run) if error is None else f"{short(run.run)}: {error.sentence}" for run, error in removed
+            ]
+            failed = any(error for _, error in removed)
+            app.notify("\n".join(said[-5:]), severity="warning" if failed else "information")
             self.read_again()
 
 
 def _named(chosen: Sequence[RunRow]) -> str:
     return short(chosen[0].run) if len(chosen) == 1 else amount(len(chosen), "run")
-
-
-def _quiet(text: str) -> None:
-    """What was deleted is said once for all."""

@@ -17,11 +17,11 @@ def ask_hosts(environ: Mapping[str, str], ssh_config: str | None) -> Mapping[str
     runs = [run for run in known_runs(environ)[0] if not (run.sandbox or run.problem or run.summary().get("ended"))]
     if not runs:
         return {}
+    from runner.api.listing import refresh
     from runner.api.viewer import Viewer
-    from runner.commands.ps import refresh
 
     with Viewer(environ, ssh_config=ssh_config, runs_bring_theirs=True) as viewer:
         try:
-            return refresh(sorted(runs, key=lambda run: -run.started)[:NEWEST], viewer.connector)
+            return refresh(viewer, sorted(runs, key=lambda run: -run.started)[:NEWEST])
         except DisttuiError as error:
             return {run.run: error.sentence for run in runs}

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from runner.api.finding import find_run
 from runner.api.following import Following, follow
-from runner.runs.find import find_run
 from runner.runs.remote import TAIL
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 @contextmanager
 def attached(app: Shell, run_id: str) -> Iterator[Following]:
     """A run that this viewer knows, followed as long as the block runs. Raises InputError for unknown ids."""
-    known = find_run(run_id, app.environ)
     # Not the app's own viewer: a connect that hangs ends with this one.
-    with app.new_viewer() as viewer, follow(viewer, known, tail=TAIL, only_look=app.read_only) as following:
-        yield following
+    with app.new_viewer() as viewer:
+        known = find_run(viewer, run_id)
+        with follow(viewer, known, tail=TAIL, only_look=app.read_only) as following:
+            yield following

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runner.commands.stop import stop
-from runner.runs.find import find_run
-from runner.runs.history import mirror_of
-from runner.runs.remote import reach, sync
+from runner.api.ending import StopAsked, catch_up, stop
+from runner.api.finding import find_run
+from runner.api.news import HostNotice
+from runner.render.stopping import stopped_lines
 
 if TYPE_CHECKING:
     from tui.shell import Shell
@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 
 def end(app: Shell, run_id: str) -> None:
     """Stop a run on all its hosts and bring its mirror to its end; to be called in a thread. Raises DisttuiError."""
-    run = find_run(run_id, app.environ)
-    connector = app.connector(run.ssh_config)
-    stop(run, connector, app.notify)
-    with mirror_of(run) as folder, reach(run, connector) as reached:
-        sync(run, folder, reached)
+
+    def tell(news: HostNotice | StopAsked) -> None:
+        if isinstance(news, HostNotice):
+            app.notify(f"{news.host}: {news.text}")
+
+    viewer = app.viewer()
+    run = find_run(viewer, run_id)
+    for line in stopped_lines(stop(viewer, run, tell=tell)):
+        app.notify(line)
+    catch_up(viewer, run)

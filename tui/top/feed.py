@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,8 @@ from textual.message_pump import MessagePump
 from runner.errors import DisttuiError
 
 if TYPE_CHECKING:
+    from runner.api.viewer import Viewer
     from runner.runs.watch import HostNow, HostsWatch
-    from runner.transport import Connector
 
 PACE = 1.0
 """Seconds between two snapshots; news of a state (a host was reached, or lost) come sooner."""
@@ -53,7 +53,7 @@ class TopFeed:
     Args:
         words: Hosts or a profile by name; none: all hosts in view.
         profile: The file of a profile, in the place of words.
-        connect: The way to hosts by the ssh configuration that leads to them.
+        viewer: Who watches; called in a thread.
     """
 
     def __init__(
@@ -61,12 +61,11 @@ class TopFeed:
         target: MessagePump,
         words: Sequence[str],
         profile: Path | None,
-        environ: Mapping[str, str],
-        connect: Callable[[str | None], Connector],
+        viewer: Callable[[], Viewer],
     ) -> None:
         self._target = target
-        self._asked = words, profile, environ
-        self._connect = connect
+        self._words, self._profile = words, profile
+        self._viewer = viewer
         self._news = threading.Event()
         self._closed = threading.Event()
         self.watch: HostsWatch | None = None
@@ -84,15 +83,14 @@ class TopFeed:
             self.watch.close()
 
     def _work(self) -> None:
-        from runner.runs.places import chosen
-        from runner.runs.watch import HostsWatch
+        from runner.api.watching import watch_hosts
 
         try:
-            places = chosen(*self._asked)
+            watch = watch_hosts(self._viewer(), self._words, profile=self._profile, changed=self._news.set)
         except DisttuiError as error:
             self._target.post_message(TopFailed(error))
             return
-        watch = self.watch = HostsWatch(places, self._connect, self._news.set)
+        self.watch = watch
         watch.start()
         posted, states = 0.0, None
         while not self._closed.is_set():

@@ -92,7 +92,7 @@ class TopScreen(DisttuiScreen):
 
     def make_feed(self) -> TopFeed:
         """What tells of the hosts."""
-        return TopFeed(self, self._words, self._profile, self.disttui.environ, self.disttui.connector)
+        return TopFeed(self, self._words, self._profile, self.disttui.viewer)
 
     def on_unmount(self) -> None:
         """Let the hosts go."""

@@ -1,4 +1,4 @@
-"""`disttui pull`: a run's checkpoints and results to here."""
+"""A run's checkpoints and results to here."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from runner.api.beginnings import refuse_sandbox
+from runner.api.news import HostNotice, ignore, problem_of
+from runner.api.viewer import Viewer
 from runner.bounded import each, whole
-from runner.commands.stop import refuse_sandbox
 from runner.errors import DisttuiError, HostError, InputError
-from runner.formatting import amount, gibibytes, number
+from runner.formatting import gibibytes, number
 from runner.hosts.link import GONE, Link
 from runner.hosts.survey import HostsError
-from runner.ids import short
 from runner.paths import PathError, inside
 from runner.runs.history import KnownRun
-from runner.runs.remote import reach
 from runner.text import clean
-from runner.transport import Connector
 
-Say = Callable[[str], None]
 _PART = ".part"
 _GROWTH = 64 << 20
 """Bytes that a file may have grown by since it was listed, besides its size then."""
@@ -38,53 +37,81 @@ class Offered(NamedTuple):
     mtime: float
 
 
-def pull(run: KnownRun, connector: Connector, to: Path, say: Say) -> int:
+class ToFetch(NamedTuple):
+    """What is about to be fetched from a host."""
+
+    host: str
+    files: int
+    size: int
+
+
+class Fetched(NamedTuple):
+    """A file that is here now, with the right checksum."""
+
+    path: Path
+    size: int
+    host: str
+
+
+PullNews = ToFetch | Fetched | HostNotice
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """What came of a pull."""
+
+    offered: int
+    """Files that the hosts have of the run."""
+    fetched: tuple[Fetched, ...]
+    """Those that were not here already."""
+    bytes: int
+    """That have come."""
+    looked: tuple[str, ...]
+    """Hosts that were asked."""
+    unreached: tuple[str, ...]
+    """Hosts whose files are left out."""
+
+
+def pull(viewer: Viewer, run: KnownRun, to: Path, tell: Callable[[PullNews], object] = ignore) -> Pulled:
     """Copy what the run has left on its hosts; what is here already is not fetched again, what is half here goes on.
+
+    Args:
+        tell: Takes each file as it has come, and what is wrong with hosts.
 
     Raises:
         DisttuiError: A host cannot be reached or means harm, a file changed while it was read, or there is no room.
             What the other hosts have is here then.
     """
-    refuse_sandbox(run)
-    total = count = 0
+    refuse_sandbox(viewer, run)
+    total, fetched = 0, []
     problems: list[DisttuiError] = []
-    with reach(run, connector) as reached:
+    with viewer.reach(run) as reached:
         reached.refuse_none()
-        for error in reached.errors.values():
-            say(f"{error.sentence}; its files are left out")
+        for node, error in reached.errors.items():
+            tell(problem_of(run.hosts[node].name, error, "; its files are left out"))
         taken: dict[str, Offered] = {}
         for node, answer in sorted(reached.ask("files", **run.request()).items()):
             host = run.hosts[node].name
             if isinstance(answer, DisttuiError):
-                say(answer.sentence)
+                tell(problem_of(host, answer))
                 continue
             for text in left_out(answer):
-                say(f"{clean(host)}: left out: {text}")
+                tell(HostNotice(host, f"left out: {text}"))
+            wanted, problem = _wanted(to, host, offered(answer), taken)
+            problems += [problem] if problem else []
+            if len(wanted) > 1:
+                tell(ToFetch(host, len(wanted), sum(file.size for file in wanted.values())))
             try:
-                wanted = _wanted(to, host, offered(answer), taken)
-                if len(wanted) > 1:
-                    size = sum(file.size for file in wanted.values())
-                    say(f"{clean(host)}: {amount(len(wanted), 'file')} to fetch, {gibibytes(size)}")
                 for path, file in wanted.items():
                     total += _fetch(reached.links[node], run, node, path, file)
-                    count += 1
-                    say(f"{clean(str(path))} ({gibibytes(file.size)} from {clean(host)})")
+                    fetched.append(Fetched(path, file.size, host))
+                    tell(fetched[-1])
             except HostError as error:
                 problems.append(error)
     if problems:
         raise problems[0] if len(problems) == 1 else HostsError(problems)
-    if not taken:
-        looked = ", ".join(clean(run.hosts[node].name) for node in sorted(reached.links))
-        say(
-            f"{short(run.run)} has left nothing to pull: looked on {looked} for files in {clean(run.run_dir)}/{run.run}"
-        )
-        say("What a job writes to $DISTTUI_CHECKPOINTS stands there, and whatever else it puts into that folder")
-        say("Name what it writes to its own folder in the profile: job.outputs: [out/]")
-    elif not count:
-        say(f"{to}: {amount(len(taken), 'file')} here already, nothing is new")
-    else:
-        say(f"{to}: {amount(count, 'file')}, {gibibytes(total)} fetched, checksums are right")
-    return 3 if reached.errors else 0
+    looked, silent = ([run.hosts[node].name for node in sorted(nodes)] for nodes in (reached.links, reached.errors))
+    return Pulled(len(taken), tuple(fetched), total, tuple(looked), tuple(silent))
 
 
 def left_out(answer: Any) -> tuple[str, ...]:
@@ -93,17 +120,25 @@ def left_out(answer: Any) -> tuple[str, ...]:
     return tuple(clean(text[:1000]) for text in texts[:100] if isinstance(text, str)) if isinstance(texts, list) else ()
 
 
-def _wanted(to: Path, host: str, files: Sequence[Offered], taken: dict[str, Offered]) -> dict[Path, Offered]:
-    """Where the files of a host go that are not here; all that it has are noted in `taken`. Raises HostError."""
-    wanted = {}
+def _wanted(
+    to: Path, host: str, files: Sequence[Offered], taken: dict[str, Offered]
+) -> tuple[dict[Path, Offered], HostError | None]:
+    """Where the files of a host go that are not here, up to one whose name leads elsewhere, and what is wrong then.
+
+    All that the host has are noted in `taken`.
+    """
+    wanted: dict[Path, Offered] = {}
     for file in files:
         if taken.get(file.name) == file:
             continue  # the same disk, seen from another host
-        path = _place(to, host, file.name, apart=file.name in taken)
+        try:
+            path = _place(to, host, file.name, apart=file.name in taken)
+        except HostError as error:
+            return wanted, error
         taken.setdefault(file.name, file)
         if not _is_here(path, file):
             wanted[path] = file
-    return wanted
+    return wanted, None
 
 
 def offered(answer: Any) -> tuple[Offered, ...]:

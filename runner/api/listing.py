@@ -1,15 +1,15 @@
-"""`disttui ps`: every run that is known here or on given hosts."""
+"""Every run that is known here or on given hosts, and how it is."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
-from runner.cli.render.runs import render_runs
-from runner.errors import DisttuiError, InputError
+from runner.api.viewer import Viewer
+from runner.errors import DisttuiError
 from runner.formatting import number
 from runner.profile import parse_host
+from runner.protocol.names import RUN_DIR
 from runner.runs.find import known_runs
 from runner.runs.history import KnownHost, KnownRun
 from runner.runs.remote import reach_hosts
@@ -21,46 +21,56 @@ LIMIT = 3.0
 """Seconds that hosts may take to tell how their runs are."""
 
 Place = tuple[str, str | None, int | None]
-Connect = Callable[[str | None], Connector]
-"""The way to hosts, by the ssh configuration of a run."""
 
 
-def ps(
-    hosts: Sequence[str], connect: Connect, environ: Mapping[str, str], *, local: bool, as_json: bool, run_dir: str
-) -> tuple[str, list[str], int]:
-    """The table of runs, what went wrong, and the exit code: 3 when one of `hosts` could not be asked.
+class RunRow(Summary, total=False):
+    """A run as it was last heard of."""
+
+    note: str
+    """What is to be known about that."""
+
+
+class Listing(NamedTuple):
+    """Runs, the newest first."""
+
+    rows: list[RunRow]
+    problems: list[str]
+    """What is wrong with runs that could not be read here."""
+    silent: list[str]
+    """Which of the hosts that were named could not be asked, and why."""
+
+
+def list_runs(viewer: Viewer, hosts: Sequence[str] = (), *, local: bool = False, run_dir: str = RUN_DIR) -> Listing:
+    """List the runs that are known here, as their hosts say they are.
 
     Args:
-        hosts: Further hosts to ask for all their runs.
-        local: Answer from what is here, without asking any host.
+        hosts: Further hosts, to be asked for all their runs.
+        local: Answer from what is here, without asking the hosts of known runs.
         run_dir: Where runs lie on `hosts`.
 
     Raises:
-        InputError: No host is to be asked, and one is named.
+        InputError: A name of a host is none.
     """
-    if local and hosts:
-        raise InputError("--local asks no host, and --host names one", "Leave out one of them.")
-    runs, problems = known_runs(environ)
+    runs, problems = known_runs(viewer.environ)
     rows = {run.run: {**run.summary(), "note": "sandbox" if run.sandbox else ""} for run in runs}
     if not local:
         open_runs = [run for run in runs if not (rows[run.run].get("ended") or run.sandbox or run.problem)]
-        _refresh_all(open_runs, connect, rows)
-    silent = _others(hosts, connect(None), run_dir, rows) if hosts else []
-    problems += silent
+        _refresh_all(viewer, open_runs, rows)
+    silent = _others(hosts, viewer.connector(), run_dir, rows) if hosts else []
     newest = sorted(rows.values(), key=lambda row: -(number(row.get("started")) or 0.0))
-    return json.dumps(newest, indent=2) if as_json else render_runs(newest), problems, 3 if silent else 0
+    return Listing(cast("list[RunRow]", newest), problems, silent)
 
 
-def refresh(runs: Sequence[KnownRun], connect: Connect) -> dict[str, str]:
+def refresh(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, str]:
     """Ask the hosts of runs how these are, and keep what they tell; run → why nothing is known anew."""
     rows: dict[str, dict[str, Any]] = {run.run: {"note": ""} for run in runs}
-    _refresh_all(runs, connect, rows)
+    _refresh_all(viewer, runs, rows)
     return {run: str(row["note"]) for run, row in rows.items() if row["note"]}
 
 
-def _refresh_all(runs: Sequence[KnownRun], connect: Connect, rows: dict[str, dict[str, Any]]) -> None:
+def _refresh_all(viewer: Viewer, runs: Sequence[KnownRun], rows: dict[str, dict[str, Any]]) -> None:
     for config in dict.fromkeys(run.ssh_config for run in runs):
-        _refresh([run for run in runs if run.ssh_config == config], connect(config), rows)
+        _refresh([run for run in runs if run.ssh_config == config], viewer.connector(config), rows)
 
 
 def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dict[str, Any]]) -> None:

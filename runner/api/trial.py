@@ -1,10 +1,9 @@
-"""`disttui metrics --try`: what the hosts of a run would read from a log or a file of metrics."""
+"""What the hosts of a run would read from a log or a file of metrics."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,54 +14,59 @@ from runner.node.observe.patterns import LONGEST, Record
 from runner.node.observe.recogniser import Recogniser
 from runner.node.observe.scalars.reading import ScalarFile, decoder
 from runner.node.observe.scalars.sample import MalformedError
-from runner.text import clean
 
 _PIECE = 1 << 20
 """Bytes of a file without ends of lines that are read at once."""
-_SHOWN = 20
-"""Lines with metrics that are shown one by one, as text."""
 
 
-def try_log(path: Path, pattern: str | None, say: Callable[[str], None], *, as_json: bool = False) -> int:
-    """Show the metrics in a log's lines, or in a file for TensorBoard, wandb or of a table.
+class LogTrial:
+    """The metrics in a log's lines, or in a file for TensorBoard, wandb or of a table.
 
-    Returns 0, or 1 where there are none.
+    Iterate for (number of the line or sample, from 1, and its metrics); the sums are right after that.
+
+    Attributes:
+        unit: What is counted: `line` or `sample`.
+        matched: How many hold metrics.
+        names: How often each metric was found.
 
     Raises:
-        InputError: The file cannot be read or is damaged, or the expression is none.
+        InputError: The expression is none; while iterating: the file cannot be read or is damaged.
     """
-    source = _File(path, pattern) if decoder(path.name) else _Log(path, pattern)
-    telling, names = 0, Counter[str]()
-    try:
-        for number, record in source.records():
-            telling += 1
-            names.update(record.keys())
-            if as_json:
-                say(json.dumps({source.unit: number, "record": record}))
-            elif telling <= _SHOWN:
-                say(f"{number:>7}  " + ", ".join(f"{clean(name)} {value}" for name, value in record.items()))
-    except OSError as error:
-        raise InputError(f"{error.strerror}", place=f"{path}") from None
-    except MalformedError as error:
-        cure = f"{amount(telling, source.unit)} before that can be read."
-        raise InputError(str(error), cure, place=f"{path}") from None
-    if not as_json:
-        if telling > _SHOWN:
-            say(f"    …    and {amount(telling - _SHOWN, source.unit)} more")
-        for note in source.notes:
-            say(note)
-        of = f" of {source.count:,}" if source.count is not None else ""
-        say(f"{amount(telling, source.unit)}{of} hold metrics" + (f": {_most(names)}" if names else "."))
-        if not telling:
-            say(source.advice)
-    return 0 if telling else 1
+
+    def __init__(self, path: Path, pattern: str | None = None) -> None:
+        self.matched = 0
+        self.names: Counter[str] = Counter()
+        self._path = path
+        self._source = _File(path, pattern) if decoder(path.name) else _Log(path, pattern)
+        self.unit = self._source.unit
+
+    @property
+    def count(self) -> int | None:
+        """How many were read; None: only those that hold metrics are known."""
+        return self._source.count
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What is to be known about the reading."""
+        return self._source.notes
+
+    def __iter__(self) -> Iterator[tuple[int, Record]]:
+        try:
+            for number, record in self._source.records():
+                self.matched += 1
+                self.names.update(record.keys())
+                yield number, record
+        except OSError as error:
+            raise InputError(f"{error.strerror}", place=f"{self._path}") from None
+        except MalformedError as error:
+            cure = f"{amount(self.matched, self.unit)} before that can be read."
+            raise InputError(str(error), cure, place=f"{self._path}") from None
 
 
 class _Log:
     """What ranks have printed."""
 
     unit = "line"
-    advice = "Give --pattern an expression whose named groups are metrics, such as 'step=(?P<step>\\d+)'."
 
     def __init__(self, path: Path, pattern: str | None) -> None:
         self._path = path
@@ -88,7 +92,6 @@ class _File:
     """A file of metrics."""
 
     unit = "sample"
-    advice = "Nothing in it is a number with a name and a step."
     notes: Sequence[str] = ()
     count: int | None = None
 
@@ -119,7 +122,3 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         for line in data.rstrip(b"\n").split(b"\r"):
             if 0 < len(line) <= LONGEST:
                 yield number, line
-
-
-def _most(names: Counter[str]) -> str:
-    return ", ".join(f"{clean(name)} ({times:,})" for name, times in names.most_common(20))

@@ -1,0 +1,235 @@
+"""End a run everywhere; remove an ended one everywhere."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from runner.api.beginnings import refuse_sandbox
+from runner.api.news import HostNotice, ignore, problem_of
+from runner.api.viewer import Viewer
+from runner.errors import DisttuiError, HostError, InputError
+from runner.formatting import number
+from runner.hosts.answers import Exit, no_exit
+from runner.ids import short
+from runner.runs.find import folder_of
+from runner.runs.history import KnownRun, mirror_of
+from runner.runs.remote import Reached, sync
+from runner.runs.summary import summaries
+
+PATIENCE = 30.0
+"""Seconds that a run may take to stop, besides its own limits."""
+_POLL = 0.2
+_AGAIN = 10.0
+_CONCLUSION = 10.0
+"""Seconds that the leader may need for its verdict."""
+_LONGEST = 86400.0
+"""Seconds that a grace of the run's may keep `stop` waiting."""
+
+
+class StopAsked(NamedTuple):
+    """These hosts are asked to stop: it goes on, whatever becomes of the caller."""
+
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What came of a stop."""
+
+    run: str
+    ends: Mapping[str, Exit]
+    """How the run ended on each host that has said so."""
+    before: bool = False
+    """Whether it had ended, or was not running, before the stop came."""
+    unseen: tuple[str, ...] = ()
+    """Hosts that were not reached: nobody has seen the run stopped there."""
+
+    @property
+    def left(self) -> tuple[tuple[str, int], ...]:
+        """(host, pid) of processes that could not be ended."""
+        return tuple((host, pid) for host, end in self.ends.items() for pid in end["left"])
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing of the run is left on any host, as far as can be known."""
+        return self.before or not (self.left or self.unseen or not self.ends)
+
+
+def stop(
+    viewer: Viewer, run: KnownRun, *, now: bool = False, tell: Callable[[HostNotice | StopAsked], object] = ignore
+) -> Stopped:
+    """Stop a run from any machine that reaches one of its hosts, and wait until it is stopped.
+
+    A run whose supervisors were killed is brought to its end.
+
+    Args:
+        now: Kill it at once, without the grace that lets ranks save their work.
+        tell: Takes what is worth knowing meanwhile.
+
+    Raises:
+        DisttuiError: No host can be reached, or the run does not end in time.
+    """
+    refuse_sandbox(viewer, run)
+    with viewer.reach(run) as reached:
+        reached.refuse_none()
+        for node, error in reached.errors.items():
+            tell(problem_of(run.hosts[node].name, error, "; the others hand the stop on to it"))
+        tell(StopAsked(tuple(run.hosts[node].name for node in sorted(reached.links))))
+        return _stop(viewer, run, reached, now, tell)
+
+
+def catch_up(viewer: Viewer, run: KnownRun) -> None:
+    """Bring the mirror of a run to what its hosts have now, as far as they can be reached."""
+    with mirror_of(run) as folder, viewer.reach(run) as reached:
+        sync(run, folder, reached)
+
+
+def forget_here(environ: Mapping[str, str], text: str) -> str:
+    """Remove only what is held here of a run, readable or not; returns its id. Raises DisttuiError.
+
+    Args:
+        text: The run's id, or its beginning.
+    """
+    folder = folder_of(text, environ)
+    _remove(folder)
+    return folder.name
+
+
+def forget(viewer: Viewer, run: KnownRun) -> None:
+    """Remove a run's folders on all hosts and here; of a sandbox, here.
+
+    Raises:
+        InputError: The run lives.
+        DisttuiError: A host cannot be reached: nothing has been removed.
+    """
+    if not run.sandbox or viewer.sandbox is not None:
+        with viewer.reach(run) as reached:
+            _forget_on_hosts(run, reached)
+    _remove(run.folder)
+
+
+def _forget_on_hosts(run: KnownRun, reached: Reached) -> None:
+    try:
+        reached.refuse_some()
+    except DisttuiError as error:
+        cure = f"Try again later, or forget the mirror alone: disttui forget {short(run.run)} --here"
+        raise HostError("", "nothing is removed", cure, cause=error.sentence) from None
+    listed = reached.ask("list", **run.request())
+    found = {
+        node: [one for one in summaries(answer) if one["run"] == run.run and one.get("node_rank") == node]
+        for node, answer in listed.items()
+        if not isinstance(answer, DisttuiError)
+    }
+    living = [run.hosts[node].name for node, ones in found.items() if any(one.get("alive") for one in ones)]
+    if living:
+        raise InputError(
+            f"{short(run.run)} lives on {', '.join(living)}", f"Stop it first: disttui stop {short(run.run)}"
+        )
+    _raise_first(listed)
+    _raise_first(reached.ask("forget", [node for node, ones in found.items() if ones], **run.request()))
+
+
+def _stop(
+    viewer: Viewer, run: KnownRun, reached: Reached, now: bool, tell: Callable[[HostNotice | StopAsked], object]
+) -> Stopped:
+    answers = reached.ask("stop", **run.request(), now=now, reason="user")
+    problems = {node: answer for node, answer in answers.items() if isinstance(answer, DisttuiError)}
+    if len(problems) == len(answers):
+        raise next(iter(problems.values()))
+    for node, problem in problems.items():
+        tell(problem_of(run.hosts[node].name, problem))
+    asked = [node for node in answers if node not in problems]
+    if not any(answers[node]["stopped"] for node in asked):
+        statuses = reached.ask("status", asked, **run.request())
+        ends = {
+            run.hosts[node].name: one["exit"]
+            for node, one in sorted(statuses.items())
+            if not isinstance(one, DisttuiError) and one["exit"]
+        }
+        return Stopped(run.run, ends, before=True)
+    return _wait(viewer, run, reached, asked, tell)
+
+
+def _wait(
+    viewer: Viewer,
+    run: KnownRun,
+    reached: Reached,
+    nodes: list[int],
+    tell: Callable[[HostNotice | StopAsked], object],
+) -> Stopped:
+    patience = _patience(run)
+    deadline = time.monotonic() + patience
+    waiting = set(nodes)
+    ends: dict[int, Exit] = {}
+    told: set[HostNotice] = set()
+    while waiting:
+        for node, status in reached.ask("status", sorted(waiting), **run.request()).items():
+            host = run.hosts[node].name
+            if isinstance(status, DisttuiError):
+                tell(problem_of(host, status))
+                waiting.discard(node)
+            elif not status["alive"]:
+                ends[node] = status["exit"] or no_exit()
+                waiting.discard(node)
+            elif status["waits"] and (notice := HostNotice(host, status["waits"])) not in told:
+                told.add(notice)
+                tell(notice)
+        if waiting and time.monotonic() > deadline:
+            names = ", ".join(run.hosts[node].name for node in sorted(waiting))
+            raise HostError(
+                names,
+                f"{short(run.run)} has not stopped in {patience:.0f} s",
+                f"Kill it: disttui stop {short(run.run)} --now",
+            )
+        time.sleep(_POLL if waiting else 0.0)
+    unknown = sorted(reached.errors) if 0 not in ends else []
+    if unknown:
+        # The leader ends last, when it knows of all hosts; it may be back by now, and have heard of the stop.
+        ends |= _look_again(viewer, run, unknown)
+        unknown = [node for node in unknown if node not in ends] if 0 not in ends else []
+    unseen = tuple(run.hosts[node].name for node in unknown)
+    return Stopped(run.run, {run.hosts[node].name: end for node, end in sorted(ends.items())}, unseen=unseen)
+
+
+def _patience(run: KnownRun) -> float:
+    given = run.profile.get("launch")
+    launch: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    # A host that cannot reach the leader waits for it until that must have ended its ranks, or has come back.
+    limits = (2 * _seconds(launch.get("grace"), 10.0), _seconds(launch.get("host_timeout"), 60.0))
+    return PATIENCE + _CONCLUSION + sum(limits) + _seconds(launch.get("rejoin_timeout"), 0.0)
+
+
+def _look_again(viewer: Viewer, run: KnownRun, nodes: list[int]) -> dict[int, Exit]:
+    """The ends of hosts that could not be reached before, as far as they can be now."""
+    with viewer.reach(run, nodes, _AGAIN) as reached:
+        answers = reached.ask("status", **run.request())
+    return {
+        node: answer["exit"] or no_exit()
+        for node, answer in answers.items()
+        if not isinstance(answer, DisttuiError) and not answer["alive"]
+    }
+
+
+def _remove(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(f"{error.filename}: {error.strerror}", f"Remove {folder} by hand.") from None
+
+
+def _raise_first(answers: Mapping[int, Any]) -> None:
+    for answer in answers.values():
+        if isinstance(answer, DisttuiError):
+            raise answer
+
+
+def _seconds(value: Any, default: float) -> float:
+    given = number(value)
+    return default if given is None else min(max(given, 0.0), _LONGEST)

@@ -1,0 +1,62 @@
+"""Which run is meant: one that is known here, or one that is found on a host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runner.api.viewer import Viewer
+from runner.errors import InputError
+from runner.ids import short
+from runner.profile import Profile, parse_host
+from runner.protocol.names import RUN_DIR
+from runner.runs import find as known
+from runner.runs.adopt import adopt as take_up
+from runner.runs.history import KnownHost, KnownRun
+
+
+def find_run(viewer: Viewer, text: str) -> KnownRun:
+    """The run with this id, or whose id begins so. Raises InputError that lists the near ones."""
+    return known.find_run(text, viewer.environ)
+
+
+def adopt(
+    viewer: Viewer,
+    text: str,
+    host: str,
+    *,
+    profile: Profile | None = None,
+    run_dir: str | None = None,
+    trust_hosts: bool = False,
+) -> KnownRun:
+    """Find a run on a host, whoever has started it, and keep what is needed to look at it and to stop it.
+
+    Args:
+        text: The run's id, or its beginning.
+        host: An ssh alias, user@host:port, or `local`.
+        profile: Whose hosts stand, in this order, for the run's; None: the user's ssh aliases of the same names.
+        run_dir: Where runs lie there; None: where the profile says, or the usual place.
+        trust_hosts: Log in to the other hosts that the host names without asking.
+
+    Raises:
+        InputError: There is no such run, the hosts do not fit, or they are not to be reached.
+        HostError: The host cannot be reached, or the run may not be read.
+    """
+    one = parse_host(host)
+
+    def agree(asked: str, run: str, others: Sequence[str]) -> None:
+        answer = trust_hosts or viewer.questions.trust_hosts(asked, run, others)
+        if not answer:
+            named = f"{asked} says that {short(run)} also runs on {', '.join(others)}"
+            cure = "If they are hosts of yours, add --trust-hosts, or --profile with the run's hosts in its order."
+            raise InputError(f"{named}: not reached{' without a yes' if answer is None else ''}", cure)
+
+    return take_up(
+        text,
+        KnownHost(one.name, one.host, one.user, one.port),
+        viewer.connector(),
+        viewer.environ,
+        agree,
+        profile=profile,
+        run_dir=run_dir or (profile.launch.run_dir if profile else RUN_DIR),
+        ssh_config=viewer.ssh_config,
+    )

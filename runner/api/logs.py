@@ -1,0 +1,221 @@
+"""What the ranks and the launchers have printed, whole, from the mirror and from the hosts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from runner.api.following import Following
+from runner.api.news import HostNotice, problem_of
+from runner.api.viewer import Viewer
+from runner.errors import DisttuiError, InputError
+from runner.formatting import number
+from runner.ids import short
+from runner.records import records
+from runner.runs.backfill import fill
+from runner.runs.follow import LinkNews, LogRead, Notice
+from runner.runs.history import KnownRun, mirror_of
+from runner.runs.remote import Reached, missing, sync
+from runner.runs.session import CaughtUp, Update, Wishes
+from runner.runs.state import RunState
+from runner.runs.store import HostStore, held, host_folder
+from runner.text import LineMaker, clean, without_colours
+
+_RANK_LOG = re.compile(r"attempt-(\d+)/(?:rank-(\d+)|launcher)\.log")
+_LAUNCHER = -1
+"""In place of a rank: what torchrun, `activate` and the job's wrapper print themselves."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which lines are asked for; None: all."""
+
+    rank: int | None = None
+    host: str | None = None
+    since: float | None = None
+    """Unix time."""
+    grep: re.Pattern[str] | None = None
+
+    def file(self, host: str, name: str) -> bool:
+        """Whether a host's file is asked for."""
+        return bool(_RANK_LOG.fullmatch(name)) and self.rank in (None, _numbers(name)[1]) and self.host in (None, host)
+
+
+class LogLines(NamedTuple):
+    """Lines of one log, in order; safe to print."""
+
+    host: str
+    attempt: int
+    rank: int | None
+    """None: what the launcher has printed."""
+    lines: list[str]
+
+
+LogItem = LogLines | HostNotice | CaughtUp
+
+
+def logs(
+    viewer: Viewer,
+    run: KnownRun,
+    wanted: Wanted | None = None,
+    *,
+    follow: bool = False,
+    colours: bool = False,
+    wishes: Wishes | None = None,
+) -> Iterator[LogItem]:
+    """Yield the lines of a run's logs, rank by rank; if `follow`, then `CaughtUp`, and lines as they come.
+
+    Args:
+        colours: Keep colours in the lines.
+        wishes: Ends the following where it says `leave`.
+
+    Raises:
+        InputError: The run has no such host or rank.
+    """
+    wanted, wishes = wanted or Wanted(), wishes or Wishes()
+    names = [host.name for host in run.hosts]
+    if wanted.host is not None and wanted.host not in names:
+        raise InputError(f"{short(run.run)} has no host {clean(wanted.host)!r}", f"It has {', '.join(names)}.")
+    if wanted.rank is not None and not 0 <= wanted.rank < sum(host.nproc for host in run.hosts):
+        last = sum(host.nproc for host in run.hosts) - 1
+        raise InputError(f"{short(run.run)} has no rank {wanted.rank}", f"Its ranks are 0 to {last}.")
+    return _Reading(run, names, wanted, colours).everything(viewer, follow, wishes)
+
+
+class _Reading:
+    """Makes wanted lines of what comes."""
+
+    def __init__(self, run: KnownRun, names: list[str], wanted: Wanted, colours: bool) -> None:
+        self._run = run
+        self._names = names
+        self._wanted = wanted
+        self._colours = colours
+        self._makers: dict[tuple[str, str], LineMaker] = {}
+        self._missed: dict[int, str] = {}
+
+    def everything(self, viewer: Viewer, follow: bool, wishes: Wishes) -> Iterator[LogItem]:
+        """What is held, then what is fetched, then what comes."""
+        run = self._run
+        with mirror_of(run) as folder:
+            # A mirror that is whole may still lack the beginning of a log that somebody attached to.
+            nodes = [node for node in range(len(run.hosts)) if self._lacks(folder, node)]
+            with viewer.reach(run, nodes) as reached:
+                for node, error in reached.errors.items():
+                    yield problem_of(self._names[node], error, "; shown is what is held here")
+                for node, error in sync(run, folder, reached).items():
+                    yield problem_of(self._names[node], error)
+                yield from self._history(folder, reached)
+                if follow and missing(run, folder):
+                    yield CaughtUp()
+                    links = [reached.links.get(node) for node in range(len(run.hosts))]
+                    following = Following(viewer, run, folder, links, wishes=wishes, only_look=True)
+                    try:
+                        for update in following:
+                            yield from self._take(following.state, update)
+                    finally:
+                        following.close()
+                for (host, file), maker in self._makers.items():
+                    yield from self._lines(host, file, maker.flush())
+
+    def _lacks(self, folder: Path, node: int) -> bool:
+        files = held(host_folder(folder, node))
+        return "exit.json" not in files or any(
+            start > 0 and self._wanted.file(self._names[node], file) for file, (_, start, _) in files.items()
+        )
+
+    def _history(self, folder: Path, reached: Reached) -> Iterator[LogItem]:
+        """What there is, after the beginnings that are not held have been fetched."""
+        found = []
+        for node, host in enumerate(self._names):
+            store = HostStore(host_folder(folder, node))
+            found += [(_place(name), node, name, store) for name in store.files() if self._wanted.file(host, name)]
+        for _, node, name, store in sorted(found, key=lambda item: item[:3]):
+            yield from self._file(node, name, store, reached)
+
+    def _file(self, node: int, name: str, store: HostStore, reached: Reached) -> Iterator[LogItem]:
+        host = self._names[node]
+        begin_at = _offset_at(store, name, self._wanted.since) if self._wanted.since else 0
+        if begin_at is None:
+            return
+        if store.files()[name][0] > begin_at:
+            if node not in reached.links:
+                yield HostNotice(host, f"the beginning of {name} is not held here")
+            else:
+                try:
+                    fill(reached.links[node], self._run, node, store, name)
+                except DisttuiError as error:
+                    yield problem_of(host, error)
+        for _, data in store.read(name, begin_at):
+            yield from self._feed(host, name, data)
+        store.close()
+
+    def _take(self, state: RunState, update: Update) -> Iterator[LogItem]:
+        if isinstance(update, LogRead):
+            host = self._names[update.node]
+            if update.restart:
+                self._makers.pop((host, update.file), None)
+            elif self._wanted.file(host, update.file):
+                yield from self._feed(host, update.file, update.data)
+        elif isinstance(update, Notice):
+            yield HostNotice(self._names[update.node], update.text)
+        elif isinstance(update, LinkNews):
+            yield from self._link(state, update)
+
+    def _link(self, state: RunState, news: LinkNews) -> Iterator[HostNotice]:
+        """Tell when a host is not seen any more, once for every reason."""
+        if news.kind == "seen":
+            self._missed.pop(news.node, None)
+            return
+        open_ = news.kind == "not seen" and state.hosts[news.node].exit is None
+        if open_ and self._missed.get(news.node) != news.note:
+            self._missed[news.node] = news.note
+            why = f" ({news.note})" if news.note else ""
+            yield HostNotice(self._names[news.node], f"not seen{why}, trying again")
+
+    def _feed(self, host: str, file: str, data: bytes) -> Iterator[LogLines]:
+        maker = self._makers.setdefault((host, file), LineMaker(colours=self._colours))
+        yield from self._lines(host, file, maker.feed(data))
+
+    def _lines(self, host: str, file: str, lines: list[str]) -> Iterator[LogLines]:
+        grep = self._wanted.grep
+        shown = [line for line in lines if grep.search(without_colours(line))] if grep else lines
+        if shown:
+            attempt, rank = _numbers(file)
+            yield LogLines(host, attempt, None if rank == _LAUNCHER else rank, shown)
+
+
+def _numbers(name: str) -> tuple[int, int]:
+    """Attempt and rank of a log."""
+    found = _RANK_LOG.fullmatch(name)
+    return (int(found[1]), int(found[2] or _LAUNCHER)) if found else (0, 0)
+
+
+def _place(name: str) -> tuple[int, bool, int]:
+    """Where a log stands among all: by attempt, then the ranks, then the launchers."""
+    attempt, rank = _numbers(name)
+    return attempt, rank == _LAUNCHER, rank
+
+
+def _offset_at(store: HostStore, name: str, since: float) -> int | None:
+    """Where a log stood at a moment, by the host's clock; None: it did not grow after it."""
+    attempt, rank = _numbers(name)
+    if rank == _LAUNCHER:
+        return 0
+    growth = f"attempt-{attempt}/growth.jsonl"
+    if growth not in store.files():
+        return 0
+    before = 0
+    for record in _growth(store, growth):
+        sizes, moment = record.get("sizes"), number(record.get("t"))
+        size = sizes.get(str(rank)) if isinstance(sizes, Mapping) else None
+        if isinstance(size, int) and moment is not None and moment < since:
+            before = size
+    return before if before < store.files()[name][1] else None
+
+
+def _growth(store: HostStore, name: str) -> Iterator[Mapping[str, Any]]:
+    data = b"".join(piece for _, piece in store.read(name))
+    return (record for _, record in records(data, 0) if record is not None)

@@ -1,0 +1,100 @@
+"""Runs that have ended and can go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from runner.api.ending import forget
+from runner.api.viewer import Viewer
+from runner.errors import DisttuiError
+from runner.ids import short
+from runner.protocol.summary import disk_use
+from runner.runs.find import known_runs
+from runner.runs.history import KnownRun
+from runner.runs.summary import summaries
+from runner.text import clean
+
+LIMIT = 10.0
+"""Seconds that a host may take to be reached."""
+
+
+@dataclass(frozen=True)
+class Old:
+    """A run that has ended, and what it holds."""
+
+    run: KnownRun
+    ended: float
+    size: int
+    """Bytes here and on its hosts."""
+
+
+class OldRuns(NamedTuple):
+    """Runs that can go, oldest first, and what kept others from being looked at."""
+
+    runs: tuple[Old, ...]
+    problems: tuple[str, ...]
+
+
+def old_runs(viewer: Viewer, *, older: float | None = None, over: int | None = None) -> OldRuns:
+    """The ended runs that are older than `older` seconds, and the oldest until all hold no more than `over` bytes.
+
+    Removes nothing: `remove` does.
+    """
+    known, problems = known_runs(viewer.environ)
+    ended = []
+    for run in known:
+        try:
+            found = _look(viewer, run)
+        except DisttuiError as error:
+            problems.append(f"{short(run.run)}: {clean(error.sentence)}; left alone")
+            continue
+        if found:
+            ended.append(found)
+    ended.sort(key=lambda old: old.ended)
+    now, total = time.time(), sum(old.size for old in ended)
+    chosen = []
+    for old in ended:
+        if (older is not None and now - old.ended > older) or (over is not None and total > over):
+            chosen.append(old)
+            total -= old.size
+    return OldRuns(tuple(chosen), tuple(problems))
+
+
+def remove(viewer: Viewer, chosen: Iterable[Old]) -> Iterator[tuple[KnownRun, DisttuiError | None]]:
+    """Forget runs one after the other; yields each, with what kept it from being removed."""
+    for old in chosen:
+        try:
+            forget(viewer, old.run)
+        except DisttuiError as error:
+            yield old.run, error
+        else:
+            yield old.run, None
+
+
+def _look(viewer: Viewer, run: KnownRun) -> Old | None:
+    """A run's end and size, None while it lives. Raises DisttuiError when a host cannot be reached."""
+    here = disk_use(str(run.folder))
+    known: dict[str, Any] = run.summary()
+    if run.sandbox:
+        return None if known["state"] in ("running", "joining") else Old(run, _ended(known, run), here)
+    with viewer.reach(run, limit=LIMIT) as reached:
+        reached.refuse_some()
+        held = here
+        for node, answer in reached.ask("list", **run.request()).items():
+            if isinstance(answer, DisttuiError):
+                raise answer
+            for one in summaries(answer):
+                if one["run"] == run.run and one.get("node_rank") == node:
+                    if one.get("alive") or "problem" in one:
+                        return None
+                    known.update(one)
+                    held += one.get("size", 0)
+    return Old(run, _ended(known, run), held)
+
+
+def _ended(summary: Mapping[str, Any], run: KnownRun) -> float:
+    ended = summary.get("ended")
+    return float(ended) if isinstance(ended, int | float) else run.started

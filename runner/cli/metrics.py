@@ -1,0 +1,96 @@
+"""The command that prints metrics, of a run or as they would be read from a log."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from runner.cli.options import LOCAL, example
+from runner.cli.run_selector import finding, optional_run_options, warn
+from runner.errors import InputError
+
+_SHOWN = 20
+"""Lines with metrics of a log that are shown one by one, as text."""
+_ADVICE = {
+    "line": "Give --pattern an expression whose named groups are metrics, such as 'step=(?P<step>\\d+)'.",
+    "sample": "Nothing in it is a number with a name and a step.",
+}
+"""What to do where no metric was found."""
+
+
+@click.command(
+    epilog=example(
+        "disttui metrics 2node-7f3a --csv > 2node.csv",
+        "disttui metrics --try train.log --pattern 'step=(?P<step>\\d+)'",
+    )
+)
+@LOCAL
+@click.option("--csv", "as_csv", is_flag=True, help="Print one table with a column per metric.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line (the default).")
+@click.option(
+    "--try",
+    "tried",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Show instead what is read from a log, an event file, a .wandb file or a CSV.",
+)
+@click.option("--pattern", metavar="REGEX", help="With --try: the expression to use, as metrics.pattern in a profile.")
+@optional_run_options
+def metrics(
+    local: bool, as_csv: bool, as_json: bool, tried: Path | None, pattern: str | None, run: str | None, **where: Any
+) -> None:
+    """Print every metric of every rank of RUN."""
+    if as_csv and as_json:
+        raise InputError("--csv and --json exclude each other", "Give one of them.")
+    if tried is not None:
+        if run is not None or as_csv:
+            raise InputError("--try reads a file: it goes with neither RUN nor --csv", "Give one of them.")
+        raise SystemExit(_try(tried, pattern, as_json=as_json))
+    if run is None:
+        raise click.UsageError("Missing argument 'RUN'.")
+    if pattern is not None:
+        raise InputError("--pattern goes with --try", "A run's pattern stands in its profile: metrics.pattern.")
+    from runner.api.replaying import replay
+    from runner.cli.render.metrics import metrics_text
+
+    where["run"] = run
+    with finding(where) as (known, viewer):
+        found = replay(viewer, known, local=local)
+    warn(found.warnings)
+    if text := metrics_text(found, as_csv=as_csv):
+        click.echo(text)
+
+
+def _try(path: Path, pattern: str | None, *, as_json: bool) -> int:
+    """Show the metrics in a file; returns 0, or 1 where there are none. Raises InputError."""
+    from runner.api.trial import LogTrial
+    from runner.formatting import amount
+    from runner.text import clean
+
+    trial = LogTrial(path, pattern)
+    for number, record in trial:
+        if as_json:
+            click.echo(json.dumps({trial.unit: number, "record": record}))
+        elif trial.matched <= _SHOWN:
+            click.echo(f"{number:>7}  " + ", ".join(f"{clean(name)} {value}" for name, value in record.items()))
+    if not as_json:
+        if trial.matched > _SHOWN:
+            click.echo(f"    …    and {amount(trial.matched - _SHOWN, trial.unit)} more")
+        for note in trial.notes:
+            click.echo(note)
+        of = f" of {trial.count:,}" if trial.count is not None else ""
+        found = f": {_most(trial.names)}" if trial.names else "."
+        click.echo(f"{amount(trial.matched, trial.unit)}{of} hold metrics{found}")
+        if not trial.matched:
+            click.echo(_ADVICE[trial.unit])
+    return 0 if trial.matched else 1
+
+
+def _most(names: Counter[str]) -> str:
+    from runner.text import clean
+
+    return ", ".join(f"{clean(name)} ({times:,})" for name, times in names.most_common(20))

@@ -1,0 +1,36 @@
+"""Lines of a run's logs as text, with host and rank before them."""
+
+from __future__ import annotations
+
+import os
+from typing import TextIO
+
+from runner.api.logs import LogLines
+from runner.api.news import HostNotice
+from runner.cli.render.output import put
+from runner.runs.history import KnownRun
+from runner.text import clean_lines
+
+
+class LogPrinter:
+    """Prints what `runner.api.logs.logs` yields."""
+
+    def __init__(self, out: TextIO, err: TextIO, run: KnownRun) -> None:
+        self._out = out
+        self._err = err
+        env = os.environ
+        self.colours = out.isatty() and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+        ranks = len(str(max(0, sum(host.nproc for host in run.hosts) - 1)))
+        self._width = max(len(host.name) for host in run.hosts) + 1 + ranks
+        """Of `host:rank`; `host:launcher` is seldom, and may be longer."""
+
+    def show(self, item: LogLines | HostNotice) -> None:
+        """Print lines, or a word about a host beside them."""
+        if isinstance(item, HostNotice):
+            words = clean_lines(f"{item.host}: {item.text}")
+            put(self._err, "".join(f"disttui: {line}\n" for line in words.split("\n")))
+            return
+        whose = "launcher" if item.rank is None else item.rank
+        prefix = f"{item.host}:{whose}".ljust(self._width) + (f" #{item.attempt}" if item.attempt > 1 else "") + " │ "
+        self._out.write(prefix + ("\n" + prefix).join(item.lines) + "\n")
+        self._out.flush()

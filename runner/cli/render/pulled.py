@@ -1,0 +1,37 @@
+"""What a pull brings, in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runner.api.news import HostNotice
+from runner.api.pulling import Pulled, PullNews, ToFetch
+from runner.formatting import amount, gibibytes
+from runner.ids import short
+from runner.runs.history import KnownRun
+from runner.text import clean
+
+
+def news_line(news: PullNews) -> str:
+    """What is to come from a host, a file that has come, or what is wrong with a host."""
+    if isinstance(news, HostNotice):
+        return f"{clean(news.host)}: {news.text}"
+    if isinstance(news, ToFetch):
+        return f"{clean(news.host)}: {amount(news.files, 'file')} to fetch, {gibibytes(news.size)}"
+    return f"{clean(str(news.path))} ({gibibytes(news.size)} from {clean(news.host)})"
+
+
+def pulled_lines(run: KnownRun, pulled: Pulled, to: Path) -> list[str]:
+    """What came of it."""
+    if not pulled.offered:
+        looked = ", ".join(map(clean, pulled.looked))
+        where = f"{clean(run.run_dir)}/{run.run}"
+        return [
+            f"{short(run.run)} has left nothing to pull: looked on {looked} for files in {where}",
+            "What a job writes to $DISTTUI_CHECKPOINTS stands there, and whatever else it puts into that folder",
+            "Name what it writes to its own folder in the profile: job.outputs: [out/]",
+        ]
+    if not pulled.fetched:
+        return [f"{to}: {amount(pulled.offered, 'file')} here already, nothing is new"]
+    count = amount(len(pulled.fetched), "file")
+    return [f"{to}: {count}, {gibibytes(pulled.bytes)} fetched, checksums are right"]

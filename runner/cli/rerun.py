@@ -1,0 +1,51 @@
+"""The command that runs a run again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from runner.cli.options import AS_LINES, DETACH, OVERRIDES, example
+from runner.cli.run_selector import existing, finding, run_options
+from runner.cli.running import run_profile
+
+
+@click.command(epilog=example("disttui rerun 2node-7f3a --resume", "disttui rerun 2node-7f3a --set launch.restarts=2"))
+@OVERRIDES
+@click.option("--resume", is_flag=True, help="Go on from its newest checkpoint.")
+@DETACH
+@AS_LINES
+@click.option("--trust-profile", is_flag=True, help="Run without asking what a run that was started elsewhere has run.")
+@run_options
+def rerun(
+    overrides: tuple[str, ...], resume: bool, detach: bool, as_json: bool, trust_profile: bool, **where: Any
+) -> None:
+    """Run the profile of RUN once more, exactly as it was run then.
+
+    The profile of a run that was started elsewhere is its host's word: what it has run is shown before.
+    With --resume the job gets DISTTUI_RESUME=1, DISTTUI_RESUME_FROM, the folder of that run's checkpoints, and the
+    profile's launch.resume_args, from the first attempt on. The new run saves to a folder of its own.
+    """
+    from runner.api.library import doubt_of_run, refuse_doubt
+    from runner.ids import short
+    from runner.runs.again import again, newest_checkpoint, no_checkpoint
+
+    with finding(where) as (known, viewer):
+        made = again(known, overrides, resume=resume)
+        if resume and newest_checkpoint(known, viewer.connector(known.ssh_config)) is None:
+            raise no_checkpoint(known)
+        if made.foreign and not trust_profile:
+            cure = f"Read it (disttui show {short(known.run)}); then add --trust-profile."
+            refuse_doubt(doubt_of_run(known.run, made.profile), viewer.questions, cure)
+    code = run_profile(
+        made.profile,
+        made.source,
+        sandbox=made.sandbox,
+        ssh_config=where["ssh_config"] or existing(known.ssh_config),
+        accept_new=where["accept_new_host_keys"],
+        as_json=as_json,
+        detach=detach,
+        resume_from=made.resume_from,
+    )
+    raise SystemExit(code)

@@ -1,0 +1,89 @@
+"""A diagnosis as text and as data."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from runner.api.diagnosing import Diagnosed
+from runner.diagnose.cause import Cause, causes
+from runner.diagnose.hang import sentences, stacks
+from runner.diagnose.hints import hint
+from runner.diagnose.straggler import spread_sentence, straggler_sentence
+from runner.formatting import duration, when
+from runner.ids import short
+from runner.render.story import earlier, ending, root_words
+from runner.runs.diagnoses import kept
+from runner.runs.state import RunState
+from runner.text import clean
+
+
+def diagnosis_text(found: Diagnosed) -> str:
+    """Where every rank is, or why the run has ended."""
+    run, state, ranks = found.run, found.state, found.ranks
+    if state.result is not None:
+        ended = state.result.get("t")
+        elapsed = (time.time() if ended is None else ended) - run.started
+        return "\n".join([*ending(state, elapsed, run.folder, {}, len(state.attempts)), *told_before(run.folder)])
+    silent = [one.silent for one in ranks if one.silent is not None]
+    last = f", last sign of life {duration(min(silent))} ago" if silent else ""
+    lines = [f"{short(run.run)} lives: attempt {max(1, state.attempt)}{last}"]
+    if not ranks:
+        lines.append("no rank could be asked: none has started yet, or its host is not reached")
+    lines += sentences(ranks)
+    lines += slow_lines(state)
+    lines += earlier(state, len(state.attempts))
+    if ranks:
+        lines += ["", *stacks(ranks)]
+    return "\n".join(lines)
+
+
+def diagnosis_data(found: Diagnosed) -> dict[str, Any]:
+    """The same as data, with the stacks of all ranks."""
+    state = found.state
+    return {
+        "run": found.run.run,
+        "state": state.result.get("state", "running") if state.result else "running",
+        "attempt": state.attempt,
+        "causes": [cause_data(state, cause) for cause in causes(state)],
+        "sentences": sentences(found.ranks),
+        "slow": slow_lines(state),
+        "kept": [one._asdict() for one in kept(found.run.folder)],
+        "ranks": {str(one.rank): {**one.answer, "host": one.host} for one in found.ranks},
+    }
+
+
+def told_before(folder: Path) -> list[str]:
+    """What was said while the ranks could be asked."""
+    lines = []
+    for one in kept(folder):
+        lines += ["", f"at {when(one.time)}, while it went on:", *(f"  {line}" for line in one.text.split("\n"))]
+    return lines
+
+
+def slow_lines(state: RunState) -> list[str]:
+    """Who is slow, and the alarms that last."""
+    leader = state.hosts[0].story
+    lines = [straggler_sentence(event, state.host_of(rank)) for rank, event in sorted(leader.slow.items())]
+    spread = spread_sentence(state)
+    lines += [spread] if spread else []
+    return lines + [f"{host.name}: {clean(text)}" for host in state.hosts for text in host.story.alarms]
+
+
+def cause_data(state: RunState, cause: Cause) -> dict[str, Any]:
+    """Why an attempt has failed, as data."""
+    known = hint(state, cause)
+    return {
+        "attempt": cause.attempt,
+        **_failure(vars(cause.failure)),
+        "words": root_words(state, cause),
+        "hint": {"name": known.name, "text": known.text} if known else None,
+        "consequences": [_failure(vars(one)) for one in cause.consequences],
+    }
+
+
+def _failure(fields: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("node", "host", "rank", "kind", "type", "message", "code", "at", "traceback", "oom")
+    return {name: fields[name] for name in names}
