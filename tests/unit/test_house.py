@@ -1,0 +1,94 @@
+"""The plan of the house that import-linter does not draw: no import circle, and one meaning for each name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PATHS = sorted(path for room in ("runner", "tui") for path in (ROOT / room).rglob("*.py"))
+
+
+@cache
+def _trees() -> dict[str, ast.Module]:
+    """Module → its source. A package is named as it is imported."""
+    trees = {}
+    for path in PATHS:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        trees[name] = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    return trees
+
+
+def _imported(module: str, node: ast.Import | ast.ImportFrom, known: set[str], packages: set[str]) -> Iterator[str]:
+    """The modules of ours that one import statement names."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name in known)
+        return
+    base = node.module or ""
+    if node.level:
+        parts = module.split(".")
+        above = len(parts) - node.level + (module in packages)
+        base = ".".join([*parts[:above], *([node.module] if node.module else [])])
+    for alias in node.names:
+        inner = f"{base}.{alias.name}"
+        if inner in known:
+            yield inner
+        elif base in known:
+            yield base
+
+
+def _graph(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
+    """Module → the modules that it imports anywhere: deferred imports and those for types count as well."""
+    known = set(trees)
+    packages = {name.rpartition(".")[0] for name in known} - {""}
+    return {
+        module: {
+            other
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for other in _imported(module, node, known, packages)
+            if other != module
+        }
+        for module, tree in trees.items()
+    }
+
+
+def _circles(graph: dict[str, set[str]]) -> list[str]:
+    """Each group of modules that import one another, as one way around it."""
+    found = []
+    seen: set[str] = set()
+    for start in sorted(graph):
+        if start in seen:
+            continue
+        ways = {other: [start, other] for other in graph[start]}
+        waiting = sorted(ways)
+        while waiting and start not in ways:
+            here = waiting.pop(0)
+            for other in sorted(graph[here] - ways.keys()):
+                ways[other] = [*ways[here], other]
+                waiting.append(other)
+        if start in ways:
+            found.append(" -> ".join(ways[start]))
+            seen.update(ways[start])
+    return found
+
+
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    """Also not through an import inside a function or one for types alone."""
+    assert _circles(_graph(_trees())) == []
+
+
+def test_a_circle_of_deferred_imports_is_listed() -> None:
+    """The search itself finds a way around, whatever kind of import it goes through."""
+    sources = {
+        "runner": "",
+        "runner.a": "def f():\n    from runner import b\n",
+        "runner.b": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .c import C\n",
+        "runner.c": "import runner.a\n",
+        "runner.d": "from runner.a import f\n",
+    }
+    graph = _graph({name: ast.parse(source) for name, source in sources.items()})
+    assert _circles(graph) == ["runner.a -> runner.b -> runner.c -> runner.a"]
