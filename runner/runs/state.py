@@ -238,7 +238,7 @@ def _fold_metrics(series: Series, record: Metrics) -> Series:
     return Series(first, {**series.latest, **record}, series.count + 1)
 
 
-def _fold_event(story: Story, event: Event) -> Story:
+def _fold_event(story: Story, event: Event) -> Story:  # noqa: C901, PLR0911, PLR0912 one case for each kind
     story = replace(story, last=max(story.last, float(event["t"])))
     match event["e"]:
         case "supervisor" | "listen" | "step" | "launcher":

@@ -78,7 +78,7 @@ _REASONS = {"failure": "another rank failed", "user": "asked to stop", "restart"
 _LEADERS = frozenset({"attempt", "failed", "step", "join", "verdict", "stopping"})
 
 
-def _told(event: Event, state: RunState) -> tuple[str, str] | None:
+def _told(event: Event, state: RunState) -> tuple[str, str] | None:  # noqa: C901, PLR0911, PLR0912 one case for each kind
     match event["e"]:
         case "join":
             return "ok", f"{_name(state, event['node'])} has joined"

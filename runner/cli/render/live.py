@@ -92,7 +92,7 @@ class TextPrinter:
         elif isinstance(content, EventLine):
             self._say_event(state, node, content.event)
 
-    def _say_event(self, state: RunState, node: int, event: Event) -> None:
+    def _say_event(self, state: RunState, node: int, event: Event) -> None:  # noqa: C901, PLR0912 one case for each kind
         host = state.hosts[node].name
         match event["e"]:
             case "error":

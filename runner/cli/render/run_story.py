@@ -94,7 +94,7 @@ def _timeline(found: Replay) -> list[str]:
     return lines
 
 
-def _told(state: RunState, node: int, event: Event) -> str | None:
+def _told(state: RunState, node: int, event: Event) -> str | None:  # noqa: C901, PLR0911, PLR0912 one case for each kind
     """An event in words, None for those that say little."""
     match event["e"]:
         case "attempt":
