@@ -3,53 +3,80 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from runner.formatting import duration, number
 from runner.ids import short
 from runner.render.status import GLYPHS
 from runner.text import clean
 
-_COLUMNS = ("id", "profile", "who", "state", "age", "step", "loss", "hosts")
-_RIGHT = ("age", "step", "loss")
+Row = Mapping[str, Any]
+"""A run's summary (docs/formats.md), with `note`."""
 
 
-def render_runs(rows: Sequence[Mapping[str, Any]]) -> str:
+class _Column(NamedTuple):
+    title: str
+    cell: Callable[[Row], str]
+    right: bool = False
+
+
+def render_runs(rows: Sequence[Row]) -> str:
     """The table of summaries; `note` of a row stands behind it."""
     if not rows:
         return "no runs. Start one: disttui run PROFILE"
-    now = time.time()
     ids = [clean(str(row.get("run"))) for row in rows]
-    table = [_COLUMNS, *(_cells(row, now, short(run, ids)) for row, run in zip(rows, ids, strict=True))]
-    widths = [max(len(line[column]) for line in table) for column in range(len(_COLUMNS))]
+    table = [
+        ("id", *(column.title for column in _COLUMNS)),
+        *((short(run, ids), *(column.cell(row) for column in _COLUMNS)) for row, run in zip(rows, ids, strict=True)),
+    ]
+    right = (False, *(column.right for column in _COLUMNS))
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
     lines = []
     for index, cells in enumerate(table):
         padded = [
-            cell.rjust(width) if name in _RIGHT else cell.ljust(width)
-            for name, cell, width in zip(_COLUMNS, cells, widths, strict=True)
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for to_right, cell, width in zip(right, cells, widths, strict=True)
         ]
         note = clean(str(rows[index - 1].get("note") or "")) if index else ""
         lines.append("  ".join([*padded, f"({note})" if note else ""]).rstrip())
     return "\n".join(lines)
 
 
-def _cells(row: Mapping[str, Any], now: float, run: str) -> tuple[str, ...]:
+def _state(row: Row) -> str:
     state = clean(str(row.get("state") or "unknown"))
+    return f"{GLYPHS.get(state, '◌')} {state}"
+
+
+def _age(row: Row) -> str:
     started = number(row.get("started"))
-    step, steps, loss = number(row.get("step")), number(row.get("steps")), number(row.get("loss"))
-    hosts = row.get("hosts")
-    return (
-        run,
-        clean(str(row.get("name") or "-")),
-        clean(str(row.get("by") or "-")),
-        f"{GLYPHS.get(state, '◌')} {state}",
-        duration(now - started) if started else "-",
-        "-" if step is None else f"{step:,.0f}" + (f"/{steps:,.0f}" if steps else ""),
-        "-" if loss is None else f"{loss:.4g}",
-        _hosts([clean(str(host)) for host in hosts]) if isinstance(hosts, list) else "-",
-    )
+    return duration(time.time() - started) if started else "-"
 
 
-def _hosts(names: list[str]) -> str:
+def _step(row: Row) -> str:
+    step, steps = number(row.get("step")), number(row.get("steps"))
+    return "-" if step is None else f"{step:,.0f}" + (f"/{steps:,.0f}" if steps else "")
+
+
+def _loss(row: Row) -> str:
+    loss = number(row.get("loss"))
+    return "-" if loss is None else f"{loss:.4g}"
+
+
+def _hosts(row: Row) -> str:
+    if not isinstance(row.get("hosts"), list):
+        return "-"
+    names = [clean(str(host)) for host in row["hosts"]]
     return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+
+
+_COLUMNS = (
+    _Column("profile", lambda row: clean(str(row.get("name") or "-"))),
+    _Column("who", lambda row: clean(str(row.get("by") or "-"))),
+    _Column("state", _state),
+    _Column("age", _age, right=True),
+    _Column("step", _step, right=True),
+    _Column("loss", _loss, right=True),
+    _Column("hosts", _hosts),
+)
+"""What stands behind the id, which is as short as the table allows."""
