@@ -1,0 +1,60 @@
+"""What the tests of the app wait for after a key or a pause: the app itself, and not a quiet machine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import textual.app
+import textual.pilot
+
+FRAME = 0.010
+"""Seconds: longer than a frame of the app (see tui/__init__.py), so that a pending repaint is never missed."""
+SLICE = 0.004
+"""Seconds over which the CPU time of threads is looked at."""
+BUSY = 0.05
+"""Share of a slice that threads may use and still count as idle."""
+
+
+async def wait_for_idle(min_sleep: float = 0.0, max_sleep: float = 1.0) -> None:
+    """Wait until the event loop has nothing to do for a frame, and no thread computes.
+
+    It replaces Textual's own, which sleeps in steps of 20 ms until the process has used less than 1 ms of CPU in one of
+    them. Like that one it gives up after `max_sleep` seconds.
+    """
+    loop: Any = asyncio.get_running_loop()
+    start = time.monotonic()
+    while time.monotonic() - start < max_sleep:
+        await asyncio.sleep(0)
+        if loop._ready:
+            continue
+        due = _next_timer(loop)
+        if due < FRAME:
+            await asyncio.sleep(max(due, 0))
+            continue
+        before, begun = _cpu_of_threads(), time.monotonic()
+        await asyncio.sleep(SLICE)
+        used, passed = _cpu_of_threads() - before, time.monotonic() - begun
+        if used < BUSY * passed and not loop._ready and time.monotonic() - start >= min_sleep:
+            return
+
+
+def _next_timer(loop: Any) -> float:
+    """Seconds until the event loop has something to do by itself."""
+    soonest: float = min((timer.when() for timer in loop._scheduled if not timer.cancelled()), default=float("inf"))
+    return soonest - float(loop.time())
+
+
+def _cpu_of_threads() -> float:
+    """Seconds of CPU that all threads but this one have used."""
+    return time.process_time() - time.thread_time()
+
+
+@pytest.fixture(autouse=True)
+def _the_app_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for module in (textual.app, textual.pilot):
+        monkeypatch.setattr(module, "wait_for_idle", wait_for_idle)
+    yield
