@@ -274,3 +274,21 @@ def test_the_remote_command_in_every_login_shell(cluster: Make, shell: str) -> N
         assert done.stdout.splitlines()[-1] == f"MARKER {path} 'hello\\n' False", (done.stdout, done.stderr)
         if login == "noisy" and shell != "dash":
             assert "NOISE" in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_hosts_by_hand_are_there_until_ctrl_c(requires_cluster: None, number: int) -> None:
+    """`make cluster` says how its hosts are reached, and leaves nothing behind, also where its terminal is closed."""
+    opened = subprocess.Popen(
+        [sys.executable, "-m", "tests.cluster", "1"], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert opened.stdout is not None
+    with opened.stdout:
+        config = next(line.partition("=")[2].strip() for line in opened.stdout if "DISTTUI_SSH_CONFIG=" in line)
+        done = subprocess.run(
+            ["ssh", "-F", config, "node1", "hostname"], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.stdout == "node1\n", done.stderr
+        opened.send_signal(number)
+        assert opened.wait(60) == 0
+    assert not Path(config).parent.exists()
