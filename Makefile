@@ -1,13 +1,17 @@
 # The everyday commands. `make help` lists them.
+#   make check                     before every commit: a few minutes, no root, no torch
+#   make test                      before every release: all of it, as root, with torch
 #   make test PYTHON=python3.12    another interpreter for the environment in .venv
 #   make test TESTS=tests/unit     only some of the tests, one after the other
 
 PYTHON ?= python3
 TESTS ?=
-# Tests of parts and screens wait more than they compute: three at a time take a third of the time on two cores. Tests
-# on real hosts train, and tests of faults measure times: two at a time, and one.
+# How many tests run at a time, for two cores: those of parts and screens wait for some of their time, those on real
+# hosts train, and the chaos beside them mostly waits. The other tests of faults measure times, one after the other.
 PARTS ?= 3
 HOSTS ?= 2
+N ?= 2
+CHAOS := tests/faults/test_chaos.py
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c .ci/constraints.txt
 
@@ -17,7 +21,7 @@ LOCK := uv pip compile pyproject.toml --quiet -c .ci/constraints.txt --universal
 	--generate-hashes --no-annotate --custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench lock clean
+.PHONY: help demo check test lint style types walls parts bench cluster lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' Makefile
@@ -25,23 +29,38 @@ help: ## Show this list
 demo: .venv/train ## Train on two SSH hosts played by this machine
 	$(BIN)/disttui run profiles/2node.yaml --sandbox
 
-test: lint ## Check everything: lint, types, walls, tests
+check: .venv/tools ## Lint, and the tests of parts and screens that need neither root nor torch
+	$(MAKE) --no-print-directory -j2 parts lint
+
+test: .venv/dev lint ## Everything: lint, and all tests (as root on Linux)
 ifneq ($(TESTS),)
 	$(BIN)/pytest $(TESTS)
 else
 	$(BIN)/pytest -n $(PARTS) tests/unit tests/tui
-	$(BIN)/pytest -n $(HOSTS) tests/cluster
-	$(BIN)/pytest tests/faults tests/bench
+	$(BIN)/pytest -n $(HOSTS) --dist worksteal $(CHAOS) tests/cluster
+	$(BIN)/pytest --ignore $(CHAOS) tests/faults tests/bench
 endif
 
-lint: .venv/dev ## Style, types, the walls between the parts, the Python of the hosts
+lint: style types walls ## Style, types, the walls between the parts, the Python of the hosts
+
+style: .venv/tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: .venv/tools
 	$(BIN)/mypy
 	$(BIN)/mypy tests --exclude '^tests/data/'
+
+walls: .venv/tools
 	$(BIN)/lint-imports
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.8- runner/node runner/protocol
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- runner/train
+
+parts: .venv/tools
+	$(BIN)/pytest -q -n $(PARTS) -m 'not cluster and not root and not torch' tests/unit tests/tui
+
+cluster: .venv/tools ## Two hosts on this machine to try things on, until Ctrl-C (as root on Linux; N=3: three)
+	$(BIN)/python -m tests.cluster $(N)
 
 bench: .venv/dev ## Measure against bare torchrun by hand (needs root; see docs/performance.md)
 	$(BIN)/python -m tests.bench
@@ -68,7 +87,11 @@ clean: ## Remove the environment and everything that was built
 	$(PIP) -e '.[train]'
 	touch $@
 
-.venv/dev: .venv/train .ci/dev.lock
+.venv/tools: .venv/python pyproject.toml .ci/constraints.txt .ci/dev.lock
+	@echo "Installing disttui and what checks it into .venv (once) …"
 	$(HASHED) -r .ci/dev.lock
-	$(PIP) -e '.[train,dev]'
+	$(PIP) -e '.[dev]'
+	touch $@
+
+.venv/dev: .venv/tools .venv/train
 	touch $@

@@ -1,8 +1,9 @@
-"""Fixtures for all tests, and the rule that CI may not skip the tests on real hosts."""
+"""Fixtures for all tests, what tests need that a machine may lack, and the rule that CI may skip none of these."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import signal
 import sys
@@ -11,12 +12,17 @@ import traceback
 from collections.abc import Callable, Generator, Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.cluster import Cluster, unavailable
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Begun in the background of a script: all that the tests start would be deaf to Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A machine may stall in any example; what takes longer than this is slow by itself.
+settings.register_profile("disttui", deadline=5000)
+settings.load_profile("disttui")
 
 _IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
@@ -37,17 +43,32 @@ def cluster(requires_cluster: None) -> Iterator[Callable[..., Cluster]]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark whatever needs the cluster."""
+    """Mark what needs the cluster, and skip what needs root or torch where there is none."""
+    lacks = _lacks()
     for item in items:
         if "requires_cluster" in getattr(item, "fixturenames", ()):
             item.add_marker("cluster")
+        for marker, reason in lacks.items():
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _lacks() -> dict[str, str]:
+    """Marker → why no test with it can run here."""
+    lacks = {}
+    if os.geteuid() != 0:
+        lacks["root"] = "only root can act as another user, mount a file system or make a network"
+    if importlib.util.find_spec("torch") is None:
+        lacks["torch"] = "torch is not installed: pip install -e '.[train]'"
+    return lacks
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a skipped cluster test into a failure in CI: there a skip would hide half of the promises."""
+    """Turn a test that is skipped for what CI must have into a failure: a skip would hide half of the promises."""
     report = yield
-    if _IN_CI and report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker("cluster"):
+    needs = any(item.get_closest_marker(marker) for marker in ("cluster", "root", "torch"))
+    if _IN_CI and report.skipped and not hasattr(report, "wasxfail") and needs:
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI may not do: {report.longrepr}"
     return report

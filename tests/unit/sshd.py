@@ -60,8 +60,9 @@ class Sshd:
         return self.log.read_bytes().count(b"Accepted publickey for ")
 
     def sessions(self) -> list[int]:
-        """Processes that serve a connection."""
-        return children(self.process.pid)
+        """Processes that serve a connection: one where root has logged in, else one of more rights and one of fewer."""
+        first = children(self.process.pid)
+        return first + [pid for parent in first for pid in children(parent) if _name(pid).startswith("sshd")]
 
     def known(self, key: Path | None = None) -> str:
         """The line of known_hosts for this server."""
@@ -163,6 +164,13 @@ def children(pid: int) -> list[int]:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except OSError:
+        return ""
 
 
 def wait_for(condition: Callable[[], bool], limit: float = 30.0) -> None:

@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from runner.runs.find import load_run
 from tests.unit.history_kit import command
 
@@ -38,6 +40,7 @@ def _told(home: Path, run: str) -> object:
     return json.loads((home / ".disttui" / "runs" / run / "0" / "attempt-1" / "told").read_text())
 
 
+@pytest.mark.torch
 def test_rerun_resume_goes_on_from_the_newest_checkpoint_into_a_folder_of_its_own(tmp_path: Path) -> None:
     done = command(tmp_path, "run", str(_profile(tmp_path, "saves")), "--set", "launch.grace=7")
     assert done.returncode == 0, done.stderr
@@ -55,6 +58,7 @@ def test_rerun_resume_goes_on_from_the_newest_checkpoint_into_a_folder_of_its_ow
     assert known.resume_from == f"~/.disttui/runs/{first}/checkpoints"
 
 
+@pytest.mark.torch
 def test_rerun_resume_of_a_run_that_has_saved_nothing_says_where_it_looked(tmp_path: Path) -> None:
     assert command(tmp_path, "run", str(_profile(tmp_path, "silent"))).returncode == 0
     (run,) = _ids(tmp_path)

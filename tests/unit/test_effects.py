@@ -26,7 +26,6 @@ activate: touch ran; true
 job: {command: ["true"], workdir: WORK, env: {WANDB_API_KEY: "Bearer ${env:TOKEN}"}}
 on_end: {command: [touch, ended], webhook: "https://me:pw@hooks.example.org/services/T0/secret"}
 """
-NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 
 
 @pytest.fixture
@@ -146,7 +145,7 @@ def test_a_plan_says_that_it_runs_activate_before_it_does(profile: Path, tmp_pat
     assert done.returncode == 3 and not (tmp_path / "ended").exists()
 
 
-@NEEDS_ROOT
+@pytest.mark.root
 def test_a_profile_of_another_user_is_not_run_without_a_yes(profile: Path, tmp_path: Path) -> None:
     os.chown(profile, 12345, 12345)
     for words in (["plan"], ["run"]):
@@ -182,7 +181,7 @@ def asked(home: Path, answer: bytes, words: Sequence[str]) -> str:
     return shown.decode().replace("\r\n", "\n")
 
 
-@NEEDS_ROOT
+@pytest.mark.root
 @pytest.mark.parametrize(("answer", "runs"), [(b"n\n", False), (b"\n", False), (b"y\n", True)])
 def test_at_a_terminal_what_it_would_run_is_shown_and_asked(
     profile: Path, tmp_path: Path, answer: bytes, runs: bool
@@ -218,7 +217,7 @@ def test_whoever_can_write_a_profile_decides_what_it_runs(tmp_path: Path, file: 
     assert bool(doubt(link, link.stat())) == bool(why)
 
 
-@NEEDS_ROOT
+@pytest.mark.root
 def test_a_folder_of_the_team_holds_colleagues_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.yaml"
     path.write_text("x")

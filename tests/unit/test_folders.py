@@ -25,7 +25,6 @@ from runner.transport.local import LocalConnection
 from tests.unit.runs_kit import SLEEP, Make, making
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="needs a second user")
 
 _STRANGER = 65533
 
@@ -60,7 +59,7 @@ def test_a_run_starts_under_a_folder_for_everybody(cluster: Make, shared: Path) 
     assert _modes(shared) == {("folder", "700"), ("file", "600")}
 
 
-@as_root
+@pytest.mark.root
 @pytest.mark.parametrize("level", ["run", "node"])
 def test_a_run_folder_that_another_user_made_first_is_refused_by_name(cluster: Make, shared: Path, level: str) -> None:
     run = cluster(SLEEP)
@@ -78,7 +77,7 @@ def test_a_run_folder_that_another_user_made_first_is_refused_by_name(cluster: M
     assert run.living() == {}
 
 
-@as_root
+@pytest.mark.root
 def test_a_link_that_another_user_planted_is_not_followed(cluster: Make, shared: Path, tmp_path: Path) -> None:
     run = cluster(SLEEP)
     elsewhere = tmp_path / "elsewhere"
@@ -103,7 +102,7 @@ def test_a_run_folder_that_is_open_to_others_is_refused(cluster: Make, shared: P
     [(0o777, 0, "every user can write in"), (0o775, 0, "the group .* can write in"), (0o1777, 1, "belongs to")],
     ids=["world-writable", "group-writable", "owned by another"],
 )
-@as_root
+@pytest.mark.root
 def test_a_run_dir_whose_entries_others_can_replace_is_refused(
     cluster: Make, tmp_path: Path, mode: int, owner: int, says: str
 ) -> None:
@@ -120,7 +119,7 @@ def test_a_run_dir_whose_entries_others_can_replace_is_refused(
     assert list(base.iterdir()) == []
 
 
-@as_root
+@pytest.mark.root
 @pytest.mark.skipif(sys.platform != "linux", reason="lists of this kind are Linux'")
 def test_a_run_dir_that_an_access_control_list_opens_to_another_user_is_refused(tmp_path: Path) -> None:
     """The mode shows such a list as the right of the group, though the group is this user's own."""
@@ -141,7 +140,7 @@ def test_a_run_dir_that_an_access_control_list_opens_to_another_user_is_refused(
     assert folders.weakness(str(base)) == ""
 
 
-@as_root
+@pytest.mark.root
 def test_a_run_that_another_user_prepared_is_neither_stopped_nor_settled(cluster: Make, shared: Path) -> None:
     run = cluster(SLEEP)
     trap = shared / run.run / "0"
@@ -237,7 +236,7 @@ def test_whole_programs_are_not_written_again(home: Path) -> None:
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
-@as_root
+@pytest.mark.root
 @pytest.mark.parametrize("whose", ["cache of another", "cache for all", "folder of another", "planted link"])
 def test_a_cache_folder_of_others_is_not_used(home: Path, tmp_path: Path, whose: str) -> None:
     cache = home / ".cache"
@@ -336,7 +335,7 @@ def test_plan_says_beforehand_that_a_run_dir_will_be_refused(tmp_path: Path) -> 
     ]
 
 
-@as_root
+@pytest.mark.root
 def test_a_folder_of_another_user_is_listed_by_its_owner_and_not_opened(shared: Path) -> None:
     trap = shared / "t-1" / "0"
     trap.mkdir(parents=True)
@@ -346,7 +345,7 @@ def test_a_folder_of_another_user_is_listed_by_its_owner_and_not_opened(shared: 
     assert (row["run"], row["problem"]) == ("t-1", f"{trap.parent} belongs to {folders.user_name(_STRANGER)}")
 
 
-@as_root
+@pytest.mark.root
 @pytest.mark.parametrize("op", ["mirror", "read", "stacks", "files", "fetch", "status", "stop", "forget", "lead"])
 def test_nothing_of_a_run_that_another_user_has_made_is_read(shared: Path, op: str) -> None:
     place = shared / "t-1" / "0"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 from pathlib import Path
@@ -15,7 +14,6 @@ from tests.unit.waiting import wait_for
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch"),
     pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux"),
 ]
 JOB = """

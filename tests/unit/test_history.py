@@ -174,7 +174,7 @@ def test_a_sandbox_that_is_gone_is_lost(tmp_path: Path) -> None:
     assert command(tmp_path, "forget", made.run).returncode == 0 and not made.folder.exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+@pytest.mark.root
 def test_a_folder_that_may_not_be_read_names_its_owner() -> None:
     with tempfile.TemporaryDirectory() as base:
         Path(base).chmod(0o755)

@@ -62,7 +62,7 @@ ACTIVATED = {"activate": f"export PATH={Path(sys.executable).parent}:/bin:/usr/b
         ("pkg.tool", None),  # without __init__.py it is found only once its parent is imported
         ("pkg.train.more", "pkg.train.more"),
         ("nosuch.train", "nosuch"),
-        ("torch.distributed.run", ""),
+        pytest.param("torch.distributed.run", "", marks=pytest.mark.torch),
         ("http.server", ""),
     ],
 )

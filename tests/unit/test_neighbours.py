@@ -28,9 +28,8 @@ from tests.neighbours import UID, own_network, squatting
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same
 from tests.unit.waiting import wait_for
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or os.getuid() != 0, reason="only root can act as another user, in a network of its own"
-)
+# Only root can act as another user, in a network of its own.
+pytestmark = [pytest.mark.root, pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")]
 HOLD = "import sys; from runner.node import locks; lock = locks.take(*sys.argv[1:]); print(lock, flush=True); input()"
 
 

@@ -189,7 +189,7 @@ def test_a_host_that_is_off_is_said_not_to_have_been_asked(tmp_path: Path) -> No
     assert done.stdout == "nothing is left of any ended run on local; 1 host could not be asked\n", done.stderr
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs a second user")
+@pytest.mark.root
 def test_a_tag_that_another_user_forges_counts_for_nothing(strays: Strays) -> None:
     strays.start()
     strays.end()
@@ -207,7 +207,7 @@ def test_a_tag_that_another_user_forges_counts_for_nothing(strays: Strays) -> No
     assert stranger.poll() is None
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs a second user")
+@pytest.mark.root
 @pytest.mark.parametrize("trap", ["a large file", "a link", "a pipe", "a file of another"])
 def test_root_reads_no_file_whole_and_no_link_of_another_user(strays: Strays, trap: str) -> None:
     """Its supervisor.json says that the supervisor is dead: where it is read, the process is an orphan."""

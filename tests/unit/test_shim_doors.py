@@ -165,7 +165,7 @@ def test_a_run_without_ranks_has_no_stacks(tmp_path: Path) -> None:
     assert stacks.collect(str(tmp_path)) == {}
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+@pytest.mark.root
 def test_another_user_gets_no_answer(start: Callable[..., Any], tmp_path: Path) -> None:
     start(STUCK)
     name = door_of(tmp_path)

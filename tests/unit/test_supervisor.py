@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import threading
@@ -232,7 +231,7 @@ def test_warden_and_supervisor_are_small(cluster: Make) -> None:
     assert total < 40 * 1024
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+@pytest.mark.root
 def test_full_disk_does_not_end_the_run(cluster: Make, tmp_path: Path) -> None:
     import subprocess
 
