@@ -86,7 +86,7 @@ def test_train_needs_only_torch(path: Path) -> None:
 def _tree() -> Iterator[Path]:
     # In a worktree .git is a file, which is git's and no part of the tree.
     yield from (path for path in ROOT.iterdir() if path.is_file() and path.name != ".git")
-    for name in (".ci", "docs", "profiles", "runner", "tests", "tui"):
+    for name in (".ci", ".github", "docs", "profiles", "runner", "tests", "tui"):
         for path in (ROOT / name).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 yield path
