@@ -10,7 +10,7 @@ from runner.api.viewer import Viewer
 from runner.errors import DisttuiError
 from runner.hosts.survey import side_by_side
 from runner.runs.find import known_runs
-from runner.runs.places import Place, chosen, of_runs
+from runner.runs.places import Destination, chosen, of_runs
 
 PATIENCE = 60.0
 """Seconds that a host may take to look, and to end what it finds."""
@@ -54,7 +54,7 @@ def orphans(viewer: Viewer, hosts: Sequence[str] = (), *, end: bool = False, run
     return Orphans(found, problems)
 
 
-def _ask(viewer: Viewer, place: Place, asked: Mapping[str, Any]) -> list[dict[str, Any]] | DisttuiError:
+def _ask(viewer: Viewer, place: Destination, asked: Mapping[str, Any]) -> list[dict[str, Any]] | DisttuiError:
     try:
         link = viewer.open_link(place.host, place.ssh_config)
         try:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from runner.profile.nodes import Items, Node, Scalar, Table
-from runner.profile.problems import Path, Place, ProfileProblem, near, show
+from runner.profile.problems import Path, ProfileProblem, SourceLocation, near, show
 from runner.profile.schema import Profile
 from runner.profile.sections import Host, Job, Launch, Metrics, OnEnd, Parallel
 
@@ -63,7 +63,7 @@ def _one(found: Mapping[str, Any], root: Table) -> list[ProfileProblem]:
     return [ProfileProblem.at(place, f"{show(name)[1:-1]}: {_describe(node)}", _expected(kind, name))]
 
 
-def _locate(root: Table, path: Path, *, key: bool = False) -> tuple[Place, Node]:
+def _locate(root: Table, path: Path, *, key: bool = False) -> tuple[SourceLocation, Node]:
     """Where `path` stands, or its last key does; as near above as the tree has it."""
     place = root.place
     current: Node = root

@@ -17,7 +17,7 @@ from runner.profile.explain import explain
 from runner.profile.fields import slug
 from runner.profile.nodes import MAX_SIZE, Items, Node, Scalar, Table, compose, walk
 from runner.profile.override import apply
-from runner.profile.problems import Path, Place, ProfileErrors, ProfileProblem, printable, show
+from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, printable, show
 from runner.profile.schema import VERSION, Profile
 
 
@@ -48,7 +48,7 @@ def parse(text: str, source: str, overrides: Sequence[str] = ()) -> Profile:
     problems: list[ProfileProblem] = []
     root = compose(text, source, problems)
     if not isinstance(root, Table):
-        place = root.place if root else Place(source, 1, 1)
+        place = root.place if root else SourceLocation(source, 1, 1)
         what = "the profile is empty" if root is None else "this is no mapping"
         raise ProfileErrors([*problems, ProfileProblem.at(place, what, "expected keys like 'disttui: 1', 'hosts:'")])
     root = apply(root, overrides, problems)
@@ -115,7 +115,7 @@ def _is_env(path: Path) -> bool:
     return path in (("env",), ("job", "env")) or (len(path) == 3 and path[0] == "hosts" and path[2] == "env")
 
 
-def _references(root: Table, problems: list[ProfileProblem]) -> dict[Path, Place]:
+def _references(root: Table, problems: list[ProfileProblem]) -> dict[Path, SourceLocation]:
     """Where `${env:NAME}` stands; anywhere but in an environment it is a problem."""
     found = {path: scalar.reference for path, scalar in walk(root) if scalar.reference}
     for path, place in found.items():

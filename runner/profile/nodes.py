@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from runner.profile.problems import Path, Place, ProfileErrors, ProfileProblem, show
+from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, show
 
 MAX_SIZE = 1024 * 1024
 """Characters of a file, and of what it expands to."""
@@ -44,10 +44,10 @@ _CURES = {
 class Scalar:
     """Text as it was written; `plain` without quotes."""
 
-    place: Place
+    place: SourceLocation
     text: str
     plain: bool = False
-    reference: Place | None = None
+    reference: SourceLocation | None = None
     """Where its first `${env:` stands."""
 
     nodes = 1
@@ -68,7 +68,7 @@ class Scalar:
 class Items:
     """A list. `nodes`, `size` and `height` count what its aliases expand to."""
 
-    place: Place
+    place: SourceLocation
     items: tuple[Node, ...]
     nodes: int = 1
     size: int = 0
@@ -79,8 +79,8 @@ class Items:
 class Table:
     """A mapping: key → (the key's place, its value), in the order of the file."""
 
-    place: Place
-    entries: dict[str, tuple[Place, Node]] = field(default_factory=dict)
+    place: SourceLocation
+    entries: dict[str, tuple[SourceLocation, Node]] = field(default_factory=dict)
     nodes: int = 1
     size: int = 0
     height: int = 1
@@ -170,16 +170,16 @@ class _Composer:
             self._anchors[event.anchor] = node
         return node
 
-    def _items(self, place: Place, depth: int) -> Items:
+    def _items(self, place: SourceLocation, depth: int) -> Items:
         self._count(1, 0, place)
         items = []
         while not isinstance(event := self._next(), yaml.SequenceEndEvent):
             items.append(self._node(event, depth + 1))
         return Items(place, tuple(items), *_measure(items))
 
-    def _table(self, place: Place, depth: int) -> Table:
+    def _table(self, place: SourceLocation, depth: int) -> Table:
         self._count(1, 0, place)
-        entries: dict[str, tuple[Place, Node]] = {}
+        entries: dict[str, tuple[SourceLocation, Node]] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             key = self._node(event, depth + 1)
             value = self._node(self._next(), depth + 1)
@@ -215,7 +215,7 @@ class _Composer:
         reference = self._spot(_REFERENCE, event) if "${env:" in text else None
         return Scalar(place, text, event.style is None, reference)
 
-    def _alias(self, name: str, place: Place, depth: int) -> Node:
+    def _alias(self, name: str, place: SourceLocation, depth: int) -> Node:
         if name not in self._anchors:
             raise self._end(place, f"the alias {show('*' + name)} names no anchor above it")
         node = self._anchors[name]
@@ -226,19 +226,19 @@ class _Composer:
         self._count(node.nodes, node.size, place)
         return node
 
-    def _count(self, nodes: int, size: int, place: Place) -> None:
+    def _count(self, nodes: int, size: int, place: SourceLocation) -> None:
         self._nodes += nodes
         self._size += size
         if self._nodes > MAX_NODES or self._size > MAX_SIZE:
             raise self._end(place, f"more than {MAX_NODES:,} values or 1 MiB of text, aliases included")
 
-    def _spot(self, pattern: re.Pattern[str], event: Any) -> Place:
+    def _spot(self, pattern: re.Pattern[str], event: Any) -> SourceLocation:
         """Where inside a scalar `pattern` stands in the source; the scalar's start where escapes hide it."""
         start, end = event.start_mark, event.end_mark
         found = pattern.search(self._text, start.index, end.index)
         return self._index(found.start()) if found else self._mark(start)
 
-    def _index(self, index: int) -> Place:
+    def _index(self, index: int) -> SourceLocation:
         line = bisect.bisect_right(self._line_starts, index) - 1
         return self._place(line, index - self._line_starts[line])
 
@@ -246,11 +246,11 @@ class _Composer:
     def _line_starts(self) -> list[int]:
         return [0, *(match.end() for match in _BREAK.finditer(self._text))]
 
-    def _mark(self, mark: Any) -> Place:
+    def _mark(self, mark: Any) -> SourceLocation:
         return self._place(mark.line, mark.column)
 
-    def _place(self, line: int, column: int) -> Place:
-        return Place(self._source, line + 1, column + 1) if self._in_file else Place(self._source)
+    def _place(self, line: int, column: int) -> SourceLocation:
+        return SourceLocation(self._source, line + 1, column + 1) if self._in_file else SourceLocation(self._source)
 
     def _unprintable(self, match: re.Match[str]) -> ProfileProblem:
         place, code = self._index(match.start()), ord(match[0])
@@ -273,10 +273,10 @@ class _Composer:
         cure = next((cure for words, cure in _CURES.items() if words in problem), "")
         return self._end(self._mark(mark), f"not valid YAML: {what}", cure)
 
-    def _problem(self, place: Place, what: str, expected: str = "") -> None:
+    def _problem(self, place: SourceLocation, what: str, expected: str = "") -> None:
         self._problems.append(ProfileProblem.at(place, what, expected))
 
-    def _end(self, place: Place, what: str, expected: str = "") -> ProfileErrors:
+    def _end(self, place: SourceLocation, what: str, expected: str = "") -> ProfileErrors:
         return ProfileErrors([*self._problems, ProfileProblem.at(place, what, expected)])
 
 

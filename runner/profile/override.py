@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.profile.nodes import MAX_DEPTH, Items, Node, Scalar, Table, compose
-from runner.profile.problems import Place, ProfileErrors, ProfileProblem, show
+from runner.profile.problems import ProfileErrors, ProfileProblem, SourceLocation, show
 
 
 def apply(root: Table, overrides: Sequence[str], problems: list[ProfileProblem]) -> Table:
@@ -18,7 +18,7 @@ def apply(root: Table, overrides: Sequence[str], problems: list[ProfileProblem])
     node: Node = root
     for override in overrides:
         path, equals, text = override.partition("=")
-        place = Place(f"--set {path.strip()}=…" if equals else f"--set {override}")
+        place = SourceLocation(f"--set {path.strip()}=…" if equals else f"--set {override}")
         try:
             keys = _keys(path, equals, place)
             value = compose(text, place.source, problems, in_file=False) or Scalar(place, "", plain=True)
@@ -31,7 +31,7 @@ def apply(root: Table, overrides: Sequence[str], problems: list[ProfileProblem])
     return node
 
 
-def _keys(path: str, equals: str, place: Place) -> list[str]:
+def _keys(path: str, equals: str, place: SourceLocation) -> list[str]:
     keys = path.strip().split(".")
     if not equals or not all(keys):
         raise _error(place, "no override", "expected PATH=VALUE, like job.args=[--steps, 10] or hosts.0.port=22")
@@ -40,7 +40,7 @@ def _keys(path: str, equals: str, place: Place) -> list[str]:
     return keys
 
 
-def _put(node: Node, keys: list[str], value: Node, place: Place) -> Node:
+def _put(node: Node, keys: list[str], value: Node, place: SourceLocation) -> Node:
     if not keys:
         return value
     key, *rest = keys
@@ -65,5 +65,5 @@ def _put(node: Node, keys: list[str], value: Node, place: Place) -> Node:
     return Table(node.place, {**node.entries, key: (at, _put(old, rest, value, place))})
 
 
-def _error(place: Place, what: str, expected: str = "") -> ProfileErrors:
+def _error(place: SourceLocation, what: str, expected: str = "") -> ProfileErrors:
     return ProfileErrors([ProfileProblem.at(place, what, expected)])

@@ -21,7 +21,7 @@ Flaw = tuple[str, str, Path]
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """Where a value stands: line and column from 1; line 0 for what `--set` gave."""
 
     source: str
@@ -40,7 +40,7 @@ class ProfileProblem:
     source: str
 
     @classmethod
-    def at(cls, place: Place, what: str, expected: str = "") -> ProfileProblem:
+    def at(cls, place: SourceLocation, what: str, expected: str = "") -> ProfileProblem:
         """A problem with what stands at `place`."""
         return cls(place.line, place.column, what, expected, place.source)
 

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validat
 
 from runner.profile import addresses
 from runner.profile import fields as f
-from runner.profile.problems import Flaw, Path, Place, ProfileErrors, ProfileProblem, bad, conflicts, show
+from runner.profile.problems import Flaw, Path, ProfileErrors, ProfileProblem, SourceLocation, bad, conflicts, show
 from runner.profile.sections import Host, Job, Launch, Metrics, Model, OnEnd, Parallel, Precision
 from runner.transport.base import Address
 
@@ -56,7 +56,7 @@ class Profile(Model):
     """What is done when a run has ended, on the machine that started it; both get a summary as JSON, and 10 s."""
 
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
-    _references: dict[Path, Place] = PrivateAttr(default_factory=dict)
+    _references: dict[Path, SourceLocation] = PrivateAttr(default_factory=dict)
 
     def as_written(self) -> dict[str, Any]:
         """The file's data for JSON, `--set` included and references unresolved; reads back as the same profile."""
@@ -91,9 +91,9 @@ class Profile(Model):
             raise ProfileErrors(problems)
         return plain, secret
 
-    def _place_of(self, rank: int, name: str) -> Place:
+    def _place_of(self, rank: int, name: str) -> SourceLocation:
         layers: tuple[Path, ...] = (("hosts", rank, "env", name), ("job", "env", name), ("env", name))
-        return next((self._references[at] for at in layers if at in self._references), Place(self.name))
+        return next((self._references[at] for at in layers if at in self._references), SourceLocation(self.name))
 
     @field_validator("hosts")
     @classmethod

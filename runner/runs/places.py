@@ -13,7 +13,7 @@ from runner.runs.find import known_runs
 
 
 @dataclass(frozen=True)
-class Place:
+class Destination:
     """A host, and the ssh configuration that leads to it (None: the viewer's own)."""
 
     host: Host
@@ -25,7 +25,7 @@ class Place:
         return self.host.name
 
 
-def chosen(words: Sequence[str], profile: Path | None, environ: Mapping[str, str]) -> list[Place]:
+def chosen(words: Sequence[str], profile: Path | None, environ: Mapping[str, str]) -> list[Destination]:
     """The places that words of the command line name: hosts, or one profile; without any, all in view.
 
     Raises:
@@ -38,28 +38,28 @@ def chosen(words: Sequence[str], profile: Path | None, environ: Mapping[str, str
     if len(words) == 1 and words[0] != "local" and (path := _profile(words[0])) is not None:
         return _of_profile(path)
     known = {place.name: place for place in (*of_runs(environ), *_of_profiles())}
-    named = {word: known.get(word) or Place(parse_host(word)) for word in words}
+    named = {word: known.get(word) or Destination(parse_host(word)) for word in words}
     return list(named.values())
 
 
-def in_view(environ: Mapping[str, str]) -> list[Place]:
+def in_view(environ: Mapping[str, str]) -> list[Destination]:
     """The hosts of all runs that are known here and of the user's and the team's profiles, and this machine."""
-    places = {_way(place): place for place in (*of_runs(environ), *_of_profiles(), Place(parse_host("local")))}
+    places = {_way(place): place for place in (*of_runs(environ), *_of_profiles(), Destination(parse_host("local")))}
     return list(places.values())
 
 
-def of_runs(environ: Mapping[str, str]) -> list[Place]:
+def of_runs(environ: Mapping[str, str]) -> list[Destination]:
     """The hosts of all runs that are known here, of the newest first; those of sandboxes are no more."""
-    places: dict[tuple[object, ...], Place] = {}
+    places: dict[tuple[object, ...], Destination] = {}
     for run in known_runs(environ)[0]:
         if not run.sandbox:
             for host in run.hosts:
-                place = Place(host.as_host(), run.ssh_config)
+                place = Destination(host.as_host(), run.ssh_config)
                 places.setdefault(_way(place), place)
     return list(places.values())
 
 
-def _of_profiles() -> list[Place]:
+def _of_profiles() -> list[Destination]:
     found = []
     for entry in list_profiles():
         if entry.origin != "built in":  # those of examples are nobody's machines
@@ -70,8 +70,8 @@ def _of_profiles() -> list[Place]:
     return found
 
 
-def _of_profile(path: Path) -> list[Place]:
-    return list({_way(place): place for place in map(Place, load(path).hosts)}.values())
+def _of_profile(path: Path) -> list[Destination]:
+    return list({_way(place): place for place in map(Destination, load(path).hosts)}.values())
 
 
 def _profile(word: str) -> Path | None:
@@ -84,5 +84,5 @@ def _profile(word: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def _way(place: Place) -> tuple[object, ...]:
+def _way(place: Destination) -> tuple[object, ...]:
     return place.host.host, place.host.user, place.host.port

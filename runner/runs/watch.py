@@ -12,7 +12,7 @@ from runner.errors import DisttuiError
 from runner.hosts.link import SILENCE, Item, Link
 from runner.hosts.load import Load, load_of
 from runner.hosts.survey import CONNECTS, open_link
-from runner.runs.places import Place
+from runner.runs.places import Destination
 from runner.transport import Connector
 
 AGAIN = (2.0, 2.0, 5.0, 10.0, 30.0)
@@ -55,7 +55,7 @@ class HostsWatch:
 
     def __init__(
         self,
-        places: Sequence[Place],
+        places: Sequence[Destination],
         connect: Callable[[str | None], Connector],
         changed: Tell = lambda: None,
         interval: float = 1.0,

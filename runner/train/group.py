@@ -11,14 +11,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .place import Place
+from .place import RankIdentity
 from .problem import Problem
 
 TIMEOUT = timedelta(minutes=10)
 """Longest wait in one collective: well above a slow disk or a cut of the network, well below gloo's 30 minutes."""
 
 
-def choose_device(place: Place, backend: str) -> Any:
+def choose_device(place: RankIdentity, backend: str) -> Any:
     """The GPU of this local rank, or the CPU. Raises Problem where this host has too few GPUs."""
     gpus = torch.cuda.device_count() if backend != "gloo" and torch.cuda.is_available() else 0
     if gpus == 0:
@@ -34,7 +34,7 @@ def choose_device(place: Place, backend: str) -> Any:
     return torch.device("cuda", place.local_rank)
 
 
-def join(place: Place, device: Any) -> None:
+def join(place: RankIdentity, device: Any) -> None:
     """Form the process group of all ranks, once they agree that they can; a single process forms its own."""
     backend = "nccl" if device.type == "cuda" else "gloo"
     if device.type == "cuda":
@@ -55,7 +55,7 @@ def join(place: Place, device: Any) -> None:
     )
 
 
-def _compare(store: Any, place: Place, backend: str) -> None:
+def _compare(store: Any, place: RankIdentity, backend: str) -> None:
     """Raise Problem where ranks chose different backends: each would wait for the other for minutes."""
     store.set(f"bytegpt/{place.rank}", json.dumps([backend, platform.node()]))
     chosen = [json.loads(store.get(f"bytegpt/{rank}")) for rank in range(place.world_size)]

@@ -20,7 +20,7 @@ from .metrics import Metrics
 from .model import Architecture, build
 from .options import Options
 from .paths import user_path
-from .place import Place
+from .place import RankIdentity
 from .problem import Problem
 from .sample import sample_text
 from .say import say
@@ -29,7 +29,7 @@ from .state import Parameters
 from .strategy import distribute
 
 
-def run(options: Options, plan: BatchPlan, place: Place) -> None:
+def run(options: Options, plan: BatchPlan, place: RankIdentity) -> None:
     """Train as the options say. Raises Problem, the same one on every rank."""
     device = choose_device(place, options.backend)
     join(place, device)
@@ -47,7 +47,7 @@ def run(options: Options, plan: BatchPlan, place: Place) -> None:
         raise ended
 
 
-def _train(options: Options, plan: BatchPlan, place: Place, device: Any) -> None:
+def _train(options: Options, plan: BatchPlan, place: RankIdentity, device: Any) -> None:
     text, data = _share_text(options, device)
     corpus = Corpus(data, options.context)
     corpus.require(plan.global_batch, text.name)
@@ -121,7 +121,7 @@ def _optimizer(parameters: Parameters, options: Options) -> Any:
     return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.95), fused=True)
 
 
-def _say_hello(place: Place, device: Any, *, size: str, options: Options, plan: BatchPlan, text: Text) -> None:
+def _say_hello(place: RankIdentity, device: Any, *, size: str, options: Options, plan: BatchPlan, text: Text) -> None:
     machine = (
         torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({torch.get_num_threads()} threads)"
     )

@@ -18,7 +18,7 @@ from .group import mean
 from .keeper import Keeper
 from .metrics import Metrics
 from .options import Options
-from .place import Place
+from .place import RankIdentity
 from .problem import Problem
 from .say import say
 from .schedule import lr_at
@@ -31,7 +31,7 @@ class Training:
 
     options: Options
     plan: BatchPlan
-    place: Place
+    place: RankIdentity
     device: Any
     corpus: Corpus
     strategy: Any

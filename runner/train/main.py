@@ -10,7 +10,7 @@ import warnings
 
 from .batching import plan_batches
 from .options import parse
-from .place import Place
+from .place import RankIdentity
 from .problem import Problem
 
 OLDEST_TORCH = (2, 6)
@@ -18,9 +18,9 @@ OLDEST_TORCH = (2, 6)
 
 def main() -> None:
     """Run the job and exit: 0 trained, 1 training failed, 2 bad input, 130 interrupted."""
-    place = Place()
+    place = RankIdentity()
     try:
-        place = Place.from_env()
+        place = RankIdentity.from_env()
         options = parse(sys.argv[1:])
         plan = plan_batches(options.batch_size, options.accumulate, options.global_batch, place.world_size)
         _check_torch()
@@ -45,7 +45,7 @@ def _check_torch() -> None:
         raise Problem(f"{here} has torch {version}, bytegpt needs 2.6 or later: pip install -U torch", host_only=True)
 
 
-def _give_up(problem: Problem, place: Place) -> None:
+def _give_up(problem: Problem, place: RankIdentity) -> None:
     """Say it once and exit. The silent ranks linger: were they first, a launcher would end the speaker."""
     if (place.local_rank if problem.host_only else place.rank) == 0:
         print(f"bytegpt: {problem}", file=sys.stderr, flush=True)

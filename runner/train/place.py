@@ -10,7 +10,7 @@ from .problem import Problem
 
 
 @dataclass(frozen=True)
-class Place:
+class RankIdentity:
     """A process's place in the run; the defaults are those of a single process without a launcher."""
 
     rank: int = 0
@@ -21,7 +21,7 @@ class Place:
     """Whether a launcher started it: then there is a rendezvous to join."""
 
     @classmethod
-    def from_env(cls, env: Mapping[str, str] = os.environ) -> Place:
+    def from_env(cls, env: Mapping[str, str] = os.environ) -> RankIdentity:
         """Read torch's variables. Raises Problem where a launcher has set only some of them."""
         if "RANK" not in env:
             return cls()

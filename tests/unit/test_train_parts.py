@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from runner.train.batching import BatchPlan, SampleOrder, plan_batches
 from runner.train.options import parse
-from runner.train.place import Place
+from runner.train.place import RankIdentity
 from runner.train.problem import Problem
 from runner.train.schedule import lr_at, scale_lr
 
@@ -121,12 +121,14 @@ def test_a_bad_option_is_named(arguments: str, named: str) -> None:
 
 def test_place_is_read_from_the_launcher() -> None:
     env = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
-    assert Place.from_env(env) == Place(rank=3, world_size=4, local_rank=1, local_world_size=2, launched=True)
-    assert Place.from_env({}) == Place()
+    assert RankIdentity.from_env(env) == RankIdentity(
+        rank=3, world_size=4, local_rank=1, local_world_size=2, launched=True
+    )
+    assert RankIdentity.from_env({}) == RankIdentity()
     with pytest.raises(Problem, match="LOCAL_RANK"):
-        Place.from_env({name: value for name, value in env.items() if name != "LOCAL_RANK"})
+        RankIdentity.from_env({name: value for name, value in env.items() if name != "LOCAL_RANK"})
     with pytest.raises(Problem, match="must be numbers"):
-        Place.from_env({**env, "WORLD_SIZE": "many"})
+        RankIdentity.from_env({**env, "WORLD_SIZE": "many"})
 
 
 @pytest.mark.torch

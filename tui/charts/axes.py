@@ -20,7 +20,7 @@ class Tick(NamedTuple):
     words: str
 
 
-class Place(NamedTuple):
+class AxisInterval(NamedTuple):
     """What lies between two places of the axis."""
 
     end: float
@@ -70,7 +70,7 @@ class Axis(ABC):
         """Where a time is, in this axis' unit; None: nowhere."""
 
     @abstractmethod
-    def between(self, first: float, last: float) -> Place | None:
+    def between(self, first: float, last: float) -> AxisInterval | None:
         """What lies between two places; None where there is nothing yet."""
 
     @abstractmethod
@@ -122,7 +122,7 @@ class TimeAxis(Axis):
         """Seconds since the beginning."""
         return time - self._snapshot.began
 
-    def between(self, first: float, last: float) -> Place | None:
+    def between(self, first: float, last: float) -> AxisInterval | None:
         """The time itself, with the step that was reached then."""
         snapshot = self._snapshot
         begin, end = snapshot.began + first, min(snapshot.began + last, math.nextafter(snapshot.now, math.inf))
@@ -132,7 +132,7 @@ class TimeAxis(Axis):
         steps = snapshot.history.steps.get(attempt)
         step = steps.at(math.nextafter(end, -math.inf)) if steps is not None else None
         words = duration(min((first + last) / 2, snapshot.now - snapshot.began))
-        return Place(end, words if step is None else f"{words}, step {step:,.0f}")
+        return AxisInterval(end, words if step is None else f"{words}, step {step:,.0f}")
 
     def moment(self, place: float) -> float | None:
         """The beginning and as many seconds."""
@@ -196,7 +196,7 @@ class StepAxis(Axis):
                 return step
         return None
 
-    def between(self, first: float, last: float) -> Place | None:
+    def between(self, first: float, last: float) -> AxisInterval | None:
         """Of the newest attempt that has come so far."""
         now = self._snapshot.now
         for _, steps, until in reversed(self._attempts()):
@@ -204,7 +204,7 @@ class StepAxis(Axis):
             if steps.first is None or steps.first >= last or reached is None or reached < first:
                 continue
             end = min(steps.when(last, until), math.nextafter(now, math.inf))
-            return Place(end, f"step {steps.at(math.nextafter(end, -math.inf)) or 0:,.0f}")
+            return AxisInterval(end, f"step {steps.at(math.nextafter(end, -math.inf)) or 0:,.0f}")
         return None
 
     def moment(self, place: float) -> float | None:

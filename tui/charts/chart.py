@@ -13,7 +13,7 @@ from textual.strip import Strip
 
 from runner.text import clean
 from tui.charts.axes import Axis, StepAxis, TimeAxis
-from tui.charts.axes import Place as At
+from tui.charts.axes import AxisInterval as At
 from tui.charts.plot import Canvas, Scale, longest_bridge, scale, smooth
 from tui.keys import MOVE, VIEW, bind
 from tui.run.feed import Snapshot

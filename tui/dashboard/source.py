@@ -20,7 +20,7 @@ _UP = 3
 """Folders from the profile's own upwards in which the job's folder is looked for."""
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of a file on this machine."""
 
     path: Path
@@ -33,7 +33,7 @@ def failing_frame(cause: Cause | None) -> Frame | None:
     return found if found and found.file and found.line > 0 and not found.library else None
 
 
-def on_this_machine(run: KnownRun | None, node: int, workdir: str, frame: Frame, traceback: str) -> Place:
+def on_this_machine(run: KnownRun | None, node: int, workdir: str, frame: Frame, traceback: str) -> SourceLine:
     """Where a host's frame is in the files of this machine.
 
     Where the host is another machine, a file of the same path, or of the same place below the profile's folder, is
@@ -54,7 +54,7 @@ def on_this_machine(run: KnownRun | None, node: int, workdir: str, frame: Frame,
         if line is None:
             continue
         if line.strip() == text or (local and not text):
-            return Place(path, frame.line)
+            return SourceLine(path, frame.line)
         differs = path
     where = "" if run is None else f"{clean(run.hosts[node].name)}: "
     if differs:

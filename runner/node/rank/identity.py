@@ -27,7 +27,7 @@ _OTHERS: Tuple[Tuple[str, str, str, str, str], ...] = (
 )
 
 
-class Place(NamedTuple):
+class RankIdentity(NamedTuple):
     """Where this process stands in the run."""
 
     rank: int
@@ -35,7 +35,7 @@ class Place(NamedTuple):
     world_size: int
 
 
-def adopt(env: MutableMapping[str, str]) -> Place:
+def adopt(env: MutableMapping[str, str]) -> RankIdentity:
     """Set those of torch's variables that are missing, from what the launcher calls them.
 
     Raises Problem where no launcher has said which rank this is.
@@ -45,7 +45,7 @@ def adopt(env: MutableMapping[str, str]) -> Place:
         if other in env:
             env.setdefault(name, env[other])
     try:
-        return Place(int(env["RANK"]), int(env.get("LOCAL_RANK", 0)), int(env["WORLD_SIZE"]))
+        return RankIdentity(int(env["RANK"]), int(env.get("LOCAL_RANK", 0)), int(env["WORLD_SIZE"]))
     except (KeyError, ValueError):
         raise Problem(
             "no launcher has said which rank this is (RANK=%r, WORLD_SIZE=%r)"
@@ -57,7 +57,7 @@ def adopt(env: MutableMapping[str, str]) -> Place:
 class Reports:
     """This rank's records in ranks.jsonl, each appended by one write so that ranks do not tear each other's."""
 
-    def __init__(self, folder: str, place: Place) -> None:
+    def __init__(self, folder: str, place: RankIdentity) -> None:
         self._path = os.path.join(folder, "ranks.jsonl")
         self._who = {"rank": place.rank, "local_rank": place.local_rank, "pid": os.getpid()}
 
