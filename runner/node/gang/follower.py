@@ -15,7 +15,7 @@ from ..journal import note, stamp
 from ..loop import Loop
 from . import messages
 from .gang import FENCE, awaited
-from .link import Channel, Link
+from .link import Channel, Peer
 from .wirehmac import Session
 
 _TRY = 2.0
@@ -57,7 +57,7 @@ class Follower:
         self._instance = os.urandom(8).hex()
         self._port = 0
         self._addresses: list[str] = []
-        self._link = Link(messages.OF_LEADER)
+        self._link = Peer(messages.OF_LEADER)
         self._malformed = False
         self._joined = False
         self._joining = False

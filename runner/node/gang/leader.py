@@ -14,7 +14,7 @@ from ..journal import note, stamp
 from ..loop import Loop
 from . import messages
 from .gang import FENCE, Gang, awaited
-from .link import Channel, Link
+from .link import Channel, Peer
 from .wirehmac import Session
 
 _HANDSHAKE = 5.0
@@ -32,7 +32,7 @@ _CLOCK_PAUSE = 10.0
 
 class _Follower:
     def __init__(self) -> None:
-        self.link = Link(messages.OF_FOLLOWER)
+        self.link = Peer(messages.OF_FOLLOWER)
         self.instance = ""
         self.malformed = False
         self.broken: float | None = None
@@ -144,7 +144,7 @@ class Leader:
 
     def _attach(self, node: int, follower: _Follower, channel: Channel, instance: str) -> None:
         if follower.instance != instance:
-            follower.link, follower.instance = Link(messages.OF_FOLLOWER), instance
+            follower.link, follower.instance = Peer(messages.OF_FOLLOWER), instance
         follower.broken = None
 
         def take(message: dict[str, Any]) -> None:

@@ -113,7 +113,7 @@ def _ignore(_: Any) -> None:
     pass
 
 
-class Link:
+class Peer:
     """What is known of one other supervisor, and what it has yet to hear.
 
     Args:
