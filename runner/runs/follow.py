@@ -73,7 +73,7 @@ class Notice:
 News = LinkNews | RecordRead | LogRead | Skipped | Notice
 
 
-class Follower:
+class HostMirror:
     """Mirrors one host's run directory and tells what is new.
 
     Args:

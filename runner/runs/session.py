@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.hosts.link import Link
-from runner.runs.follow import PIECES, Follower, LinkNews, LogRead, News, Notice, RecordRead, Skipped
+from runner.runs.follow import PIECES, HostMirror, LinkNews, LogRead, News, Notice, RecordRead, Skipped
 from runner.runs.state import RunState, exit_code, fold, link
 from runner.runs.store import HostStore, host_folder
 
@@ -84,7 +84,7 @@ class Session:
         self._behind = set(range(len(state.hosts)))
         self._news: queue.Queue[News] = queue.Queue(PIECES)
         self._followers = [
-            Follower(
+            HostMirror(
                 node,
                 {**request, "node_rank": node},
                 HostStore(host_folder(folder, node)),

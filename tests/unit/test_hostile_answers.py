@@ -38,7 +38,7 @@ from runner.render.stopping import stopped_lines
 from runner.runs import remote
 from runner.runs import store as store_module
 from runner.runs.adopt import adopt
-from runner.runs.follow import Follower, Notice
+from runner.runs.follow import HostMirror, Notice
 from runner.runs.history import KnownHost, KnownRun
 from runner.runs.store import HostStore
 from runner.runs.summary import summaries
@@ -290,7 +290,7 @@ def test_announcements_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_file_that_begins_anew_without_end_leaves_100_copies(tmp_path: Path) -> None:
     news: Queue[Any] = Queue()
     store = HostStore(tmp_path / "0")
-    follower = Follower(0, {}, store, lambda: pytest.fail("nobody asked"), news)
+    follower = HostMirror(0, {}, store, lambda: pytest.fail("nobody asked"), news)
     for generation in range(1500):
         follower._take({"file": 0, "name": "a.log", "generation": generation, "size": 1, "start": 0})
         follower._take((0, generation, 0, memoryview(b"x")))
@@ -321,7 +321,7 @@ PIECE = st.tuples(
 @given(items=st.lists(ANNOUNCED | PIECE | ANY, max_size=6))
 def test_whatever_a_host_announces_ends_its_link_at_most(items: list[Any], tmp_path: Path) -> None:
     store = HostStore(tmp_path / "mirror" / "0")
-    follower = Follower(0, {}, store, lambda: pytest.fail("nobody asked"), Queue())
+    follower = HostMirror(0, {}, store, lambda: pytest.fail("nobody asked"), Queue())
     for item in items:
         try:
             follower._take(item)
