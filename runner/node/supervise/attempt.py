@@ -29,7 +29,7 @@ _READY = 5.0
 """Seconds after the word until a launcher counts as ready that has not said so: its disk may be full."""
 
 
-class Attempt:
+class LauncherProcess:
     """A launcher that waits for the word, then runs this host's ranks.
 
     Raises OSError where it cannot be started.

@@ -16,7 +16,7 @@ from ..host import Host
 from ..journal import stamp
 from ..loop import Loop, Timer
 from ..observe import stacks
-from .attempt import Attempt
+from .attempt import LauncherProcess
 from .control import write_stop
 from .kept import Kept
 from .leftover import Leftover
@@ -57,7 +57,7 @@ class Member:
         self._newest = 0
         self._queue: list[dict[str, Any]] = []
         """Words of the newest attempt, while processes of an older one are being ended."""
-        self._attempt: Attempt | None = None
+        self._attempt: LauncherProcess | None = None
         self._ending: Ending | None = None
         self._asked = 0.0
         self._held: list[Failure] = []
@@ -105,7 +105,7 @@ class Member:
                 return
             for kept in self._zips:
                 kept.restore()
-            self._attempt = Attempt(self._host, number, self._loop, self._say, self._fail)
+            self._attempt = LauncherProcess(self._host, number, self._loop, self._say, self._fail)
         except OSError as error:
             name = os.fsdecode(error.filename) if error.filename else ""
             self._fail_launch(f"cannot start the launcher: {name}: {error.strerror}")
@@ -221,7 +221,7 @@ class Member:
         if self._host.node == 0:
             self._await_listening(attempt, port)
 
-    def _await_listening(self, attempt: Attempt, port: int) -> None:
+    def _await_listening(self, attempt: LauncherProcess, port: int) -> None:
         if self._listening:
             self._listening.cancel()
         if attempt is not self._attempt or attempt.launcher is None or self._ending:
