@@ -17,7 +17,7 @@ exec "$@"
 """In another environment than the profile's, a job may well run, and compute something else."""
 
 
-class Host(NamedTuple):
+class HostPart(NamedTuple):
     """One host's part of one run: its spec and its files."""
 
     spec: Spec

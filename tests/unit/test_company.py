@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runner.cli.render.live import TextPrinter
-from runner.node.host import Host
+from runner.node.host import HostPart
 from runner.node.observe.company import Company
 from runner.render.story import ending
 from runner.runs.contents import read_content
@@ -32,7 +32,7 @@ def watching(kind: str = "script", **launch: Any) -> tuple[Company, list[Any]]:
     """What watches over the only rank of a host of two, and what it says."""
     spec: Any = {"nproc": [1, 1], "launch": {"instrument": True, **launch}, "target": {"kind": kind}}
     said: list[Any] = []
-    return Company(Host(spec, "", "", None, {}, 0o022), 1, said.append), said
+    return Company(HostPart(spec, "", "", None, {}, 0o022), 1, said.append), said
 
 
 @pytest.fixture

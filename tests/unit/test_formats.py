@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
-from runner.node.host import Host
+from runner.node.host import HostPart
 from runner.node.loop import Loop
 from runner.node.observe.ranks import Ranks
 from runner.protocol import reports
@@ -57,6 +57,6 @@ def test_a_new_kind_of_event_is_missed_on_the_page_of_formats(monkeypatch: pytes
 
 def test_every_report_of_a_rank_has_its_handler(tmp_path: Path) -> None:
     spec: Any = {"run": "x", "node_rank": 0, "nproc": [1], "launch": {"instrument": True}, "target": {"kind": "script"}}
-    ranks = Ranks(Host(spec, str(tmp_path), "", None, {}, 0o22), 1, Loop(), print, print)
+    ranks = Ranks(HostPart(spec, str(tmp_path), "", None, {}, 0o22), 1, Loop(), print, print)
     assert ranks._handlers.keys() == set(get_args(reports.Kind)) == reports.KINDS.keys()
     ranks.close()

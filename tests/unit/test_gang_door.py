@@ -16,7 +16,7 @@ import pytest
 
 from runner.node import procs
 from runner.node.gang.follower import Follower
-from runner.node.host import Host
+from runner.node.host import HostPart
 from runner.node.loop import Loop
 from tests.unit.runs_kit import SLEEP, Make, making, same
 
@@ -164,7 +164,7 @@ def test_a_second_supervisor_of_the_same_node_is_refused(cluster: Make) -> None:
     # Inside this process, since by its tag it would own the first one's processes.
     told: list[tuple[str, str]] = []
     loop = Loop()
-    host = Host(run.spec(1), str(run.base), str(run.zip), None, run.secrets(), 0o022)
+    host = HostPart(run.spec(1), str(run.base), str(run.zip), None, run.secrets(), 0o022)
 
     def lost(kind: str, why: str, last: float | None) -> None:
         told.append((kind, why))

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from runner.node import journal
 from runner.node.gang import follower, gang, health, leader, link, membership
-from runner.node.host import Host
+from runner.node.host import HostPart
 from runner.node.loop import Timer
 from runner.node.supervise import member, supervisor
 
@@ -355,7 +355,7 @@ class Sim:
             "run": "sim", "node_rank": node, "hosts": [f"h{n}" for n in range(nodes)], "nproc": [1] * nodes,
             "launch": launch, "target": {}, "leader": {"port": 1, "addresses": ["127.0.0.1"]} if node else None,
         }  # fmt: skip
-        host = Host(spec, f"/sim/{node}", "", None, {"key": "00" * 32}, 0o022)
+        host = HostPart(spec, f"/sim/{node}", "", None, {"key": "00" * 32}, 0o022)
         sup = self.sup = supervisor.Supervisor(host)
         loop: Any = sup._loop
         self.loop: Loop = loop
@@ -412,10 +412,10 @@ def simulated(monkeypatch: pytest.MonkeyPatch, world: World, launch: dict[str, A
         monotonic=lambda: world.now, time=lambda: world.now, strftime=lambda *_: "", localtime=lambda *_: None
     )
 
-    def sim_of(host: Host) -> Sim:
+    def sim_of(host: HostPart) -> Sim:
         return world.hosts[host.node]
 
-    def attempt(host: Host, number: int, loop: Any, say: Any, fail: Any) -> Attempt:
+    def attempt(host: HostPart, number: int, loop: Any, say: Any, fail: Any) -> Attempt:
         return Attempt(sim_of(host), number, fail)
 
     def ending(members: Any, *rest: Any) -> Ending:

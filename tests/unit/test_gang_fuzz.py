@@ -29,7 +29,7 @@ from runner.node.gang.gang import Gang
 from runner.node.gang.leader import Leader
 from runner.node.gang.link import Channel
 from runner.node.gang.wirehmac import BrokenWireError, Session
-from runner.node.host import Host, plan_hash
+from runner.node.host import HostPart, plan_hash
 from runner.node.loop import Loop
 from runner.node.supervise import member
 from runner.node.supervise.member import Member
@@ -189,13 +189,13 @@ class Door:
             sock.close()
 
 
-def host_of(node: int, folder: str = "/nonexistent") -> Host:
+def host_of(node: int, folder: str = "/nonexistent") -> HostPart:
     launch = {"ports": [1, 2], "join_timeout": 60, "host_timeout": 60, "rejoin_timeout": 0, "restarts": 1, "grace": 1}
     spec: Any = {
         "run": "fuzz", "node_rank": node, "hosts": ["a", "b", "c"], "nproc": [1, 1, 1], "launch": launch,
         "target": {}, "leader": None,
     }  # fmt: skip
-    return Host(spec, folder, "", None, {"key": KEY.hex()}, 0o022)
+    return HostPart(spec, folder, "", None, {"key": KEY.hex()}, 0o022)
 
 
 class Peer:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from runner.node.host import Host
+from runner.node.host import HostPart
 from tests.profile_table import INSIDE, OF_DISTTUI, OF_RANKS, PAGE, SECTIONS, docstrings, page
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ def test_the_page_lists_the_variables_that_a_rank_gets() -> None:
     }
     added = {
         name.decode()
-        for name in Host(spec, "/r/x/0", "", None, {}, 0o22).environment(2)
+        for name in HostPart(spec, "/r/x/0", "", None, {}, 0o22).environment(2)
         if name.startswith(b"DISTTUI_")
     }
     assert added | {"DISTTUI_METRICS"} == OF_RANKS.keys()

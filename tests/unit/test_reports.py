@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.node.host import Host
+from runner.node.host import HostPart
 from runner.node.loop import Loop
 from runner.node.observe import stacks
 from runner.node.observe.ranks import Ranks
@@ -50,7 +50,7 @@ def cluster(tmp_path: Path) -> Iterator[Make]:
 @given(records=st.lists(st.one_of(_RECORDS, _ODD), max_size=8), lines=st.binary(max_size=40))
 def test_no_report_and_no_metric_raises(tmp_path: Path, records: list[Any], lines: bytes) -> None:
     run = Cluster(tmp_path, [1], "")
-    host = Host(run.spec(0), str(tmp_path), "", None, {}, 0o022)
+    host = HostPart(run.spec(0), str(tmp_path), "", None, {}, 0o022)
     folder = Path(host.attempt_folder(1))
     folder.mkdir(exist_ok=True)
     data = b"".join(json.dumps(record).encode() + b"\n" for record in records) + lines + b"\n"
@@ -111,7 +111,7 @@ while os.path.getsize(os.path.dirname(folder) + "/telemetry.jsonl") < 1000:
 
 def test_a_rank_that_reports_without_end_is_heard_a_bounded_number_of_times(tmp_path: Path) -> None:
     run = Cluster(tmp_path, [1], "")
-    host = Host(run.spec(0), str(tmp_path), "", None, {}, 0o022)
+    host = HostPart(run.spec(0), str(tmp_path), "", None, {}, 0o022)
     Path(host.attempt_folder(1)).mkdir()
     line = json.dumps({"e": "group", "rank": 0, "t": 1.7e9, "world_size": 1, "backend": "gloo"}) + "\n"
     Path(host.attempt_folder(1), "ranks.jsonl").write_text(line * 5000)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from runner.node.host import Host
+from runner.node.host import HostPart
 from runner.node.system import ByProc
 from runner.node.telemetry import sampler as telemetry
 from runner.node.telemetry.gpu_nvml import Nvml
@@ -265,7 +265,7 @@ def test_nothing_is_written_once_it_is_closed(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Sampler, "sample", sample)
     spec: Any = {"gpus": None, "backend": "gloo", "run": "t-1"}
-    sampling = Sampling(Host(spec, str(tmp_path), "", None, {}, 0o022), dict)
+    sampling = Sampling(HostPart(spec, str(tmp_path), "", None, {}, 0o022), dict)
     before = set(threading.enumerate())
     sampling.start()
     assert asked.wait(30)

@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 from ...protocol.events import Dial, Event, HostSeen
 from ...protocol.files import LeaderPlace
-from ..host import Host, plan_hash
+from ..host import HostPart, plan_hash
 from ..journal import note, stamp
 from ..loop import Loop
 from . import messages
@@ -38,7 +38,7 @@ class Follower:
 
     def __init__(
         self,
-        host: Host,
+        host: HostPart,
         loop: Loop,
         say: Callable[[Event], None],
         take: Callable[[dict[str, Any]], None],

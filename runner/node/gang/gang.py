@@ -10,7 +10,7 @@ from ...protocol import cause
 from ...protocol.cause import Cause, Failure
 from ...protocol.events import AttemptBegins, Event, Failed, Join, Note, Waiting
 from .. import ports
-from ..host import Host
+from ..host import HostPart
 from ..journal import note, stamp
 from ..loop import Loop
 from ..problem import Problem
@@ -45,7 +45,7 @@ class Gang:
 
     def __init__(
         self,
-        host: Host,
+        host: HostPart,
         loop: Loop,
         say: Callable[[Event], None],
         send: Callable[[int, dict[str, Any]], None],

@@ -9,7 +9,7 @@ import time
 from typing import Any, Callable
 
 from ...protocol.events import Clock, Event, HostSeen
-from ..host import Host, plan_hash
+from ..host import HostPart, plan_hash
 from ..journal import note, stamp
 from ..loop import Loop
 from . import messages
@@ -52,7 +52,7 @@ class Leader:
 
     def __init__(
         self,
-        host: Host,
+        host: HostPart,
         loop: Loop,
         server: socket.socket,
         gang: Gang,

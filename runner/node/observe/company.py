@@ -7,7 +7,7 @@ from typing import Callable, Iterable
 
 from ...protocol.events import Event, Ungrouped
 from .. import procs
-from ..host import Host
+from ..host import HostPart
 from ..journal import stamp
 
 _SOLITUDE = 20.0
@@ -28,7 +28,7 @@ class Company:
         say: Takes an event.
     """
 
-    def __init__(self, host: Host, attempt: int, say: Callable[[Event], None]) -> None:
+    def __init__(self, host: HostPart, attempt: int, say: Callable[[Event], None]) -> None:
         target = host.spec["target"]
         self._known = host.world_size > 1 and bool(host.launch["instrument"]) and target["kind"] != "command"
         self._attempt = attempt

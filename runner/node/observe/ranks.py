@@ -13,7 +13,7 @@ from ...protocol.events import Death, Error, Event, Group, RankBegins, Step
 from ...protocol.files import LauncherFailure
 from ...protocol.reports import Kind, Report
 from .. import procs
-from ..host import Host
+from ..host import HostPart
 from ..journal import Tail, stamp
 from ..loop import Loop
 from . import last_words
@@ -46,7 +46,7 @@ class Ranks:
 
     def __init__(
         self,
-        host: Host,
+        host: HostPart,
         attempt: int,
         loop: Loop,
         say: Callable[[Event], None],

@@ -6,7 +6,7 @@ import os
 import stat
 import time
 
-from ..host import Host
+from ..host import HostPart
 
 _DEEPEST = 3
 """Folders below those two: such as `out/`, a step's, a part's."""
@@ -14,7 +14,7 @@ _PATIENCE = 0.3
 """Seconds that the search may take: the supervisor has beats to send meanwhile, and a data set may lie there, too."""
 
 
-def since(host: Host, when: float) -> bool:
+def since(host: HostPart, when: float) -> bool:
     """Whether such a file was written since `when` (unix time); True as well where there is too much to look at."""
     deadline = time.monotonic() + _PATIENCE
     folders = [(host.checkpoints, _DEEPEST), (host.workdir, _DEEPEST)]
@@ -37,6 +37,6 @@ def _is_new_file(entry: "os.DirEntry[str]", when: float) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_size > 0 and found.st_mtime >= when
 
 
-def _may_hold_checkpoints(entry: "os.DirEntry[str]", host: Host) -> bool:
+def _may_hold_checkpoints(entry: "os.DirEntry[str]", host: HostPart) -> bool:
     ours = entry.path == host.run_dir
     return entry.is_dir(follow_symlinks=False) and not entry.name.startswith((".", "__pycache__")) and not ours

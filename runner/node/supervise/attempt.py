@@ -13,7 +13,7 @@ from ...protocol.cause import Failure
 from ...protocol.events import Event, Launch, LauncherEnds
 from ...protocol.files import LauncherEnd
 from .. import ports, procs
-from ..host import Host
+from ..host import HostPart
 from ..journal import note, read_json, stamp
 from ..loop import Loop
 from ..observe import saves
@@ -37,7 +37,7 @@ class LauncherProcess:
 
     def __init__(
         self,
-        host: Host,
+        host: HostPart,
         number: int,
         loop: Loop,
         say: Callable[[Event], None],

@@ -12,7 +12,7 @@ from ...protocol.cause import Failure
 from ...protocol.events import AttemptBegins, Event, Held, LeftProcess, Stopping
 from .. import disk
 from ..gang import messages
-from ..host import Host
+from ..host import HostPart
 from ..journal import stamp
 from ..loop import Loop, Timer
 from ..observe import stacks
@@ -41,7 +41,7 @@ class Member:
 
     def __init__(
         self,
-        host: Host,
+        host: HostPart,
         loop: Loop,
         say: Callable[[Event], None],
         send: Callable[[dict[str, Any]], None],

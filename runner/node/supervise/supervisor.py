@@ -18,7 +18,7 @@ from ..gang.follower import Follower
 from ..gang.gang import Gang
 from ..gang.leader import Leader
 from ..gang.membership import of_host
-from ..host import Host
+from ..host import HostPart
 from ..journal import Journal, note, stamp
 from ..loop import Loop
 from ..problem import Problem
@@ -38,7 +38,7 @@ _REASON = 200
 class Supervisor:
     """Everything that goes on for one run on one host, in one thread (telemetry and stacks have others)."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: HostPart) -> None:
         self._host = host
         self._loop = Loop()
         self._events = Journal(host.path("events.jsonl"))
@@ -252,7 +252,7 @@ def _version() -> str:
     return platform.python_version()
 
 
-def run(host: Host, status_fd: int) -> None:
+def run(host: HostPart, status_fd: int) -> None:
     """Be the supervisor; says on `status_fd`, as one line of JSON, that it is up or why not."""
     supervisor = Supervisor(host)
     try:
@@ -268,7 +268,7 @@ def run(host: Host, status_fd: int) -> None:
         supervisor.run()
 
 
-def _end_before_the_start(host: Host, why: str) -> None:
+def _end_before_the_start(host: HostPart, why: str) -> None:
     cause = of_host(host.node, "launch", why)
     try:
         journal.write_exit(host.folder, {"state": "failed", "code": 1, "cause": cause, "attempt": 0, "left": []})

@@ -49,11 +49,11 @@ def _supervise(folder: str, node_zip: str, given: dict[str, Any], umask: int) ->
         # Its orphans come to us and not to the warden, so that they can be found as ours.
         spawn.adopt_orphans()
         from .. import journal
-        from ..host import Host
+        from ..host import HostPart
         from . import supervisor
 
         spec = journal.read_json(os.path.join(folder, "spec.json"))
-        supervisor.run(Host(spec, folder, node_zip, given["train_zip"], given["secrets"], umask), 1)
+        supervisor.run(HostPart(spec, folder, node_zip, given["train_zip"], given["secrets"], umask), 1)
         code = 0
     except Exception:
         import traceback

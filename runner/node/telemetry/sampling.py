@@ -13,7 +13,7 @@ from ...protocol.files import Spec
 from ...protocol.telemetry import Telemetry
 from .. import procs
 from ..descent import Descent
-from ..host import Host
+from ..host import HostPart
 from ..journal import Journal
 from . import alarms
 
@@ -30,7 +30,7 @@ class Sampling:
         pids: Tells the pid of each rank that runs.
     """
 
-    def __init__(self, host: Host, pids: Callable[[], dict[int, int]]) -> None:
+    def __init__(self, host: HostPart, pids: Callable[[], dict[int, int]]) -> None:
         self._host = host
         self._pids = pids
         self._closed = threading.Event()
