@@ -23,7 +23,7 @@ from tests.tui.tmux import Tmux
 from tests.tui.wizard_kit import facts
 from tui.app import DisttuiApp
 from tui.wizard import WizardScreen
-from tui.wizard.draft import HostState
+from tui.wizard.draft import HostCheck
 from tui.wizard.reach import apart
 
 pytestmark = pytest.mark.timeout(400)
@@ -71,12 +71,12 @@ class HostileWizard(WizardScreen):
 
     def _start(self, name: str) -> None:
         if name in ("Wa", "Wb"):
-            self._set(HostState(name, "ready", evil_facts(name), cast("Link", EvilLink())))
+            self._set(HostCheck(name, "ready", evil_facts(name), cast("Link", EvilLink())))
         elif name == "Wask":
-            self._set(HostState(name, "connecting"))
+            self._set(HostCheck(name, "connecting"))
             apart(self._ask)
         else:
-            self._set(HostState(name, "failed", error=HostError(bad(name), bad("Wwhat"), bad("Wcure"))))
+            self._set(HostCheck(name, "failed", error=HostError(bad(name), bad("Wwhat"), bad("Wcure"))))
 
     def _ask(self) -> None:
         assert isinstance(self.app, DisttuiApp)

@@ -18,7 +18,7 @@ from tui.app import DisttuiApp
 from tui.dashboard.screen import DashboardScreen
 from tui.router import Router
 from tui.wizard import WizardScreen
-from tui.wizard.draft import HostState
+from tui.wizard.draft import HostCheck
 
 
 def _profile(folder: Path) -> Path:
@@ -74,7 +74,7 @@ def test_what_keeps_a_run_from_starting_is_shown_and_nothing_starts_by_itself_la
             await until(pilot, lambda: "refuses the connection" in screen_text(app))
             wizard = app.screen
             assert isinstance(wizard, WizardScreen) and "5 Check & save" in screen_text(app)
-            wizard._set(HostState("down", "ready", HOSTS["gpu1"]))  # type: ignore[arg-type]
+            wizard._set(HostCheck("down", "ready", HOSTS["gpu1"]))  # type: ignore[arg-type]
             wizard._show()
             await until(pilot, lambda: "✓ enter starts" in screen_text(app))
             await until(pilot, lambda: wizard.heeds_launch)

@@ -21,7 +21,7 @@ from tests.tui.snap import SIZES, assert_snapshot, screen_text
 from tests.tui.wizard_kit import FACTS, facts, record, type_text, until, walk, wizard
 from tui.home.screen import HomeScreen
 from tui.wizard import hosts_screen
-from tui.wizard.draft import HostState
+from tui.wizard.draft import HostCheck
 from tui.wizard.job import Field
 from tui.wizard.save import SaveScreen
 
@@ -249,7 +249,7 @@ def test_no_hostile_byte_reaches_a_strip(tmp_path: Path, monkeypatch: pytest.Mon
     )  # fmt: skip
     record(
         monkeypatch,
-        {"a": evil, "b": replace(evil, boot_id="b"), "c": HostState("c", "failed", error=HostError("c", EVIL, EVIL))},
+        {"a": evil, "b": replace(evil, boot_id="b"), "c": HostCheck("c", "failed", error=HostError("c", EVIL, EVIL))},
     )
 
     def harmless(app: Any) -> None:
@@ -322,7 +322,7 @@ def _interpreters(name: str) -> list[dict[str, Any]]:
 
 def _crowd() -> dict[str, Any]:
     refused = {f"n{at}": HostError(f"n{at}", f"10.0.0.{at}:22 refuses the connection", "Is it on?") for at in range(9)}
-    return {"ok": facts("cpu_desk"), **{name: HostState(name, "failed", error=why) for name, why in refused.items()}}
+    return {"ok": facts("cpu_desk"), **{name: HostCheck(name, "failed", error=why) for name, why in refused.items()}}
 
 
 def test_three_pasted_lines_are_three_hosts_and_the_line_has_the_focus(

@@ -22,7 +22,7 @@ from tests.tui.snap import screen_text
 from tui.app import DisttuiApp
 from tui.dialogs.question import Question
 from tui.wizard import WizardScreen, hosts_screen
-from tui.wizard.draft import HostState
+from tui.wizard.draft import HostCheck
 
 FACTS = Path(__file__).parents[1] / "data" / "facts"
 
@@ -32,14 +32,14 @@ def facts(name: str, **changes: Any) -> HostFacts:
     return HostFacts.from_json({**json.loads((FACTS / f"{name}.json").read_text()), **changes})
 
 
-HOSTS: dict[str, HostFacts | HostState] = {
+HOSTS: dict[str, HostFacts | HostCheck] = {
     "gpu1": facts("a100x8"),
     "gpu2": facts("mixed_gpus"),
     "desk": facts("neglected"),
-    "silent": HostState("silent", "connecting"),
-    "down": HostState("down", "failed", error=HostError(
+    "silent": HostCheck("silent", "connecting"),
+    "down": HostCheck("down", "failed", error=HostError(
         "down", "10.0.0.14:22 refuses the connection", "Is an SSH server running there, and is the port right?")),
-    "changed": HostState("changed", "failed", error=HostError(
+    "changed": HostCheck("changed", "failed", error=HostError(
         "changed", "its host key has changed: ssh-ed25519 SHA256:4mA3rvvJq0H7vI3bhoP0wQqJcH6y6m3vLJxO9q2nMeo does not "
         "match /home/ada/.ssh/known_hosts:17 (ssh-ed25519 SHA256:Zk1oEQ4uQ2mS7b8PzZpX0y9cX4D1kq0Jm1ZrWc1hB0A); "
         "somebody may be listening in", "If the host was set up anew, remove the old key with "
@@ -101,12 +101,12 @@ def states(opened: WizardScreen) -> dict[str, str]:
     return {name: state.state for name, state in opened._view.states.items()}
 
 
-def record(monkeypatch: pytest.MonkeyPatch, hosts: Mapping[str, HostFacts | HostState]) -> None:
+def record(monkeypatch: pytest.MonkeyPatch, hosts: Mapping[str, HostFacts | HostCheck]) -> None:
     """Have these hosts answer at once, with recorded probes; nothing is reached."""
 
     def start(self: WizardScreen, name: str) -> None:
         found = hosts[name]
-        self._set(found if isinstance(found, HostState) else HostState(name, "ready", found))
+        self._set(found if isinstance(found, HostCheck) else HostCheck(name, "ready", found))
 
     monkeypatch.setattr(WizardScreen, "_start", start)
     monkeypatch.setattr(hosts_screen, "find_all", lambda *_: [])

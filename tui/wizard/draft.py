@@ -125,7 +125,7 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class HostState:
+class HostCheck:
     """How far one host is."""
 
     name: str
@@ -146,13 +146,13 @@ class View:
     """Everything that the steps show."""
 
     draft: Draft
-    states: Mapping[str, HostState] = field(default_factory=dict)
+    states: Mapping[str, HostCheck] = field(default_factory=dict)
     found: tuple[Found, ...] = ()
     weighed: Planned | None = None
 
-    def of_hosts(self) -> list[HostState]:
+    def of_hosts(self) -> list[HostCheck]:
         """The states of the draft's hosts, in their order."""
-        return [self.states.get(name) or HostState(name, "connecting") for name in self.draft.hosts]
+        return [self.states.get(name) or HostCheck(name, "connecting") for name in self.draft.hosts]
 
     @property
     def startable(self) -> bool:
@@ -166,7 +166,7 @@ class View:
         failed = any(state.error for state in self.of_hosts())
         return failed or bool(self.draft.problems) or (self.weighed is not None and bool(self.weighed.errors))
 
-    def errors(self, state: HostState) -> list[Finding]:
+    def errors(self, state: HostCheck) -> list[Finding]:
         """What keeps the run from being started with a host that has answered, as far as it is known by now."""
         if self.weighed is not None:
             rank = self.draft.hosts.index(state.name)

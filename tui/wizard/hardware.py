@@ -18,7 +18,7 @@ from tui.keys import OPEN, VIEW, bind
 from tui.theme import LOOKS
 from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table
-from tui.wizard.draft import HostState, View
+from tui.wizard.draft import HostCheck, View
 from tui.wizard.step import Notes, Step, count, trouble
 
 
@@ -107,7 +107,7 @@ class HardwareStep(Step):
         self.query_one(Notes).tell(key, *wrong, *_about(state), *apart)
 
 
-def _about(state: HostState | None) -> Iterator[Point | str]:
+def _about(state: HostCheck | None) -> Iterator[Point | str]:
     if state is None or state.pending:
         yield "waiting for its answer"
     elif state.error:
@@ -118,7 +118,7 @@ def _about(state: HostState | None) -> Iterator[Point | str]:
         yield from (Point(line, hang=2) for line in _joined(host_details(facts, True), " " * 6))
 
 
-def _row(state: HostState, at: int, marked: set[tuple[int, str]], wrong: bool) -> Row:
+def _row(state: HostCheck, at: int, marked: set[tuple[int, str]], wrong: bool) -> Row:
     if state.facts is None:
         seen = LOOKS["waiting" if state.pending else "failed"]
         return Row(state.name, ([(seen.glyph, seen.css)], state.name, [(state.state, seen.css)], *[""] * 5))

@@ -19,7 +19,7 @@ from tui.keys import OPEN, VIEW, bind
 from tui.run.again import SANDBOX
 from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table, state_cell
-from tui.wizard.draft import HostState, View
+from tui.wizard.draft import HostCheck, View
 from tui.wizard.hardware import gpu_kinds
 from tui.wizard.step import Notes, Step, count, folded, trouble
 
@@ -299,7 +299,7 @@ def _file(text: str) -> Path | None:
         return None
 
 
-def _state(states: Sequence[HostState]) -> Cell:
+def _state(states: Sequence[HostCheck]) -> Cell:
     if not states:
         return ""
     worst = min(states, key=lambda one: ("failed", "left out", "connecting", "probing", "ready").index(one.state))
@@ -308,7 +308,7 @@ def _state(states: Sequence[HostState]) -> Cell:
     return [("◌ " + worst.state, "state--waiting")] if worst.pending else state_cell(worst.state)
 
 
-def _what(one: Candidate, states: Sequence[HostState]) -> Cell:
+def _what(one: Candidate, states: Sequence[HostCheck]) -> Cell:
     first = states[0] if states else None
     if first and first.error:
         what = first.error.reason.splitlines()
@@ -318,7 +318,7 @@ def _what(one: Candidate, states: Sequence[HostState]) -> Cell:
     return [(one.note, "table--muted")]
 
 
-def summary(state: HostState) -> str:
+def summary(state: HostCheck) -> str:
     """`8 × A100-SXM4-80GB 80 GiB · 64 cores · 512.0 GiB`."""
     assert state.facts is not None
     told = gpu_kinds(state.facts) if state.facts.gpus else "no GPU"

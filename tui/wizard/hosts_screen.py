@@ -13,7 +13,7 @@ from runner.hosts.discovery import find_all, read_file
 from runner.transport import Connector
 from tui.screen import DisttuiScreen
 from tui.wizard import sandbox
-from tui.wizard.draft import Draft, HostState, View, new_draft, request_for, runnable
+from tui.wizard.draft import Draft, HostCheck, View, new_draft, request_for, runnable
 from tui.wizard.hardware import HardwareTable
 from tui.wizard.hosts import PLAYED, HostsStep, HostTable, NameInput
 from tui.wizard.reach import HostChanged, Reach, aside
@@ -95,10 +95,10 @@ class HostsScreen(DisttuiScreen):
             profile = runnable(draft)
             host = profile.hosts[draft.hosts.index(name)] if profile else draft.host(name)
         except InputError as error:
-            self._set(HostState(name, "failed", error=error))
+            self._set(HostCheck(name, "failed", error=error))
             return
         old = self._view.states.get(name)
-        self._set(HostState(name, "probing" if old and old.facts else "connecting", old.facts if old else None))
+        self._set(HostCheck(name, "probing" if old and old.facts else "connecting", old.facts if old else None))
         self._reach.start(name, host, request_for(draft, name))
 
     def _ask_again(self) -> None:
@@ -106,7 +106,7 @@ class HostsScreen(DisttuiScreen):
         for name in self._view.draft.hosts:
             self._start(name)
 
-    def _set(self, state: HostState) -> None:
+    def _set(self, state: HostCheck) -> None:
         self._view = replace(self._view, states={**self._view.states, state.name: state})
 
     def on_host_changed(self, message: HostChanged) -> None:
@@ -146,7 +146,7 @@ class HostsScreen(DisttuiScreen):
             elif event.what == "cancel":
                 self._reach.drop(name)
                 self._set(
-                    HostState(name, "left out", error=InputError("nobody waits for it any more", "r tries again"))
+                    HostCheck(name, "left out", error=InputError("nobody waits for it any more", "r tries again"))
                 )
             elif len(self._view.draft.hosts) > 1:
                 left = [other for other in self._view.draft.hosts if other != name]

@@ -18,7 +18,7 @@ from runner.hosts.link import Link
 from runner.hosts.survey import open_link
 from runner.profile import Host
 from runner.transport import Connector
-from tui.wizard.draft import HostState
+from tui.wizard.draft import HostCheck
 
 Result = TypeVar("Result")
 
@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 class HostChanged(Message):
     """A host has answered, or come a step further."""
 
-    def __init__(self, state: HostState) -> None:
+    def __init__(self, state: HostCheck) -> None:
         super().__init__()
         self.state = state
 
@@ -71,16 +71,16 @@ class Reach:
     def _one(self, name: str, host: Host, request: Mapping[str, Any], token: object, link: Link | None) -> None:
         try:
             if link is None:
-                self._tell(token, HostState(name, "connecting"))
+                self._tell(token, HostCheck(name, "connecting"))
                 link = open_link(host, self._connector())
-            self._tell(token, HostState(name, "probing", link=link))
+            self._tell(token, HostCheck(name, "probing", link=link))
             facts = facts_of(name, link.request("probe", **request))
         except DisttuiError as error:
             self._fail(name, token, link, error)
         else:
             if self._current.get(name) is token:
                 self._links[name] = link
-                self._tell(token, HostState(name, "ready", facts, link))
+                self._tell(token, HostCheck(name, "ready", facts, link))
             else:
                 link.close()
 
@@ -89,9 +89,9 @@ class Reach:
             self._links.pop(name, None)
         if link:
             link.close()
-        self._tell(token, HostState(name, "failed", error=error))
+        self._tell(token, HostCheck(name, "failed", error=error))
 
-    def _tell(self, token: object, state: HostState) -> None:
+    def _tell(self, token: object, state: HostCheck) -> None:
         if self._current.get(state.name) is token:
             self._target.post_message(HostChanged(state))
 

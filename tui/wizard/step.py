@@ -13,7 +13,7 @@ from textual.message import Message
 from runner.errors import DisttuiError
 from runner.text import clean
 from tui.widgets.points import Pages, Point
-from tui.wizard.draft import Draft, HostState, View
+from tui.wizard.draft import Draft, HostCheck, View
 
 _ADDRESS = re.compile(r"^\S*(?:\d+\.){3}\d+\]?(?::\d+)?\s|^\S+:\d+\s")
 """The address that begins the words of what keeps a host from being reached."""
@@ -85,7 +85,7 @@ def count(number: int, word: str) -> str:
     return f"{number} {word}" + ("" if number == 1 else "es" if word.endswith("s") else "s")
 
 
-def folded(states: Iterable[HostState]) -> Iterator[Point]:
+def folded(states: Iterable[HostCheck]) -> Iterator[Point]:
     """What keeps hosts from being used: each trouble once, with its hosts, the commonest first."""
     kinds: dict[str, list[str]] = {}
     for state in states:
