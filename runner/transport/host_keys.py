@@ -14,7 +14,16 @@ from runner.transport.algorithms import CERTIFICATE
 from runner.transport.algorithms import key_type as type_of
 from runner.transport.base import Prompts
 from runner.transport.certificates import Certificate, UnusableCertificateError, read_certificate, rsa_bits
-from runner.transport.known_hosts import Entry, Finding, KnownHosts, Verdict, append, fingerprint, hashed, lookup_name
+from runner.transport.known_hosts import (
+    KeyMatch,
+    KeyStatus,
+    KnownHosts,
+    KnownHostsLine,
+    append,
+    fingerprint,
+    hashed,
+    lookup_name,
+)
 from runner.transport.revoked import UnreadableError, is_revoked
 from runner.transport.ssh_config import Target
 from runner.transport.ssh_tokens import expand
@@ -76,17 +85,17 @@ class HostKeyCheck:
             if name is not None:
                 self._ask_command(purpose, name, key_type, blob)
         finding = self._known.check(self._name, key_type, blob, certificate.authority if certificate else None)
-        if finding.verdict is Verdict.REVOKED:
+        if finding.verdict is KeyStatus.REVOKED:
             raise self._bad(finding, key_type, blob)
         if self._address is not None:
             by_address = self._known.check(self._address, key_type, blob)
-            if by_address.verdict in (Verdict.REVOKED, Verdict.CHANGED):
+            if by_address.verdict in (KeyStatus.REVOKED, KeyStatus.CHANGED):
                 raise self._bad(by_address, key_type, blob)
         if certificate is not None and self._vouched(certificate):
             return
-        if finding.verdict is Verdict.KNOWN:
+        if finding.verdict is KeyStatus.KNOWN:
             return
-        if finding.verdict is not Verdict.UNKNOWN:
+        if finding.verdict is not KeyStatus.UNKNOWN:
             raise self._bad(finding, key_type, blob)
         print_ = fingerprint(blob)
         if not self._accept_new:
@@ -165,11 +174,11 @@ class HostKeyCheck:
         cure = "Run the command by hand, or correct the ssh configuration."
         return HostError(self._target.name, f"{_COMMAND} failed: {clean(why)}", cure)
 
-    def _bad(self, finding: Finding, key_type: str, blob: bytes) -> HostError:
+    def _bad(self, finding: KeyMatch, key_type: str, blob: bytes) -> HostError:
         assert finding.entry is not None
         where = _where(finding.entry)
         shown = f"{key_type} {fingerprint(blob)}"
-        if finding.verdict is Verdict.REVOKED:
+        if finding.verdict is KeyStatus.REVOKED:
             what = f"its host key ({shown}) is revoked by {where}"
             return HostError(self._target.name, what, "Do not connect; ask the host's administrator.")
         what = (
@@ -182,7 +191,7 @@ class HostKeyCheck:
         )
         return HostError(self._target.name, what, cure)
 
-    def _unknown(self, finding: Finding, key_type: str, print_: str) -> HostError:
+    def _unknown(self, finding: KeyMatch, key_type: str, print_: str) -> HostError:
         what = f"its host key is unknown: {key_type} {print_}"
         if self._doubt:
             what += f" (its certificate does not count: {clean(self._doubt)})"
@@ -197,5 +206,5 @@ class HostKeyCheck:
         return HostError(self._target.name, what, cure + "or give --accept-new-host-keys.")
 
 
-def _where(entry: Entry) -> str:
+def _where(entry: KnownHostsLine) -> str:
     return f"{entry.file}:{entry.line}"

@@ -25,7 +25,7 @@ REVOKED = "@revoked"
 AUTHORITY = "@cert-authority"
 
 
-class Verdict(Enum):
+class KeyStatus(Enum):
     """What the files say about a host's key."""
 
     KNOWN = "known"
@@ -35,7 +35,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True)
-class Entry:
+class KnownHostsLine:
     """One usable line. `marker` is "" or `@revoked` or `@cert-authority`."""
 
     file: str
@@ -69,11 +69,11 @@ class BadLine:
 
 
 @dataclass(frozen=True)
-class Finding:
+class KeyMatch:
     """A verdict, and the line that it rests on."""
 
-    verdict: Verdict
-    entry: Entry | None = None
+    verdict: KeyStatus
+    entry: KnownHostsLine | None = None
 
 
 class KnownHosts:
@@ -84,7 +84,7 @@ class KnownHosts:
     """
 
     def __init__(self, files: Iterable[str]) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[KnownHostsLine] = []
         self.bad: list[BadLine] = []
         for file in files:
             entries, bad = _read(file)
@@ -97,7 +97,7 @@ class KnownHosts:
         self.entries += entries
         self.bad += bad
 
-    def check(self, name: str, key_type: str, blob: bytes, authority: bytes | None = None) -> Finding:
+    def check(self, name: str, key_type: str, blob: bytes, authority: bytes | None = None) -> KeyMatch:
         """Judge the key that the host called `name` has shown; `name` comes from `lookup_name`.
 
         `authority` is the key that has signed its certificate: it may be revoked as well.
@@ -105,20 +105,20 @@ class KnownHosts:
         about = list(self._about(name))
         for entry in about:
             if entry.marker == REVOKED and entry.blob in (blob, authority):
-                return Finding(Verdict.REVOKED, entry)
+                return KeyMatch(KeyStatus.REVOKED, entry)
         plain = [entry for entry in about if not entry.marker]
         for entry in plain:
             if entry.blob == blob:
-                return Finding(Verdict.KNOWN, entry)
+                return KeyMatch(KeyStatus.KNOWN, entry)
         # We offer the known key types first: a host that shows another type has lost the key that was known.
         changed = sorted(
             (entry for entry in plain if entry.key_type in KEY_TYPES), key=lambda entry: entry.key_type != key_type
         )
         if changed:
-            return Finding(Verdict.CHANGED, changed[0])
-        return Finding(Verdict.UNKNOWN, next((entry for entry in about if entry.marker == AUTHORITY), None))
+            return KeyMatch(KeyStatus.CHANGED, changed[0])
+        return KeyMatch(KeyStatus.UNKNOWN, next((entry for entry in about if entry.marker == AUTHORITY), None))
 
-    def authorities(self, name: str) -> list[Entry]:
+    def authorities(self, name: str) -> list[KnownHostsLine]:
         """The lines that let a certificate authority vouch for `name`."""
         return [entry for entry in self._about(name) if entry.marker == AUTHORITY]
 
@@ -126,7 +126,7 @@ class KnownHosts:
         """The types of the keys known for `name`, in the files' order."""
         return list(dict.fromkeys(entry.key_type for entry in self._about(name) if not entry.marker))
 
-    def _about(self, name: str) -> Iterator[Entry]:
+    def _about(self, name: str) -> Iterator[KnownHostsLine]:
         """The lines about `name`; as in ssh those about the bare host count where none is about `[host]:port`."""
         found = [entry for entry in self.entries if entry.names(name)]
         if any(not entry.marker for entry in found) or not name.startswith("["):
@@ -174,9 +174,9 @@ def append(file: str, name: str, key_type: str, blob: bytes) -> None:
         os.close(descriptor)
 
 
-def parse(file: str, data: bytes) -> tuple[list[Entry], list[BadLine]]:
+def parse(file: str, data: bytes) -> tuple[list[KnownHostsLine], list[BadLine]]:
     """Return the usable lines of a file's content, and those that are not. Never raises."""
-    entries: list[Entry] = []
+    entries: list[KnownHostsLine] = []
     bad: list[BadLine] = []
     for number, raw in enumerate(data.split(b"\n"), 1):
         line = raw.strip()
@@ -189,7 +189,7 @@ def parse(file: str, data: bytes) -> tuple[list[Entry], list[BadLine]]:
     return entries, bad
 
 
-def _entry(file: str, number: int, line: str) -> Entry:
+def _entry(file: str, number: int, line: str) -> KnownHostsLine:
     fields = line.split(None, 4)
     marker = fields.pop(0) if line.startswith("@") else ""
     if marker not in ("", REVOKED, AUTHORITY):
@@ -205,10 +205,10 @@ def _entry(file: str, number: int, line: str) -> Entry:
         raise ValueError(f"the key is not of type {key_type}")
     if hosts.startswith("|"):
         _hash_parts(hosts)
-    return Entry(file, number, marker, hosts, key_type, blob)
+    return KnownHostsLine(file, number, marker, hosts, key_type, blob)
 
 
-def _read(file: str) -> tuple[list[Entry], list[BadLine]]:
+def _read(file: str) -> tuple[list[KnownHostsLine], list[BadLine]]:
     try:
         stat = os.stat(file)  # noqa: PTH116 - the cache wants plain numbers
         return _parsed(file, stat.st_mtime_ns, stat.st_size, stat.st_ino)
@@ -217,7 +217,7 @@ def _read(file: str) -> tuple[list[Entry], list[BadLine]]:
 
 
 @lru_cache(maxsize=16)
-def _parsed(file: str, mtime: int, size: int, inode: int) -> tuple[list[Entry], list[BadLine]]:
+def _parsed(file: str, mtime: int, size: int, inode: int) -> tuple[list[KnownHostsLine], list[BadLine]]:
     return parse(file, Path(file).read_bytes())
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from runner.transport.known_hosts import KnownHosts, Verdict, append, fingerprint, lookup_name, parse
+from runner.transport.known_hosts import KeyStatus, KnownHosts, append, fingerprint, lookup_name, parse
 from tests.unit.sshd import new_key, public, ssh_keygen
 
 
@@ -28,7 +28,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> list[Key]:
     return [Key(folder / "a"), Key(folder / "b"), Key(folder / "c", "rsa"), Key(folder / "d", "ecdsa")]
 
 
-def check(tmp_path: Path, text: str, name: str, key: Key) -> tuple[Verdict, int | None]:
+def check(tmp_path: Path, text: str, name: str, key: Key) -> tuple[KeyStatus, int | None]:
     file = tmp_path / "known_hosts"
     file.write_text(text)
     finding = KnownHosts([str(file)]).check(name, key.kind, key.blob)
@@ -57,7 +57,7 @@ def check(tmp_path: Path, text: str, name: str, key: Key) -> tuple[Verdict, int 
     ],
 )
 def test_patterns(tmp_path: Path, keys: list[Key], hosts: str, name: str, matches: bool) -> None:
-    expected = Verdict.KNOWN if matches else Verdict.UNKNOWN
+    expected = KeyStatus.KNOWN if matches else KeyStatus.UNKNOWN
     assert check(tmp_path, f"{hosts} {keys[0].line} comment\n", name, keys[0])[0] is expected
 
 
@@ -67,23 +67,23 @@ def test_hashed_by_ssh_keygen(tmp_path: Path, keys: list[Key]) -> None:
     ssh_keygen("-H", "-f", str(file))
     assert b"node1" not in file.read_bytes()
     known = KnownHosts([str(file)])
-    assert known.check("node1", keys[0].kind, keys[0].blob).verdict is Verdict.KNOWN
-    assert known.check("[node2]:2222", keys[1].kind, keys[1].blob).verdict is Verdict.KNOWN
-    assert known.check("node1", keys[1].kind, keys[1].blob).verdict is Verdict.CHANGED
+    assert known.check("node1", keys[0].kind, keys[0].blob).verdict is KeyStatus.KNOWN
+    assert known.check("[node2]:2222", keys[1].kind, keys[1].blob).verdict is KeyStatus.KNOWN
+    assert known.check("node1", keys[1].kind, keys[1].blob).verdict is KeyStatus.CHANGED
 
 
 def test_changed_points_at_the_line(tmp_path: Path, keys: list[Key]) -> None:
     text = f"# mine\nother {keys[0].line}\nnode1 {keys[2].line}\nnode1 {keys[1].line}\n"
-    assert check(tmp_path, text, "node1", keys[0]) == (Verdict.CHANGED, 4)
+    assert check(tmp_path, text, "node1", keys[0]) == (KeyStatus.CHANGED, 4)
     # Of another type than all that are known: still no host that we know.
-    assert check(tmp_path, text, "node1", keys[3]) == (Verdict.CHANGED, 3)
+    assert check(tmp_path, text, "node1", keys[3]) == (KeyStatus.CHANGED, 3)
 
 
 def test_revoked_goes_before_known(tmp_path: Path, keys: list[Key]) -> None:
     text = f"node1 {keys[0].line}\n@revoked * {keys[0].line}\n"
-    assert check(tmp_path, text, "node1", keys[0]) == (Verdict.REVOKED, 2)
-    assert check(tmp_path, text, "node1", keys[1])[0] is Verdict.CHANGED
-    assert check(tmp_path, f"@revoked * {keys[0].line}\n", "[node1]:2222", keys[0])[0] is Verdict.REVOKED
+    assert check(tmp_path, text, "node1", keys[0]) == (KeyStatus.REVOKED, 2)
+    assert check(tmp_path, text, "node1", keys[1])[0] is KeyStatus.CHANGED
+    assert check(tmp_path, f"@revoked * {keys[0].line}\n", "[node1]:2222", keys[0])[0] is KeyStatus.REVOKED
 
 
 def test_bad_lines_cost_only_themselves(tmp_path: Path, keys: list[Key]) -> None:
@@ -102,9 +102,9 @@ def test_bad_lines_cost_only_themselves(tmp_path: Path, keys: list[Key]) -> None
     )
     known = KnownHosts([str(file), str(tmp_path / "missing")])
     assert [bad.line for bad in known.bad] == [1, 2, 3, 4, 5, 6]
-    assert known.check("node1", kind, keys[0].blob).verdict is Verdict.KNOWN
+    assert known.check("node1", kind, keys[0].blob).verdict is KeyStatus.KNOWN
     authority = known.check("x.lab", kind, keys[0].blob)
-    assert authority.verdict is Verdict.UNKNOWN
+    assert authority.verdict is KeyStatus.UNKNOWN
     assert authority.entry is not None
     assert authority.entry.marker == "@cert-authority"
 
