@@ -20,7 +20,7 @@ from tui.log.paint import Line
 from tui.log.rows import Choice, Rows
 from tui.log.search import Pattern
 from tui.log.sources import LogSources
-from tui.log.view import Lines, View, follow, go, move, on_screen, page, pause, scroll
+from tui.log.view import Lines, LogViewState, follow, go, move, on_screen, page, pause, scroll
 
 HEIGHT = 5
 WIDTH = 7
@@ -36,7 +36,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.writer = Writer(Path(self.folder.name))
         self.log = LogSources(Path(self.folder.name)).open(1)
-        self.view = View()
+        self.view = LogViewState()
         self.tails = 0
         self.grow(data.draw(st.integers(0, 30)))
 
@@ -94,7 +94,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.view = go(self.paused(), self.lines, HEIGHT, place, middle=middle)
         assert not self.lines or on_screen(self.view, self.lines, HEIGHT)
 
-    def paused(self) -> View:
+    def paused(self) -> LogViewState:
         return pause(self.view, self.lines, HEIGHT, len(self.log.order))
 
     @rule()

@@ -20,7 +20,7 @@ from tui.log.moments import place_at
 from tui.log.paint import Line
 from tui.log.rows import Choice
 from tui.log.search import Pattern
-from tui.log.view import TAIL, Lines, View, chosen, page, pause
+from tui.log.view import TAIL, Lines, LogViewState, chosen, page, pause
 from tui.theme import look
 
 NODE_STYLES = 6
@@ -72,7 +72,7 @@ class LogCanvas(Widget):
 
     def __init__(self, progress: Progress, *, name: str | None = None, id: str | None = None) -> None:
         super().__init__(name=name, id=id)
-        self.view = View()
+        self.view = LogViewState()
         self.nothing = ""
         """What to say where there are no lines."""
         self._blame = Blame()
@@ -138,7 +138,7 @@ class LogCanvas(Widget):
         """The places of the range, or of the cursor's line."""
         return [place for row in chosen(self.paused(), self.lines) if (place := self.lines.place(row)) < TAIL]
 
-    def paused(self) -> View:
+    def paused(self) -> LogViewState:
         """The view, staying at what is shown now."""
         return pause(self.view, self.lines, self.size.height, self.progress.total)
 

@@ -11,7 +11,7 @@ from textual.message import Message
 
 from tui.log.canvas import LogCanvas
 from tui.log.engine import Progress
-from tui.log.view import TAIL, View, follow, go, move, on_screen, page, scroll
+from tui.log.view import TAIL, LogViewState, follow, go, move, on_screen, page, scroll
 
 WHEEL = 3
 """Screen rows that one step of the mouse wheel moves."""
@@ -54,7 +54,7 @@ class LogLines(LogCanvas, can_focus=True):
         self._dragging = ""
         self._pressed_at = 0
 
-    def show(self, view: View) -> None:
+    def show(self, view: LogViewState) -> None:
         """Change what is shown."""
         if view != self.view:
             self.view = view
@@ -173,7 +173,7 @@ class LogLines(LogCanvas, can_focus=True):
         self._dragging = ""
         self.release_mouse()
 
-    def _at(self, y: int) -> View:
+    def _at(self, y: int) -> LogViewState:
         self._pressed_at = y
         row = self._page[max(0, min(y, len(self._page) - 1))][0]
         return replace(self.paused(), cursor=self.lines.place(row))

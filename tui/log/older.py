@@ -10,7 +10,7 @@ from tui.log.engine import SLICE, Progress, Work
 from tui.log.merge import LINE, SHIFT, Source
 from tui.log.rows import Choice, Rows
 from tui.log.sources import AttemptLog
-from tui.log.view import TAIL, View
+from tui.log.view import TAIL, LogViewState
 
 LEAST = 4 << 20
 """Bytes of all logs together that are asked for at once: what is held, but no less, so that each turn doubles it."""
@@ -55,7 +55,7 @@ def read_anew(log: AttemptLog, choice: Choice, cancelled: Callable[[], bool]) ->
                     attempts=tuple(log.attempts))  # fmt: skip
 
 
-def moved(view: View, old: AttemptLog, new: AttemptLog) -> View:
+def moved(view: LogViewState, old: AttemptLog, new: AttemptLog) -> LogViewState:
     """The same view of the same lines of `new`, which holds more of them than `old`."""
 
     def place(at: int) -> int:

@@ -23,7 +23,7 @@ from tui.log.rows import Choice, Rows
 from tui.log.search import Pattern
 from tui.log.sources import AttemptLog, LogSources
 from tui.log.status import LogStatus, badge, parts
-from tui.log.view import View
+from tui.log.view import LogViewState
 
 FOCUSED_PACE = 10.0
 """Most redraws a second for new lines while the view has the focus."""
@@ -207,7 +207,7 @@ class LogPane(Vertical):
         view = self.lines.view
         self._set(replace(view, choice=replace(view.choice, **changes)))
 
-    def _set(self, view: View, *, start: int | None = None, log: AttemptLog | None = None) -> None:
+    def _set(self, view: LogViewState, *, start: int | None = None, log: AttemptLog | None = None) -> None:
         """Make `view` the one shown, and let the engine find what it needs."""
         was = self._work
         log = log or was.log
@@ -330,7 +330,7 @@ class LogPane(Vertical):
         self.query_one(LogStatus).parts = tuple(parts(self.lines, older=older, loading=self._loading))
 
 
-def _finder(view: View, log: AttemptLog, begin: int) -> Rows | None:
+def _finder(view: LogViewState, log: AttemptLog, begin: int) -> Rows | None:
     """What looks for what the view marks, from a place on."""
     if view.find is None:
         return None

@@ -18,7 +18,7 @@ TAIL = 1 << 62
 
 
 @dataclass(frozen=True)
-class View:
+class LogViewState:
     """The state of a log view."""
 
     choice: Choice = field(default_factory=Choice)
@@ -86,7 +86,7 @@ class Lines:
         return row, max(0, min(skip, self.height(row) - 1))
 
 
-def page(view: View, lines: Lines, height: int) -> list[tuple[int, int]]:
+def page(view: LogViewState, lines: Lines, height: int) -> list[tuple[int, int]]:
     """The screen rows to show, from the top: (row, which screen row of it)."""
     if not lines:
         return []
@@ -103,7 +103,7 @@ def _last_top(lines: Lines, height: int) -> tuple[int, int]:
     return lines.walk(last, lines.height(last) - 1, 1 - height)
 
 
-def _top(view: View, lines: Lines, height: int) -> tuple[int, int]:
+def _top(view: LogViewState, lines: Lines, height: int) -> tuple[int, int]:
     last_top = _last_top(lines, height)
     if view.following:
         return last_top
@@ -113,12 +113,12 @@ def _top(view: View, lines: Lines, height: int) -> tuple[int, int]:
     return min((row, skip), last_top)
 
 
-def follow(view: View) -> View:
+def follow(view: LogViewState) -> LogViewState:
     """Show the end, and stay there."""
     return replace(view, following=True, mark=None)
 
 
-def pause(view: View, lines: Lines, height: int, total: int) -> View:
+def pause(view: LogViewState, lines: Lines, height: int, total: int) -> LogViewState:
     """Stay at what is shown now, while lines go on to come. `total`: lines there are now."""
     if not view.following or not lines:
         return view
@@ -127,7 +127,7 @@ def pause(view: View, lines: Lines, height: int, total: int) -> View:
     return replace(view, following=False, top=lines.place(row), skip=skip, cursor=last, seen=total)
 
 
-def scroll(view: View, lines: Lines, height: int, by: int) -> View:
+def scroll(view: LogViewState, lines: Lines, height: int, by: int) -> LogViewState:
     """Move what is shown by screen rows; the cursor stays where it is."""
     if not lines:
         return view
@@ -135,7 +135,7 @@ def scroll(view: View, lines: Lines, height: int, by: int) -> View:
     return replace(view, top=lines.place(row), skip=skip)
 
 
-def move(view: View, lines: Lines, height: int, by: int) -> View:
+def move(view: LogViewState, lines: Lines, height: int, by: int) -> LogViewState:
     """Move the cursor by lines, and what is shown with it where it would leave the screen."""
     if not lines:
         return view
@@ -143,7 +143,7 @@ def move(view: View, lines: Lines, height: int, by: int) -> View:
     return go(view, lines, height, lines.place(row))
 
 
-def go(view: View, lines: Lines, height: int, place: int, *, middle: bool = False) -> View:
+def go(view: LogViewState, lines: Lines, height: int, place: int, *, middle: bool = False) -> LogViewState:
     """Put the cursor on a place and bring it onto the screen; `middle`: with lines around it where it was off."""
     if not lines:
         return replace(view, cursor=place)
@@ -162,12 +162,12 @@ def go(view: View, lines: Lines, height: int, place: int, *, middle: bool = Fals
     return replace(view, top=lines.place(row), skip=skip)
 
 
-def on_screen(view: View, lines: Lines, height: int) -> bool:
+def on_screen(view: LogViewState, lines: Lines, height: int) -> bool:
     """Whether the cursor's line is shown."""
     return bool(lines) and lines.row(view.cursor) in {row for row, _ in page(view, lines, height)}
 
 
-def chosen(view: View, lines: Lines) -> range:
+def chosen(view: LogViewState, lines: Lines) -> range:
     """The rows of the range, or the cursor's."""
     if not lines:
         return range(0)

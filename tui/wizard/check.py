@@ -25,7 +25,7 @@ from runner.text import clean
 from tui.keys import VIEW, bind
 from tui.theme import look
 from tui.widgets.points import Pages, Point
-from tui.wizard.draft import View
+from tui.wizard.draft import WizardState
 from tui.wizard.step import Step, count
 
 PANES = ("checks", "profile", "commands")
@@ -123,7 +123,7 @@ class CheckStep(Step):
             yield Pane("profile")
         yield Static(id="verdict")
 
-    def show(self, view: View) -> None:
+    def show(self, view: WizardState) -> None:
         """Show what follows from the draft."""
         super().show(view)
         weighed = view.weighed
@@ -182,7 +182,7 @@ class CheckStep(Step):
         panes = [(name, self._pane(name)) for name in PANES]
         self.query_one(Tabs).show([(name, pane.label, pane.has_class("-current")) for name, pane in panes])
 
-    def _verdict(self, view: View) -> Content:
+    def _verdict(self, view: WizardState) -> Content:
         weighed = view.weighed
         if self.busy:
             return Content.styled(f"◌ {clean(self.busy)}", "$state-waiting")
@@ -200,7 +200,7 @@ class CheckStep(Step):
         return Content.assemble((words, "bold $state-done"), (kept, "$muted"))
 
 
-def _findings(view: View) -> Iterator[Point]:
+def _findings(view: WizardState) -> Iterator[Point]:
     weighed = view.weighed
     if weighed is None:
         yield from (Point(problem, "$state-failed", "✗ ") for problem in view.draft.problems)

@@ -142,7 +142,7 @@ class HostCheck:
 
 
 @dataclass(frozen=True)
-class View:
+class WizardState:
     """Everything that the steps show."""
 
     draft: Draft
@@ -201,7 +201,7 @@ def runnable(draft: Draft) -> Profile | None:
     return None if draft.profile is None else as_run(draft.profile, sandbox=draft.sandbox)
 
 
-def planned(view: View, environ: Mapping[str, str]) -> Planned | None:
+def planned(view: WizardState, environ: Mapping[str, str]) -> Planned | None:
     """Recommend, plan and check; None until all hosts have answered and the draft is a profile."""
     profile = runnable(view.draft)
     facts = tuple(state.facts for state in view.of_hosts() if state.facts)

@@ -18,7 +18,7 @@ from tui.keys import OPEN, VIEW, bind
 from tui.theme import LOOKS
 from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table
-from tui.wizard.draft import HostCheck, View
+from tui.wizard.draft import HostCheck, WizardState
 from tui.wizard.step import Notes, Step, count, trouble
 
 
@@ -63,7 +63,7 @@ class HardwareStep(Step):
             yield HardwareTable(self.COLUMNS, id="hardware-table")
         yield Notes()
 
-    def show(self, view: View) -> None:
+    def show(self, view: WizardState) -> None:
         """Show every host, with what is not as on most marked."""
         super().show(view)
         states = view.of_hosts()

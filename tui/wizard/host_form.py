@@ -19,7 +19,7 @@ from tui.screen import DisttuiModal
 from tui.widgets.hints import Hints, Key
 from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table
-from tui.wizard.draft import Draft, View
+from tui.wizard.draft import Draft, WizardState
 from tui.wizard.hardware import gpu_name
 from tui.wizard.step import Notes
 from tui.wizard.values import LABELS, Typing, ValueTable, totals
@@ -62,14 +62,14 @@ class HostForm(DisttuiModal[None]):
     HostForm.-short .quiet { display: none; }
     """
 
-    def __init__(self, rank: int, view: View, change: Callable[[Draft], View]) -> None:
+    def __init__(self, rank: int, view: WizardState, change: Callable[[Draft], WizardState]) -> None:
         super().__init__()
         self._rank = rank
         self._change = change
         self._typing = Typing()
         self._take(view)
 
-    def _take(self, view: View) -> None:
+    def _take(self, view: WizardState) -> None:
         """What is shown stays where a draft is none that can be weighed."""
         self._draft = view.draft
         if view.weighed:

@@ -19,7 +19,7 @@ from tui.keys import OPEN, VIEW, bind
 from tui.run.again import SANDBOX
 from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table, state_cell
-from tui.wizard.draft import HostCheck, View
+from tui.wizard.draft import HostCheck, WizardState
 from tui.wizard.hardware import gpu_kinds
 from tui.wizard.step import Notes, Step, count, folded, trouble
 
@@ -140,7 +140,7 @@ class HostsStep(Step):
             yield HostTable(self.COLUMNS, id="hosts-table")
         yield Notes()
 
-    def show(self, view: View) -> None:
+    def show(self, view: WizardState) -> None:
         """Show the candidates, the ticked ones with their state."""
         super().show(view)
         self.query_one(HostTable).show([self._row(one) for one in self._candidates()])

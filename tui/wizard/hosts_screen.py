@@ -13,7 +13,7 @@ from runner.hosts.discovery import find_all, read_file
 from runner.transport import Connector
 from tui.screen import DisttuiScreen
 from tui.wizard import sandbox
-from tui.wizard.draft import Draft, HostCheck, View, new_draft, request_for, runnable
+from tui.wizard.draft import Draft, HostCheck, WizardState, new_draft, request_for, runnable
 from tui.wizard.hardware import HardwareTable
 from tui.wizard.hosts import PLAYED, HostsStep, HostTable, NameInput
 from tui.wizard.reach import HostChanged, Reach, aside
@@ -21,11 +21,11 @@ from tui.wizard.step import Step
 
 
 class HostsScreen(DisttuiScreen):
-    """Keeps one `View` true: what somebody changes in the draft, and what the hosts answer."""
+    """Keeps one `WizardState` true: what somebody changes in the draft, and what the hosts answer."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._view = View(new_draft())
+        self._view = WizardState(new_draft())
         self._reach = Reach(self, self._connector)
 
     def _show(self) -> None:

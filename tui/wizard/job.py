@@ -19,7 +19,7 @@ from runner.text import clean
 from tui.keys import MOVE, OPEN, bind
 from tui.widgets.cycle import Cycle
 from tui.widgets.points import Point
-from tui.wizard.draft import JOB_KINDS, Draft, View
+from tui.wizard.draft import JOB_KINDS, Draft, WizardState
 from tui.wizard.reach import aside
 from tui.wizard.step import Notes, Step
 
@@ -141,7 +141,7 @@ class JobStep(Step):
                         )
         yield Notes()
 
-    def show(self, view: View) -> None:
+    def show(self, view: WizardState) -> None:
         """Fill in what the draft says; a line that somebody is typing in stays."""
         super().show(view)
         job = view.draft.data.get("job", {})

@@ -19,7 +19,7 @@ from runner.planning.preflight import Finding
 from tui.keys import OPEN, bind
 from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table
-from tui.wizard.draft import Draft, View
+from tui.wizard.draft import Draft, WizardState
 from tui.wizard.step import Notes, Step
 from tui.wizard.values import LABELS, Typing, ValueTable, totals
 
@@ -76,7 +76,7 @@ class ProcessesStep(Step):
         self._typing = Typing()
         self._at_run = False
 
-    def show(self, view: View) -> None:
+    def show(self, view: WizardState) -> None:
         """Show what follows from the draft."""
         super().show(view)
         if weighed := view.weighed:

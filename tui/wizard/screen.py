@@ -25,7 +25,7 @@ from tui.widgets.rail import Rail
 from tui.widgets.table import Table
 from tui.wizard import sandbox
 from tui.wizard.check import CheckStep
-from tui.wizard.draft import Draft, View, draft_again, open_draft, planned
+from tui.wizard.draft import Draft, WizardState, draft_again, open_draft, planned
 from tui.wizard.hardware import HardwareStep
 from tui.wizard.host_form import HostForm
 from tui.wizard.hosts import HostsStep
@@ -240,7 +240,7 @@ class WizardScreen(HostsScreen):
     def _edit_host(self, event: HostValues.Edit) -> None:
         self.app.push_screen(HostForm(event.rank, self._view, self._change))
 
-    def _change(self, draft: Draft) -> View:
+    def _change(self, draft: Draft) -> WizardState:
         self._take(draft)
         self._show()
         return self._view
@@ -319,7 +319,7 @@ class WizardScreen(HostsScreen):
         self._show()
 
     @work(group="launch")
-    async def _start_run(self, view: View, weighed: Planned) -> None:
+    async def _start_run(self, view: WizardState, weighed: Planned) -> None:
         """Start the run, and show it."""
         links = {state.name: state.link for state in view.of_hosts() if state.link}
         try:
@@ -358,7 +358,7 @@ class WizardScreen(HostsScreen):
             return f"{path}: {error.strerror}"
         return ""
 
-    def _launch(self, links: Mapping[str, Link], view: View) -> str:
+    def _launch(self, links: Mapping[str, Link], view: WizardState) -> str:
         assert view.weighed is not None
         return start_run(self._viewer(), view.draft, view.weighed, links)
 

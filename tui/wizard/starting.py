@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.widgets import Button, Static
 
 from runner.text import clean
-from tui.wizard.draft import View
+from tui.wizard.draft import WizardState
 from tui.wizard.step import count
 
 _NAMES = 6
@@ -38,7 +38,7 @@ class Starting(VerticalScroll, can_focus=False):
             for name, word, key in (("starting-checks", "checks", "enter"), ("starting-leave", "cancel", "esc")):
                 yield Button(Content.assemble(word, (f" {key}", "$muted")), id=name, compact=True)
 
-    def show(self, view: View, launching: bool) -> None:
+    def show(self, view: WizardState, launching: bool) -> None:
         """Show how far it is."""
         name = clean(str(view.draft.data.get("name") or (view.draft.path.stem if view.draft.path else "")))
         self.query_one("#starting-what", Static).update(Content.styled(f"Starting {name}", "bold"))
@@ -48,7 +48,7 @@ class Starting(VerticalScroll, can_focus=False):
         for button in self.query(Button):
             button.disabled = launching
 
-    def _lines(self, view: View) -> Iterator[str]:
+    def _lines(self, view: WizardState) -> Iterator[str]:
         waiting: dict[str, list[str]] = {}
         for state in view.of_hosts():
             if state.pending:

@@ -13,14 +13,14 @@ from textual.message import Message
 from runner.errors import DisttuiError
 from runner.text import clean
 from tui.widgets.points import Pages, Point
-from tui.wizard.draft import Draft, HostCheck, View
+from tui.wizard.draft import Draft, HostCheck, WizardState
 
 _ADDRESS = re.compile(r"^\S*(?:\d+\.){3}\d+\]?(?::\d+)?\s|^\S+:\d+\s")
 """The address that begins the words of what keeps a host from being reached."""
 
 
 class Step(Vertical):
-    """One step. It shows a `View`, and posts `Changed` when somebody has changed the draft."""
+    """One step. It shows a `WizardState`, and posts `Changed` when somebody has changed the draft."""
 
     TITLE: ClassVar[str] = ""
     DEFAULT_CSS = """
@@ -40,7 +40,7 @@ class Step(Vertical):
 
     def __init__(self) -> None:
         super().__init__(id=f"step-{type(self).__name__.lower()}")
-        self.view: View | None = None
+        self.view: WizardState | None = None
 
     @property
     def draft(self) -> Draft:
@@ -48,7 +48,7 @@ class Step(Vertical):
         assert self.view is not None
         return self.view.draft
 
-    def show(self, view: View) -> None:
+    def show(self, view: WizardState) -> None:
         """Show this; called again whenever anything has changed."""
         self.view = view
 
