@@ -18,7 +18,7 @@ from tests.tui.demo_log import Writer
 from tui.log.ansi import runs, safe_text
 from tui.log.index import LineIndex
 from tui.log.merge import LINE, SHIFT
-from tui.log.rows import Choice, Rows
+from tui.log.rows import LogFilter, Rows
 from tui.log.search import Pattern
 from tui.log.sources import AttemptLog, LogSources
 
@@ -105,7 +105,7 @@ PATTERNS = st.sampled_from(
     ]
 )
 CHOICES = st.builds(
-    Choice,
+    LogFilter,
     ranks=st.none() | st.frozensets(st.integers(0, 4), max_size=3),
     patterns=st.lists(PATTERNS, max_size=2).map(tuple),
     fold=st.booleans(),
@@ -125,14 +125,14 @@ def _has(pattern: Pattern, text: str) -> bool:
     return (pattern.expression.search(text) is not None) != pattern.inverse
 
 
-def fits(choice: Choice, rank: int, text: str) -> bool:
+def fits(choice: LogFilter, rank: int, text: str) -> bool:
     return (choice.ranks is None or rank in choice.ranks) and all(_has(pattern, text) for pattern in choice.patterns)
 
 
 @settings(deadline=None)
 @given(STEPS, CHOICES, st.integers(0, 30), st.integers(1, 9))
 def test_rows_are_the_lines_that_fit_whenever_they_come(
-    steps: list[dict[int, list[str]]], choice: Choice, start: int, block: int
+    steps: list[dict[int, list[str]]], choice: LogFilter, start: int, block: int
 ) -> None:
     with folder() as here, patch("tui.log.rows.BLOCK", block), patch("tui.log.merge.BLOCK", block):
         writer = Writer(here)

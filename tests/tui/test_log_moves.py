@@ -17,7 +17,7 @@ from runner.errors import InputError
 from tests.tui.demo_log import Writer
 from tui.log.moments import moment
 from tui.log.paint import Line
-from tui.log.rows import Choice, Rows
+from tui.log.rows import LogFilter, Rows
 from tui.log.search import Pattern
 from tui.log.sources import LogSources
 from tui.log.view import Lines, LogViewState, follow, go, move, on_screen, page, pause, scroll
@@ -105,14 +105,14 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(
         choice=st.builds(
-            Choice,
+            LogFilter,
             ranks=st.sampled_from([None, frozenset({1}), frozenset({9})]),
             patterns=st.sampled_from([(), (Pattern("tick"),), (Pattern("tick", inverse=True),)]),
             fold=st.booleans(),
         ),
         wrap=st.booleans(),
     )
-    def there_and_back(self, choice: Choice, wrap: bool) -> None:
+    def there_and_back(self, choice: LogFilter, wrap: bool) -> None:
         """Whatever is switched on and off again: the same screen."""
         view, before = self.view, self.shown()
         self.view = replace(view, choice=choice, wrap=wrap)

@@ -18,7 +18,7 @@ from tui.log.engine import Progress
 from tui.log.merge import Source
 from tui.log.moments import place_at
 from tui.log.paint import Line
-from tui.log.rows import Choice
+from tui.log.rows import LogFilter
 from tui.log.search import Pattern
 from tui.log.view import TAIL, Lines, LogViewState, chosen, page, pause
 from tui.theme import look
@@ -280,7 +280,7 @@ class LogCanvas(Widget):
         return self._inks[part]
 
     @property
-    def _choice(self) -> Choice:
+    def _choice(self) -> LogFilter:
         return self.progress.work.rows.choice
 
     @property

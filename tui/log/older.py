@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tui.log.engine import SLICE, Progress, Work
 from tui.log.merge import LINE, SHIFT, Source
-from tui.log.rows import Choice, Rows
+from tui.log.rows import LogFilter, Rows
 from tui.log.sources import AttemptLog
 from tui.log.view import TAIL, LogViewState
 
@@ -43,7 +43,7 @@ def _older(source: Source, length: int) -> Older:
     return Older(source.node, f"{path.parent.name}/{path.name}", start, max(0, start - length))
 
 
-def read_anew(log: AttemptLog, choice: Choice, cancelled: Callable[[], bool]) -> Progress | None:
+def read_anew(log: AttemptLog, choice: LogFilter, cancelled: Callable[[], bool]) -> Progress | None:
     """Read a log up to what there is now, and what is chosen of it; None when cancelled."""
     rows = Rows(log, choice)
     while not log.settled or rows.step():

@@ -19,7 +19,7 @@ from tui.log.lines import LogLines
 from tui.log.merge import Source
 from tui.log.older import Older, moved, read_anew, wanted
 from tui.log.prompt import LogPrompt
-from tui.log.rows import Choice, Rows
+from tui.log.rows import LogFilter, Rows
 from tui.log.search import Pattern
 from tui.log.sources import AttemptLog, LogSources
 from tui.log.status import LogStatus, badge, parts
@@ -98,7 +98,7 @@ class LogPane(Vertical):
         self._sought: int | None = None
         """A rank whose failing line is to be shown, once its lines are known."""
         log = sources.open(attempt)
-        self._work = Work(log, Rows(log, Choice()))
+        self._work = Work(log, Rows(log, LogFilter()))
         self._engine = Engine(self._work, self._tell)
         self.lines = LogLines(Progress(self._work, 0, 0, 0, complete=False, searched=True))
         self.lines.nothing = "No lines yet: the ranks have printed nothing."
@@ -335,4 +335,4 @@ def _finder(view: LogViewState, log: AttemptLog, begin: int) -> Rows | None:
     if view.find is None:
         return None
     patterns = (*view.choice.patterns, view.find)
-    return Rows(log, Choice(view.choice.ranks, patterns), min(begin, len(log.order)))
+    return Rows(log, LogFilter(view.choice.ranks, patterns), min(begin, len(log.order)))

@@ -16,7 +16,7 @@ from tui.log.stretch import Stretch
 
 
 @dataclass(frozen=True)
-class Choice:
+class LogFilter:
     """What is to be shown of a log."""
 
     ranks: frozenset[int] | None = None
@@ -39,7 +39,7 @@ class Rows:
         start: The place to begin at; what comes before it is looked at last.
     """
 
-    def __init__(self, log: AttemptLog, choice: Choice, start: int = 0) -> None:
+    def __init__(self, log: AttemptLog, choice: LogFilter, start: int = 0) -> None:
         self.choice = choice
         self.counts = array("Q")
         """With `fold`: how many lines each row stands for."""

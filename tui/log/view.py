@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from tui.log.rows import Choice, Rows
+from tui.log.rows import LogFilter, Rows
 from tui.log.search import Pattern
 
 TAIL = 1 << 62
@@ -21,7 +21,7 @@ TAIL = 1 << 62
 class LogViewState:
     """The state of a log view."""
 
-    choice: Choice = field(default_factory=Choice)
+    choice: Choice = field(default_factory=LogFilter)
     find: Pattern | None = None
     wrap: bool = False
     following: bool = True
