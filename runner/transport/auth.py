@@ -19,7 +19,7 @@ from runner.transport.guarded import GuardedTransport
 from runner.transport.keys import KeyFile, KeyRing, UnusableKeyError, agent_keys, certified, public_blob, read_key_file
 from runner.transport.known_hosts import fingerprint
 from runner.transport.sockets import link_broke
-from runner.transport.ssh_config import Target
+from runner.transport.ssh_config import SshTarget
 
 # Somebody has to read and answer; servers end a login that takes longer than this (LoginGraceTime) anyway.
 _ANSWER_LIMIT = 120.0
@@ -35,13 +35,13 @@ class Secrets:
 
     def __init__(self) -> None:
         self.keys = KeyRing()
-        self.passwords: dict[Target, str] = {}
+        self.passwords: dict[SshTarget, str] = {}
 
 
 class Login:
     """One host's login over a transport whose host key has been verified."""
 
-    def __init__(self, transport: GuardedTransport, target: Target, prompts: Prompts, secrets: Secrets) -> None:
+    def __init__(self, transport: GuardedTransport, target: SshTarget, prompts: Prompts, secrets: Secrets) -> None:
         self._transport = transport
         self._target = target
         self._prompts = prompts

@@ -18,7 +18,7 @@ from runner.errors import HostError
 from runner.transport.algorithms import SHA1, by_speed, key_type, plain
 from runner.transport.certificates import key_type as type_of
 from runner.transport.certificates import take
-from runner.transport.ssh_config import Target
+from runner.transport.ssh_config import SshTarget
 
 PACKET_LIMIT = 256 * 1024
 """Bytes of one packet, as in OpenSSH."""
@@ -101,7 +101,7 @@ class GuardedTransport(Transport):
     packetizer: GuardedPacketizer
     _kex_info: ClassVar[dict[str, Any]] = {**Transport._kex_info, "curve25519-sha256": KexCurve25519}  # type: ignore[attr-defined]
 
-    def __init__(self, connection: Any, target: Target) -> None:
+    def __init__(self, connection: Any, target: SshTarget) -> None:
         super().__init__(connection, packetizer_class=GuardedPacketizer)
         self.shown_key = b""
         """The host's key or certificate as it came."""
@@ -139,7 +139,7 @@ class GuardedTransport(Transport):
         self.shown_key = bytes(host_key)
 
 
-def _usable(target: Target, setting: str, wanted: tuple[str, ...], known: Any) -> tuple[str, ...]:
+def _usable(target: SshTarget, setting: str, wanted: tuple[str, ...], known: Any) -> tuple[str, ...]:
     usable = tuple(name for name in wanted if name in known and plain(name) != SHA1)
     if not usable:
         what = (

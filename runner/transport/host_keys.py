@@ -25,7 +25,7 @@ from runner.transport.known_hosts import (
     lookup_name,
 )
 from runner.transport.revoked import UnreadableError, is_revoked
-from runner.transport.ssh_config import Target
+from runner.transport.ssh_config import SshTarget
 from runner.transport.ssh_tokens import expand
 
 _COMMAND_LIMIT = 20.0
@@ -44,7 +44,7 @@ class HostKeyCheck:
         HostError: KnownHostsCommand failed.
     """
 
-    def __init__(self, target: Target, prompts: Prompts, accept_new: bool, address: str | None = None) -> None:
+    def __init__(self, target: SshTarget, prompts: Prompts, accept_new: bool, address: str | None = None) -> None:
         self._target = target
         self._prompts = prompts
         self._accept_new = accept_new or target.strict in ("accept-new", "no")

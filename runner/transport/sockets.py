@@ -14,7 +14,7 @@ from typing import Any
 
 from runner.errors import HostError
 from runner.text import clean
-from runner.transport.ssh_config import Target
+from runner.transport.ssh_config import SshTarget
 
 CONNECT_LIMIT = 10.0
 """Seconds for one address, unless ConnectTimeout says otherwise."""
@@ -30,7 +30,7 @@ _USER_TIMEOUT = 8_000
 link is given: a jump host's, which others wait for, must not outlive it by long."""
 
 
-def dial(target: Target) -> socket.socket:
+def dial(target: SshTarget) -> socket.socket:
     """Connect to the target's address. Raises HostError."""
     limit = target.connect_timeout or CONNECT_LIMIT
     try:
@@ -58,7 +58,7 @@ def link_broke(error: BaseException | None) -> bool:
     return error is not None and error.errno is not None
 
 
-def _connect(target: Target, how: tuple[int, int, int], address: Any, limit: float) -> socket.socket:
+def _connect(target: SshTarget, how: tuple[int, int, int], address: Any, limit: float) -> socket.socket:
     deadline = time.monotonic() + limit
     while True:
         connection = socket.socket(*how)
@@ -83,7 +83,7 @@ def _tune(connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT)
 
 
-def _unreachable(target: Target, error: OSError, limit: float) -> HostError:
+def _unreachable(target: SshTarget, error: OSError, limit: float) -> HostError:
     place = f"{target.hostname}:{target.port}"
     if isinstance(error, TimeoutError):
         what, cure = f"no answer from {place} in {limit:.0f} s", "Is it switched on, and does a firewall let you in?"
@@ -101,7 +101,7 @@ class ProxyProcess:
     needs none of that.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: SshTarget) -> None:
         assert target.proxy_command is not None
         self.socket, child = socket.socketpair()
         with child:

@@ -18,7 +18,7 @@ from runner.transport.base import Address, Prompts
 from runner.transport.guarded import GuardedTransport
 from runner.transport.host_keys import HostKeyCheck
 from runner.transport.sockets import ProxyProcess, dial, link_broke
-from runner.transport.ssh_config import Target, hop_address, resolve
+from runner.transport.ssh_config import SshTarget, hop_address, resolve
 from runner.transport.ssh_stream import SshStream, in_time
 
 _GREETING_LIMIT = 15.0
@@ -98,8 +98,8 @@ class SshConnector:
         self._ssh = shutil.which("ssh")
         self._secrets = Secrets()
         self._lock = threading.Lock()
-        self._targets: dict[Address, Target] = {}
-        self._jumps: dict[tuple[Target, ...], Future[_Link]] = {}
+        self._targets: dict[Address, SshTarget] = {}
+        self._jumps: dict[tuple[SshTarget, ...], Future[_Link]] = {}
         self._open: list[SshConnection] = []
 
     def connect(self, address: Address) -> SshConnection:
@@ -119,7 +119,7 @@ class SshConnector:
             if jump.done() and not jump.exception():
                 jump.result().close()
 
-    def _resolve(self, address: Address) -> Target:
+    def _resolve(self, address: Address) -> SshTarget:
         with self._lock:
             known = self._targets.get(address)
         if known is None:
@@ -128,7 +128,7 @@ class SshConnector:
                 self._targets[address] = known
         return known
 
-    def _route(self, target: Target, below: tuple[Target, ...] = ()) -> tuple[Target, ...]:
+    def _route(self, target: SshTarget, below: tuple[SshTarget, ...] = ()) -> tuple[SshTarget, ...]:
         """The hosts on the way: first the one that is dialled, last the target itself."""
         if target in below:
             chain = " → ".join(each.name for each in (*below, target))
@@ -139,7 +139,7 @@ class SshConnector:
         hops = [self._resolve(hop_address(hop)) for hop in target.proxy_jump]
         return (*self._route(hops[0], (*below, target)), *hops[1:], target)
 
-    def _reach(self, route: tuple[Target, ...]) -> _Link:
+    def _reach(self, route: tuple[SshTarget, ...]) -> _Link:
         *before, target = route
         if before:
             return self._link(self._tunnel(self._jump(tuple(before), target), target), target)
@@ -148,7 +148,7 @@ class SshConnector:
             return self._link(proxy.socket, target, proxy)
         return self._link(dial(target), target)
 
-    def _jump(self, route: tuple[Target, ...], target: Target) -> _Link:
+    def _jump(self, route: tuple[SshTarget, ...], target: SshTarget) -> _Link:
         """The one link along `route`, opened by whoever comes first; the others wait for it."""
         with self._lock:
             future = self._jumps.get(route)
@@ -165,7 +165,7 @@ class SshConnector:
         except HostError as error:
             raise HostError(target.name, f"jump host {error.sentence}", error.cure) from None
 
-    def _tunnel(self, jump: _Link, target: Target) -> Channel:
+    def _tunnel(self, jump: _Link, target: SshTarget) -> Channel:
         try:
             return jump.transport.open_channel(
                 "direct-tcpip", (target.hostname, target.port), ("127.0.0.1", 0), timeout=_GREETING_LIMIT
@@ -175,7 +175,7 @@ class SshConnector:
             what = f"the jump host cannot reach {target.hostname}:{target.port}: {clean(str(said))}"
             raise HostError(target.name, what, "Check the address as seen from the jump host.") from None
 
-    def _link(self, connection: socket.socket | Channel, target: Target, proxy: ProxyProcess | None = None) -> _Link:
+    def _link(self, connection: socket.socket | Channel, target: SshTarget, proxy: ProxyProcess | None = None) -> _Link:
         try:
             transport = GuardedTransport(connection, target)
         except BaseException:
@@ -195,7 +195,7 @@ class SshConnector:
         return link
 
     def _shake_hands(
-        self, transport: GuardedTransport, target: Target, proxy: ProxyProcess | None, address: str | None
+        self, transport: GuardedTransport, target: SshTarget, proxy: ProxyProcess | None, address: str | None
     ) -> None:
         check = HostKeyCheck(target, self._prompts, self._accept_new, address)
         transport.prefer_keys(check.order(transport.preferred_keys))
@@ -218,7 +218,7 @@ def _spent(future: Future[_Link]) -> bool:
     return future.done() and (future.exception() is not None or not future.result().transport.is_active())
 
 
-def _no_greeting(target: Target, error: Exception, proxy: ProxyProcess | None, first: bytes) -> HostError:
+def _no_greeting(target: SshTarget, error: Exception, proxy: ProxyProcess | None, first: bytes) -> HostError:
     if proxy is not None and (said := proxy.said()):
         return HostError(target.name, f"ProxyCommand failed: {said}", "Correct the ssh configuration.")
     place = f"{target.hostname}:{target.port}"

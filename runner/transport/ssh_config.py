@@ -23,7 +23,7 @@ _HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]*)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<ho
 
 
 @dataclass(frozen=True)
-class Target:
+class SshTarget:
     """How to reach one host: the settings of ssh_config that are acted on, with paths and tokens expanded."""
 
     name: str
@@ -77,7 +77,7 @@ class Target:
         return host_tokens(self.name, self.hostname, str(self.port), self.user, self.host_key_alias, jump)
 
 
-def resolve(address: Address, config_file: str | None, ssh: str | None) -> Target:
+def resolve(address: Address, config_file: str | None, ssh: str | None) -> SshTarget:
     """Return what `ssh` would do for this host.
 
     Args:
@@ -105,7 +105,7 @@ def hop_address(hop: str) -> Address:
     return Address(match["v6"] or match["host"], match["user"], port)
 
 
-def target(name: str, settings: Settings) -> Target:
+def target(name: str, settings: Settings) -> SshTarget:
     """Build the target from settings as `ssh -G` gives them. Raises InputError."""
 
     def first(key: str, default: str = "") -> str:
@@ -138,7 +138,7 @@ def target(name: str, settings: Settings) -> Target:
     jump = first("proxyjump")
     command = first("proxycommand")
     methods = first("preferredauthentications", "publickey,keyboard-interactive,password").split(",")
-    return Target(
+    return SshTarget(
         name=name,
         hostname=hostname,
         port=whole("port", 22),

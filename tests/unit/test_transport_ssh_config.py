@@ -12,7 +12,7 @@ import pytest
 from runner.errors import InputError
 from runner.hosts.discovery import ssh_hosts
 from runner.transport import Address
-from runner.transport.ssh_config import Target, hop_address, resolve
+from runner.transport.ssh_config import SshTarget, hop_address, resolve
 
 SSH = shutil.which("ssh")
 needs_ssh = pytest.mark.skipif(SSH is None, reason="needs ssh")
@@ -89,7 +89,7 @@ HOSTS = [
 ]
 
 
-def comparable(target: Target) -> Target:
+def comparable(target: SshTarget) -> SshTarget:
     # Which keys exist by default, and which algorithms are allowed, differs from one ssh to the next.
     own = tuple(path for path in target.identity_files if "/.ssh/id_" not in path)
     return replace(
