@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from runner.profile.nodes import Items, Node, Scalar, Table
+from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from runner.profile.problems import Path, ProfileProblem, SourceLocation, near, show
 from runner.profile.schema import Profile
 from runner.profile.sections import Host, Job, Launch, Metrics, OnEnd, Parallel
@@ -40,12 +40,12 @@ _EXPECTED = {
 }  # fmt: skip
 
 
-def explain(error: ValidationError, root: Table) -> list[ProfileProblem]:
+def explain(error: ValidationError, root: MappingNode) -> list[ProfileProblem]:
     """Every problem of `error`, placed in the tree that was validated."""
     return [problem for found in error.errors(include_url=False, include_input=False) for problem in _one(found, root)]
 
 
-def _one(found: Mapping[str, Any], root: Table) -> list[ProfileProblem]:
+def _one(found: Mapping[str, Any], root: MappingNode) -> list[ProfileProblem]:
     kind, path, context = found["type"], found["loc"], found.get("ctx", {})
     if kind == "conflicts":
         return [ProfileProblem.at(_locate(root, at)[0], what, expected) for what, expected, at in context["flaws"]]
@@ -63,14 +63,14 @@ def _one(found: Mapping[str, Any], root: Table) -> list[ProfileProblem]:
     return [ProfileProblem.at(place, f"{show(name)[1:-1]}: {_describe(node)}", _expected(kind, name))]
 
 
-def _locate(root: Table, path: Path, *, key: bool = False) -> tuple[SourceLocation, Node]:
+def _locate(root: MappingNode, path: Path, *, key: bool = False) -> tuple[SourceLocation, Node]:
     """Where `path` stands, or its last key does; as near above as the tree has it."""
     place = root.place
     current: Node = root
     for part in path:
-        if isinstance(current, Table) and part in current.entries:
+        if isinstance(current, MappingNode) and part in current.entries:
             place, current = current.entries[str(part)]
-        elif isinstance(current, Items) and isinstance(part, int) and part < len(current.items):
+        elif isinstance(current, SequenceNode) and isinstance(part, int) and part < len(current.items):
             current = current.items[part]
             place = current.place
         else:
@@ -79,9 +79,9 @@ def _locate(root: Table, path: Path, *, key: bool = False) -> tuple[SourceLocati
 
 
 def _describe(node: Node) -> str:
-    if isinstance(node, Scalar):
+    if isinstance(node, ScalarNode):
         return (node.text or "nothing") if node.is_null else show(node.text)
-    return "a list" if isinstance(node, Items) else "a mapping"
+    return "a list" if isinstance(node, SequenceNode) else "a mapping"
 
 
 def _expected(kind: str, name: str) -> str:

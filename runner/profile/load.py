@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from runner.errors import InputError
 from runner.profile.explain import explain
 from runner.profile.fields import slug
-from runner.profile.nodes import MAX_SIZE, Items, Node, Scalar, Table, compose, walk
+from runner.profile.nodes import MAX_SIZE, MappingNode, Node, ScalarNode, SequenceNode, compose, walk
 from runner.profile.override import apply
 from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, printable, show
 from runner.profile.schema import VERSION, Profile
@@ -47,7 +47,7 @@ def parse(text: str, source: str, overrides: Sequence[str] = ()) -> Profile:
     """
     problems: list[ProfileProblem] = []
     root = compose(text, source, problems)
-    if not isinstance(root, Table):
+    if not isinstance(root, MappingNode):
         place = root.place if root else SourceLocation(source, 1, 1)
         what = "the profile is empty" if root is None else "this is no mapping"
         raise ProfileErrors([*problems, ProfileProblem.at(place, what, "expected keys like 'disttui: 1', 'hosts:'")])
@@ -102,10 +102,10 @@ def read(path: FilePath) -> Source:
         raise ProfileErrors([ProfileProblem(line, column, what, expected, str(path))]) from None
 
 
-def _newer(root: Table) -> ProfileProblem | None:
+def _newer(root: MappingNode) -> ProfileProblem | None:
     """The one problem that matters in a profile whose schema this version cannot know."""
     _, node = root.entries.get("disttui", (None, None))
-    if not isinstance(node, Scalar) or not re.fullmatch(r"[1-9][0-9]{0,8}", node.text) or int(node.text) <= VERSION:
+    if not isinstance(node, ScalarNode) or not re.fullmatch(r"[1-9][0-9]{0,8}", node.text) or int(node.text) <= VERSION:
         return None
     what = f"written by a newer disttui: schema {node.text}, this one reads {VERSION}"
     return ProfileProblem.at(node.place, what, "upgrade disttui")
@@ -115,7 +115,7 @@ def _is_env(path: Path) -> bool:
     return path in (("env",), ("job", "env")) or (len(path) == 3 and path[0] == "hosts" and path[2] == "env")
 
 
-def _references(root: Table, problems: list[ProfileProblem]) -> dict[Path, SourceLocation]:
+def _references(root: MappingNode, problems: list[ProfileProblem]) -> dict[Path, SourceLocation]:
     """Where `${env:NAME}` stands; anywhere but in an environment it is a problem."""
     found = {path: scalar.reference for path, scalar in walk(root) if scalar.reference}
     for path, place in found.items():
@@ -127,14 +127,14 @@ def _references(root: Table, problems: list[ProfileProblem]) -> dict[Path, Sourc
 
 def _given(node: Node, path: Path) -> Any:
     """The tree as data, scalars as text. A key without a value counts as not given, but for a variable."""
-    if isinstance(node, Scalar):
+    if isinstance(node, ScalarNode):
         return None if node.is_null else node.text
-    if isinstance(node, Items):
+    if isinstance(node, SequenceNode):
         return [_given(item, (*path, index)) for index, item in enumerate(node.items)]
     return {
         key: _given(value, (*path, key))
         for key, (_, value) in node.entries.items()
-        if _is_env(path) or not isinstance(value, Scalar) or not value.is_null
+        if _is_env(path) or not isinstance(value, ScalarNode) or not value.is_null
     }
 
 
@@ -143,9 +143,9 @@ def plain(node: Node) -> Any:
 
     Only what reads back as the same text becomes a number, true, false or null.
     """
-    if isinstance(node, Items):
+    if isinstance(node, SequenceNode):
         return [plain(item) for item in node.items]
-    if isinstance(node, Table):
+    if isinstance(node, MappingNode):
         return {key: plain(value) for key, (_, value) in node.entries.items()}
     if node.is_null:
         return None

@@ -41,7 +41,7 @@ _CURES = {
 
 
 @dataclass(frozen=True)
-class Scalar:
+class ScalarNode:
     """Text as it was written; `plain` without quotes."""
 
     place: SourceLocation
@@ -65,7 +65,7 @@ class Scalar:
 
 
 @dataclass(frozen=True)
-class Items:
+class SequenceNode:
     """A list. `nodes`, `size` and `height` count what its aliases expand to."""
 
     place: SourceLocation
@@ -76,7 +76,7 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Table:
+class MappingNode:
     """A mapping: key → (the key's place, its value), in the order of the file."""
 
     place: SourceLocation
@@ -86,7 +86,7 @@ class Table:
     height: int = 1
 
 
-Node = Scalar | Items | Table
+Node = ScalarNode | SequenceNode | MappingNode
 
 
 def compose(text: str, source: str, problems: list[ProfileProblem], *, in_file: bool = True) -> Node | None:
@@ -103,11 +103,11 @@ def compose(text: str, source: str, problems: list[ProfileProblem], *, in_file: 
     return _Composer(text, source, problems, in_file).document()
 
 
-def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Scalar]]:
+def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, ScalarNode]]:
     """Every scalar that is a value, with its path."""
-    if isinstance(node, Scalar):
+    if isinstance(node, ScalarNode):
         yield path, node
-    elif isinstance(node, Items):
+    elif isinstance(node, SequenceNode):
         for index, item in enumerate(node.items):
             yield from walk(item, (*path, index))
     else:
@@ -139,7 +139,7 @@ class _Composer:
         event = self._next()
         if not isinstance(event, yaml.StreamEndEvent):
             raise self._end(self._mark(event.start_mark), "a second document begins", "expected one per file")
-        return None if isinstance(root, Scalar) and root.is_null else root
+        return None if isinstance(root, ScalarNode) and root.is_null else root
 
     def _next(self) -> Any:
         try:
@@ -170,21 +170,21 @@ class _Composer:
             self._anchors[event.anchor] = node
         return node
 
-    def _items(self, place: SourceLocation, depth: int) -> Items:
+    def _items(self, place: SourceLocation, depth: int) -> SequenceNode:
         self._count(1, 0, place)
         items = []
         while not isinstance(event := self._next(), yaml.SequenceEndEvent):
             items.append(self._node(event, depth + 1))
-        return Items(place, tuple(items), *_measure(items))
+        return SequenceNode(place, tuple(items), *_measure(items))
 
-    def _table(self, place: SourceLocation, depth: int) -> Table:
+    def _table(self, place: SourceLocation, depth: int) -> MappingNode:
         self._count(1, 0, place)
         entries: dict[str, tuple[SourceLocation, Node]] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             key = self._node(event, depth + 1)
             value = self._node(self._next(), depth + 1)
             at = self._mark(event.start_mark)
-            if not isinstance(key, Scalar):
+            if not isinstance(key, ScalarNode):
                 self._problem(at, "a list or mapping as a key", "expected text")
             elif key.plain and key.text == "<<":
                 self._problem(at, "merge keys (<<) are not supported", "write the values out, or use an alias (*)")
@@ -195,9 +195,9 @@ class _Composer:
             else:
                 entries[key.text] = (at, value)
         nodes, size, height = _measure([value for _, value in entries.values()])
-        return Table(place, entries, nodes, size + sum(map(len, entries)), height)
+        return MappingNode(place, entries, nodes, size + sum(map(len, entries)), height)
 
-    def _scalar(self, event: Any) -> Scalar:
+    def _scalar(self, event: Any) -> ScalarNode:
         place, text = self._mark(event.start_mark), event.value
         self._count(1, len(text), place)
         if "\0" in text:
@@ -213,7 +213,7 @@ class _Composer:
                 self._problem(self._spot(_SURROGATE, event), "half of a surrogate pair is not a character")
                 text = pairs.decode("utf-16-le", "replace")
         reference = self._spot(_REFERENCE, event) if "${env:" in text else None
-        return Scalar(place, text, event.style is None, reference)
+        return ScalarNode(place, text, event.style is None, reference)
 
     def _alias(self, name: str, place: SourceLocation, depth: int) -> Node:
         if name not in self._anchors:

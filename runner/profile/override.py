@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.profile.nodes import MAX_DEPTH, Items, Node, Scalar, Table, compose
+from runner.profile.nodes import MAX_DEPTH, MappingNode, Node, ScalarNode, SequenceNode, compose
 from runner.profile.problems import ProfileErrors, ProfileProblem, SourceLocation, show
 
 
-def apply(root: Table, overrides: Sequence[str], problems: list[ProfileProblem]) -> Table:
+def apply(root: MappingNode, overrides: Sequence[str], problems: list[ProfileProblem]) -> MappingNode:
     """Return `root` with every `path=value` set; list items by their index, missing mappings made.
 
     Raises:
@@ -21,13 +21,13 @@ def apply(root: Table, overrides: Sequence[str], problems: list[ProfileProblem])
         place = SourceLocation(f"--set {path.strip()}=…" if equals else f"--set {override}")
         try:
             keys = _keys(path, equals, place)
-            value = compose(text, place.source, problems, in_file=False) or Scalar(place, "", plain=True)
+            value = compose(text, place.source, problems, in_file=False) or ScalarNode(place, "", plain=True)
             node = _put(node, keys, value, place)
         except ProfileErrors as error:
             failed.extend(error.problems)
     if failed:
         raise ProfileErrors([*problems, *failed])
-    assert isinstance(node, Table)
+    assert isinstance(node, MappingNode)
     return node
 
 
@@ -44,7 +44,7 @@ def _put(node: Node, keys: list[str], value: Node, place: SourceLocation) -> Nod
     if not keys:
         return value
     key, *rest = keys
-    if isinstance(node, Items):
+    if isinstance(node, SequenceNode):
         if not (key.isascii() and key.isdigit() and len(key) < 6 and int(key) < len(node.items)):
             last = len(node.items) - 1
             raise _error(
@@ -52,17 +52,17 @@ def _put(node: Node, keys: list[str], value: Node, place: SourceLocation) -> Nod
             )
         index = int(key)
         item = node.items[index]
-        if rest and isinstance(item, Scalar) and not item.is_null:
+        if rest and isinstance(item, ScalarNode) and not item.is_null:
             # A host written as one word: its options go beside it.
-            item = Table(item.place, {"host": (item.place, item)})
+            item = MappingNode(item.place, {"host": (item.place, item)})
         changed = _put(item, rest, value, place)
-        return Items(node.place, (*node.items[:index], changed, *node.items[index + 1 :]))
-    if isinstance(node, Scalar):
+        return SequenceNode(node.place, (*node.items[:index], changed, *node.items[index + 1 :]))
+    if isinstance(node, ScalarNode):
         if not node.is_null:
             raise _error(place, f"{show(key)} cannot be set inside the single value {show(node.text)}")
-        node = Table(place)
-    at, old = node.entries.get(key, (place, Scalar(place, "", plain=True)))
-    return Table(node.place, {**node.entries, key: (at, _put(old, rest, value, place))})
+        node = MappingNode(place)
+    at, old = node.entries.get(key, (place, ScalarNode(place, "", plain=True)))
+    return MappingNode(node.place, {**node.entries, key: (at, _put(old, rest, value, place))})
 
 
 def _error(place: SourceLocation, what: str, expected: str = "") -> ProfileErrors:

@@ -16,7 +16,7 @@ from tui.charts.chart import LABELS, Chart
 from tui.charts.plot import Canvas, clock_ticks, scale, smooth, span, step_ticks
 from tui.run.feed import Snapshot
 from tui.run.metrics import METRICS, available, bytes_, plain
-from tui.run.series import NAMES, Aggregate, Column, History, Track
+from tui.run.series import NAMES, Aggregate, Bucket, History, Track
 
 
 def filled(steps: int = 100, ranks: int = 2) -> History:
@@ -92,7 +92,7 @@ def test_ranks_of_one_step_are_one_sample_of_the_aggregate() -> None:
     assert len(history.all["loss"]) == 100
     assert len(history.each["loss"]) == 4
     (column,) = history.all["loss"].columns(0, 0.5, 1, 99)
-    assert column == Column(100.0, 103.0, 101.5)
+    assert column == Bucket(100.0, 103.0, 101.5)
 
 
 def test_a_late_viewer_gets_one_rank_after_another_and_draws_them_as_one() -> None:
@@ -151,7 +151,7 @@ def test_a_logarithmic_scale_survives_zero_and_less() -> None:
 
 @given(st.lists(st.floats(-1e30, 1e30) | st.just(0.0), max_size=40), st.booleans())
 def test_any_values_can_be_drawn(values: list[float], log: bool) -> None:
-    columns = [Column(value, value, value) for value in values]
+    columns = [Bucket(value, value, value) for value in values]
     canvas = Canvas(20, 5)
     limits = scale(values, log=log)
     canvas.band(1, columns[:40], limits)
@@ -161,7 +161,7 @@ def test_any_values_can_be_drawn(values: list[float], log: bool) -> None:
 
 
 def test_a_falling_line_falls() -> None:
-    columns: list[Column | None] = [Column(value, value, value) for value in range(40, 0, -1)]
+    columns: list[Bucket | None] = [Bucket(value, value, value) for value in range(40, 0, -1)]
     canvas = Canvas(20, 5)
     canvas.curve(0, columns, scale([1, 40], log=False), lambda column: column.mean)
     assert canvas.text(0)[0] != " " == canvas.text(0)[19]
@@ -169,7 +169,7 @@ def test_a_falling_line_falls() -> None:
 
 
 def test_smoothing_begins_at_the_first_value() -> None:
-    smoothed = smooth([Column(1, 1, 1), None, Column(3, 3, 3)])
+    smoothed = smooth([Bucket(1, 1, 1), None, Bucket(3, 3, 3)])
     assert smoothed[0] is not None and smoothed[0].mean == 1
     assert smoothed[1] is None
     assert smoothed[2] is not None and 1 < smoothed[2].mean < 3
@@ -207,14 +207,14 @@ def test_there_are_never_more_times_than_fit(begin: float, length: float, most: 
 
 
 def test_no_line_is_drawn_across_an_outage() -> None:
-    before, after = [Column(1, 1, 1)] * 10, [Column(3, 3, 3)] * 10
+    before, after = [Bucket(1, 1, 1)] * 10, [Bucket(3, 3, 3)] * 10
     canvas = Canvas(20, 5)
     canvas.curve(0, [*before, *[None] * 20, *after], scale([0, 4], log=False), lambda column: column.mean)
     assert all(row[5:15].strip() == "" for row in map(canvas.text, range(5)))
 
 
 def test_values_that_come_seldom_are_one_line() -> None:
-    seldom = [Column(1, 1, 1) if x % 10 == 0 else None for x in range(40)]
+    seldom = [Bucket(1, 1, 1) if x % 10 == 0 else None for x in range(40)]
     canvas = Canvas(20, 5)
     canvas.curve(0, seldom, scale([0, 4], log=False), lambda column: column.mean)
     assert any(" " not in row[:15] for row in map(canvas.text, range(5)))
@@ -222,7 +222,7 @@ def test_values_that_come_seldom_are_one_line() -> None:
 
 def test_a_line_is_broken_where_an_attempt_begins() -> None:
     canvas = Canvas(20, 5)
-    columns = [Column(1, 1, 1) if x % 4 == 0 else None for x in range(40)]
+    columns = [Bucket(1, 1, 1) if x % 4 == 0 else None for x in range(40)]
     canvas.curve(0, columns, scale([0, 4], log=False), lambda column: column.mean, [17])
     row = next(row for row in map(canvas.text, range(5)) if row.strip())
     assert row[9] == " " and " " not in row[:8] + row[10:18]

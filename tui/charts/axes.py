@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 from runner.formatting import duration
 from tui.charts.plot import clock_ticks, round_above, span, step_ticks
 from tui.run.feed import Snapshot
-from tui.run.series import Column, Track
+from tui.run.series import Bucket, Track
 
 
 class Tick(NamedTuple):
@@ -62,7 +62,7 @@ class Axis(ABC):
         """A length that stays the same for a while as the run grows."""
 
     @abstractmethod
-    def pieces(self, track: Track) -> list[list[Column | None]]:
+    def pieces(self, track: Track) -> list[list[Bucket | None]]:
         """The columns of a track, once for each line that it makes."""
 
     @abstractmethod
@@ -113,7 +113,7 @@ class TimeAxis(Axis):
         """The next length that divides well."""
         return span(length)
 
-    def pieces(self, track: Track) -> list[list[Column | None]]:
+    def pieces(self, track: Track) -> list[list[Bucket | None]]:
         """One line."""
         began = self._snapshot.began
         return [track.columns(began + self.begin, began + self.end, self.count, self._snapshot.now)]
@@ -180,7 +180,7 @@ class StepAxis(Axis):
         ends = [history.begun.get(attempt, math.inf) for attempt, _ in known[1:]]
         return [(attempt, steps, end) for (attempt, steps), end in zip(known, [*ends, math.inf], strict=True)]
 
-    def pieces(self, track: Track) -> list[list[Column | None]]:
+    def pieces(self, track: Track) -> list[list[Bucket | None]]:
         """A line for each attempt."""
         edges = [self.at(column / self.count) for column in range(self.count)]
         return [

@@ -18,7 +18,7 @@ from tui.charts.plot import Canvas, Scale, longest_bridge, scale, smooth
 from tui.keys import MOVE, VIEW, bind
 from tui.run.feed import Snapshot
 from tui.run.metrics import Metric, available, plain
-from tui.run.series import Column, Place, Track
+from tui.run.series import Bucket, Place, Track
 from tui.theme import SERIES, SERIES_CLASSES
 from tui.widgets.drawn import Drawn, Piece, cells, line
 
@@ -216,7 +216,7 @@ class Chart(Drawn):
         return line(pieces)
 
     def _plot(
-        self, canvas: Canvas, drawn: list[tuple[int, list[Column | None]]], breaks: list[int], *, binary: bool
+        self, canvas: Canvas, drawn: list[tuple[int, list[Bucket | None]]], breaks: list[int], *, binary: bool
     ) -> Scale:
         kept = [[column for column in columns if column] for _, columns in drawn]
         means = [column.mean for columns in kept for column in columns]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from tui.run.series import Column
+from tui.run.series import Bucket
 
 _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 SPANS = (
@@ -126,7 +126,7 @@ def clock_ticks(begin: float, end: float, most: int) -> list[float]:
     return [tick * step for tick in range(first, math.floor(end / step + 1e-9) + 1)]
 
 
-def longest_bridge(columns: Sequence[Column | None]) -> int:
+def longest_bridge(columns: Sequence[Bucket | None]) -> int:
     """How many columns may lie between two values that a line joins: beyond that there was nothing to draw."""
     places = [x for x, column in enumerate(columns) if column]
     apart = sorted(after - before for before, after in pairwise(places))
@@ -171,7 +171,7 @@ class Canvas:
             self._under[y][x] = character
             self.lines[y][x] = line
 
-    def band(self, line: int, columns: Sequence[Column | None], to: Scale) -> None:
+    def band(self, line: int, columns: Sequence[Bucket | None], to: Scale) -> None:
         """Fill between low and high."""
         for x, column in enumerate(columns):
             if column and column.high > column.low:
@@ -180,9 +180,9 @@ class Canvas:
     def curve(
         self,
         line: int,
-        columns: Sequence[Column | None],
+        columns: Sequence[Bucket | None],
         to: Scale,
-        value: Callable[[Column], float],
+        value: Callable[[Bucket], float],
         breaks: Sequence[int] = (),
     ) -> None:
         """Draw a line through the columns; it is broken where values are missing for much longer than usual.
@@ -225,15 +225,15 @@ class Canvas:
             self._dots[y][cell] |= bits[3 - row % 4]
 
 
-def smooth(columns: Sequence[Column | None], weight: float = 0.85) -> list[Column | None]:
+def smooth(columns: Sequence[Bucket | None], weight: float = 0.85) -> list[Bucket | None]:
     """Exponentially weighted means, corrected for the start; lows and highs are left."""
     total = norm = 0.0
-    found: list[Column | None] = []
+    found: list[Bucket | None] = []
     for column in columns:
         if column is None:
             found.append(None)
             continue
         total = total * weight + column.mean * (1 - weight)
         norm = norm * weight + (1 - weight)
-        found.append(Column(column.low, column.high, total / norm))
+        found.append(Bucket(column.low, column.high, total / norm))
     return found

@@ -31,7 +31,7 @@ _HOST = ("cpu", "mem_used", "net_rx", "net_tx")
 _GPU = {name: f"gpu.{name}" for name in ("use", "mem_used", "power", "temp")}
 
 
-class Column(NamedTuple):
+class Bucket(NamedTuple):
     """What one column of a chart shows."""
 
     low: float
@@ -115,17 +115,17 @@ class Track:
         place = bisect_left(data.mean, value)
         return data.times[place] if place < len(data.mean) else otherwise
 
-    def columns(self, begin: float, end: float, count: int, until: float) -> list[Column | None]:
+    def columns(self, begin: float, end: float, count: int, until: float) -> list[Bucket | None]:
         """Lows, highs and means of `count` equal spans of the time from `begin` to `end`, nothing after `until`."""
         return self.between([begin + (end - begin) * column / count for column in range(count + 1)], until)
 
-    def between(self, edges: Sequence[float], until: float) -> list[Column | None]:
+    def between(self, edges: Sequence[float], until: float) -> list[Bucket | None]:
         """Lows, highs and means between one time and the next, nothing after `until`."""
         data = self._data
         size = len(data.mean)
         first, last = bisect_left(data.times, edges[0], 0, size), 0
         stop = bisect_right(data.times, until, 0, size)
-        found: list[Column | None] = []
+        found: list[Bucket | None] = []
         for edge in edges[1:]:
             last = min(stop, bisect_left(data.times, edge, first, size))
             found.append(_column(data, first, last) if last > first else None)
@@ -194,11 +194,11 @@ class Aggregate(Track):
         return after - (after > 0 and time - times[after - 1] < times[after] - time)
 
 
-def _column(data: _Data, first: int, last: int) -> Column:
+def _column(data: _Data, first: int, last: int) -> Bucket:
     if last - first == 1:
-        return Column(data.low[first], data.high[first], data.mean[first])
+        return Bucket(data.low[first], data.high[first], data.mean[first])
     means = data.mean[first:last]
-    return Column(min(data.low[first:last]), max(data.high[first:last]), sum(means) / len(means))
+    return Bucket(min(data.low[first:last]), max(data.high[first:last]), sum(means) / len(means))
 
 
 Place = int | tuple[int, int]
