@@ -16,7 +16,7 @@ from textual.strip import Strip
 from runner.errors import InputError
 from tests.tui.demo_log import Writer
 from tui.log.moments import moment
-from tui.log.paint import Line
+from tui.log.paint import PaintedLine
 from tui.log.rows import LogFilter, Rows
 from tui.log.search import Pattern
 from tui.log.sources import LogSources
@@ -55,7 +55,7 @@ class AnyOrder(RuleBasedStateMachine):
             return 1
         if place >= len(self.log.order):
             return 2
-        return Line(self.log.read(self.log.order.items[place])).height(WIDTH)
+        return PaintedLine(self.log.read(self.log.order.items[place])).height(WIDTH)
 
     def shown(self) -> list[tuple[int, int]]:
         return [(self.lines.place(row), part) for row, part in page(self.view, self.lines, HEIGHT)]
@@ -161,14 +161,14 @@ TestAnyOrder = AnyOrder.TestCase
 @pytest.mark.parametrize("text", ["plain words", "wide 你好 and é́ mixed 🙂 end", "tab\there\tend", "", "x" * 30])
 @pytest.mark.parametrize("width", [2, 3, 8, 13])
 def test_wrapping_loses_no_character(text: str, width: int) -> None:
-    line = Line(text.encode())
+    line = PaintedLine(text.encode())
     parts = [Strip(line.wrapped(part, width, ())) for part in range(line.height(width))]
     assert all(part.cell_length == width for part in parts)
     assert "".join(part.text for part in parts).replace(" ", "") == line.text.replace(" ", "")
 
 
 def test_a_very_long_line_is_cut_with_a_mark() -> None:
-    line = Line(b"y" * 60_000)
+    line = PaintedLine(b"y" * 60_000)
     assert line.text.startswith("y" * 4096) and "55,904 characters more" in line.text
     assert Strip(line.scrolled(0, 20, ())).text == "y" * 19 + "›"
 

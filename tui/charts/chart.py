@@ -33,7 +33,7 @@ LABELS = 10
 """Cells left of the axis."""
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """One line of a chart."""
 
     number: int
@@ -187,21 +187,22 @@ class Chart(Drawn):
                 return track.at(math.nextafter(at.end, -math.inf))
         return None
 
-    def _lines(self, metric: Metric, snapshot: Snapshot) -> list[Line]:
+    def _lines(self, metric: Metric, snapshot: Snapshot) -> list[ChartLine]:
         history = snapshot.history
         each = history.each[metric.name]
         if self._each and len(each) <= LINES:
             return [
-                Line(number, _owner(metric, place, snapshot), each[place]) for number, place in enumerate(sorted(each))
+                ChartLine(number, _owner(metric, place, snapshot), each[place])
+                for number, place in enumerate(sorted(each))
             ]
-        found = [Line(BAND, "mean" if self._each else metric.label, history.all[metric.name])]
+        found = [ChartLine(BAND, "mean" if self._each else metric.label, history.all[metric.name])]
         if metric.beside is not None and metric.beside in history.all:
-            found.insert(0, Line(BESIDE, metric.beside.replace("_", " "), history.all[metric.beside]))
+            found.insert(0, ChartLine(BESIDE, metric.beside.replace("_", " "), history.all[metric.beside]))
         if self._each and self.rank is not None and self.rank in each:
-            found.append(Line(2, f"rank {self.rank}", each[self.rank]))
+            found.append(ChartLine(2, f"rank {self.rank}", each[self.rank]))
         return found
 
-    def _legend(self, lines: list[Line], width: int, labels: int, axis: Axis) -> Strip:
+    def _legend(self, lines: list[ChartLine], width: int, labels: int, axis: Axis) -> Strip:
         pieces: list[Piece] = [" " * (labels + 1)]
         at, metric = self._at(axis), self.metric
         for place, one in enumerate(lines):

@@ -17,7 +17,7 @@ from tui.log.blame import Blame
 from tui.log.engine import Progress
 from tui.log.merge import Source
 from tui.log.moments import place_at
-from tui.log.paint import Line
+from tui.log.paint import PaintedLine
 from tui.log.rows import LogFilter
 from tui.log.search import Pattern
 from tui.log.view import TAIL, Lines, LogViewState, chosen, page, pause
@@ -78,7 +78,7 @@ class LogCanvas(Widget):
         self._blame = Blame()
         self._failing: frozenset[int] = frozenset()
         """Entries of the lines in which the culprits failed."""
-        self._cache: LRUCache[int, Line] = LRUCache(2048)
+        self._cache: LRUCache[int, PaintedLine] = LRUCache(2048)
         self._page: list[tuple[int, int]] = []
         self._drawn: object = None
         self._base = Style()
@@ -118,7 +118,7 @@ class LogCanvas(Widget):
             self.upto = place_at(log, self.until, progress.total)
             count = min(count, rows.row_at(self.upto))
         # An unfinished line has no time yet.
-        self._tails = [(source, Line(raw)) for source, raw in progress.tails] if self.upto == TAIL else []
+        self._tails = [(source, PaintedLine(raw)) for source, raw in progress.tails] if self.upto == TAIL else []
         self.lines = Lines(rows, count, len(self._tails), self._height_at)
         sources = log.sources
         ranks = self._choice.ranks
@@ -298,14 +298,14 @@ class LogCanvas(Widget):
             return 0
         return min(self._label_width, max(4, self.size.width // 4)) + self._count_width + 3
 
-    def _line(self, place: int) -> Line:
+    def _line(self, place: int) -> PaintedLine:
         if place >= TAIL:
             return self._tails[place - TAIL][1]
         log = self.progress.work.log
         entry = log.order.items[place]
         line = self._cache.get(entry)
         if line is None:
-            line = self._cache[entry] = Line(log.read(entry))
+            line = self._cache[entry] = PaintedLine(log.read(entry))
         return line
 
     def _source(self, place: int) -> Source:

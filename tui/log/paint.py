@@ -17,7 +17,7 @@ SHOWN = 4096
 CUT = Style(italic=True, dim=True)
 
 
-class Line:
+class PaintedLine:
     """One line, ready to be drawn at any width."""
 
     def __init__(self, raw: bytes) -> None:
