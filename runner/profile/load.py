@@ -21,7 +21,7 @@ from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceL
 from runner.profile.schema import VERSION, Profile
 
 
-class Source(NamedTuple):
+class ProfileText(NamedTuple):
     """A file as it was read."""
 
     text: str
@@ -68,7 +68,7 @@ def parse(text: str, source: str, overrides: Sequence[str] = ()) -> Profile:
     return profile
 
 
-def read(path: FilePath) -> Source:
+def read(path: FilePath) -> ProfileText:
     """Read a file.
 
     Raises:
@@ -90,12 +90,12 @@ def read(path: FilePath) -> Source:
     except (OSError, ValueError) as error:
         raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=name) from None
     try:
-        return Source(data.decode("utf-8"), status)
+        return ProfileText(data.decode("utf-8"), status)
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8")
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
         if "\0" in before or len(data) > 4 * MAX_SIZE:
-            return Source(before, status)
+            return ProfileText(before, status)
         wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         what = "UTF-16 text" if wide else f"byte 0x{data[error.start]:02x} is not UTF-8 text"
         expected = "save it as UTF-8" if wide else "expected a YAML file"

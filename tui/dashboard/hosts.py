@@ -34,7 +34,7 @@ class Cell(NamedTuple):
     share: float | None = None
 
 
-class Order(NamedTuple):
+class RowOrder(NamedTuple):
     """One order of the rows."""
 
     words: str
@@ -328,9 +328,9 @@ def _load(host: HostState, word: str, snapshot: Snapshot) -> tuple[float, ...]:
 TROUBLE = ("failed", "unseen", "slow", "waiting")
 """Kinds of looks that come first where trouble does."""
 ORDERS = (
-    Order("", lambda host, word, snapshot: ()),
-    Order("trouble first", _trouble),
-    Order("busiest first", _load),
+    RowOrder("", lambda host, word, snapshot: ()),
+    RowOrder("trouble first", _trouble),
+    RowOrder("busiest first", _load),
 )
 
 

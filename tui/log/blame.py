@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tui.log.merge import BLOCK, LINE, SHIFT, Order
+from tui.log.merge import BLOCK, LINE, SHIFT, MergedOrder
 from tui.log.sources import AttemptLog
 
 BACK = 400
@@ -36,7 +36,7 @@ def failing_line(log: AttemptLog, rank: int, said: str) -> int | None:
     return (source.number << SHIFT) + (next(found, last) if wanted else last)
 
 
-def place_of(order: Order, entry: int) -> int | None:
+def place_of(order: MergedOrder, entry: int) -> int | None:
     """The place of an entry in the order; None where it has none yet."""
     source, line, items = entry >> SHIFT, entry & LINE, order.items
     total = len(items)

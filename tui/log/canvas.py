@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from tui.log.blame import Blame
 from tui.log.engine import Progress
-from tui.log.merge import Source
+from tui.log.merge import LogSource
 from tui.log.moments import place_at
 from tui.log.paint import PaintedLine
 from tui.log.rows import LogFilter
@@ -308,7 +308,7 @@ class LogCanvas(Widget):
             line = self._cache[entry] = PaintedLine(log.read(entry))
         return line
 
-    def _source(self, place: int) -> Source:
+    def _source(self, place: int) -> LogSource:
         log = self.progress.work.log
         return self._tails[place - TAIL][0] if place >= TAIL else log.source_of(log.order.items[place])
 

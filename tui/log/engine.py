@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tui.log.merge import Source
+from tui.log.merge import LogSource
 from tui.log.regexes import TRIALS, SearchFailed
 from tui.log.rows import Rows
 from tui.log.sources import AttemptLog
@@ -44,7 +44,7 @@ class Progress:
     """Whether everything that has come has been looked at for the choice."""
     searched: bool
     """The same for the search."""
-    tails: tuple[tuple[Source, bytes], ...] = ()
+    tails: tuple[tuple[LogSource, bytes], ...] = ()
     attempts: tuple[int, ...] = ()
 
 
@@ -141,7 +141,7 @@ class Engine:
             self._told, self._told_at = progress, now
             self._tell(progress)
 
-    def _tails(self, work: Work) -> list[tuple[Source, bytes]]:
+    def _tails(self, work: Work) -> list[tuple[LogSource, bytes]]:
         choice = work.rows.choice
         if not work.rows.complete:
             return []

@@ -27,7 +27,7 @@ Spans = dict[int, tuple[int, int]]
 
 
 @dataclass
-class Source:
+class LogSource:
     """One log file: a rank's on a host, or what was mirrored of it before it was truncated."""
 
     number: int
@@ -47,7 +47,7 @@ class Source:
         return min(len(self.index), bisect_left(self.index.starts, self.timeline.covered))
 
 
-class Order:
+class MergedOrder:
     """The merged order of all sources of one attempt."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Order:
     def __len__(self) -> int:
         return len(self.items)
 
-    def merge(self, sources: list[Source], *, hold: bool) -> bool:
+    def merge(self, sources: list[LogSource], *, hold: bool) -> bool:
         """Give places to one more batch of lines, by time; True when there were any.
 
         Args:
@@ -95,12 +95,12 @@ class Order:
             self._waiting.popleft()
         return self._waiting[0][1] if self._waiting[0][0] <= now - HOLD else []
 
-    def _append(self, lines: range, source: Source) -> None:
+    def _append(self, lines: range, source: LogSource) -> None:
         mark = source.number << SHIFT
         self.items.extend(range(mark + lines.start, mark + lines.stop))
         source.merged = lines.stop
 
-    def _sort(self, ready: list[tuple[Source, int]]) -> None:
+    def _sort(self, ready: list[tuple[LogSource, int]]) -> None:
         share = max(16, BATCH // len(ready))
         slices = []
         horizon = float("inf")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tui.log.engine import SLICE, Progress, Work
-from tui.log.merge import LINE, SHIFT, Source
+from tui.log.merge import LINE, SHIFT, LogSource
 from tui.log.rows import LogFilter, Rows
 from tui.log.sources import AttemptLog
 from tui.log.view import TAIL, LogViewState
@@ -31,14 +31,14 @@ class Older:
     """Fetch from here on."""
 
 
-def wanted(lacking: Sequence[Source]) -> tuple[Older, ...]:
+def wanted(lacking: Sequence[LogSource]) -> tuple[Older, ...]:
     """What to ask for next of logs whose beginnings are on their hosts alone."""
     held = sum(source.index.size - source.index.base for source in lacking)
     each = max(LEAST, held) // len(lacking)
     return tuple(_older(source, each) for source in lacking)
 
 
-def _older(source: Source, length: int) -> Older:
+def _older(source: LogSource, length: int) -> Older:
     path, start = source.index.path, source.index.base
     return Older(source.node, f"{path.parent.name}/{path.name}", start, max(0, start - length))
 

@@ -16,7 +16,7 @@ from textual.worker import get_current_worker
 from tui.log.blame import Blame, failing_line, place_of
 from tui.log.engine import Engine, Progress, Work
 from tui.log.lines import LogLines
-from tui.log.merge import Source
+from tui.log.merge import LogSource
 from tui.log.older import Older, moved, read_anew, wanted
 from tui.log.prompt import LogPrompt
 from tui.log.rows import LogFilter, Rows
@@ -287,7 +287,7 @@ class LogPane(Vertical):
             self._show_status()
         return True
 
-    def _lacking(self) -> list[Source]:
+    def _lacking(self) -> list[LogSource]:
         """The logs shown whose beginnings are on their hosts alone."""
         ranks = self.lines.view.choice.ranks
         return [one for one in self._work.log.sources if one.index.base and (ranks is None or one.rank in ranks)]

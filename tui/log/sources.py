@@ -11,7 +11,7 @@ from pathlib import Path
 from runner.runs.store import KEPT
 from runner.text import clean
 from tui.log.index import LineIndex
-from tui.log.merge import LINE, SHIFT, Order, Source
+from tui.log.merge import LINE, SHIFT, LogSource, MergedOrder
 from tui.log.timeline import Growth
 
 DISCOVER = 1.0
@@ -76,11 +76,11 @@ class AttemptLog:
         self.attempt = attempt
         self.attempts: list[int] = []
         """All attempts that have been seen."""
-        self.sources: list[Source] = []
-        self.order = Order()
+        self.sources: list[LogSource] = []
+        self.order = MergedOrder()
         self.loaded = False
         """Whether everything that was there at the beginning has been looked at."""
-        self._live: dict[Path, Source] = {}
+        self._live: dict[Path, LogSource] = {}
         self._growth: dict[int, Growth] = {}
         self._untimed: dict[int, tuple[int, float]] = {}
         self.settled = False
@@ -121,7 +121,7 @@ class AttemptLog:
         """The bytes of one line of the order."""
         return self.sources[entry >> SHIFT].index.line(entry & LINE)
 
-    def source_of(self, entry: int) -> Source:
+    def source_of(self, entry: int) -> LogSource:
         """The file a line of the order is in."""
         return self.sources[entry >> SHIFT]
 
@@ -130,7 +130,7 @@ class AttemptLog:
         source = self.source_of(entry)
         return source.timeline.times_of([source.index.starts[entry & LINE]])[0]
 
-    def tails(self) -> list[tuple[Source, bytes]]:
+    def tails(self) -> list[tuple[LogSource, bytes]]:
         """The unfinished lines, such as progress bars."""
         unfinished = (source for source in self._live.values() if source.index.scanned > source.index.starts[-1])
         return [(source, source.index.tail()) for source in unfinished]
@@ -165,14 +165,14 @@ class AttemptLog:
                     pass
                 self._close(source)
 
-    def _add(self, node: int, rank: int, path: Path, base: int) -> Source:
+    def _add(self, node: int, rank: int, path: Path, base: int) -> LogSource:
         label = f"{self._run.name(node)}:{rank}"
-        source = Source(len(self.sources), node, rank, label, LineIndex(path, base))
+        source = LogSource(len(self.sources), node, rank, label, LineIndex(path, base))
         source.index.look()
         self.sources.append(source)
         return source
 
-    def _retire(self, source: Source) -> None:
+    def _retire(self, source: LogSource) -> None:
         """The mirror has put the file aside under another name and begun a new one, or somebody truncated it."""
         path = source.index.path
         del self._live[path]
@@ -184,7 +184,7 @@ class AttemptLog:
         self._close(source)
         self._discover_at = 0.0
 
-    def _close(self, source: Source) -> None:
+    def _close(self, source: LogSource) -> None:
         source.index.finish()
         source.closed = True
 
