@@ -32,7 +32,7 @@ _NO_LOCK_HERE = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EP
                  errno.ENXIO, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # fmt: skip
 
 
-class Held(Problem):
+class LockHeld(Problem):
     """Another process has the lock and does not give it back."""
 
 
@@ -85,7 +85,7 @@ def hold(kind: str, folder: str, timeout: float = 30.0) -> Iterator[None]:
     lock = take(kind, folder)
     while lock is None:
         if time.monotonic() > deadline:
-            raise Held(f"{folder}: {holder(kind, folder)} holds its {kind} lock", "try again in a minute")
+            raise LockHeld(f"{folder}: {holder(kind, folder)} holds its {kind} lock", "try again in a minute")
         time.sleep(0.005)
         lock = take(kind, folder)
     try:

@@ -260,7 +260,7 @@ def test_a_port_of_the_master_that_a_neighbour_has_by_now_is_not_left_by_the_run
 def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
     folder = str(tmp_path)
     with locks.hold("start", folder):
-        with pytest.raises(locks.Held, match="holds its start lock"), locks.hold("start", folder, 0.1):
+        with pytest.raises(locks.LockHeld, match="holds its start lock"), locks.hold("start", folder, 0.1):
             pass
         with locks.hold("spawn", folder):
             pass

@@ -120,7 +120,7 @@ def status(folder: str, settle: bool = True) -> requests.Alive:
     try:
         with locks.hold("start", folder, _MOMENT):
             return _settle(folder) if settle else _look(folder)
-    except locks.Held:
+    except locks.LockHeld:
         return {**found, "alive": found["pid"] is None}
 
 
