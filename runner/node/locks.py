@@ -80,7 +80,7 @@ def take(kind: str, folder: str) -> Lock | None:
 
 @contextlib.contextmanager
 def hold(kind: str, folder: str, timeout: float = 30.0) -> Iterator[None]:
-    """Hold a folder's lock of one kind for a block. Raises Held after `timeout` seconds, and OSError as `take`."""
+    """Hold a folder's lock of one kind for a block. Raises LockHeld after `timeout` seconds, and OSError as `take`."""
     deadline = time.monotonic() + timeout
     lock = take(kind, folder)
     while lock is None:

@@ -7,6 +7,6 @@ from runner.profile.sections import Host, Job, Launch, Metrics, Parallel, Target
 from runner.profile.typed import parse_host
 
 __all__ = [
-    "Host", "Job", "Launch", "Metrics", "Parallel", "Profile", "ProfileErrors", "ProfileProblem", "ProfileText", "Target",
-    "load", "parse", "parse_host", "read",
+    "Host", "Job", "Launch", "Metrics", "Parallel", "Profile", "ProfileErrors", "ProfileProblem", "ProfileText",
+    "Target", "load", "parse", "parse_host", "read",
 ]  # fmt: skip

@@ -21,7 +21,7 @@ TAIL = 1 << 62
 class LogViewState:
     """The state of a log view."""
 
-    choice: Choice = field(default_factory=LogFilter)
+    choice: LogFilter = field(default_factory=LogFilter)
     find: Pattern | None = None
     wrap: bool = False
     following: bool = True
