@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from runner.diagnose.traceback import blocks
-from runner.protocol import cause as told
+from runner.protocol import cause as wire
 from runner.protocol.cause import is_consequence
 from runner.protocol.events import Death, Error, OutOfMemory
 from runner.runs.attempt import Attempt
@@ -36,14 +36,14 @@ class Failure:
     last: float | None = None
     """Unix time of the last sign of life of a host or a supervisor that is lost."""
     grace: float | None = None
-    """Seconds that disttui had given it to end, where it was killed since it did not."""
+    """Where it was killed because it did not end: the seconds that disttui had given it for that."""
     ended_by_us: bool = False
-    """Whether it came after its host was told to end."""
+    """Whether it came after its host was asked to end."""
 
     @property
     def follows(self) -> bool:
         """Whether it looks like the echo of another failure."""
-        words: told.Cause = {"kind": self.kind, "code": self.code, "type": self.type, "message": self.message}
+        words: wire.Cause = {"kind": self.kind, "code": self.code, "type": self.type, "message": self.message}
         if self.ended_by_us or is_consequence(words):
             return True
         # A script may catch the broken connection and raise an error of its own.
@@ -91,7 +91,7 @@ def _ended_before(state: RunState, number: int, at: float) -> tuple[int, ...]:
 
 
 def causes(state: RunState) -> tuple[Cause, ...]:
-    """The cause of every attempt that has failed, the oldest first; without those that nobody gives a cause of."""
+    """The cause of every attempt that has failed, the oldest first; without attempts whose cause is unknown."""
     failed = state.result is not None and state.result.get("state") in ("failed", "lost")
     numbers = [*(number for number in state.attempts if number < state.attempt), *((state.attempt,) if failed else ())]
     return tuple(cause for number in numbers if (cause := find(state, number)))
@@ -107,22 +107,22 @@ def failures(state: RunState, number: int) -> list[Failure]:
             found.update({one.rank: one for one in _of_host(host, attempt, offset)})
     blamed = _blamed(state, number)
     if blamed:
-        known = _told(state, blamed)
-        # What ranks tell of themselves is better known than what the leader has been told of them.
+        known = _as_failure(state, blamed)
+        # A rank's own report is more exact than what the leader heard about it.
         if known.rank is None or known.kind not in ("exception", "signal", "exit") or known.rank not in found:
             found[known.rank] = known
     return list(found.values())
 
 
-def _blamed(state: RunState, number: int) -> told.Cause | None:
-    """The cause of an attempt as the leader tells it."""
+def _blamed(state: RunState, number: int) -> wire.Cause | None:
+    """The cause of an attempt as the leader reports it."""
     led = state.hosts[0].story.attempts.get(number)
     if led and led.cause:
         return led.cause
     result = state.result
     if result is None or number < state.attempt:
         return None
-    # A run that ended before its first attempt names an attempt of which no host has told anything.
+    # A run that ended before its first attempt names an attempt that no host has reported.
     return result.get("cause") if result.get("attempt", number) >= number else None
 
 
@@ -169,7 +169,7 @@ def _of_host(host: HostState, attempt: Attempt, offset: float) -> Iterable[Failu
             )
 
 
-def _told(state: RunState, cause: told.Cause) -> Failure:
+def _as_failure(state: RunState, cause: wire.Cause) -> Failure:
     node, kind, message = cause.get("node", 0), cause.get("kind", ""), cause.get("message", "")
     if kind in ("exit", "signal"):
         message = _OUTCOME.sub("", message)

@@ -24,7 +24,7 @@ class Frame:
 
     @property
     def library(self) -> bool:
-        """Whether it is somebody else's code: torch, the standard library, installed packages."""
+        """Whether it is library code: torch, the standard library, installed packages."""
         return bool(_LIBRARY.search(self.file))
 
     @property

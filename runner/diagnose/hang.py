@@ -19,13 +19,13 @@ _COLLECTIVES = frozenset(
     reduce_scatter_tensor all_to_all all_to_all_single send recv batch_isend_irecv""".split()  # noqa: SIM905
 )
 LONG = 30.0
-"""Seconds in a collective that all have entered which nobody takes for the usual; as the leader's limit for a stall."""
+"""Seconds in a collective that all ranks have entered after which it counts as hung; the leader's limit for a stall."""
 _JOINING = frozenset({"init_process_group", "_store_based_barrier", "rendezvous", "_create_c10d_store", "new_group"})
 
 
 @dataclass(frozen=True)
 class Standing:
-    """One rank: where it is, as far as it could be asked."""
+    """One rank: where it is, as far as it answered."""
 
     rank: int
     host: str
@@ -110,18 +110,18 @@ def standings(state: RunState) -> list[Standing]:
 
 
 def sentences(ranks: Sequence[Standing]) -> list[str]:
-    """What keeps the gang from going on, the most telling first."""
+    """What keeps the gang from going on, the most informative first."""
     by_rank = {one.rank: one for one in ranks}
     asked = {one.rank: progress(one.answer) for one in ranks if one.frames and "recorder" in one.answer}
-    told: set[int] = set()
+    explained: set[int] = set()
     lines = []
     for wait in waits(asked):
         if any(by_rank[rank].moved for rank in wait.inside):
             continue  # they have left it meanwhile
         lines.append(_wait_sentence(wait, by_rank))
-        told |= {*wait.inside, *wait.missing}
-    # Ranks that nobody waits for by the recorder: by what their stacks say.
-    rest = [one for one in ranks if one.rank not in told]
+        explained |= {*wait.inside, *wait.missing}
+    # Ranks that do not appear in the recorder: by what their stacks say.
+    rest = [one for one in ranks if one.rank not in explained]
     lines += [_unasked(one) for one in rest if one.state]
     for group in merge(one for one in rest if not one.state):
         lines.append(f"{names(group)} {_be(group)} {_doing(group[0])}{_since(group)}")

@@ -14,7 +14,7 @@ from runner.text import clean
 
 @dataclass(frozen=True)
 class Hint:
-    """What a failure means and how it is mended."""
+    """What a failure means, and its cure."""
 
     name: str
     text: str
@@ -135,7 +135,7 @@ _MISSING_MODULE = re.compile(r"No module named ['\"]?([\w.]+)")
 
 
 def hint(state: RunState, cause: Cause) -> Hint | None:
-    """The hint that fits a cause best, None where it is none of the known."""
+    """The hint that fits a cause best, None where the failure is not a known one."""
     failure = cause.failure
     memory = out_of_memory(failure, state.hosts[failure.node].telemetry)
     if memory:
@@ -164,7 +164,7 @@ _DEVICE_IDS = re.compile(r"DistributedDataParallel device_ids .*got device_ids .
 
 
 def _no_gpu(state: RunState, cause: Cause) -> Hint | None:
-    """What scripts made for GPUs die of where there is none, or a torch that knows none."""
+    """How scripts made for GPUs fail on a host without one, or with a torch built without CUDA."""
     words, name = _words(cause.failure), clean(cause.failure.host)
     telemetry = state.hosts[cause.failure.node].telemetry
     cards = telemetry.get("gpus") if telemetry else None
@@ -214,7 +214,7 @@ def _world(state: RunState, cause: Cause) -> Hint | None:
 def _missing_module(state: RunState, cause: Cause) -> Hint | None:
     failure = cause.failure
     if failure.kind in ("launch", "exit"):
-        # The last line of what a launcher that could not begin has printed; before it may stand warnings.
+        # The last line that a launcher printed that could not begin; warnings may stand before it.
         found = _MISSING_MODULE.search(failure.message.rstrip().rpartition("\n")[2])
     else:
         failed = failure.type.rpartition(".")[2] in ("ModuleNotFoundError", "ImportError")
@@ -266,11 +266,11 @@ _SPECIAL: tuple[Callable[[RunState, Cause], Hint | None], ...] = (
 
 
 def _only_where(state: RunState, cause: Cause, words: str) -> str:
-    """`node2 alone`, `node1, node2`: the hosts whose ranks failed for want of the same."""
+    """`node2 alone`, `node1, node2`: the hosts whose ranks lack the same thing."""
     failures = (cause.failure, *cause.consequences)
     lack = sorted({one.node for one in failures if words in _words(one)})
     names = ", ".join(clean(state.hosts[node].name) for node in lack)
-    # Who was stopped before it came that far may lack it as well.
+    # A rank that was stopped before it came that far may lack it as well.
     have = {one.node for one in failures if words not in _words(one) and one.kind == "exception"}
     have |= {host.node for host in state.hosts if _trained(host, cause.attempt)}
     if len(lack) == 1 and len(state.hosts) > 1 and {*lack, *have} == set(range(len(state.hosts))):

@@ -1,4 +1,4 @@
-"""What torch's flight recorder tells: which collective each rank has entered, and who is missing in it.
+"""What torch's flight recorder shows: which collective each rank has entered, and who is missing in it.
 
 Field names: torch/csrc/distributed/c10d/FlightRecorder.hpp. gloo writes numbers as strings, NCCL as numbers.
 """
@@ -71,7 +71,7 @@ def progress(answer: Mapping[str, Any]) -> dict[Group, Progress]:
 
 
 def waits(ranks: Mapping[int, Mapping[Group, Progress]]) -> list[Wait]:
-    """Who waits for whom, one `Wait` per process group in which somebody does.
+    """Who waits for whom: one `Wait` per process group in which a rank waits.
 
     The ranks with the lowest number entered are the ones missing; where all have entered the same, none is.
     """
@@ -108,7 +108,7 @@ def _calls(entries: Any, group: str) -> Iterator[tuple[int, Call]]:
 
 
 def _same_shaped(name: str) -> bool:
-    """Whether all ranks must give the same sizes: not so for scatters, gathers and whatever is unevenly split."""
+    """Whether all ranks must give the same sizes: not so for scatters, gathers and uneven splits."""
     return name in ("all_reduce", "allreduce", "broadcast", "reduce")
 
 

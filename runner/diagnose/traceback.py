@@ -1,4 +1,4 @@
-"""A Python traceback with the user's frames in full and everybody else's folded. Pure."""
+"""A Python traceback with the user's frames in full and library frames folded. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host answers to a request: checked and bounded before anybody uses it (docs/formats.md, "Frames")."""
+"""What a host answers to a request: checked and bounded before it is used (docs/formats.md, "Frames")."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Asked(TypedDict):
 
 
 class Exit(TypedDict):
-    """What exit.json says, as far as a command tells it."""
+    """The part of exit.json that commands show."""
 
     t: float | None
     state: str
@@ -103,7 +103,7 @@ def _exit(end: Mapping[str, Any]) -> Exit:
 
 
 def no_exit() -> Exit:
-    """That of a host which does not know how its part of the run ended."""
+    """The answer of a host that does not know how its part of the run ended."""
     return _exit({})
 
 
@@ -113,7 +113,7 @@ def _stacks(answer: Mapping[str, Any]) -> Asked:
 
 def _completed(answer: Mapping[str, Any]) -> Completed:
     names = answer.get("names")
-    # Not cleaned: it is a path that is typed on; what shows it cleans it.
+    # Not cleaned: the user goes on typing this path; the code that shows it cleans it.
     found = [name for name in names[:_NAMES] if isinstance(name, str)] if isinstance(names, list) else []
     return {"names": [name[:_LONG] for name in found], "more": answer.get("more") is True}
 

@@ -27,7 +27,7 @@ class GpuProcess:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU, with who uses it. Memory in bytes, `use` in percent."""
+    """One GPU, with its users. Memory in bytes, `use` in percent."""
 
     index: int
     uuid: str
@@ -41,7 +41,7 @@ class Gpu:
 
     @property
     def busy(self) -> bool:
-        """Whether somebody computes on it: a process holds it, or over a tenth of its memory is taken."""
+        """Whether it is in use: a process holds it, or over a tenth of its memory is taken."""
         return bool(self.processes) or self.memory_used > self.memory_total * 0.1
 
 
@@ -181,10 +181,10 @@ class HostFacts:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> HostFacts:
-        """Build from the probe's JSON; unknown keys are ignored, so that a newer node program does not hurt.
+        """Build from the probe's JSON; unknown keys are ignored, so that a newer node program does no harm.
 
         Raises:
-            ValueError: Something is missing that is always told, or has values that nothing has.
+            ValueError: A required field is missing, or a value is impossible.
         """
         return cls(
             **{name: _text(data, name) for name in ("hostname", "user", "home", "kernel", "arch", "boot_id", "python")},
@@ -283,7 +283,7 @@ def _items(data: Mapping[str, Any], name: str, most: int) -> list[Mapping[str, A
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:
-    # Not cleaned: a path is used as it is; whatever shows it cleans it.
+    # Not cleaned: a path is used as it is; the code that shows it cleans it.
     value = data.get(name)
     if not isinstance(value, str):
         raise ValueError(name)

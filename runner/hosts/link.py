@@ -27,7 +27,7 @@ NOISE_LIMIT = 64 * 1024
 BEGIN = 30.0
 """Seconds that a host may stay silent before its Python says its first word."""
 HELLO = 90.0
-"""Seconds until that word, whatever login scripts say meanwhile."""
+"""Seconds until that first word, however much login scripts print before it."""
 _ANSWER_LIMIT = 4096
 """Bytes of the loader's answer, which has a version and two short names."""
 SILENCE = 5.0
@@ -36,17 +36,17 @@ GONE = 7.0
 """Seconds without a frame after which the channel is given up and made anew: the kernel repeats what a cut has lost
 ever more slowly, a new connection is back sooner."""
 _PROBLEM = 20_000
-"""Characters of a problem that a host tells: a traceback of the node program is one."""
+"""Characters that are kept of a problem from a host, such as a traceback of the node program."""
 _MOST = 4 << 20
-"""Bytes that are read at once: more than SSH's window lets come, for each read of a flood costs a breath."""
+"""Bytes to read at once: more than SSH's window holds, since each read of a flood waits `_BREATH`."""
 _FLOOD = 32 * 1024
 _BREATH = 0.001
-"""Seconds that a flood is let come together: to wake up for every packet of it costs more than to read it."""
+"""Seconds to wait while a flood arrives: waking up for every packet costs more than reading it."""
 
 Item = Mapping[str, Any] | tuple[int, int, int, memoryview]
 """Of a stream: an event, or a piece of a file as (file id, generation, offset, bytes)."""
 Handler = Callable[[Item], None]
-"""Takes a stream's items. Whoever keeps a piece for long copies it: it keeps all alive that came with it."""
+"""Takes a stream's items. Code that keeps a piece for long must copy it: the piece keeps its whole read alive."""
 
 
 class Link:
@@ -213,12 +213,12 @@ class Link:
     def _answer(self, frame: Mapping[str, Any]) -> None:
         op, future = self._waiting.get(frame["id"], ("", None))
         if future is not None and not future.done():
-            told = frame.get("error")
+            given = frame.get("error")
             try:
                 if "error" not in frame:
                     future.set_result(read_answer(op, frame.get("ok")))
-                elif isinstance(told, dict) and isinstance(told.get("what"), str):
-                    what, cure = clean_lines(told["what"][:_PROBLEM]), clean(str(told.get("cure") or "")[:_PROBLEM])
+                elif isinstance(given, dict) and isinstance(given.get("what"), str):
+                    what, cure = clean_lines(given["what"][:_PROBLEM]), clean(str(given.get("cure") or "")[:_PROBLEM])
                     future.set_exception(HostError(self.host, what, cure))
                 else:
                     raise ValueError

@@ -16,7 +16,7 @@ _MOST_PROCESSES = 200
 
 @dataclass(frozen=True)
 class GpuLoad:
-    """A GPU. None stands for what the card or its driver does not tell."""
+    """A GPU. None stands for values that the card or its driver does not report."""
 
     index: int
     name: str = ""
@@ -74,7 +74,7 @@ class Load:
 
 
 def load_of(record: Mapping[str, Any]) -> Load | None:
-    """Read a telemetry record; None for one without a time, and whatever else is no sense counts as not told."""
+    """Read a telemetry record. Returns None for a record without a time; malformed values are ignored."""
     t = number(record.get("t"))
     if t is None:
         return None
@@ -125,6 +125,6 @@ def _process(item: Mapping[str, Any]) -> ProcessLoad | None:
 
 
 def _command(line: str) -> str:
-    """A command line without the folder of its program, which tells least."""
+    """A command line without the folder of its program."""
     program, space, rest = line.partition(" ")
     return (program.rpartition("/")[2] or program) + space + rest if program.startswith("/") else line

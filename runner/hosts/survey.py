@@ -47,7 +47,7 @@ class Surveyed:
 def open_link(host: Host, connector: Connector) -> Link:
     """Reach one host and start its node program. Raises HostError."""
     try:
-        # An interpreter given by name alone may be on the PATH only after `activate`, which the node program needs not.
+        # An interpreter given by name may be on the PATH only after `activate`, which the node program does not need.
         python = host.python if host.python and host.python[0] in "/~" else "python3"
         return Link(connector.connect(host.endpoint), host.name, python)
     except ConnectionError as error:
@@ -74,7 +74,7 @@ def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]
             if link:
                 link.close()
             if again and isinstance(error, LinkLostError):
-                return one(node, host, again=False)  # a cut of some seconds is no reason to give up
+                return one(node, host, again=False)  # the network may have been cut for some seconds
             tell(node, "failed", error.sentence)
             return error
 
@@ -91,7 +91,7 @@ def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]
 def side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
     """Do `work` for all items, `CONNECTS` at a time; the results in the items' order.
 
-    An interrupt ends the waiting at once: what is under way, such as a connect to a dead host, is left to itself.
+    An interrupt ends the waiting at once: work under way, such as a connect to a dead host, goes on unattended.
     """
     pool = ThreadPoolExecutor(max_workers=CONNECTS, thread_name_prefix="hosts")
     try:

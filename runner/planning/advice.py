@@ -1,4 +1,4 @@
-"""What is worth knowing about a choice before the start: it will work, but perhaps not as meant. Pure."""
+"""Notes on a choice before the start: it will work, but perhaps not as intended. Pure."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def _differences(profile: Profile, facts: Sequence[HostFacts], choices: Sequence
         "NCCL": lambda python: python.nccl,
     }
     for what, of in version.items():
-        told = {name: of(python) for name, python in zip(names, pythons, strict=True) if python}
-        yield from _differ(what, {name: value for name, value in told.items() if value})
+        shown = {name: of(python) for name, python in zip(names, pythons, strict=True) if python}
+        yield from _differ(what, {name: value for name, value in shown.items() if value})
     kinds = {choice.name: _kinds(host, choice) for host, choice in zip(facts, choices, strict=True)}
     yield from _differ("GPUs", {name: kind for name, kind in kinds.items() if kind}, "; the slowest sets the pace")
 
@@ -136,5 +136,5 @@ def _differ(what: str, values: dict[str, str], then: str = "; install the same o
     for name, value in values.items():
         by_value.setdefault(value, []).append(name)
     if len(by_value) > 1:
-        told = ", ".join(f"{value} on {' and '.join(names)}" for value, names in by_value.items())
-        yield Advice(None, f"different {what}: {told}{then}")
+        shown = ", ".join(f"{value} on {' and '.join(names)}" for value, names in by_value.items())
+        yield Advice(None, f"different {what}: {shown}{then}")

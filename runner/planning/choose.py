@@ -113,14 +113,14 @@ def expand(path: str, facts: HostFacts) -> str:
 
 
 def release(version: str) -> tuple[int, int]:
-    """Major and minor of a version such as `2.13.0+cpu`; (0, 0) for what is none."""
+    """Major and minor of a version such as `2.13.0+cpu`; (0, 0) where it cannot be read."""
     major, _, rest = version.partition(".")
     minor = rest.partition(".")[0]
     return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)
 
 
 def free_gpus(facts: HostFacts) -> tuple[Gpu, ...]:
-    """The GPUs that nobody computes on."""
+    """The GPUs that are not in use."""
     return tuple(gpu for gpu in facts.gpus if not gpu.busy)
 
 
@@ -180,12 +180,12 @@ def _count_cpu(host: Host, facts: HostFacts, share: Share) -> _Count:
     cores, memory = _cores(facts, share), usable_memory(facts) // share[1]
     room = max(1, memory // PROCESS_MEMORY)
     if room < cores:
-        told = f"{gibibytes(memory)} of memory at {gibibytes(PROCESS_MEMORY)} for each process"
-        return _Count(room, None, f"{told}{_among(share)}; its {plural(cores, 'core')} would allow {cores}")
-    told = plural(facts.cpu.available, "physical core")
+        basis = f"{gibibytes(memory)} of memory at {gibibytes(PROCESS_MEMORY)} for each process"
+        return _Count(room, None, f"{basis}{_among(share)}; its {plural(cores, 'core')} would allow {cores}")
+    basis = plural(facts.cpu.available, "physical core")
     if facts.cpu.available < facts.cpu.physical:
-        told += f" of {facts.cpu.physical}, the rest kept back by affinity or cgroup"
-    return _Count(cores, None, told + _among(share))
+        basis += f" of {facts.cpu.physical}, the rest kept back by affinity or cgroup"
+    return _Count(cores, None, basis + _among(share))
 
 
 def _cores(facts: HostFacts, share: Share) -> int:

@@ -20,7 +20,7 @@ FLIGHT_RECORDER_ENTRIES = 2000
 
 @dataclass(frozen=True)
 class HostPlan:
-    """What one host will run. `reasons` tells why each value and each added variable is what it is."""
+    """What one host will run. `reasons` has why each value and each added variable is what it is."""
 
     node_rank: int
     name: str
@@ -130,7 +130,7 @@ def counts_line(plan: Plan) -> str:
 
 
 def _job_args(profile: Profile, recommendation: Recommendation) -> tuple[str, ...]:
-    """The job's arguments; the built-in one is also told what was decided."""
+    """The job's arguments; the built-in job also gets what was decided."""
     kind, _, args = profile.job.target
     if kind != "builtin":
         return args

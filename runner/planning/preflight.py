@@ -24,7 +24,7 @@ OLDEST_TORCH = (2, 6)
 LITTLE_DISK = 2 * 2**30
 """Free bytes below which logs and checkpoints may soon fill the disk."""
 CLOCKS_APART = 5.0
-"""Seconds between two hosts' clocks that are worth a word: an answer to the probe may take seconds."""
+"""Seconds between two hosts' clocks from which on to warn: an answer to the probe may itself take seconds."""
 
 Level = Literal["error", "warning", "info"]
 
@@ -137,7 +137,7 @@ def _places(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Find
 
 
 def _where_is(profile: Profile, host: HostPlan) -> str:
-    """The cure for a script that is not there: whoever starts a run often stands in its folder."""
+    """The cure for a script that is not there: people often start a run from its folder."""
     here = Path(profile.job.target.value).absolute()
     if not here.is_file():
         return "Copy it there, or correct `job.script` or `job.workdir`"
@@ -210,7 +210,7 @@ def _network(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterat
 
 
 def _nccl(profile: Profile, plan: Plan, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
-    """The job asks for nccl by itself, whatever backend was chosen for it."""
+    """Warnings where the job asks for nccl itself and another backend was chosen."""
     if plan.backend == "nccl":
         return
     target = profile.job.target
@@ -268,7 +268,7 @@ def _shared(hosts: Sequence[str], commits: Mapping[str, str]) -> str:
 
 def _between(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:
     named = list(zip((host.name for host in plan.hosts), facts, strict=True))
-    # Whoever puts the master on loopback knows that all is one machine.
+    # A master on loopback means that all hosts are one machine.
     known = plan.master == addresses.LOOPBACK
     for (one, a), (other, b) in combinations(named, 2):
         if not known and a.boot_id and a.boot_id == b.boot_id:

@@ -11,7 +11,7 @@ from runner.quoting import quote
 
 _MOST_NAMES = 8
 _LINES = ("python", "activate", "on_end.webhook")
-"""Keys whose one word is no command of words."""
+"""Keys with one word that is not a command line."""
 _WHEN = {
     "plan": ", already for a plan",
     "start": "",
@@ -37,7 +37,7 @@ def effect_lines(profile: Profile, *, job: bool = True) -> Iterator[tuple[str, s
     """(the key, what happens where) of everything, as safe text.
 
     Args:
-        job: Whether the job itself is among it.
+        job: Whether to include the job itself.
     """
     for effect in effects(profile):
         if effect.key in JOB and not job:

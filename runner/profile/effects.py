@@ -25,7 +25,7 @@ _LOADERS = frozenset((
     "GCONV_PATH", "OPENSSL_CONF", "OPENSSL_ENGINES", "OPENSSL_MODULES",
 ))  # fmt: skip
 _LOADING = ("LD_", "DYLD_", "OMPI_MCA_", "GIT_SSH", "GIT_CONFIG", "GIT_EXEC_PATH")
-"""What variables begin with, and which they are, that make programs run other code."""
+"""Prefixes and names of variables that make programs run other code."""
 
 When = Literal["plan", "start", "resume", "end", "pull"]
 """`plan`: to find out what a host has, and again at the start; `start`: for every attempt; `resume`: for every attempt
@@ -70,7 +70,7 @@ def secrets(profile: Profile) -> tuple[Secret, ...]:
 
 
 def shown_address(url: str) -> str:
-    """A web address without what often is a secret: its path, its query, a login in it."""
+    """A web address without the parts that are often secret: path, query, login."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}/…" if parts.path.strip("/") or parts.query else f"{parts.scheme}://{host}"
@@ -108,7 +108,7 @@ def _line_of(activate: str) -> tuple[str, ...]:
 
 
 def _by_host(profile: Profile, key: str, when: When, words: Sequence[tuple[str, ...]]) -> Iterator[Effect]:
-    """One effect for all hosts that have the same one run."""
+    """One effect for all hosts that run the same."""
     where: dict[tuple[str, ...], list[str]] = {}
     for host, one in zip(profile.hosts, words, strict=True):
         if one:

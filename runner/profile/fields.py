@@ -215,7 +215,7 @@ def _auto(value: Any) -> Any:
 Text = Annotated[str, StringConstraints(strict=True)]
 Prose = Annotated[Text, _visible(most=10_000, lines=True)]
 Word = Annotated[Text, _short(_LONGEST_WORD)]
-"""An argument or a line for a shell: may hold whatever a process can be given, and is shown escaped."""
+"""An argument or a line for a shell: may hold any character that a process accepts, and is shown escaped."""
 LogSize = Annotated[int | None, BeforeValidator(numbers.log_size)]
 Script = Annotated[Text, AfterValidator(_filled), _short(_LONGEST_PATH)]
 Url = Annotated[Text, AfterValidator(_url), _short(_LONGEST_PATH)]

@@ -26,7 +26,7 @@ class ProfileText(NamedTuple):
 
     text: str
     status: os.stat_result
-    """Of the very file that `text` is from, whatever its path leads to by now."""
+    """Of the file that `text` was read from, even if another file has taken its path since."""
 
 
 def load(path: FilePath | str, overrides: Sequence[str] = ()) -> Profile:
@@ -103,7 +103,7 @@ def read(path: FilePath) -> ProfileText:
 
 
 def _newer(root: MappingNode) -> ProfileProblem | None:
-    """The one problem that matters in a profile whose schema this version cannot know."""
+    """The one problem that matters in a profile of a newer schema, which this version does not know."""
     _, node = root.entries.get("disttui", (None, None))
     if not isinstance(node, ScalarNode) or not re.fullmatch(r"[1-9][0-9]{0,8}", node.text) or int(node.text) <= VERSION:
         return None
@@ -126,7 +126,7 @@ def _references(root: MappingNode, problems: list[ProfileProblem]) -> dict[Path,
 
 
 def _given(node: Node, path: Path) -> Any:
-    """The tree as data, scalars as text. A key without a value counts as not given, but for a variable."""
+    """The tree as data, scalars as text. A key without a value counts as not given, except a variable."""
     if isinstance(node, ScalarNode):
         return None if node.is_null else node.text
     if isinstance(node, SequenceNode):

@@ -1,7 +1,7 @@
 """YAML text → a tree of nodes that know their place. Nothing is interpreted: every scalar stays as it was written.
 
 PyYAML's constructors would turn `no` into False, `12:30` into 750 and `3e-4` into text; what a word means is decided
-by the field it stands in (fields.py). Working on parser events keeps a bomb from ever being built.
+by the field it stands in (fields.py). Only parser events are read, so aliases are counted before they are expanded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SURROGATE = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
 _REFERENCE = re.compile(r"\$\{env:")
 _NULLS = ("", "~", "null", "Null", "NULL")
 _MANY = 5
-"""Characters that no text holds, from which on a file is taken to be none."""
+"""From this many characters on that no text has, a file counts as binary."""
 _CURES = {
     "cannot start any token": "quote the value",
     "mapping values are not allowed": "expected one key on a line, and quotes around text with a colon and a space",
@@ -190,8 +190,8 @@ class _Composer:
                 self._problem(at, "merge keys (<<) are not supported", "write the values out, or use an alias (*)")
             elif key.text in entries:
                 first = entries[key.text][0]
-                told = f"first on line {first.line}" if first.line else ""
-                self._problem(at, f"key {show(key.text)} is given twice", told)
+                cure = f"first on line {first.line}" if first.line else ""
+                self._problem(at, f"key {show(key.text)} is given twice", cure)
             else:
                 entries[key.text] = (at, value)
         nodes, size, height = _measure([value for _, value in entries.values()])
@@ -267,7 +267,7 @@ class _Composer:
         if "'\\t'" in problem:
             return self._end(self._mark(mark), "a tab where YAML allows none", "indent with spaces")
         if error.context_mark and re.search("end of stream|<stream|expected ':'$", problem):
-            # What was never closed is to be mended where it begins.
+            # The place to correct is where the unclosed part begins.
             mark = error.context_mark
         what = ", ".join(filter(None, (error.context, problem)))
         cure = next((cure for words, cure in _CURES.items() if words in problem), "")

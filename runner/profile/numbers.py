@@ -73,7 +73,7 @@ def some_seconds(value: float) -> float:
 
 def ports(value: Any) -> Any:
     """One port, `first-last` or [first, last] → first and last."""
-    told = show(value) if isinstance(value, str) else "this"
+    shown = show(value) if isinstance(value, str) else "this"
     if isinstance(value, str):
         value = value.split("-")
     if not isinstance(value, list):
@@ -84,5 +84,5 @@ def ports(value: Any) -> Any:
         numbers = []
     if not 1 <= len(numbers) <= 2 or numbers[0] > numbers[-1]:
         expected = "expected one from 1024 to 65535, or the first and the last, like 29500-29599"
-        raise bad(f"{told} is no range of ports", expected)
+        raise bad(f"{shown} is no range of ports", expected)
     return [numbers[0], numbers[-1]]

@@ -1,4 +1,4 @@
-"""What is wrong with a profile, and where: told all at once, in the order of the file."""
+"""What is wrong with a profile, and where: all of it at once, in the order of the file."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def printable(text: str) -> str:
 
 def near(word: str, known: Sequence[str]) -> str | None:
     """The known word that `word` was most likely meant to be."""
-    # difflib is quadratic; nobody mistypes so long a word.
+    # difflib takes quadratic time; a word of this length is no typing error.
     if len(word) > 60:
         return None
     return next(iter(difflib.get_close_matches(word.lower(), known, 1)), None)

@@ -1,4 +1,4 @@
-"""Whose word a profile is: one that somebody else can write is not run without asking."""
+"""Who can write a profile: one that other users can change is not run without asking."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from runner.profile.problems import printable
 
 
 def doubt(path: Path, status: os.stat_result) -> str:
-    """Why what a profile says may be somebody else's word; empty where it is the user's own, root's or the team's.
+    """Why a profile may be another user's; empty where it is the user's own, root's or the team's.
 
     Being writable by a group is no reason: the group's administrator decides who is in it. In a folder that
-    DISTTUI_PROFILES names, files belong to whichever colleague has saved them.
+    DISTTUI_PROFILES names, files belong to the colleague who saved them.
 
     Args:
         status: Of the file that was read.
@@ -31,7 +31,7 @@ def doubt(path: Path, status: os.stat_result) -> str:
 
 
 def _open_to_all(path: Path) -> str:
-    """A folder on the way to the file in which everybody may replace what is not theirs; empty: none."""
+    """A folder above the file in which every user may replace the files of others; empty: none."""
     for folder in _folders(path):
         try:
             mode = folder.stat().st_mode
@@ -49,14 +49,14 @@ def _folders(path: Path) -> Iterator[Path]:
 
 
 def _ourselves() -> tuple[int, ...]:
-    """Users whose files are as good as one's own; under sudo, the user who called it."""
+    """Users whose files are trusted like one's own; under sudo also the user who called it."""
     caller = os.environ.get("SUDO_UID", "")
     also = (int(caller),) if os.geteuid() == 0 and caller.isdecimal() and len(caller) < 11 else ()
     return (0, os.geteuid(), *also)
 
 
 def _is_chosen(path: Path) -> bool:
-    """Whether it lies in a folder that the user has named, or that comes with disttui."""
+    """Whether it is in a folder that the user has named, or that comes with disttui."""
     real = _real(path)
     return any(origin != "own" and _real(folder) in real.parents for origin, folder in folders())
 

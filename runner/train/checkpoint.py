@@ -85,7 +85,7 @@ def newest(folder: Path) -> tuple[Optional[Path], State, list[str]]:
 
 
 def read(path: Path) -> State:
-    """Read one checkpoint. Raises Problem where it is missing, cut short, damaged or none of ours."""
+    """Read one checkpoint. Raises Problem where it is missing, cut short, damaged or not from this job."""
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()

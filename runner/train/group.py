@@ -1,4 +1,4 @@
-"""The process group: device, backend, and what rank 0 knows told to all."""
+"""The process group: device, backend, and broadcasts from rank 0 to all."""
 
 from __future__ import annotations
 

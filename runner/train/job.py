@@ -38,7 +38,7 @@ def run(options: Options, plan: BatchPlan, place: RankIdentity) -> None:
         _train(options, plan, place, device)
     except (Problem, KeyboardInterrupt) as error:
         ended = error.with_traceback(None)  # the frames hold tensors and the group
-    # DDP holds the group, too. Were it the last to let go, gloo's threads would be awaited by whoever holds the
+    # DDP holds the group, too. Were it the last reference, gloo's threads would be awaited by the thread that holds the
     # interpreter's lock, which a thread with a late tensor in hand waits for: about one run in ten never ended. And
     # were the group left to the interpreter's end, such a thread would abort the process.
     gc.collect()

@@ -46,7 +46,7 @@ def _check_torch() -> None:
 
 
 def _give_up(problem: Problem, place: RankIdentity) -> None:
-    """Say it once and exit. The silent ranks linger: were they first, a launcher would end the speaker."""
+    """Print it once and exit. Ranks that print nothing exit later: else a launcher would end the one that prints."""
     if (place.local_rank if problem.host_only else place.rank) == 0:
         print(f"bytegpt: {problem}", file=sys.stderr, flush=True)
     else:

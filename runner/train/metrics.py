@@ -1,4 +1,4 @@
-"""Metrics for whoever watches: JSON lines in the file that DISTTUI_METRICS names."""
+"""Metrics for the viewer: JSON lines in the file that DISTTUI_METRICS names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Value = Union[int, float, str]
 class Metrics:
     """The metrics file of this rank; does nothing where no file is named.
 
-    A file that cannot be written is said once on stderr and then left alone: training is worth more.
+    A file that cannot be written is reported once on stderr and then not used: training goes on.
     """
 
     def __init__(self, path: str) -> None:

@@ -75,7 +75,7 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 _LARGEST = 10**15
-"""More is a slip of the hand, and too much to calculate with."""
+"""A larger value is a typing error, and too large to calculate with."""
 
 
 def _number(kind: Callable[[str], float], low: float, high: float = math.inf) -> Callable[[str], float]:

@@ -8,7 +8,7 @@ from .problem import Problem
 
 
 def user_path(text: str) -> Path:
-    """The path with `~` replaced. Raises Problem where that names nobody."""
+    """The path with `~` replaced. Raises Problem where it names an unknown user."""
     try:
         return Path(text).expanduser()
     except RuntimeError:

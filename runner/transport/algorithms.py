@@ -1,4 +1,4 @@
-"""Names of SSH algorithms: the lists of ssh_config, and OpenSSH's defaults where nobody says otherwise."""
+"""Names of SSH algorithms: the lists of ssh_config, and OpenSSH's defaults where a list is not set."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "pubkeyacceptedalgorithms": (*_KEYS, "sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com"),
     "casignaturealgorithms": _PLAIN_KEYS,
 }
-"""By keyword of ssh_config: what OpenSSH 10 takes by default, as far as paramiko knows it (agents know `sk-` keys)."""
+"""By keyword of ssh_config: what OpenSSH 10 takes by default, as far as paramiko has it (agents have `sk-` keys)."""
 
 LEAST_RSA_BITS = 1024
 """OpenSSH's default for RequiredRSASize; it never takes less."""
@@ -77,7 +77,7 @@ def algorithms(keyword: str, value: str) -> tuple[str, ...]:
 
 
 def by_speed(ciphers: tuple[str, ...]) -> tuple[str, ...]:
-    """Put AES-GCM, the fastest here, before AES-CTR, unless somebody has put the ciphers into an order of their own."""
+    """Put AES-GCM, the fastest here, before AES-CTR, unless the configuration sets an order of its own."""
     if ciphers != tuple(name for name in _CTR_FIRST if name in ciphers):
         return ciphers
     return (*(name for name in _FAST if name in ciphers), *(name for name in ciphers if name not in _FAST))

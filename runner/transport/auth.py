@@ -21,10 +21,10 @@ from runner.transport.known_hosts import fingerprint
 from runner.transport.sockets import link_broke
 from runner.transport.ssh_config import SshTarget
 
-# Somebody has to read and answer; servers end a login that takes longer than this (LoginGraceTime) anyway.
+# A person has to read and answer; servers end a login that takes longer than this (LoginGraceTime).
 _ANSWER_LIMIT = 120.0
 _LOGIN_LIMIT = 120.0
-"""Seconds for all attempts together, less what somebody takes to answer."""
+"""Seconds for all attempts together, without the time that a person takes to answer."""
 _PUBLIC_KEY = "publickey"
 _INTERACTIVE = "keyboard-interactive"
 _PASSWORD = "password"  # noqa: S105 - the method's name
@@ -48,7 +48,7 @@ class Login:
         self._secrets = secrets
         self._tried: list[str] = []
         self._asked = 0.0
-        """Seconds that somebody has taken to answer."""
+        """Seconds that the person has taken to answer."""
         self._allowed: set[str] | None = None
         """Methods that the server accepts next, None: not known yet."""
 
@@ -78,7 +78,7 @@ class Login:
         if not self._target.public_key:
             return False
         with agent_keys(self._target.identity_agent) as agent:
-            if agent:  # somebody may have to confirm
+            if agent:  # a person may have to confirm
                 self._transport.auth_timeout = _ANSWER_LIMIT
             for label, key in self._keys(agent):
                 if problem := self._unfit(key):
@@ -94,8 +94,8 @@ class Login:
     def _keys(self, agent: tuple[AgentKey, ...]) -> Iterator[tuple[str, PKey]]:
         """The keys to try, in ssh's order; what needs a passphrase comes last, since it costs a question."""
         files = list(self._files())
-        told = {file.path: file.blob for file in files}
-        named = [told.get(path) or public_blob(path) for path in self._target.identity_files]
+        in_clear = {file.path: file.blob for file in files}
+        named = [in_clear.get(path) or public_blob(path) for path in self._target.identity_files]
         mine = sorted((key for key in agent if key.blob in named), key=lambda key: named.index(key.blob))
         others = [] if self._target.identities_only else [key for key in agent if key.blob not in named]
         for held_key in (*mine, *others):
@@ -120,7 +120,7 @@ class Login:
             yield file.path, key
 
     def _unfit(self, key: PKey) -> str:
-        """Why the settings forbid to log in with a key, "" where they do not."""
+        """Why the settings forbid to log in with a key, "" where they allow it."""
         certificate = key.public_blob
         kind = certificate.key_type if certificate is not None else key.get_name()
         allowed = self._target.public_key_algorithms
@@ -180,7 +180,7 @@ class Login:
         return self._transport.auth_password(self._target.user, answers[0], fallback=False)
 
     def _secret(self, question: str) -> str | None:
-        """What worked for this host before, used up by the first question; else somebody's answer."""
+        """What worked for this host before, used once; after that, what the person answers."""
         return self._secrets.passwords.pop(self._target, None) or self._ask(question)
 
     def _ask(self, question: str) -> str | None:

@@ -66,14 +66,14 @@ class Connector(Protocol):
     """Opens connections; one per viewer. Shares jump hosts, limits simultaneous connects."""
 
     def connect(self, address: Address) -> Connection:
-        """Reach a host. Blocking, thread-safe. Raises HostError with a cure when that cannot be."""
+        """Reach a host. Blocking, thread-safe. Raises HostError with a cure where it cannot be reached."""
 
     def close(self) -> None:
         """Close every connection that is left."""
 
 
 class Prompts(Protocol):
-    """Whom to ask while connecting. Called from worker threads, one question at a time."""
+    """Asks the user while connecting. Called from worker threads, one question at a time."""
 
     def secret(self, host: str, question: str) -> str | None:
         """Ask for a password, a passphrase or the answer to a keyboard-interactive question; None: give up."""
@@ -83,7 +83,7 @@ class Prompts(Protocol):
 
 
 class RefusePrompts:
-    """Nobody to ask: every question is answered with no."""
+    """For commands without a person: answers every question with no."""
 
     def secret(self, host: str, question: str) -> str | None:
         """Give up."""

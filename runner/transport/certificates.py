@@ -39,7 +39,7 @@ class Certificate:
     signature: bytes
 
     def verify(self, hostname: str, algorithms: tuple[str, ...], least_rsa_bits: int) -> None:
-        """Return if it is valid for `hostname` now.
+        """Check that it is valid for `hostname` now.
 
         Args:
             algorithms: Signature algorithms that an authority may use.

@@ -1,4 +1,4 @@
-"""Every way to a host behind one door."""
+"""One connector for every way to a host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class HostConnector:
 
     Args:
         config_file: As ssh's -F, None: the user's and the system's configuration.
-        prompts: Whom to ask for passphrases, passwords and unknown host keys.
+        prompts: Asks for passphrases, passwords and unknown host keys.
         accept_new: Trust unknown host keys without asking (never changed ones).
     """
 

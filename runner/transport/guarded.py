@@ -27,7 +27,7 @@ STRANGER_LIMIT = 1024 * 1024
 GREETING_LIMIT = 16 * 1024
 """Bytes that a server may send before it greets as SSH does."""
 _QUESTIONS = 64
-"""Questions at once, and extensions: paramiko would go through as many as a number says, up to 2^32."""
+"""Questions or extensions in one message: paramiko would loop over as many as a field claims, up to 2^32."""
 _WINDOWS = 2
 """Unread data of a channel, in windows: a server that keeps to the protocol never sends more than one."""
 
@@ -46,7 +46,7 @@ class GuardedPacketizer(Packetizer):
         self._seconds = 0.0
 
     def give(self, seconds: float | None) -> None:
-        """Let the other side take so long for all that comes next, None: no limit."""
+        """Limit the seconds for all that comes next; None: no limit."""
         self._seconds = seconds or 0.0
         self._deadline = None if seconds is None else time.monotonic() + seconds
 

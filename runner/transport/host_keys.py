@@ -71,7 +71,7 @@ class HostKeyCheck:
         return tuple(sorted(algorithms, key=rank))
 
     def verify(self, key_type: str, blob: bytes, shown: bytes) -> None:
-        """Return if the key is known or has been accepted just now. Raises HostError.
+        """Return where the key is known, or has been accepted just now; else raise HostError.
 
         Args:
             key_type: The type of the plain key.

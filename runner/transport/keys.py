@@ -29,7 +29,7 @@ _PEM: dict[bytes, type[PKey]] = {b"RSA": RSAKey, b"EC": ECDSAKey}
 _PUBLIC = re.compile(rb"(ssh|ecdsa|sk)-[a-z0-9@.-]+")
 _MAGIC = b"openssh-key-v1\x00"
 _AGENT_LIMIT = 5.0
-# Long enough for somebody to confirm the use of a key (ssh-add -c) or to touch a hardware key.
+# Long enough for a person to confirm the use of a key (ssh-add -c) or to touch a hardware key.
 _SIGN_LIMIT = 60.0
 _TRIES = 3
 
@@ -42,7 +42,7 @@ class UnusableKeyError(Exception):
 class KeyFile:
     """A private key file, read but not decrypted.
 
-    `blob` is the public key where the file tells it in clear (None for the older PEM formats).
+    `blob` is the public key where the file has it unencrypted (None for the older PEM formats).
     """
 
     path: str
@@ -52,7 +52,7 @@ class KeyFile:
 
 
 def read_key_file(path: str) -> KeyFile | None:
-    """Look into a private key file; None where there is none. Raises UnusableKeyError."""
+    """Read a private key file without decrypting it; None where it does not exist. Raises UnusableKeyError."""
     try:
         data = Path(path).read_bytes()
         mode = Path(path).stat().st_mode
@@ -105,7 +105,7 @@ def _openssh(path: str, data: bytes) -> KeyFile:
 
 
 class KeyRing:
-    """Decrypted keys of this process: a passphrase is asked for once per file, however many hosts want the key."""
+    """Decrypted keys of this process: a passphrase is asked for once per file, however many hosts use the key."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -176,7 +176,7 @@ class _CarefulKey(AgentKey):
     """An agent's key that gives an empty signature where the agent refuses to sign.
 
     paramiko signs in the connection's own thread, where an exception would end the connection; the server refuses the
-    empty signature, and the next key has its turn.
+    empty signature, and the next key is tried.
     """
 
     def __copy__(self) -> _CarefulKey:

@@ -110,7 +110,7 @@ class KnownHosts:
         for entry in plain:
             if entry.blob == blob:
                 return KeyMatch(KeyStatus.KNOWN, entry)
-        # We offer the known key types first: a host that shows another type has lost the key that was known.
+        # We offer the known key types first: a host that shows another type no longer has the known key.
         changed = sorted(
             (entry for entry in plain if entry.key_type in KEY_TYPES), key=lambda entry: entry.key_type != key_type
         )
@@ -150,7 +150,7 @@ def fingerprint(blob: bytes) -> str:
 
 
 def hashed(name: str) -> str:
-    """`name` as HashKnownHosts has it: who reads the file cannot tell the host."""
+    """`name` as HashKnownHosts has it: the file does not reveal the host."""
     salt = os.urandom(20)
     parts = (salt, hmac.digest(salt, name.encode(errors="replace"), "sha1"))
     return "|1|" + "|".join(base64.b64encode(part).decode() for part in parts)

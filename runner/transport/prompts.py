@@ -17,14 +17,14 @@ from runner.text import clean
 
 
 class TerminalPrompts:
-    """Asks on the controlling terminal, one question at a time; every answer is no where there is none."""
+    """Asks on the controlling terminal, one question at a time; without a terminal every answer is no."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._echoing: list[Any] | None = None
 
     def close(self) -> None:
-        """Have the terminal echo again: an interrupt may have left a question for a secret open."""
+        """Turn the terminal's echo on again: an interrupt may have left a question for a secret open."""
         echoing = self._echoing
         if echoing is not None:
             with _terminal() as terminal:
@@ -46,9 +46,9 @@ class TerminalPrompts:
 
     def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
         """Show the fingerprint and ask; anything but `y` or `yes` means no."""
-        told = f"{clean(host)}: the host key is unknown: {clean(key_type)} {fingerprint}\n"
+        found = f"{clean(host)}: the host key is unknown: {clean(key_type)} {fingerprint}\n"
         with self._lock:
-            return bool(confirm(f"{told}Trust it and remember it?"))
+            return bool(confirm(f"{found}Trust it and remember it?"))
 
 
 def confirm(question: str) -> bool | None:

@@ -31,7 +31,7 @@ _EXIT_LIMIT = 1.0
 """Seconds that a command may take to end by itself once its client is gone."""
 _LOOK = 0.2
 _STRANGERS = 64
-"""Connections that have not logged in, at most: every user of this machine may open some."""
+"""Most connections that have not logged in: every user of this machine can open some."""
 _LOGIN_LIMIT = 60.0
 
 
@@ -82,7 +82,7 @@ class LoopbackServer:
         threading.Thread(target=self._accept, name=f"sandbox {home.name}", daemon=True).start()
 
     def close(self) -> None:
-        """Hang up on everybody and end their commands."""
+        """Close every connection and end its commands."""
         # A shutdown wakes the accept call; close alone would not.
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -137,7 +137,7 @@ class LoopbackServer:
                 self._transports = [known for known in self._transports if known.is_active()]
                 strangers = [one for one in self._transports if not (one.is_authenticated() or one.packetizer.closed)]
                 if len(strangers) >= _STRANGERS:
-                    strangers[0].packetizer.close()  # the oldest: who has the key needs no time
+                    strangers[0].packetizer.close()  # the oldest: a client with the key logs in at once
                 transport = _ServerTransport(connection)
                 self._transports.append(transport)
             transport.add_server_key(self._host_key)
@@ -145,7 +145,7 @@ class LoopbackServer:
 
     def _environment(self) -> dict[str, str]:
         user = getpass.getuser()
-        # The interpreter that runs disttui is the one that has torch when nobody has activated its environment.
+        # The interpreter that runs disttui is the one that has torch even where its environment is not activated.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         own = {"HOME": str(self._home), "USER": user, "LOGNAME": user, "SHELL": "/bin/sh", "PATH": path}

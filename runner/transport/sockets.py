@@ -52,7 +52,7 @@ def dial(target: SshTarget) -> socket.socket:
 
 
 def link_broke(error: BaseException | None) -> bool:
-    """Whether the kernel has given the connection up, as after a cut, and not the server or a limit of ours."""
+    """Whether the kernel has given the connection up, as after a cut, rather than the server, or a limit of ours."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__ or error.__context__
     return error is not None and error.errno is not None
@@ -128,7 +128,7 @@ class ProxyProcess:
         self._process.wait()
 
     def said(self) -> str:
-        """The last lines of its standard error, once it has had a moment to say them."""
+        """The last lines of its standard error, after a moment in which it can write them."""
         self._reader.join(0.5)
         return " / ".join(self._said)
 

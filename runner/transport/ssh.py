@@ -85,7 +85,7 @@ class SshConnector:
 
     Args:
         config_file: As ssh's -F, None: the user's and the system's configuration.
-        prompts: Whom to ask for passphrases, passwords and unknown host keys.
+        prompts: Asks for passphrases, passwords and unknown host keys.
         accept_new: Trust unknown host keys without asking (never changed ones).
         limit: Most connects at the same time: more make servers and the network refuse.
     """
@@ -149,7 +149,7 @@ class SshConnector:
         return self._link(dial(target), target)
 
     def _jump(self, route: tuple[SshTarget, ...], target: SshTarget) -> _Link:
-        """The one link along `route`, opened by whoever comes first; the others wait for it."""
+        """The one link along `route`: the first thread that asks for it opens it, the others wait."""
         with self._lock:
             future = self._jumps.get(route)
             mine = future is None or _spent(future)
@@ -214,7 +214,7 @@ class SshConnector:
 
 
 def _spent(future: Future[_Link]) -> bool:
-    """Whether an earlier attempt at a jump host is over and of no use any more."""
+    """Whether an earlier attempt to reach a jump host has failed, or its link has broken."""
     return future.done() and (future.exception() is not None or not future.result().transport.is_active())
 
 

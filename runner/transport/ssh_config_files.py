@@ -1,8 +1,8 @@
 """The files of an ssh configuration, statement by statement in ssh's order, with `Include` followed.
 
 Discovery lists the hosts that they name; where there is no ssh program to ask, connecting takes a host's settings from
-them. paramiko's parser is not used: it knows no Include, keeps comments and quotes in values, and takes criteria of
-Match that it does not know for fulfilled.
+them. paramiko's parser is not used: it knows no Include, keeps comments and quotes in values, and treats criteria of
+Match that it does not know as fulfilled.
 """
 
 from __future__ import annotations

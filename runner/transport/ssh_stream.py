@@ -27,8 +27,8 @@ _KILL = (
 class SshStream:
     """A `Stream` over a paramiko channel.
 
-    Both output streams share one flow-control window: standard error that nobody reads would, once it fills the window,
-    stop standard output for ever. So whoever waits for output drains standard error on the way.
+    Both output streams share one flow-control window: unread standard error would, once it fills the window,
+    stop standard output for ever. So a reader that waits for output reads standard error as well.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -86,7 +86,7 @@ class SshStream:
             return
 
         def end() -> None:
-            # OpenSSH passes no signal on for root, so a second command ends its sister, and nobody else's.
+            # OpenSSH passes no signal on for root, so a second command ends the first, and nothing else.
             with transport.open_session(timeout=_CLOSE_LIMIT) as channel:
                 channel.exec_command(_KILL.format(pattern=f"{word[:-1]}[{word[-1]}]"))
                 channel.recv_exit_status()
@@ -104,7 +104,7 @@ class SshStream:
 
     def _drain(self) -> None:
         with self._drain_lock:
-            # One helping per look: a flood of errors must not keep a reader from the output.
+            # One read at a time: a flood of errors must not keep a reader from the output.
             if self._channel.recv_stderr_ready():
                 with suppress(SSHException, EOFError, OSError):
                     self._errors += self._channel.recv_stderr(_HELPING)
@@ -112,7 +112,7 @@ class SshStream:
 
 
 def in_time(close: Callable[[], None]) -> None:
-    """Run something that says good-bye to the other side, but wait no longer than 2 s for it.
+    """Run something that tells the other side of the end, but wait no longer than 2 s for it.
 
     A peer that takes no more bytes would block it for as long as the link is up.
     """

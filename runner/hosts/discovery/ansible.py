@@ -54,7 +54,7 @@ def _ask(path: Path) -> Mapping[str, Any] | None:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=True)
         data = json.loads(done.stdout[: 16 * MAX_SIZE])
     except (OSError, ValueError, RecursionError, subprocess.SubprocessError):
-        return None  # what we read ourselves is better than nothing
+        return None  # the file is then read here
     return data if isinstance(data, dict) else None
 
 
@@ -133,7 +133,7 @@ def _listed(groups: Any, depth: int) -> Iterator[tuple[str, str | None, dict[str
 
 
 def _candidate(name: str, given: Any, groups: list[str], source: str) -> Candidate:
-    """The inventory's name stays where it says no other way: it may be an ssh alias."""
+    """The inventory's name stays where it gives no address: it may be an ssh alias."""
     said = given if isinstance(given, dict) else {}
     address = str(said.get("ansible_host") or name)
     user, port = said.get("ansible_user"), said.get("ansible_port")
@@ -141,6 +141,6 @@ def _candidate(name: str, given: Any, groups: list[str], source: str) -> Candida
         address, user, port = "local", None, None
     bracketed = f"[{address}]" if port and address.count(":") > 1 else address
     host = (f"{user}@" if user else "") + bracketed + (f":{port}" if port else "")
-    told = [name] if name != address else []
+    alias = [name] if name != address else []
     shown = [group for group in groups if group not in ("all", "ungrouped")]
-    return Candidate(host, source, " · ".join([*told, *dict.fromkeys(shown)])[:80])
+    return Candidate(host, source, " · ".join([*alias, *dict.fromkeys(shown)])[:80])

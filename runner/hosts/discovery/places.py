@@ -35,7 +35,7 @@ def find_all(config_file: str | None, environ: Mapping[str, str], folder: Path) 
 
 
 def usual_files(environ: Mapping[str, str], folder: Path) -> list[Path]:
-    """Files that are there and are named as such files are."""
+    """Existing files with the usual names of such files."""
     named = [Path(part).expanduser() for part in environ.get("ANSIBLE_INVENTORY", "").split(",") if "/" in part]
     paths = [*(folder / name for name in _HERE), Path("/job/hostfile"), Path("/etc/ansible/hosts"), *named]
     return [path for path in dict.fromkeys(paths) if path.is_file()]

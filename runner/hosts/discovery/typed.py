@@ -1,4 +1,4 @@
-"""Hosts as somebody types them: words between spaces or commas, ranges like `node[1-4]`."""
+"""Hosts as a person types them: words between spaces or commas, ranges like `node[1-4]`."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def by_hand(
 
 
 def job(kind: str, value: str, args: Sequence[str]) -> tuple[str, ...]:
-    """What torchrun starts for each rank, as it wants to be told.
+    """The end of torchrun's command line: what it starts for each rank.
 
     Args:
         kind: builtin, script, module or command.
