@@ -64,7 +64,6 @@ from tui.terminal import clipboard
 
 if TYPE_CHECKING:
     from runner.api.viewer import Viewer
-    from runner.transport import Connector
     from tui.dialogs.prompts import AppPrompts
 
 _KEY_NAMES = {"enter": "enter", "escape": "esc", "space": "space", "tab": "tab", "shift+tab": "shift+tab"}
@@ -199,14 +198,6 @@ class DisttuiApp(TextualInside):
             yes: The word on the button that does it.
         """
         return bool(await self.push_screen_wait(screen_class("confirm")(question, consequence, yes)))
-
-    def connector(self, ssh_config: str | None = None) -> Connector:
-        """The way to hosts, made when it is first needed; call it in a thread worker, and leave it open.
-
-        Args:
-            ssh_config: As ssh's -F where a run brings its own, None: the app's.
-        """
-        return self.viewer().connector(ssh_config)
 
     def viewer(self) -> Viewer:
         """The viewer that all screens share, made when it is first needed; call it in a thread worker."""

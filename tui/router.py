@@ -15,7 +15,7 @@ from runner.errors import InputError
 from tui.key_queue import KeyQueue
 
 if TYPE_CHECKING:
-    from runner.runs.again import Again
+    from runner.api.rerunning import Again
 
 SCREENS: Mapping[str, str] = {
     "home": "tui.home.screen:HomeScreen",

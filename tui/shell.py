@@ -11,7 +11,6 @@ from textual.notifications import SeverityLevel
 
 if TYPE_CHECKING:
     from runner.api.viewer import Viewer
-    from runner.transport import Connector
     from tui.config import Settings
     from tui.inventory import Shelf
     from tui.router import Router
@@ -39,9 +38,6 @@ class Shell(Protocol):
 
     async def ask(self, question: str, consequence: str, yes: str = "yes") -> bool:
         """Ask before something that cannot be undone; call it in a worker."""
-
-    def connector(self, ssh_config: str | None = None) -> Connector:
-        """The way to hosts, shared by all screens; call it in a thread worker."""
 
     def viewer(self) -> Viewer:
         """The viewer that all screens share; call it in a thread worker."""

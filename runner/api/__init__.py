@@ -1,1 +1,125 @@
-"""The one door to everything that disttui does: for the command line, the app, and scripts."""
+"""The one door to what disttui does: for the command line, the app, scripts and notebooks (docs/api.md).
+
+The names here stay; the modules behind them are imported when a name is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from runner.api.diagnosing import Diagnosed as Diagnosed
+    from runner.api.diagnosing import diagnose as diagnose
+    from runner.api.ending import StopAsked as StopAsked
+    from runner.api.ending import Stopped as Stopped
+    from runner.api.ending import catch_up as catch_up
+    from runner.api.ending import forget as forget
+    from runner.api.ending import forget_here as forget_here
+    from runner.api.ending import stop as stop
+    from runner.api.finding import adopt as adopt
+    from runner.api.finding import find_run as find_run
+    from runner.api.finding import known_runs as known_runs
+    from runner.api.following import Following as Following
+    from runner.api.following import attach as attach
+    from runner.api.following import follow as follow
+    from runner.api.library import DistrustError as DistrustError
+    from runner.api.library import ReadProfile as ReadProfile
+    from runner.api.library import load_profile as load_profile
+    from runner.api.library import read_profile as read_profile
+    from runner.api.listing import Listing as Listing
+    from runner.api.listing import RunRow as RunRow
+    from runner.api.listing import list_runs as list_runs
+    from runner.api.listing import refresh as refresh
+    from runner.api.log_lines import LogLines as LogLines
+    from runner.api.log_lines import Wanted as Wanted
+    from runner.api.log_lines import logs as logs
+    from runner.api.news import HostNotice as HostNotice
+    from runner.api.old import Old as Old
+    from runner.api.old import OldRuns as OldRuns
+    from runner.api.old import old_runs as old_runs
+    from runner.api.old import remove as remove
+    from runner.api.orphan_search import Orphans as Orphans
+    from runner.api.orphan_search import orphans as orphans
+    from runner.api.preparing import Planned as Planned
+    from runner.api.preparing import PreflightError as PreflightError
+    from runner.api.preparing import Prepared as Prepared
+    from runner.api.preparing import launch as launch
+    from runner.api.preparing import prepare as prepare
+    from runner.api.preparing import weigh as weigh
+    from runner.api.probing import Probed as Probed
+    from runner.api.probing import probe as probe
+    from runner.api.pulling import Fetched as Fetched
+    from runner.api.pulling import Pulled as Pulled
+    from runner.api.pulling import ToFetch as ToFetch
+    from runner.api.pulling import pull as pull
+    from runner.api.questions import Doubt as Doubt
+    from runner.api.questions import Questions as Questions
+    from runner.api.questions import Unattended as Unattended
+    from runner.api.replaying import replay as replay
+    from runner.api.rerunning import Again as Again
+    from runner.api.rerunning import newest_checkpoint as newest_checkpoint
+    from runner.api.rerunning import rerun as rerun
+    from runner.api.trial import LogTrial as LogTrial
+    from runner.api.viewer import Viewer as Viewer
+    from runner.api.watching import top as top
+    from runner.api.watching import watch_hosts as watch_hosts
+    from runner.errors import DisttuiError as DisttuiError
+    from runner.errors import HostError as HostError
+    from runner.errors import InputError as InputError
+    from runner.errors import LinkLostError as LinkLostError
+    from runner.runs.follow import LinkNews as LinkNews
+    from runner.runs.follow import LogRead as LogRead
+    from runner.runs.follow import Notice as Notice
+    from runner.runs.follow import RecordRead as RecordRead
+    from runner.runs.history import KnownRun as KnownRun
+    from runner.runs.session import CaughtUp as CaughtUp
+    from runner.runs.session import Refresh as Refresh
+    from runner.runs.session import StopSent as StopSent
+    from runner.runs.session import Update as Update
+    from runner.runs.session import Wishes as Wishes
+    from runner.runs.state import RunState as RunState
+
+_HOMES = {
+    "runner.api.diagnosing": "Diagnosed diagnose",
+    "runner.api.ending": "StopAsked Stopped catch_up forget forget_here stop",
+    "runner.api.finding": "adopt find_run known_runs",
+    "runner.api.following": "Following attach follow",
+    "runner.api.library": "DistrustError ReadProfile load_profile read_profile",
+    "runner.api.listing": "Listing RunRow list_runs refresh",
+    "runner.api.log_lines": "LogLines Wanted logs",
+    "runner.api.news": "HostNotice",
+    "runner.api.old": "Old OldRuns old_runs remove",
+    "runner.api.orphan_search": "Orphans orphans",
+    "runner.api.preparing": "Planned PreflightError Prepared launch prepare weigh",
+    "runner.api.probing": "Probed probe",
+    "runner.api.pulling": "Fetched Pulled ToFetch pull",
+    "runner.api.questions": "Doubt Questions Unattended",
+    "runner.api.replaying": "replay",
+    "runner.api.rerunning": "Again newest_checkpoint rerun",
+    "runner.api.trial": "LogTrial",
+    "runner.api.viewer": "Viewer",
+    "runner.api.watching": "top watch_hosts",
+    "runner.errors": "DisttuiError HostError InputError LinkLostError",
+    "runner.runs.follow": "LinkNews LogRead Notice RecordRead",
+    "runner.runs.history": "KnownRun",
+    "runner.runs.session": "CaughtUp Refresh StopSent Update Wishes",
+    "runner.runs.state": "RunState",
+}
+"""Module → the names that it has."""
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605 - one list, not two
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is named, once."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(_HOME_OF[name]), name)
+    # `runner.api.orphan_search` is a module, too: the function goes in its place.
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -14,6 +14,11 @@ from runner.runs.adopt import adopt as take_up
 from runner.runs.history import KnownHost, KnownRun
 
 
+def known_runs(viewer: Viewer) -> tuple[list[KnownRun], list[str]]:
+    """Every run that is known here, newest first, and what is wrong with those that cannot be read."""
+    return known.known_runs(viewer.environ)
+
+
 def find_run(viewer: Viewer, text: str) -> KnownRun:
     """The run with this id, or whose id begins so. Raises InputError that lists the near ones."""
     return known.find_run(text, viewer.environ)

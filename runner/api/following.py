@@ -10,11 +10,13 @@ from runner.api.beginnings import Beginning, fetch
 from runner.api.viewer import Viewer
 from runner.errors import DisttuiError
 from runner.hosts.link import Link
+from runner.runs import remote
 from runner.runs.history import KnownRun, mirror_of
-from runner.runs.remote import TAIL, missing
 from runner.runs.session import Session, Update, Wishes
 from runner.runs.state import RunState
 
+TAIL = remote.TAIL
+"""Bytes of every log with which a late viewer begins."""
 REPLAY = 256 * 1024
 """Bytes at the end of every mirrored log with which `attach` begins."""
 
@@ -127,7 +129,7 @@ def attach(
         DisttuiError: No host of the run can be reached, and the mirror is not whole.
     """
     with mirror_of(run) as mirror:
-        nodes = missing(run, mirror)
+        nodes = remote.missing(run, mirror)
         with viewer.reach(run, nodes) as reached:
             if nodes:
                 reached.refuse_none()

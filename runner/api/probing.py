@@ -8,8 +8,10 @@ from typing import NamedTuple
 from runner.api.viewer import Viewer
 from runner.errors import DisttuiError
 from runner.hosts.facts import HostFacts, facts_of
-from runner.hosts.survey import side_by_side
-from runner.profile import Host, parse_host
+from runner.hosts.link import Link
+from runner.hosts.survey import probe_request, side_by_side
+from runner.profile import Host, Profile, parse_host
+from runner.protocol.requests import Probe
 
 _PORTS = (29500, 29599)
 
@@ -19,6 +21,24 @@ class Probed(NamedTuple):
 
     host: str
     found: HostFacts | DisttuiError
+
+
+class Asked(NamedTuple):
+    """What a profile needs to know of one of its hosts."""
+
+    profile: Profile
+    node: int
+
+
+def facts_over(link: Link, host: str, asked: Asked | None = None) -> HostFacts:
+    """What a host has, asked over an open link. Raises HostError.
+
+    Args:
+        host: The name to call it by.
+        asked: Look for what a profile needs, too.
+    """
+    request = probe_request(asked.profile, asked.node) if asked else Probe()
+    return facts_of(host, link.request("probe", **request))
 
 
 def probe(viewer: Viewer, hosts: Sequence[str]) -> list[Probed]:

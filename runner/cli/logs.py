@@ -56,8 +56,8 @@ def logs(rank: int | None, follow: bool, since: str | None, grep: str | None, **
 
     With --host, of the ranks on that host of the run; a run that is not known here is looked for there.
     """
-    from runner.api.logs import Wanted
-    from runner.api.logs import logs as lines
+    from runner.api.log_lines import Wanted
+    from runner.api.log_lines import logs as lines
     from runner.cli.render.log_lines import LogPrinter
     from runner.cli.signals import Signals
     from runner.runs.find import is_known

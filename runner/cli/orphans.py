@@ -26,7 +26,7 @@ def orphans(
     never by name. Without HOST, the hosts of all runs that are known here are asked. Exit code 1 when something could
     not be ended, 3 when a host could not be asked.
     """
-    from runner.api.orphans import orphans as find
+    from runner.api.orphan_search import orphans as find
     from runner.cli.render.orphans import render_orphans
     from runner.cli.viewing import viewing
 

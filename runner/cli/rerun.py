@@ -28,13 +28,11 @@ def rerun(
     profile's launch.resume_args, from the first attempt on. The new run saves to a folder of its own.
     """
     from runner.api.library import doubt_of_run, refuse_doubt
+    from runner.api.rerunning import rerun as rerun_of
     from runner.ids import short
-    from runner.runs.again import again, newest_checkpoint, no_checkpoint
 
     with finding(where) as (known, viewer):
-        made = again(known, overrides, resume=resume)
-        if resume and newest_checkpoint(known, viewer.connector(known.ssh_config)) is None:
-            raise no_checkpoint(known)
+        made = rerun_of(viewer, known, overrides, resume=resume)
         if made.foreign and not trust_profile:
             cure = f"Read it (disttui show {short(known.run)}); then add --trust-profile."
             refuse_doubt(doubt_of_run(known.run, made.profile), viewer.questions, cure)

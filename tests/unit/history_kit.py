@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from runner.api.logs import Wanted, logs
+from runner.api.log_lines import Wanted, logs
 from runner.api.viewer import Viewer
 from runner.cli.render.log_lines import LogPrinter
 from runner.profile import Profile, parse

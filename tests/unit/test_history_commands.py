@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from runner.api import listing
-from runner.api.logs import Wanted
+from runner.api.log_lines import Wanted
 from runner.api.viewer import Viewer
 from runner.cli.gc import parse_age, parse_size
 from runner.cli.logs import parse_grep, parse_since

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.api import diagnosing, ending, listing, old, orphans, probing, pulling
+from runner.api import diagnosing, ending, listing, old, orphan_search, probing, pulling
 from runner.api import viewer as viewer_module
 from runner.cli.render.orphans import render_orphans
 from runner.cli.render.pulled import pulled_lines
@@ -136,8 +136,8 @@ def test_whatever_a_host_answers_a_command_has_an_end(
     commands: list[Callable[[], Any]] = [
         lambda: render_runs(listing.list_runs(here, ["local"], run_dir="~/x").rows),
         lambda: render_probe(probing.probe(here, ["local"])),
-        lambda: render_orphans(orphans.orphans(here, ["local"]).found, end=False),
-        lambda: render_orphans(orphans.orphans(here, ["local"], end=True).found, end=True),
+        lambda: render_orphans(orphan_search.orphans(here, ["local"]).found, end=False),
+        lambda: render_orphans(orphan_search.orphans(here, ["local"], end=True).found, end=True),
         lambda: pulled_lines(run, pulling.pull(here, run, tmp_path / "to", say), tmp_path),
         lambda: old_table(old.old_runs(here, older=0.0).runs),
         lambda: adopt("lied-1a2b", KnownHost("n1", "local"), connector(), {"XDG_DATA_HOME": str(tmp_path / "x")}, _no),

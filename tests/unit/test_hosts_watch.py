@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from runner.api.orphans import orphans
+from runner.api.orphan_search import orphans
 from runner.api.viewer import Viewer
 from runner.api.watching import top
 from runner.cli.render.orphans import render_orphans

@@ -122,3 +122,25 @@ def test_every_screen_that_is_opened_by_name_exists() -> None:
     from tui.router import SCREENS, screen_class
 
     assert all(callable(screen_class(kind)) for kind in SCREENS)
+
+
+def test_the_api_prints_nothing_and_asks_nothing_at_a_terminal() -> None:
+    """Values, updates and errors come out of it; both front ends and scripts say them in their own way."""
+    found = []
+    for path in sorted((ROOT / "runner" / "api").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+            word = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+            if word in ("print", "input", "echo", "stdin", "stdout", "stderr", "argv", "getpass", "isatty"):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {word}")  # type: ignore[attr-defined]
+    assert found == []
+
+
+def test_a_session_is_put_together_in_one_place() -> None:
+    """What follows a run is `runner.api.following`; the front ends iterate it."""
+    users = {
+        str(path.relative_to(ROOT))
+        for room in ("runner", "tui")
+        for path in (ROOT / room).rglob("*.py")
+        if re.search(r"runner\.runs\.session import .*\bSession\b", path.read_text(encoding="utf-8"))
+    }
+    assert users == {"runner/api/following.py"}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from runner.api.logs import Wanted
+from runner.api.log_lines import Wanted
 from runner.hosts.facts import HostFacts, Needs
 from runner.hosts.survey import probe_request
 from runner.node.probe.report import probe

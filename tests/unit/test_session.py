@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from runner.api.logs import Wanted, _Reading
+from runner.api.log_lines import Wanted, _Reading
 from runner.cli.render.live import TextPrinter
 from runner.cli.render.printer import show_update
 from runner.hosts.link import Link

@@ -9,12 +9,12 @@ from textual import work
 from textual.binding import BindingType
 from textual.message import Message
 
+from runner.api.rerunning import Checkpoint
 from runner.diagnose.cause import find
 from runner.diagnose.frames import Frame
 from runner.errors import DisttuiError, InputError
 from runner.formatting import number
 from runner.render.story import ending
-from runner.runs.again import Checkpoint
 from runner.runs.history import KnownRun
 from runner.runs.store import host_folder
 from tui.dashboard.panes import PanesScreen

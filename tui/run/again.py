@@ -6,11 +6,11 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from runner.api.rerunning import Again, Checkpoint, again
 from runner.errors import DisttuiError, InputError
 from runner.formatting import amount
 from runner.ids import short
 from runner.profile.disclosure import foreign_lines
-from runner.runs.again import Again, Checkpoint, again
 from runner.runs.history import KnownRun
 from runner.text import clean
 
@@ -63,12 +63,12 @@ def consequence(run: KnownRun, made: Again, checkpoint: Checkpoint | None) -> li
 
 def saved_on_hosts(run: KnownRun, ssh_config: str | None) -> Checkpoint | None:
     """The newest checkpoint of a run, None where none is known of; call it in a thread."""
+    from runner.api.rerunning import newest_checkpoint
     from runner.api.viewer import Viewer
-    from runner.runs.again import newest_checkpoint
 
     with Viewer(ssh_config=ssh_config, runs_bring_theirs=True) as viewer:
         try:
-            return newest_checkpoint(run, viewer.connector(run.ssh_config), _PATIENCE)
+            return newest_checkpoint(viewer, run, _PATIENCE)
         except DisttuiError:
             return None
 

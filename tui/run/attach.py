@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from runner.api.finding import find_run
-from runner.api.following import Following, follow
-from runner.runs.remote import TAIL
+from runner.api.following import TAIL, Following, follow
 
 if TYPE_CHECKING:
     from tui.shell import Shell

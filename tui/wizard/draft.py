@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from runner.api.preparing import Planned, as_run, weigh
+from runner.api.probing import Asked
+from runner.api.rerunning import Again
 from runner.errors import DisttuiError
 from runner.hosts.discovery import Found
 from runner.hosts.facts import HostFacts
 from runner.hosts.link import Link
-from runner.hosts.survey import probe_request
 from runner.planning.preflight import Finding
 from runner.profile import Host, Profile, ProfileErrors, parse, parse_host, read
 from runner.profile.edit import edit
 from runner.profile.fields import slug
 from runner.profile.render import render
-from runner.protocol.requests import Probe
-from runner.runs.again import Again
 
 JOB_KINDS = ("builtin", "script", "module", "command")
 
@@ -210,10 +209,10 @@ def planned(view: WizardState, environ: Mapping[str, str]) -> Planned | None:
     return weigh(profile, facts, environ)
 
 
-def request_for(draft: Draft, name: str) -> Probe:
-    """The arguments of the probe for one host."""
+def asked_of(draft: Draft, name: str) -> Asked | None:
+    """What the probe is to find out of one host; None while there is no profile."""
     profile = runnable(draft)
-    return probe_request(profile, draft.hosts.index(name)) if profile and name in draft.hosts else Probe()
+    return Asked(profile, draft.hosts.index(name)) if profile and name in draft.hosts else None
 
 
 def entry_name(entry: Any) -> str:

@@ -10,10 +10,11 @@ from textual import on, work
 from runner.api.viewer import Viewer
 from runner.errors import InputError
 from runner.hosts.discovery import find_all, read_file
-from runner.transport import Connector
+from runner.hosts.link import Link
+from runner.profile import Host
 from tui.screen import DisttuiScreen
 from tui.wizard import sandbox
-from tui.wizard.draft import Draft, HostCheck, WizardState, new_draft, request_for, runnable
+from tui.wizard.draft import Draft, HostCheck, WizardState, asked_of, new_draft, runnable
 from tui.wizard.hardware import HardwareTable
 from tui.wizard.hosts import PLAYED, HostsStep, HostTable, NameInput
 from tui.wizard.reach import HostChanged, Reach, aside
@@ -26,7 +27,7 @@ class HostsScreen(DisttuiScreen):
     def __init__(self) -> None:
         super().__init__()
         self._view = WizardState(new_draft())
-        self._reach = Reach(self, self._connector)
+        self._reach = Reach(self, self._link_to)
 
     def _show(self) -> None:
         """Show the view; called whenever it has changed."""
@@ -56,9 +57,9 @@ class HostsScreen(DisttuiScreen):
         for name in fresh:
             self._start(name)
 
-    def _connector(self) -> Connector:
-        """In a thread: the way to the hosts."""
-        return self._viewer().connector(self._view.draft.ssh_config)
+    def _link_to(self, host: Host) -> Link:
+        """In a thread: reach a host. Raises DisttuiError."""
+        return self._viewer().open_link(host, self._view.draft.ssh_config)
 
     def _viewer(self) -> Viewer:
         """In a thread: who reaches the hosts."""
@@ -99,7 +100,7 @@ class HostsScreen(DisttuiScreen):
             return
         old = self._view.states.get(name)
         self._set(HostCheck(name, "probing" if old and old.facts else "connecting", old.facts if old else None))
-        self._reach.start(name, host, request_for(draft, name))
+        self._reach.start(name, host, asked_of(draft, name))
 
     def _ask_again(self) -> None:
         """Probe all hosts once more: folder, script and interpreter may be others than at first."""

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from textual.message import Message
 from textual.message_pump import MessagePump
 
+from runner.api.probing import Asked, facts_over
 from runner.errors import DisttuiError
-from runner.hosts.facts import facts_of
 from runner.hosts.link import Link
-from runner.hosts.survey import open_link
 from runner.profile import Host
-from runner.transport import Connector
 from tui.wizard.draft import HostCheck
 
 Result = TypeVar("Result")
@@ -35,21 +33,21 @@ class Reach:
     """Connects and probes, and posts `HostChanged`. Its methods are called on the app's thread.
 
     Args:
-        connector: The way to the hosts; called in a thread.
+        reach: Opens a link to a host; called in threads. Raises DisttuiError.
     """
 
-    def __init__(self, target: MessagePump, connector: Callable[[], Connector]) -> None:
+    def __init__(self, target: MessagePump, reach: Callable[[Host], Link]) -> None:
         self._target = target
-        self._connector = connector
+        self._reach = reach
         self._current: dict[str, object] = {}
         """Host → the try whose news count."""
         self._links: dict[str, Link] = {}
 
-    def start(self, name: str, host: Host, request: Mapping[str, Any]) -> None:
+    def start(self, name: str, host: Host, asked: Asked | None) -> None:
         """Connect to a host and probe it; or, where there is a link already, probe it again."""
         token = self._current[name] = object()
         link = self._links.get(name)
-        apart(lambda: self._one(name, host, request, token, link))
+        apart(lambda: self._one(name, host, asked, token, link))
 
     def drop(self, name: str) -> None:
         """Give a host up: what it still says is not heard."""
@@ -68,13 +66,13 @@ class Reach:
         for name in {*self._current, *self._links}:
             self.drop(name)
 
-    def _one(self, name: str, host: Host, request: Mapping[str, Any], token: object, link: Link | None) -> None:
+    def _one(self, name: str, host: Host, asked: Asked | None, token: object, link: Link | None) -> None:
         try:
             if link is None:
                 self._tell(token, HostCheck(name, "connecting"))
-                link = open_link(host, self._connector())
+                link = self._reach(host)
             self._tell(token, HostCheck(name, "probing", link=link))
-            facts = facts_of(name, link.request("probe", **request))
+            facts = facts_over(link, name, asked)
         except DisttuiError as error:
             self._fail(name, token, link, error)
         else:

@@ -13,11 +13,11 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from runner.api.preparing import Planned
+from runner.api.rerunning import Again
 from runner.errors import DisttuiError, InputError
 from runner.hosts.link import Link
 from runner.ids import short
 from runner.profile.save import save
-from runner.runs.again import Again
 from tui.dialogs.calm import Calm
 from tui.keys import APP, CHANGE, OPEN, bind
 from tui.screen import Command

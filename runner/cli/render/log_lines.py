@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TextIO
 
-from runner.api.logs import LogLines
+from runner.api.log_lines import LogLines
 from runner.api.news import HostNotice
 from runner.cli.render.output import put
 from runner.runs.history import KnownRun
@@ -13,7 +13,7 @@ from runner.text import clean_lines
 
 
 class LogPrinter:
-    """Prints what `runner.api.logs.logs` yields."""
+    """Prints what `runner.api.log_lines.logs` yields."""
 
     def __init__(self, out: TextIO, err: TextIO, run: KnownRun) -> None:
         self._out = out

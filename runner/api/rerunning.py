@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from runner.api.viewer import Viewer
 from runner.bounded import each, text, whole
 from runner.errors import DisttuiError, InputError
 from runner.ids import short
 from runner.profile import Profile
 from runner.runs.history import KnownRun, profile_of
-from runner.runs.remote import REACH, reach
+from runner.runs.remote import REACH
 from runner.text import clean
-from runner.transport import Connector
 
 FOLDER = "checkpoints"
 """In a run's folder on a host: where DISTTUI_CHECKPOINTS leads."""
@@ -67,15 +67,31 @@ def again(run: KnownRun, overrides: Sequence[str] = (), *, resume: bool = False)
     return replace(made, resume_from=f"{run.run_dir}/{run.run}/{FOLDER}") if resume else made
 
 
-def newest_checkpoint(run: KnownRun, connector: Connector, limit: float = REACH) -> Checkpoint | None:
+def rerun(viewer: Viewer, run: KnownRun, overrides: Sequence[str] = (), *, resume: bool = False) -> Again:
+    """What `prepare` and `launch` need to run a run once more.
+
+    Args:
+        overrides: Further `--set` of the profile.
+        resume: Go on from its newest checkpoint.
+
+    Raises:
+        InputError: It has saved no checkpoint, or the profile is wrong.
+    """
+    made = again(run, overrides, resume=resume)
+    if resume and newest_checkpoint(viewer, run) is None:
+        raise no_checkpoint(run)
+    return made
+
+
+def newest_checkpoint(viewer: Viewer, run: KnownRun, limit: float = REACH) -> Checkpoint | None:
     """The newest file in the run's folder for checkpoints on any of its hosts, None where there is none.
 
     Raises:
         DisttuiError: None was found, and not all hosts could be asked: whether there is one is not known.
     """
-    if run.sandbox:
+    if run.sandbox and viewer.sandbox is None:
         return None
-    with reach(run, connector, limit=limit) as reached:
+    with viewer.reach(run, limit=limit) as reached:
         answers = reached.ask("files", **run.request())
     problems = [*reached.errors.values(), *(one for one in answers.values() if isinstance(one, DisttuiError))]
     found = [

@@ -1,0 +1,45 @@
+"""docs/api.md: its example does what the page says, and its names are there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner import api
+
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+
+
+@pytest.mark.torch
+def test_the_example_prepares_launches_follows_reads_the_loss_and_stops_another(tmp_path: Path) -> None:
+    [example] = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    env = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", example], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=230, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "node1 seen\n" in done.stdout and done.stderr == ""
+    assert re.search(r"^exit code 0 loss \d", done.stdout, re.MULTILINE), done.stdout
+    assert "stopped on node1, node2 nothing left: True" in done.stdout
+
+
+def test_every_name_of_the_page_is_in_the_package() -> None:
+    table = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    named = {name for line in table for name in re.findall(r"`([a-z_]+)[(`]", line)}
+    assert named <= set(api.__all__), named - set(api.__all__)
+
+
+def test_every_name_of_the_package_can_be_imported() -> None:
+    for name in api.__all__:
+        assert getattr(api, name).__module__.startswith(("runner.", "types")), name
+
+
+def test_the_package_alone_imports_nothing_slow() -> None:
+    code = "import sys, runner.api; print(*sorted({'pydantic', 'paramiko', 'yaml', 'click'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == ""
