@@ -57,7 +57,7 @@ walls: .venv/tools
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- runner/train
 
 parts: .venv/tools
-	$(BIN)/pytest -q -n $(PARTS) -m 'not cluster and not root and not torch' tests/unit tests/tui
+	$(BIN)/pytest -q -n $(PARTS) -m 'not (cluster or root or torch or slow)' tests/unit tests/tui
 
 cluster: .venv/tools ## Two hosts on this machine to try things on, until Ctrl-C (as root on Linux; N=3: three)
 	$(BIN)/python -m tests.cluster $(N)

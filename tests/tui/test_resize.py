@@ -90,13 +90,14 @@ SCREENS: dict[str, Open] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("by_chance", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["odd", "any"])
 @pytest.mark.parametrize("name", SCREENS)
-def test_a_storm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_storm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, by_chance: bool) -> None:
     monkeypatch.chdir(tmp_path)
     record(monkeypatch, {"node1": facts("cpu_desk"), "node2": facts("cpu_desk", boot_id="other")})
     kit.busy_machine(tmp_path)
     chance = random.Random(name)
-    sizes = [*STORM, *((chance.randint(1, 220), chance.randint(1, 70)) for _ in range(12))]
+    sizes = [(chance.randint(1, 220), chance.randint(1, 70)) for _ in range(12)] if by_chance else STORM
 
     async def play() -> None:
         environ = kit.environ(tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache"), TEXTUAL_ANIMATIONS="none")
