@@ -1,4 +1,4 @@
-"""How the process ends: one clear line and the right exit code for everything that can be mended."""
+"""How the process ends: one clear line and the right exit code for every error that the user can correct."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _tell_usage(error: click.ClickException) -> int:
 
 
 def _lost(stream: TextIO, name: str) -> bool:
-    """Whether what was written to this stream cannot be had by anybody, and say so."""
+    """Whether this stream cannot be written, and say so."""
     error = failure(stream)
     if error is not None:
         put(sys.stderr, f"disttui: {name} cannot be written: {error.strerror}\n")

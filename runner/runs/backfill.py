@@ -20,7 +20,7 @@ AHEAD = 2
 PIECE = 1 << 20
 """Bytes that are written at once: every call of the system lets another thread in, and waits for it."""
 _LOOK = 1.0
-"""Seconds after which whoever waits for a read looks whether it still comes."""
+"""Seconds after which code that waits for a read checks whether it still comes."""
 
 
 def fill(link: Link, run: KnownRun, node: int, store: HostStore, name: str, upto: int = 0) -> None:

@@ -177,7 +177,7 @@ def remember(made: KnownRun) -> KnownRun:
 
 
 def make_folder(environ: Mapping[str, str]) -> None:
-    """Make the folder of all runs, before any host is troubled for one. Raises InputError when it cannot be had."""
+    """Make the folder of all runs, before any host is contacted. Raises InputError where it cannot be made."""
     folder = mirrors_folder(environ)
     try:
         private.make_folder(folder)

@@ -216,7 +216,7 @@ class HostStore:
 
 
 def held(folder: Path) -> dict[str, list[int]]:
-    """What a host's mirror holds: name → [generation, start, length]. What makes no sense counts as not held."""
+    """What a host's mirror holds: name → [generation, start, length]. Malformed entries count as not held."""
     found: dict[str, list[int]] = {}
     try:
         noted = json_object((folder / KEPT).read_bytes()) or {}

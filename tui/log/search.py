@@ -90,7 +90,7 @@ class Pattern:
         return sorted(set(range(first, last)).difference(found))
 
     def _found_apart(self, index: LineIndex, first: int, last: int) -> list[int] | None:
-        """The same by the process that tries what may take for ever; None where that is not to be had."""
+        """The same by the process that tries what may take for ever; None where it cannot be tried there."""
         if self._bytes is None or not self.unknown:
             return None
         begin, end = index.starts[first], index.starts[last]

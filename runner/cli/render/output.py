@@ -1,4 +1,4 @@
-"""Writing to whoever reads: a reader that has gone ends nothing."""
+"""Writing to a reader that may go away, which must end nothing."""
 
 from __future__ import annotations
 
