@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from runner.node.gang import messages
 from runner.node.host import HostPart
 from runner.node.loop import Loop
 from runner.node.observe.ranks import Ranks
-from runner.protocol import reports
+from runner.node.serve.channel import Server
+from runner.node.serve.sender import Sender
+from runner.protocol import gang, reports, requests
 from tests.formats_tables import PAGE, page
 
 ROOT = Path(__file__).parents[2]
@@ -60,3 +64,28 @@ def test_every_report_of_a_rank_has_its_handler(tmp_path: Path) -> None:
     ranks = Ranks(HostPart(spec, str(tmp_path), "", None, {}, 0o22), 1, Loop(), print, print)
     assert ranks._handlers.keys() == set(get_args(reports.Kind)) == reports.KINDS.keys()
     ranks.close()
+
+
+@pytest.mark.parametrize(("union", "table"), [(gang.Report, messages.OF_FOLLOWER), (gang.Order, messages.OF_LEADER)])
+def test_what_the_gang_takes_are_the_messages_of_the_protocol(union: object, table: messages.Kinds) -> None:
+    """Each with its fields: those that the table lets be absent are those that the type does."""
+    kinds: dict[str, dict[str, bool]] = {}
+    for kind in get_args(union):
+        hints = get_type_hints(kind)
+        fields = {name: name in kind.__required_keys__ for name in hints if name != "k"}
+        kinds[get_args(hints["k"])[0]] = fields
+    del kinds["listening" if union is gang.Report else "over"]  # never on the wire; and without fields
+    checked = {
+        kind: {name.rstrip("?"): not name.endswith("?") for name in fields}
+        for kind, fields in table.items()
+        if kind not in ("beat", "over")
+    }
+    assert {kind: set(fields) for kind, fields in kinds.items()} == {kind: set(one) for kind, one in checked.items()}
+    may_be_absent = {(kind, name) for kind, fields in checked.items() for name, needed in fields.items() if not needed}
+    assert not [(kind, name) for kind, name in may_be_absent if kinds[kind][name]]
+
+
+def test_every_request_has_its_handler() -> None:
+    server = Server("", None, Sender(io.BytesIO()))
+    handled = [*server._operations, *server._streams]
+    assert sorted(handled) == sorted(get_args(requests.Op))

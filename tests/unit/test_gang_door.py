@@ -170,7 +170,7 @@ def test_a_second_supervisor_of_the_same_node_is_refused(cluster: Make) -> None:
         told.append((kind, why))
         loop.stop()
 
-    def rest() -> dict[str, Any]:
+    def rest() -> Any:
         return {"attempt": 1, "idle": True}
 
     Follower(host, loop, lambda event: None, lambda message: None, lambda: None, rest, lost).start()

@@ -244,7 +244,7 @@ class Gate:
         self.one = self.join(1)
         self.beats = 0
 
-    def _send(self, node: int, message: dict[str, Any]) -> None:
+    def _send(self, node: int, message: Any) -> None:
         if node:
             self.leader.send(node, message)
 
@@ -342,7 +342,7 @@ def test_a_leader_with_the_key_brings_no_follower_down(monkeypatch: pytest.Monke
             loop = Turns()
             events: list[Any] = []
             host = host_of(1, folder)
-            sent: list[dict[str, Any]] = []
+            sent: list[Any] = []
             part = Member(host, loop, events.append, sent.append, lambda verdict: None)
             follower = Follower(
                 host, loop, events.append, part.receive, lambda: None, lambda: part.rest, lambda *_: None

@@ -155,7 +155,7 @@ def test_signs_tell_silence_and_the_usual_step() -> None:
     signs.steps(4, [{"step": 1, "step_time": 9.0, "forward_time": 2.0}, {"step": 2, "forward_time": 4.0}], 110.0)
     signs.steps(5, [{"step": 1, "step_time": "nan"}, {"step": 2, "step_time": True}], 111.0)
     told = signs.message(112.0, ["x"])
-    assert told == {"k": "signs", "silent": {"4": 2.0, "5": 1.0}, "times": {"4": 3.0}, "shows": ["x"]}
+    assert told == {"silent": {"4": 2.0, "5": 1.0}, "times": {"4": 3.0}, "shows": ["x"]}
     signs.steps(4, [], 200.0)
     assert signs.message(200.0, [])["times"] == {}
 

@@ -6,10 +6,11 @@ import errno
 import os
 import socket
 import time
-from typing import Any, Callable
+from typing import Any, Callable, cast
 
 from ...protocol.events import Dial, Event, HostSeen
 from ...protocol.files import LeaderPlace
+from ...protocol.gang import Order, Report, Rest
 from ..host import HostPart, plan_hash
 from ..journal import note, stamp
 from ..loop import Loop
@@ -41,9 +42,9 @@ class Follower:
         host: HostPart,
         loop: Loop,
         say: Callable[[Event], None],
-        take: Callable[[dict[str, Any]], None],
+        take: Callable[[Order], None],
         fence: Callable[[], None],
-        rest: Callable[[], dict[str, Any]],
+        rest: Callable[[], Rest],
         lost: Callable[[str, str, float | None], None],
     ) -> None:
         self._host = host
@@ -96,7 +97,7 @@ class Follower:
         self._port, self._addresses = port, usable[:_ADDRESSES]
         self._search()
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Report) -> None:
         """Send a message to the leader, now or when it is back."""
         self._link.send(message)
 
@@ -263,7 +264,7 @@ class Follower:
             self._link.beat(echo=new["t"], **self._rest())
         else:
             self._link.beat(**self._rest())
-            self._take(new)
+            self._take(cast("Order", new))
 
     def _beat(self) -> None:
         now = time.monotonic()

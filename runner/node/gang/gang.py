@@ -7,8 +7,10 @@ import time
 from typing import Any, Callable
 
 from ...protocol import cause
-from ...protocol.cause import Cause, Failure
-from ...protocol.events import AttemptBegins, Event, Failed, Join, Note, Waiting
+from ...protocol.cause import Cause
+from ...protocol.events import AttemptBegins, Event, Failed, Join, Note, State, Unhandled, Waiting
+from ...protocol.gang import Done, End, Ended, Go, Order, Progress, Report, Signs, Verdict, attempt_of
+from ...protocol.gang import Failed as FailedMessage
 from .. import ports
 from ..host import HostPart
 from ..journal import note, stamp
@@ -48,7 +50,7 @@ class Gang:
         host: HostPart,
         loop: Loop,
         say: Callable[[Event], None],
-        send: Callable[[int, dict[str, Any]], None],
+        send: Callable[[int, Order], None],
         addresses: list[str],
     ) -> None:
         self._host = host
@@ -69,21 +71,12 @@ class Gang:
         self._done: set[int] = set()
         self._idle: dict[int, float] = {}
         """Hosts on which nothing of the attempt runs though it should, and since when (monotonic seconds)."""
-        self._ended: dict[int, dict[str, Any]] = {}
+        self._ended: dict[int, Progress] = {}
         self._hopeless = False
         self._stop = False
         self._fenced = 0.0
         self._deadline = 0.0
         self._last_end: tuple[Any, ...] | None = None
-        self._handlers = {
-            "reached": self._on_reached,
-            "listening": self._on_listening,
-            "failed": self._on_failed,
-            "done": self._on_done,
-            "ended": self._on_ended,
-            "signs": self._on_signs,
-            "stop": self._on_stop,
-        }
         self._health = Health(say, self._ask_stacks)
         self._resume = Resume(say)
         loop.every(1.0, self._look_at_health)
@@ -185,22 +178,29 @@ class Gang:
                 self._send(node, {"k": "stop", "reason": reason, "now": now})
         self._maybe_settle()
 
-    def receive(self, node: int, message: dict[str, Any]) -> None:
+    def receive(self, node: int, message: Report) -> None:
         """Take a message of a host; those of older attempts are dropped."""
-        if message.get("attempt", self._attempt) != self._attempt or self._phase == "over":
+        if attempt_of(message, self._attempt) != self._attempt or self._phase == "over":
             return
-        handler = self._handlers.get(message["k"])
-        if handler:
-            handler(node, message)
+        if message["k"] == "reached":
+            self._roll.reach(node, message["addresses"])
+            self._maybe_go()
+        elif message["k"] == "listening":
+            self._on_listening()
+        elif message["k"] == "failed":
+            self._on_failed(node, message)
+        elif message["k"] == "done":
+            self._on_done(node, message)
+        elif message["k"] == "ended":
+            self._on_ended(node, message)
+        elif message["k"] == "signs":
+            self._on_signs(node, message)
+        elif message["k"] == "stop":
+            self.stop(message["reason"], message["now"])
+        else:
+            raise Unhandled(message)
 
-    def _on_reached(self, node: int, message: dict[str, Any]) -> None:
-        self._roll.reach(node, message["addresses"])
-        self._maybe_go()
-
-    def _on_stop(self, node: int, message: dict[str, Any]) -> None:
-        self.stop(message["reason"], message["now"])
-
-    def _on_signs(self, node: int, message: dict[str, Any]) -> None:
+    def _on_signs(self, node: int, message: Signs) -> None:
         self._health.hear(node, message, time.monotonic())
         self._resume.hear(int(message["attempt"]), message)
 
@@ -211,13 +211,13 @@ class Gang:
         for node in self._roll.nodes:
             self._send(node, {"k": "stacks", "attempt": self._attempt, "number": number})
 
-    def _on_listening(self, node: int, message: dict[str, Any]) -> None:
+    def _on_listening(self) -> None:
         if self._phase == "starting":
             self._phase = "running"
             for other in self._roll.nodes[1:]:
                 self._send_go(other)
 
-    def _on_failed(self, node: int, message: dict[str, Any]) -> None:
+    def _on_failed(self, node: int, message: FailedMessage) -> None:
         alone = self._phase == "starting" or len(self._roll.nodes) == 1
         if message["port_in_use"] and node == 0 and alone:
             self._refused.add(self._port)
@@ -226,7 +226,7 @@ class Gang:
             self._fail(of_host(node, "launch", "the master port was taken by another program"), "failure")
         elif message["cause"]:
             # A host speaks for itself alone, whatever it says.
-            told: Failure = message["cause"]
+            told = message["cause"]
             full = told.get("disk")
             if full and not self._hopeless and int(self._host.launch["restarts"]):
                 self._say(note(f"no further attempt: {full}"))
@@ -246,13 +246,13 @@ class Gang:
                 failure["last"] = told["last"]
             self._fail(failure, "failure")
 
-    def _on_done(self, node: int, message: dict[str, Any]) -> None:
+    def _on_done(self, node: int, message: Done) -> None:
         self._done.add(node)
         self._ended[node] = message
         if self._phase != "ending" and self._done >= set(self._roll.nodes):
             self._conclude("finished", 0, None)
 
-    def _on_ended(self, node: int, message: dict[str, Any]) -> None:
+    def _on_ended(self, node: int, message: Ended) -> None:
         if self._phase == "ending":
             self._ended[node] = message
             self._maybe_settle()
@@ -319,7 +319,7 @@ class Gang:
         self._say(
             AttemptBegins(t=stamp(), e="attempt", attempt=attempt, master=master, port=self._port, world_size=size)
         )
-        self._go = {"k": "go", "attempt": self._attempt, "master": master, "port": self._port}
+        self._go = Go(k="go", attempt=self._attempt, master=master, port=self._port)
         self._phase = "starting" if len(self._roll.nodes) > 1 else "running"
         self._send_go(0)
 
@@ -331,7 +331,7 @@ class Gang:
         if self._phase not in ("ending", "over"):
             self._phase = "ending"
             self._lasted = time.monotonic() - self._went if self._went else 0.0
-            message = {"k": "end", "attempt": self._attempt, "reason": reason, "now": False}
+            message = End(k="end", attempt=self._attempt, reason=reason, now=False)
             for node in self._roll.nodes:
                 if node in self._roll.present:
                     self._send(node, message)
@@ -383,17 +383,17 @@ class Gang:
             self._send(node, {"k": "warm", "attempt": self._attempt})
         self._wait_for_all()
 
-    def _conclude(self, state: str, code: int, blamed: Cause | None) -> None:
+    def _conclude(self, state: State, code: int, blamed: Cause | None) -> None:
         self._phase = "over"
-        verdict = {"state": state, "code": code, "attempt": self._attempt, "cause": blamed}
+        verdict = Verdict(k="verdict", state=state, code=code, attempt=self._attempt, cause=blamed)
         for node in self._roll.nodes:
             if node in self._roll.present:
-                self._send(node, {"k": "verdict", **verdict})
+                self._send(node, verdict)
 
 
-def _how_it_ended(ends: list[dict[str, Any]], blamed: Cause | None) -> tuple[Any, ...] | None:
+def _how_it_ended(ends: list[Progress], blamed: Cause | None) -> tuple[Any, ...] | None:
     """What two attempts that fail for the same reason have in common; None where that is not known."""
-    step = max((end["step"] for end in ends if end.get("step") is not None), default=None)
+    step = max((step for end in ends if (step := end["step"]) is not None), default=None)
     # Who is killed, or loses a connection, may have better luck with the next attempt.
     if step is None or blamed is None or blamed["kind"] != "exception" or cause.is_consequence(blamed):
         return None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable
+from typing import Callable
 
 from ...protocol.events import Event, Stall, Straggler
+from ...protocol.gang import SignsOfLife
 from ..journal import stamp
 from ..observe.signs import median
 
@@ -49,7 +50,7 @@ class Health:
         self._slow: dict[int, float] = {}
         self._told: set[int] = set()
 
-    def hear(self, node: int, message: dict[str, Any], now: float) -> None:
+    def hear(self, node: int, message: SignsOfLife, now: float) -> None:
         """Take the `signs` of a host. `now` is monotonic seconds."""
         silent = message["silent"]
         for rank, seconds in silent.items():

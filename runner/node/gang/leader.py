@@ -6,9 +6,10 @@ import errno
 import os
 import socket
 import time
-from typing import Any, Callable
+from typing import Any, Callable, cast
 
 from ...protocol.events import Clock, Event, HostSeen
+from ...protocol.gang import Order, Report, attempt_of
 from ..host import HostPart, plan_hash
 from ..journal import note, stamp
 from ..loop import Loop
@@ -72,10 +73,10 @@ class Leader:
         loop.watch(server, self._accept)
         loop.every(1.0, self._beat)
 
-    def send(self, node: int, message: dict[str, Any]) -> None:
+    def send(self, node: int, message: Order) -> None:
         """Send a message to a follower, now or when it is back; it learns nothing of older attempts then."""
         link = self._followers[node].link
-        link.leave_out(message.get("attempt", 0))
+        link.leave_out(attempt_of(message, 0))
         link.send(message)
 
     def delivered(self) -> bool:
@@ -181,7 +182,7 @@ class Leader:
                 self._gang.rests(node, new["attempt"], new["idle"])
             return
         follower.link.beat()
-        self._gang.receive(node, new)
+        self._gang.receive(node, cast("Report", new))
 
     def _note_malformed(self, node: int, follower: _Follower, why: str) -> None:
         if not follower.malformed:

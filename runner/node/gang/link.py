@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 from ..loop import Loop
 from . import messages
@@ -138,7 +138,7 @@ class Peer:
         """Whether there is a connection, of which it is not known that it is dead."""
         return self.channel is not None and self.channel.alive
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Mapping[str, object]) -> None:
         """Send a message now or as soon as there is a connection again."""
         self._sent += 1
         self._unheard.append({**message, "id": self._sent})

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import socket
 import time
-from typing import Any, Callable, Dict, Mapping
+from typing import Any, Callable, Dict, Mapping, cast
 
+from ...protocol.cause import Failure
 from ..observe.ranks import MESSAGE_LIMIT
 
 _Check = Callable[[Any], bool]
@@ -85,7 +86,7 @@ def is_cause(value: Any) -> bool:
     )
 
 
-def clean_cause(failure: Mapping[str, Any]) -> Dict[str, Any]:
+def clean_cause(failure: Failure) -> Failure:
     """A failure as a cause that the others take: parts of it are words of the ranks, which may be anything."""
     found: Dict[str, Any] = {}
     for name, value in failure.items():
@@ -93,10 +94,10 @@ def clean_cause(failure: Mapping[str, Any]) -> Dict[str, Any]:
         clipped = value[: 200 if name == "type" else MESSAGE_LIMIT] if isinstance(value, str) else value
         found[name] = clipped if is_right(clipped) else None
     found["at"] = time.time() if found.get("at") is None else found["at"]
-    return found
+    return cast("Failure", found)
 
 
-def clean_step(step: Any) -> Any:
+def clean_step(step: int | None) -> int | None:
     """A step that the others take, None where it is no usual number."""
     return step if _is_step(step) else None
 

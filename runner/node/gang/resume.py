@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List
+from typing import Callable, Dict, List, Literal
 
 from ...protocol.events import Event
+from ...protocol.gang import SignsOfLife
 from ..journal import note
 
-_NAMES = {"first_steps": "step", "first_epochs": "epoch"}
+_Field = Literal["first_steps", "first_epochs"]
+_NAMES: Dict[_Field, str] = {"first_steps": "step", "first_epochs": "epoch"}
 _MOST_RANKS = 65_536
 _MOST_SHOWN = 8
 
@@ -30,7 +32,7 @@ class Resume:
         self._now: Dict[str, Dict[int, float]] = {}
         """Of the newest one."""
 
-    def hear(self, attempt: int, message: Dict[str, Any]) -> None:
+    def hear(self, attempt: int, message: SignsOfLife) -> None:
         """Take the `signs` of a host."""
         if attempt < self._attempt:
             return

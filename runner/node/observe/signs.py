@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Sequence
+from typing import Iterable, Sequence
+
+from ...protocol.gang import SignsOfLife
+from ...protocol.metrics import Metrics
 
 _RECENT = 30.0
 """Seconds of steps that a rank's usual step time is taken from."""
 _OWN_TIME = ("forward_time", "step_time")
 """Metrics that tell a slow rank from a waiting one, the better first: under DDP every rank's step takes the same."""
 
-_POINTS = {"step": "first_steps", "epoch": "first_epochs"}
-"""Metrics that tell where in the training a rank is, and the fields for the first of them."""
+_POINTS = ("step", "epoch")
+"""Metrics that tell where in the training a rank is."""
 
 _MOST_POINTS = 64
 """Ranks of a host for which it is told: a message has its limits."""
@@ -28,14 +31,14 @@ class Signs:
         """A rank has logged or stepped."""
         self._last[rank] = now
 
-    def steps(self, rank: int, records: Iterable[dict[str, Any]], now: float) -> None:
+    def steps(self, rank: int, records: Iterable[Metrics], now: float) -> None:
         """A rank has made steps: its new metrics."""
         self.alive(rank, now)
-        found = [next((r[name] for name in _OWN_TIME if _is_time(r.get(name))), None) for r in records]
-        times = [*self._times[rank], *((now, float(time)) for time in found if time is not None)]
+        found = [next((time for name in _OWN_TIME if (time := _time(r.get(name))) is not None), None) for r in records]
+        times = [*self._times[rank], *((now, time) for time in found if time is not None)]
         self._times[rank] = [(when, time) for when, time in times if now - when <= _RECENT][-500:]
 
-    def begins(self, rank: int, record: dict[str, Any]) -> None:
+    def begins(self, rank: int, record: Metrics) -> None:
         """A rank has written its first metrics: where in the training it is."""
         for name in _POINTS:
             value = record.get(name)
@@ -44,16 +47,20 @@ class Signs:
             if len(self._first[name]) < _MOST_POINTS:
                 self._first[name][str(rank)] = value
 
-    def message(self, now: float, shows: Sequence[str]) -> dict[str, Any]:
-        """The message `signs` to the leader.
+    def message(self, now: float, shows: Sequence[str]) -> SignsOfLife:
+        """What the message `signs` tells the leader.
 
         Args:
             shows: What the host shows that may slow its ranks down, as sentences.
         """
         silent = {str(rank): round(now - last, 2) for rank, last in self._last.items()}
         times = {str(rank): median([time for _, time in found]) for rank, found in self._times.items() if found}
-        points = {field: self._first[name] for name, field in _POINTS.items() if self._first[name]}
-        return {"k": "signs", "silent": silent, "times": times, "shows": list(shows)[:8], **points}
+        found = SignsOfLife(silent=silent, times=times, shows=list(shows)[:8])
+        if self._first["step"]:
+            found["first_steps"] = self._first["step"]
+        if self._first["epoch"]:
+            found["first_epochs"] = self._first["epoch"]
+        return found
 
 
 def median(values: Sequence[float]) -> float:
@@ -63,5 +70,7 @@ def median(values: Sequence[float]) -> float:
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
-def _is_time(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e9
+def _time(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if 0 < value < 1e9 else None

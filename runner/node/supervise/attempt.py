@@ -12,6 +12,7 @@ from typing import Any, Callable
 from ...protocol.cause import Failure
 from ...protocol.events import Event, Launch, LauncherEnds
 from ...protocol.files import LauncherEnd
+from ...protocol.gang import Progress
 from .. import ports, procs
 from ..host import HostPart
 from ..journal import note, read_json, stamp
@@ -153,7 +154,7 @@ class LauncherProcess:
         self._harvest.notes.clear()
         self.ranks.poll_metrics()
 
-    def progress(self) -> dict[str, Any]:
+    def progress(self) -> Progress:
         """What the leader weighs before it gives the word for another attempt (docs/formats.md, "The gang")."""
         asked = bool(self._host.launch["restarts"]) and self._began is not None
         saved = asked and saves.since(self._host, self._began or 0.0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import time
-from typing import Any, Callable
+from typing import Callable, Literal
 
 from ...protocol import cause
 from ...protocol.cause import Failure
-from ...protocol.events import AttemptBegins, Event, Held, LeftProcess, Stopping
+from ...protocol.events import AttemptBegins, Event, Held, LeftProcess, Stopping, Unhandled
+from ...protocol.gang import Go, Order, Progress, Report, Rest, Verdict, attempt_of
 from .. import disk
 from ..gang import messages
 from ..host import HostPart
@@ -30,6 +31,10 @@ _REAPED = 0.01
 _LET_GO = 0.02
 
 
+Then = Literal["done", "ended"]
+"""What the leader hears when the processes of an attempt are gone."""
+
+
 class Member:
     """Runs attempts on this host.
 
@@ -44,8 +49,8 @@ class Member:
         host: HostPart,
         loop: Loop,
         say: Callable[[Event], None],
-        send: Callable[[dict[str, Any]], None],
-        over: Callable[[dict[str, Any]], None],
+        send: Callable[[Report], None],
+        over: Callable[[Verdict], None],
     ) -> None:
         self._host = host
         self._zips = [Kept(path) for path in (host.node_zip, host.train_zip) if path]
@@ -55,14 +60,14 @@ class Member:
         self._over = over
         self._number = 0
         self._newest = 0
-        self._queue: list[dict[str, Any]] = []
+        self._queue: list[Order] = []
         """Words of the newest attempt, while processes of an older one are being ended."""
         self._attempt: LauncherProcess | None = None
         self._ending: Ending | None = None
         self._asked = 0.0
         self._held: list[Failure] = []
-        self._then: list[dict[str, Any]] = []
-        self._verdict: dict[str, Any] | None = None
+        self._then: list[Then] = []
+        self._verdict: Verdict | None = None
         self._stopping = False
         self._listening: Timer | None = None
         self.left: list[LeftProcess] = []
@@ -90,7 +95,7 @@ class Member:
         return self._ending is None and (self._attempt is None or self._attempt.launcher is None)
 
     @property
-    def rest(self) -> dict[str, Any]:
+    def rest(self) -> Rest:
         """Which attempt this host is in, and whether nothing of it is left to run or to be told."""
         return {"attempt": self._number, "idle": self.idle and not self._held and not self._queue}
 
@@ -110,41 +115,43 @@ class Member:
             name = os.fsdecode(error.filename) if error.filename else ""
             self._fail_launch(f"cannot start the launcher: {name}: {error.strerror}")
 
-    def receive(self, message: dict[str, Any]) -> None:
+    def receive(self, message: Order) -> None:
         """Take a message of the leader; those of older attempts are dropped."""
-        kind = message["k"]
-        if kind == "verdict":
+        if message["k"] == "verdict":
             self._verdict = self._verdict or message
             self._queue.clear()
             self._maybe_over()
             return
-        attempt = message.get("attempt", self._newest)
+        attempt = attempt_of(message, self._newest)
         if attempt < self._newest:
             return
         if attempt > self._newest:
             self._newest = attempt
             self._queue.clear()
-        if attempt > self._number and kind != "stop" and not self.idle:
+        if attempt > self._number and message["k"] != "stop" and not self.idle:
             # What is left of the older attempt carries the same tag: both at once cannot be told apart.
             self._queue.append(message)
             self.end("restart", False, [])
         else:
             self._obey(message)
 
-    def _obey(self, message: dict[str, Any]) -> None:
-        kind = message["k"]
-        if kind == "warm":
+    def _obey(self, message: Order) -> None:
+        if message["k"] == "warm":
             self.warm(message["attempt"])
-        elif kind == "go":
+        elif message["k"] == "go":
             self._go(message)
-        elif kind == "end":
-            self.end(message["reason"], message["now"], [{"k": "ended"}])
-        elif kind == "stop":
-            self.stop(message["reason"], message["now"], [{"k": "ended"}])
-        elif kind == "stacks":
-            stacks.keep(self._host.folder, self._number, int(message["number"]))
+        elif message["k"] == "end":
+            self.end(message["reason"], message["now"], ["ended"])
+        elif message["k"] == "stop":
+            self.stop(message["reason"], message["now"], ["ended"])
+        elif message["k"] == "stacks":
+            stacks.keep(self._host.folder, self._number, message["number"])
+        elif message["k"] == "over" or message["k"] == "verdict":
+            pass  # the first says nothing, the second was taken before
+        else:
+            raise Unhandled(message)
 
-    def stop(self, reason: str, now: bool, then: list[dict[str, Any]] | None = None) -> None:
+    def stop(self, reason: str, now: bool, then: list[Then] | None = None) -> None:
         """Stop the run on this host: no launcher is started any more, what runs ends."""
         self._stopping = True
         try:
@@ -159,8 +166,8 @@ class Member:
         self._tell(Failure(rank=None, kind="folder", type="", message=message, code=None, at=time.time()))
         self.end("failure", False, [])
 
-    def end(self, reason: str, now: bool, then: list[dict[str, Any]]) -> None:
-        """End this attempt's processes and send the messages `then` when they are gone."""
+    def end(self, reason: str, now: bool, then: list[Then]) -> None:
+        """End this attempt's processes and tell the leader `then` when they are gone."""
         self._then += then
         if self._ending:
             if now:
@@ -198,15 +205,15 @@ class Member:
             return
         self._tell_held()
         if told.get("port_in_use") and not attempt.ranks.failed:
-            self._report({"k": "failed", "cause": None, "port_in_use": True})
+            self._send({"k": "failed", "attempt": self._number, "cause": None, "port_in_use": True})
         elif told["code"] == 0 and attempt.gone and not attempt.ranks.failed:
             attempt.ranks.company.end()
-            self._then.append({"k": "done"})
+            self._then.append("done")
             self._start_ending(float(self._host.launch["grace"]), ask=False)
         elif not attempt.ranks.failed:
             self._fail(attempt.launch_failure(told))
 
-    def _go(self, message: dict[str, Any]) -> None:
+    def _go(self, message: Go) -> None:
         attempt, number = self._attempt, message["attempt"]
         if attempt is None or attempt.number != number or attempt.launcher is None:
             self.warm(number)
@@ -227,7 +234,7 @@ class Member:
         if attempt is not self._attempt or attempt.launcher is None or self._ending:
             return
         if attempt.listens(port):
-            self._report({"k": "listening"})
+            self._send({"k": "listening", "attempt": self._number})
         else:
             self._listening = self._loop.after(_LISTENS, lambda: self._await_listening(attempt, port))
 
@@ -238,7 +245,8 @@ class Member:
     def _tell_signs(self) -> None:
         attempt = self._attempt
         if attempt and attempt.gone and attempt.launcher and not self._ending:
-            self._report(attempt.ranks.signs.message(time.monotonic(), self.shows()))
+            signs = attempt.ranks.signs.message(time.monotonic(), self.shows())
+            self._send({**signs, "k": "signs", "attempt": self._number})
 
     def _fail(self, failure: Failure) -> None:
         if self._ending and failure["kind"] != "exception" and failure["at"] >= self._asked:
@@ -255,7 +263,7 @@ class Member:
         if full:
             failure = _blame_disk(failure, full)
         blamed = messages.clean_cause({"node": self._host.node, **failure})
-        self._report({"k": "failed", "cause": blamed, "port_in_use": False})
+        self._send({"k": "failed", "attempt": self._number, "cause": blamed, "port_in_use": False})
 
     def _tell_held(self) -> None:
         held, self._held = self._held, []
@@ -266,9 +274,6 @@ class Member:
     def _fail_launch(self, message: str) -> None:
         self._attempt = None
         self._fail(Failure(rank=None, kind="launch", type="", message=message, code=None, at=time.time()))
-
-    def _report(self, message: dict[str, Any]) -> None:
-        self._send({**message, "attempt": self._number})
 
     def _start_ending(self, grace: float, ask: bool) -> None:
         attempt = self._attempt
@@ -306,10 +311,14 @@ class Member:
 
     def _ended(self) -> None:
         then, self._then = self._then, []
-        made = self._attempt.progress() if self._attempt else {"begun": False, "saved": False, "step": None}
+        made = self._attempt.progress() if self._attempt else Progress(begun=False, saved=False, step=None)
         made["step"] = messages.clean_step(made["step"])
-        for message in then:
-            self._report({**message, "left": [one["pid"] for one in self.left[:1000]], **made})
+        left = [one["pid"] for one in self.left[:1000]]
+        for word in then:
+            if word == "done":
+                self._send({"k": "done", "attempt": self._number, "left": left, **made})
+            else:
+                self._send({"k": "ended", "attempt": self._number, "left": left, **made})
         queue, self._queue = self._queue, []
         for message in queue:
             self._obey(message)

@@ -10,9 +10,11 @@ import time
 from typing import Any
 
 from ...protocol.cause import Cause
-from ...protocol.events import Event, Listen, Verdict
+from ...protocol.events import Event, Listen, State, Verdict
 from ...protocol.events import Supervisor as SupervisorBegins
 from ...protocol.files import Exit, LeaderPlace
+from ...protocol.gang import Order, Report
+from ...protocol.gang import Verdict as GangVerdict
 from .. import journal, locks, ports, procs
 from ..gang.follower import Follower
 from ..gang.gang import Gang
@@ -127,14 +129,14 @@ class Supervisor:
             self._host, self._loop, self._say, member.receive, self._fence, lambda: member.rest, self._give_up
         )
 
-    def _send_up(self, message: dict[str, Any]) -> None:
+    def _send_up(self, message: Report) -> None:
         if self._follower:
             self._follower.send(message)
         elif self._gang:
             gang = self._gang
             self._loop.soon(lambda: gang.receive(0, message))
 
-    def _send_down(self, node: int, message: dict[str, Any]) -> None:
+    def _send_down(self, node: int, message: Order) -> None:
         if node == 0:
             self._loop.soon(lambda: self._member.receive(message))
         elif self._leader:
@@ -180,20 +182,20 @@ class Supervisor:
         """The leader is gone, or never was: end alone."""
         self._say(note(why, "error"))
         stopped = os.path.exists(self._host.path("stop"))
-        state, code = ("stopped", 130) if stopped else ("failed" if kind == "join" else "lost", 1)
+        state: State = "stopped" if stopped else "failed" if kind == "join" else "lost"
         reason = "join timeout" if kind == "join" else "leader lost"
         self._member.end(reason, False, [])
-        self._conclude_alone(state, code, None if stopped else of_host(0, kind, why, last))
+        self._conclude_alone(state, 130 if stopped else 1, None if stopped else of_host(0, kind, why, last))
 
-    def _conclude_alone(self, state: str, code: int, blamed: Cause | None) -> None:
+    def _conclude_alone(self, state: State, code: int, blamed: Cause | None) -> None:
         attempt = self._member.number
         self._member.receive({"k": "verdict", "state": state, "code": code, "attempt": attempt, "cause": blamed})
 
-    def _over(self, verdict: dict[str, Any]) -> None:
+    def _over(self, verdict: GangVerdict) -> None:
         if self._ended:
             return
         self._ended = True
-        state, code, cause, attempt = (verdict[name] for name in ("state", "code", "cause", "attempt"))
+        state, code, cause, attempt = verdict["state"], verdict["code"], verdict["cause"], verdict["attempt"]
         self._say(Verdict(t=stamp(), e="verdict", state=state, code=code, cause=cause, attempt=attempt))
         left = [one["pid"] for one in self._member.left]
         self._end: Exit = {"state": state, "code": code, "cause": cause, "attempt": attempt, "left": left}

@@ -1,0 +1,72 @@
+"""Parsed JSON is `dict[str, Any]` where it comes in, and nowhere else: inside, everything has a type."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+EDGES = {
+    "runner/bounded.py": "values that strangers have sent",
+    "runner/records.py": "from bytes to parsed JSON",
+    "runner/hosts/answers.py": "answers to requests",
+    "runner/hosts/facts.py": "answers of a probe",
+    "runner/hosts/load.py": "telemetry of `top`",
+    "runner/hosts/link.py": "frames of a host",
+    "runner/hosts/discovery/ansible.py": "inventories of Ansible",
+    "runner/runs/diagnoses.py": "diagnoses.json",
+    "runner/runs/find.py": "run.json",
+    "runner/runs/history.py": "run.json and seen.json",
+    "runner/runs/summary.py": "summaries of runs",
+    "runner/profile/edit.py": "profiles as YAML has them",
+    "runner/profile/explain.py": "profiles as YAML has them",
+    "runner/profile/render.py": "profiles as YAML has them",
+    "runner/profile/schema.py": "profiles as YAML has them",
+    "runner/diagnose/recorder.py": "torch's flight recorder",
+    "runner/diagnose/frames.py": "stacks",
+    "runner/transport/guarded.py": "paramiko's attributes",
+    "runner/node/observe/reports.py": "what scripts write into the files of their run",
+    "runner/node/observe/stacks.py": "what ranks answer at their doors",
+    "runner/node/gang/follower.py": "messages of other hosts, before they are read",
+    "runner/node/gang/leader.py": "messages of other hosts, before they are read",
+    "runner/node/gang/link.py": "messages of other hosts, before they are read",
+    "runner/node/gang/messages.py": "messages of other hosts",
+    "runner/node/gang/wirehmac.py": "frames of other hosts",
+    "runner/node/rank/launcher.py": "torchrun's own objects",
+    "runner/node/rank/stack_server.py": "torch's flight recorder",
+    "runner/node/gather.py": "whatever tasks that run side by side return",
+    "runner/node/probe/report.py": "parts of a probe, put together by name",
+    "runner/train/checkpoint.py": "torch's states",
+    "runner/train/keeper.py": "torch's states",
+    "runner/train/options.py": "argparse's namespace",
+    "runner/train/state.py": "torch's states",
+    "tui/config.py": "the user's configuration",
+    "tui/wizard/draft.py": "profiles that are being written",
+    "tui/wizard/job.py": "profiles that are being written",
+}
+"""Module → what comes in there."""
+ELSEWHERE = 54
+"""Annotations of that kind elsewhere: less is better, more fails."""
+
+
+def _untyped(path: Path) -> Iterator[int]:
+    """Yield the lines of annotations such as `dict[str, Any]` and `Mapping[str, Any]`."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
+            name = ast.unparse(node.value).rpartition(".")[2]
+            if name in ("dict", "Dict", "Mapping", "MutableMapping") and ast.unparse(node.slice) == "(str, Any)":
+                yield node.lineno
+
+
+def test_untyped_objects_stay_at_the_edges() -> None:
+    found = {
+        path.relative_to(ROOT).as_posix(): list(_untyped(path))
+        for folder in ("runner", "tui")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    }
+    assert not [name for name in EDGES if not found.get(name)], "an edge that has none any more: strike it off the list"
+    inside = {name: lines for name, lines in found.items() if lines and name not in EDGES}
+    count = sum(map(len, inside.values()))
+    listed = "\n".join(f"{name}: {', '.join(map(str, lines))}" for name, lines in inside.items())
+    assert count <= ELSEWHERE, f"{count} outside of the edges, {ELSEWHERE} before:\n{listed}"
