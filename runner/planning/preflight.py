@@ -102,7 +102,7 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
             yield Finding("error", host.name, f"there is no GPU {index}", f"Correct `gpus`; there are: {there}")
         elif by_index[index].busy:
             what = f"GPU {index} is held by {who_uses(by_index[index])}"
-            yield Finding("warning", host.name, what, "Take another by `gpus`, or ask whoever holds it")
+            yield Finding("warning", host.name, what, "Take another by `gpus`, or ask its user")
     if backend != "nccl":
         return
     _, python, _ = find_python(profile, profile.hosts[host.node_rank], facts)

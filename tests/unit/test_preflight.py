@@ -118,7 +118,7 @@ def test_a_busy_gpu_of_the_profile_is_a_warning() -> None:
     it = planned(facts("a100x6_busy"), hosts=[{"gpus": [1, 2]}])
     assert it.found("error") == []
     assert it.found("warning") == [
-        "node1: GPU 2 is held by alice (python, 11.2 GiB) → Take another by `gpus`, or ask whoever holds it"
+        "node1: GPU 2 is held by alice (python, 11.2 GiB) → Take another by `gpus`, or ask its user"
     ]
 
 
