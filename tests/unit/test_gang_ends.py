@@ -464,7 +464,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch, world: World, launch: dict[str, A
         patch.setattr("runner.node.ports.reserve", lambda *_: (2, None))
         patch.setattr(member, "os", fake_os)
         patch.setattr(member, "write_stop", write_stop)
-        patch.setattr(member, "Attempt", attempt)
+        patch.setattr(member, "LauncherProcess", attempt)
         patch.setattr(member, "Ending", ending)
         patch.setattr(member, "Leftover", lambda *_: types.SimpleNamespace(look=dict))
         patch.setattr(member, "_LOOK", 1.0)
