@@ -9,13 +9,12 @@ import click
 from runner.cli.options import example, ssh_options
 from runner.cli.run_selector import warn
 from runner.errors import InputError
-from runner.ids import short
-from runner.text import clean
 
 
 def parse_age(text: str) -> float:
     """Seconds that `30d` or `12h` means. Raises InputError."""
     from runner.profile.numbers import age
+    from runner.text import clean
 
     found = age(text)
     if found is None:
@@ -26,6 +25,7 @@ def parse_age(text: str) -> float:
 def parse_size(text: str) -> int:
     """Bytes that `10GiB` means. Raises InputError."""
     from runner.profile.numbers import size
+    from runner.text import clean
 
     found = size(text)
     if found is None:
@@ -45,6 +45,7 @@ def gc(older: str | None, over: str | None, yes: bool, ssh_config: str | None, a
     """
     from runner.api.old import old_runs, remove
     from runner.cli.viewing import viewing
+    from runner.ids import short
     from runner.render.old import forgotten, old_table
 
     if older is None and over is None:

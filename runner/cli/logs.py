@@ -15,13 +15,14 @@ import click
 from runner.cli.options import example
 from runner.cli.run_selector import finding, run_options
 from runner.errors import InputError
-from runner.text import clean
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def parse_since(text: str) -> float:
     """The moment that `10m`, `2h` or an ISO date means, as unix time. Raises InputError."""
+    from runner.text import clean
+
     if found := re.fullmatch(r"(\d{1,9})([smhd])", text):
         return time.time() - int(found[1]) * _UNITS[found[2]]
     try:
@@ -33,6 +34,8 @@ def parse_since(text: str) -> float:
 
 def parse_grep(text: str) -> re.Pattern[str]:
     """A regular expression. Raises InputError."""
+    from runner.text import clean
+
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:

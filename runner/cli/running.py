@@ -12,7 +12,6 @@ import click
 
 from runner.cli import startup
 from runner.errors import InputError
-from runner.text import clean
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,6 +123,8 @@ def _say_plan(planned: Planned, printer: TextPrinter | JsonPrinter) -> None:
 
 
 def _line(host: str | None, text: str) -> str:
+    from runner.text import clean
+
     return clean(f"{host}: {text}" if host else text).rstrip()
 
 

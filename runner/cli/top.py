@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
 from typing import NoReturn
@@ -41,6 +40,8 @@ def top(hosts: tuple[str, ...], once: bool, as_json: bool, ssh_config: str | Non
 
 def _print_once(names: tuple[str, ...], as_json: bool, ssh_config: str | None, accept_new: bool) -> int:
     """Print one table; returns the exit code: 3 when a host could not be seen."""
+    import shutil  # slow to load
+
     from runner.api.watching import top as look
     from runner.cli.viewing import viewing
     from runner.render.top import render_top, top_json

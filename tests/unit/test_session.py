@@ -14,13 +14,15 @@ from typing import Any
 
 import pytest
 
-from runner.api.log_lines import Wanted, _Reading
+from runner.api.log_lines import LogLines, Wanted, _Reading, logs
+from runner.api.viewer import Viewer
 from runner.cli.render.live import TextPrinter
 from runner.cli.render.printer import show_update
+from runner.errors import HostError
 from runner.hosts.link import Link
 from runner.runs.follow import LinkNews
 from runner.runs.history import KnownHost, KnownRun
-from runner.runs.session import Session
+from runner.runs.session import CaughtUp, Session, Wishes
 from runner.runs.state import begin
 from runner.transport.local import LocalConnection
 from tests.unit.state_kit import fold
@@ -112,6 +114,36 @@ def test_a_host_that_stays_away_is_told_once_for_every_reason(tmp_path: Path) ->
     printer.link(state, 1, "seen", "")
     printer.link(fold(state, 0, "exit.json", {"state": "failed", "code": 1}), 1, "not seen", "")
     assert "not seen since" in err.getvalue() and "the run goes on" not in err.getvalue()
+
+
+def test_logs_that_are_followed_show_every_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / "runs" / "r-1" / "0" / "attempt-1"
+    folder.mkdir(parents=True)
+    (folder.parent / "spec.json").write_text("{}")
+    log = folder / "rank-0.log"
+    log.write_text("first\n")
+    here = KnownHost("here", "local", python=sys.executable)
+    run = KnownRun("r-1", tmp_path / "mirror", (here,), {}, str(tmp_path / "runs"), 1.0, "me")
+    wishes, lines = Wishes(), list[str]()
+    with Viewer({}) as viewer:
+        for item in logs(viewer, run, follow=True, wishes=wishes):
+            if isinstance(item, CaughtUp):
+                with log.open("a") as file:
+                    file.write("second\n")
+            elif isinstance(item, LogLines):
+                lines += item.lines
+                wishes.leave = "second" in lines
+    assert lines == ["first", "second"]
+
+
+def test_a_host_of_a_sandbox_that_is_gone_is_never_looked_for_by_its_name(tmp_path: Path) -> None:
+    """The user's own configuration may know a host of that name."""
+    for config in (None, str(tmp_path / "gone")):
+        played = (KnownHost("here", "local"),)
+        run = KnownRun("r-1", tmp_path, played, {}, "~", 1.0, "me", ssh_config=config, sandbox=True)
+        with Viewer({}) as viewer, pytest.raises(HostError, match="lives only as long as its command"):
+            viewer.link_to(run, 0)
 
 
 @pytest.mark.parametrize("term", ["dumb", "xterm"])
