@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from operator import is_
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 _T = TypeVar("_T")
@@ -30,98 +31,97 @@ def decode(kind: type[_T], record: Any) -> _T:
 @cache
 def _fields(kind: Any) -> _Read:
     hints = get_type_hints(kind)
-    fields = [(name, _reader(hint), name in kind.__required_keys__) for name, hint in hints.items()]
+    fields = [(name, _exact(hint), _reader(hint), name in kind.__required_keys__) for name, hint in hints.items()]
 
     def read(record: Any) -> Any:
         if not isinstance(record, dict):
             raise MalformedError("no object")
-        found = record
-        for name, reader, required in fields:
-            value = record.get(name, _WRONG)
-            good = reader(value) if value is not _WRONG else _WRONG
-            if good is value and good is not _WRONG:
+        found, get = record, record.get
+        for name, exact, reader, required in fields:
+            value = get(name, _WRONG)
+            if type(value) in exact:  # most are: telemetry has a hundred fields a second and host
                 continue
+            good = reader(value) if value is not _WRONG else _WRONG
             if good is _WRONG and required:
                 raise MalformedError(name)
-            if name in record:
-                found = dict(found) if found is record else found
-                if good is _WRONG:
-                    del found[name]
-                else:
-                    found[name] = good
+            if good is value:
+                continue
+            found = dict(found) if found is record else found
+            if good is _WRONG:
+                del found[name]
+            else:
+                found[name] = good
         return found
 
     return read
 
 
+def _exact(hint: Any) -> frozenset[type]:
+    """The types of values that need no further look."""
+    if type(None) in get_args(hint):
+        return frozenset({type(None)}).union(*(_exact(one) for one in get_args(hint)))
+    return _PLAIN.get(hint, frozenset())
+
+
 def _reader(hint: Any) -> _Read:
-    """What takes a value and returns it, what is usable of it, or _WRONG."""
+    """What takes a value of no exact type and returns it, what is usable of it, or _WRONG."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint in _PLAIN:
-        return _PLAIN[hint]
+        return lambda value: _WRONG
+    if hint is object:
+        return lambda value: value
     if origin is Literal:
         return lambda value: value if isinstance(value, str) and value in inner else _WRONG
     if origin is list:
-        return _items(inner[0])
+        return _objects(_fields(inner[0])) if hasattr(inner[0], "__required_keys__") else _list(_exact(inner[0]))
     if origin is dict:
-        return _table(_reader(inner[1]))
+        return _table(_exact(inner[1]), _reader(inner[1]))
     if type(None) in inner:
         [rest] = [one for one in inner if one is not type(None)]
-        reader = _reader(rest)
-        return lambda value: None if value is None else reader(value)
+        return _reader(rest)
     if hasattr(hint, "__required_keys__"):
-        return _nested(hint)
+        return _nested(_fields(hint))
     raise TypeError(f"no reader for {hint}")
 
 
-def _items(hint: Any) -> _Read:
-    reader = _reader(hint)
-    drops = hasattr(hint, "__required_keys__")
+def _list(exact: frozenset[type]) -> _Read:
+    return lambda value: value if isinstance(value, list) and exact.issuperset(map(type, value)) else _WRONG
+
+
+def _objects(read_one: _Read) -> _Read:
+    nested = _nested(read_one)
 
     def read(value: Any) -> Any:
         if not isinstance(value, list):
             return _WRONG
-        found = [reader(one) for one in value]
-        if all(one is old for one, old in zip(found, value, strict=True)):
+        found = [nested(one) for one in value]
+        if all(map(is_, found, value)):
             return value
-        kept = [one for one in found if one is not _WRONG]
-        return kept if drops or len(kept) == len(found) else _WRONG
+        return [one for one in found if one is not _WRONG]
 
     return read
 
 
-def _table(reader: _Read) -> _Read:
+def _table(exact: frozenset[type], reader: _Read) -> _Read:
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             return _WRONG
-        found = {name: reader(one) for name, one in value.items()}
+        found = {name: one if type(one) in exact else reader(one) for name, one in value.items()}
         return {name: one for name, one in found.items() if one is not _WRONG}
 
     return read
 
 
-def _nested(hint: Any) -> _Read:
+def _nested(read_one: _Read) -> _Read:
     def read(value: Any) -> Any:
         try:
-            return _fields(hint)(value)
+            return read_one(value)
         except MalformedError:
             return _WRONG
 
     return read
 
 
-def _is(kind: type) -> _Read:
-    return lambda value: value if isinstance(value, kind) else _WRONG
-
-
-def _whole(value: Any) -> Any:
-    return value if isinstance(value, int) and not isinstance(value, bool) else _WRONG
-
-
-def _number(value: Any) -> Any:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else _WRONG
-
-
-_PLAIN: Mapping[Any, _Read] = {
-    int: _whole, float: _number, str: _is(str), bool: _is(bool), object: lambda value: value,
+_PLAIN: Mapping[Any, frozenset[type]] = {
+    int: frozenset({int}), float: frozenset({int, float}), str: frozenset({str}), bool: frozenset({bool}),
 }  # fmt: skip

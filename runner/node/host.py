@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..protocol.files import Launch, Secrets, Spec
 from .rank.envexec import OVERLAY
+
+if TYPE_CHECKING:
+    from ..protocol.files import Launch, Secrets, Spec
 
 _AFTER_ACTIVATE = """
 case $? in 0) ;; *) echo "disttui: activate ended with status $?" >&2; exit 1 ;; esac

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, Mapping
+from typing import TYPE_CHECKING, Any, Mapping
 
-from ..protocol.events import Level, Note
-from ..protocol.files import Exit
 from ..protocol.jsonl import records
+
+if TYPE_CHECKING:
+    from ..protocol.events import Level, Note
+    from ..protocol.files import Exit
 
 _WAITING_LINES = 2000
 _LONGEST_JSON = 8 << 20
@@ -54,7 +56,7 @@ def stamp() -> float:
 
 def note(text: str, level: Level = "warning") -> Note:
     """A note for the story of the run, stamped now."""
-    return Note(t=stamp(), e="note", level=level, text=text)
+    return {"t": stamp(), "e": "note", "level": level, "text": text}
 
 
 def write_json(path: str, data: Any) -> None:

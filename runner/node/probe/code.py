@@ -6,10 +6,12 @@ import hashlib
 import os
 import re
 import time
-from typing import Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Iterator, Optional, Tuple
 
-from ...protocol.facts import Code, Git
 from .child import ask
+
+if TYPE_CHECKING:
+    from ...protocol.facts import Code, Git
 
 _MOST_FILES = 1000
 _MOST_BYTES = 16 << 20

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import re
-from typing import Dict, FrozenSet, List, Mapping, Optional, Set
+from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Set
 
-from ...protocol.facts import Cpu
 from .cgroup import cpu_quota
 from .child import ask
 from .files import read_text
+
+if TYPE_CHECKING:
+    from ...protocol.facts import Cpu
 
 
 def facts(proc: str = "/proc", sys: str = "/sys") -> Cpu:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from functools import partial
-from typing import List, Optional, Sequence
+from typing import TYPE_CHECKING, List, Optional, Sequence
 
-from ...protocol.facts import Gpu
 from ..gather import together
 from .child import Answer, ask
+
+if TYPE_CHECKING:
+    from ...protocol.facts import Gpu
 
 FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "utilization.gpu", "driver_version")
 """Known to every driver since 2013; compute_cap came with 470 and is asked for only where it is understood."""

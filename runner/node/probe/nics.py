@@ -9,10 +9,12 @@ import os
 import re
 import socket
 import struct
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Tuple
 
-from ...protocol.facts import Nic
 from .child import ask
+
+if TYPE_CHECKING:
+    from ...protocol.facts import Nic
 
 # linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h
 _GET_LINK, _GET_ADDRESS = 18, 22

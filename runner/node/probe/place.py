@@ -8,13 +8,15 @@ import re
 import shutil
 import socket
 import tempfile
-from typing import Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
-from ...protocol.facts import Disk, Workdir
 from .. import folders
 from ..disk import fullness
 from ..gather import together
 from .files import read_text
+
+if TYPE_CHECKING:
+    from ...protocol.facts import Disk, Workdir
 
 _CONFIG_FOLDERS = ("etc", "run", "usr/local/lib", "usr/lib")
 

@@ -8,15 +8,17 @@ import platform
 import socket
 import time
 from functools import partial
-from typing import Any, Dict, List
+from typing import TYPE_CHECKING, Any, Dict, List
 
-from ...protocol.facts import Facts, Identity, Memory, Parts
 from ...protocol.names import RUN_DIR
-from ...protocol.requests import Probe
 from .. import ports
 from ..gather import together
 from ..system import system
 from . import cgroup, code, cpu, gpu, interpreters, nics, place
+
+if TYPE_CHECKING:
+    from ...protocol.facts import Facts, Identity, Memory, Parts
+    from ...protocol.requests import Probe
 
 _LIMIT = 20.0
 _PORTS = (29500, 29599)

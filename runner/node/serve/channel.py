@@ -9,14 +9,16 @@ import os
 import threading
 import time
 import traceback
-from typing import Any, BinaryIO, Callable, Dict, Optional
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, Optional
 
-from ...protocol import requests
-from ...protocol.facts import Facts
 from ...protocol.frames import read_frame
 from ...protocol.names import RUN_DIR
 from ..problem import Problem
 from .sender import Sender
+
+if TYPE_CHECKING:
+    from ...protocol import requests
+    from ...protocol.facts import Facts
 
 SILENCE = 60.0
 """Seconds without a word from the viewer after which it is taken for gone."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from ...protocol.requests import Completed
+if TYPE_CHECKING:
+    from ...protocol.requests import Completed
+
 
 MOST = 100
 """Names in one answer."""

@@ -11,15 +11,17 @@ import json
 import os
 import re
 import stat
-from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from ...protocol.requests import Orphan
 from .. import descent, procs
 from ..folders import foreign
 from ..probe.gpu import has_device
 from ..problem import Problem
 from ..supervise import stop
 from ..telemetry.processes import user_name
+
+if TYPE_CHECKING:
+    from ...protocol.requests import Orphan
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _SMALL = 64 * 1024

@@ -6,13 +6,15 @@ import hashlib
 import os
 import stat
 import threading
-from typing import Callable, List, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Callable, List, NamedTuple, Tuple
 
-from ...protocol import requests
 from ...protocol.limits import CHUNK, READ_LIMIT
 from ..journal import read_json
 from ..observe.log_limit import data_from
 from ..problem import Problem
+
+if TYPE_CHECKING:
+    from ...protocol import requests
 
 _FILES = 20000
 _DEPTH = 16

@@ -7,15 +7,17 @@ import os
 import select
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...protocol import requests
-from ...protocol.files import LeaderPlace, Spec
 from ...protocol.names import RUN, RUN_DIR
 from .. import folders, journal, locks, procs
 from ..problem import Problem
 from ..supervise import control, warden
 from . import listing
+
+if TYPE_CHECKING:
+    from ...protocol import requests
+    from ...protocol.files import LeaderPlace, Spec
 
 _UP = 30.0
 _MOMENT = 2.0
