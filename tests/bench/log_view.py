@@ -98,7 +98,7 @@ async def search(pilot: Pilot[None], view: LogView, pattern: Pattern) -> tuple[f
     def all_found() -> bool:
         nonlocal first
         progress = view.lines.progress
-        mine = view.lines.view.find is pattern and progress.work is view._work
+        mine = view.lines.view.find is pattern and progress.work is view.reading.work
         if mine and progress.hits and not first:
             first = time.perf_counter() - begin
         return mine and progress.searched

@@ -70,7 +70,7 @@ class DemoLog(App[None]):
         """Keep what was to be opened."""
         self.opened.append((event.path, event.line))
 
-    def on_log_pane_older_requested(self, event: LogView.OlderRequested) -> None:
+    def on_log_view_older_requested(self, event: LogView.OlderRequested) -> None:
         """Keep what was asked for."""
         self.older += [(one.start, one.upto) for one in event.wanted]
 

@@ -387,7 +387,7 @@ async def test_a_replays_log_has_no_line_later_than_its_cursor(tmp_path: Path) -
 
         def at(attempt: int, now: float) -> bool:
             log = view.lines.progress.work.log
-            return log.attempt == attempt and view.lines.until == now and 0 < view.lines.upto < TAIL
+            return log.attempt == attempt and view.lines.contents.until == now and 0 < view.lines.contents.upto < TAIL
 
         for attempt, after in ((2, 170.0), (1, 60.0)):
             screen.post_message(ReplayBar.Sought(begin + after))

@@ -99,7 +99,7 @@ def test_a_find_sees_what_the_eye_sees(tmp_path: Path) -> None:
                 app.view.find(Pattern(text))
                 await until(
                     pilot,
-                    lambda: app.view.lines.progress.work is app.view._work and app.view.lines.progress.searched,
+                    lambda: app.view.lines.progress.work is app.view.reading.work and app.view.lines.progress.searched,
                 )
                 assert app.view.lines.progress.hits == hits, text
 

@@ -47,7 +47,7 @@ class LogScreen(DisttuiScreen):
         """Fetch the beginnings of logs into the mirror, in a thread. Raises DisttuiError."""
         raise NotImplementedError
 
-    def on_log_pane_older_requested(self, event: LogView.OlderRequested) -> None:
+    def on_log_view_older_requested(self, event: LogView.OlderRequested) -> None:
         """Fetch it."""
         self._fetch(event.wanted)
 

@@ -1,4 +1,4 @@
-"""The lines of a log, moved through by keys and mouse."""
+"""The lines of a log on the screen, moved through by keys and mouse."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.geometry import Region
 from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
 
-from tui.log.canvas import LogCanvas
+from tui.log.blame import Blame
+from tui.log.contents import Contents
 from tui.log.engine import Progress
-from tui.log.view import TAIL, LogViewState, follow, go, move, on_screen, page, scroll
+from tui.log.row_painter import NODE_STYLES, RowPainter
+from tui.log.view import TAIL, Lines, LogViewState, chosen, follow, go, move, on_screen, page, pause, scroll
 
 WHEEL = 3
 """Screen rows that one step of the mouse wheel moves."""
@@ -19,13 +24,51 @@ SIDEWAYS = 8
 """Cells that one key press scrolls to the side."""
 
 
-class LogLines(LogCanvas, can_focus=True):
-    """The part of a log view that shows lines."""
+class LogLines(Widget, can_focus=True):
+    """The part of a log view that shows lines: a `LogViewState` of `Contents`, drawn by a `RowPainter`."""
 
+    ALLOW_SELECT = False
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "log-lines--cursor",
+        "log-lines--range",
+        "log-lines--gutter",
+        "log-lines--match",
+        "log-lines--count",
+        "log-lines--bar",
+        "log-lines--thumb",
+        "log-lines--empty",
+        "log-lines--failed",
+        "log-lines--awaited",
+        "log-lines--victim",
+        *(f"log-lines--node-{number}" for number in range(NODE_STYLES)),
+    }
+    DEFAULT_CSS = """
+    LogLines {
+        height: 1fr;
+        & > .log-lines--cursor { background: $boost; }
+        &:focus > .log-lines--cursor { background: $primary 30%; }
+        & > .log-lines--range { background: $primary 20%; }
+        & > .log-lines--gutter { color: $text-accent; text-style: bold; }
+        & > .log-lines--match { background: $warning; color: auto 95%; text-style: bold; }
+        & > .log-lines--count { color: $text-accent; }
+        & > .log-lines--bar { color: $foreground 30%; }
+        & > .log-lines--thumb { color: $foreground 50%; }
+        & > .log-lines--empty { color: $text-muted; }
+        & > .log-lines--failed { color: $text-error; text-style: bold; }
+        & > .log-lines--awaited { color: $text-warning; text-style: bold; }
+        & > .log-lines--victim { color: $text-muted; }
+        & > .log-lines--node-0 { color: $text-primary; }
+        & > .log-lines--node-1 { color: $text-warning; }
+        & > .log-lines--node-2 { color: $text-secondary; }
+        & > .log-lines--node-3 { color: $text-accent; }
+        & > .log-lines--node-4 { color: $foreground 80%; }
+        & > .log-lines--node-5 { color: $text-success; }
+    }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f,G,end", "follow", "follow", id="log.follow", tooltip="Show the end, and stay there"),
         Binding("down,j", "move(1)", "down", show=False, id="log.down", tooltip="Next line"),
-        Binding("up,k", "move(-1)", "up", show=False, id="log.up", tooltip="Line before"),
+        Binding("up,k", "move(-1)", "up", show=False, id="log.up", tooltip="PaintedLine before"),
         Binding("pagedown,space,ctrl+f", "page(1)", "page down", show=False, id="log.page_down"),
         Binding("pageup,ctrl+b", "page(-1)", "page up", show=False, id="log.page_up"),
         Binding("ctrl+d", "page(0.5)", "half a page down", show=False, id="log.half_down"),
@@ -50,9 +93,48 @@ class LogLines(LogCanvas, can_focus=True):
             return self.lines
 
     def __init__(self, progress: Progress, *, name: str | None = None, id: str | None = None) -> None:
-        super().__init__(progress, name=name, id=id)
+        super().__init__(name=name, id=id)
+        self.view = LogViewState()
+        self.nothing = ""
+        """What to say where there are no lines."""
+        self.contents = Contents(progress, self._height_at)
+        self._painter = RowPainter(self.contents, self.get_component_rich_style)
+        self._page: list[tuple[int, int]] = []
+        self._drawn: object = None
+        self._cursor = 0
+        self._chosen = range(0)
+        self._thumbs = range(0)
         self._dragging = ""
         self._pressed_at = 0
+
+    @property
+    def progress(self) -> Progress:
+        """What is known."""
+        return self.contents.progress
+
+    @property
+    def lines(self) -> Lines:
+        """The lines there are to show."""
+        return self.contents.lines
+
+    def blame(self, blame: Blame, failing: frozenset[int]) -> None:
+        """Mark the lines of those to blame, and where they failed."""
+        contents = self.contents
+        if (blame, failing) != (contents.blame, contents.failing):
+            contents.blame, contents.failing = blame, failing
+            self.refresh()
+
+    def show_until(self, time: float) -> None:
+        """Show no line that came after a time, unix seconds."""
+        self.contents.until = time
+        self.take(self.progress)
+
+    def take(self, progress: Progress) -> None:
+        """Show what is known now."""
+        self.contents.take(progress)
+        # While paused nothing on the screen changes: then nothing is sent to the terminal either.
+        if self._looks() != self._drawn:
+            self.refresh()
 
     def show(self, view: LogViewState) -> None:
         """Change what is shown."""
@@ -60,6 +142,19 @@ class LogLines(LogCanvas, can_focus=True):
             self.view = view
             self.refresh()
             self.post_message(self.Moved(self))
+
+    def shown_places(self) -> list[int]:
+        """The places of all lines on the screen, without the unfinished ones."""
+        rows = dict.fromkeys(row for row, _ in page(self.view, self.lines, self.size.height))
+        return [place for row in rows if (place := self.lines.place(row)) < TAIL]
+
+    def chosen_places(self) -> list[int]:
+        """The places of the range, or of the cursor's line."""
+        return [place for row in chosen(self.paused(), self.lines) if (place := self.lines.place(row)) < TAIL]
+
+    def paused(self) -> LogViewState:
+        """The view, staying at what is shown now."""
+        return pause(self.view, self.lines, self.size.height, self.progress.total)
 
     @property
     def cursor_seen(self) -> bool:
@@ -89,9 +184,68 @@ class LogLines(LogCanvas, can_focus=True):
 
     def jump(self, place: int) -> None:
         """Put the cursor on a place in the order that is shown, with lines around it."""
-        if self.upto < TAIL:
-            place = max(0, min(place, self.upto - 1))
+        if self.contents.upto < TAIL:
+            place = max(0, min(place, self.contents.upto - 1))
         self.show(go(self.paused(), self.lines, self.size.height, place, middle=True))
+
+    # Drawing
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Decide what is shown once for all lines."""
+        self._page = page(self.view, self.lines, self.size.height)
+        self._thumbs = self._thumb(self._page)
+        self._drawn = self._looks()
+        self._painter.begin(self.rich_style)
+        here = self.paused()
+        self._cursor = self.lines.row(here.cursor)
+        self._chosen = range(0) if here.mark is None else chosen(here, self.lines)
+        return super().render_lines(crop)
+
+    def render_line(self, y: int) -> Strip:
+        """Draw one screen row."""
+        width, painter = self.size.width, self._painter
+        if not self.lines:
+            words, rest = painter.words(self._said_of_nothing() if y == min(1, self.size.height - 1) else "")
+            return Strip([words]).adjust_cell_length(width, rest)
+        bar = painter.bar(thumb=y in self._thumbs)
+        if y >= len(self._page):
+            return Strip([painter.blank(width - 1), bar])
+        row, _ = at = self._page[y]
+        segments = painter.row(self.view, at, width, cursor=row == self._cursor, ranged=row in self._chosen)
+        return Strip([*segments, bar], width)
+
+    def notify_style_update(self) -> None:
+        """Draw in the new colours."""
+        super().notify_style_update()
+        self._painter.forget_styles()
+
+    def _said_of_nothing(self) -> str:
+        filtered = self.contents.choice.patterns and self.progress.total
+        return "No line fits the filter; esc drops it." if filtered else self.nothing
+
+    def _looks(self) -> object:
+        """Whatever, besides the view, decides what is drawn: a change of it needs a new drawing."""
+        lines = self.lines
+        rows = page(self.view, lines, self.size.height)
+        places = tuple((lines.place(row), part, lines.rows.count(row)) for row, part in rows)
+        tails = self.progress.tails if rows and rows[-1][0] >= lines.count else ()
+        return self.contents.choice, self.contents.prefixed, places, tails, self._thumb(rows)
+
+    def _thumb(self, rows: list[tuple[int, int]]) -> range:
+        """The rows of the bar in the last column that stand for what is shown; none where all is."""
+        height, total = self.size.height, len(self.lines)
+        if not rows or rows[-1][0] - rows[0][0] + 1 >= total:
+            return range(0)
+        low = rows[0][0] * height // total
+        return range(low, max(low + 1, -(-(rows[-1][0] + 1) * height // total)))
+
+    @property
+    def text_width(self) -> int:
+        """Cells for the text of a line."""
+        return self._painter.text_width(self.size.width)
+
+    def _height_at(self, place: int) -> int:
+        return self.contents.line(place).height(self.text_width) if self.view.wrap else 1
 
     # Actions
 
@@ -119,7 +273,7 @@ class LogLines(LogCanvas, can_focus=True):
     def action_sideways(self, by: int) -> None:
         """Scroll to the side."""
         if not self.view.wrap:
-            widest = max((self._line(self.lines.place(row)).cells for row, _ in self._page), default=0)
+            widest = max((self.contents.line(self.lines.place(row)).cells for row, _ in self._page), default=0)
             most = max(0, widest - self.text_width)
             self.show(replace(self.view, x=max(0, min(self.view.x + by * SIDEWAYS, max(most, self.view.x)))))
 

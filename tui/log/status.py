@@ -87,7 +87,7 @@ def _found(lines: LogLines) -> Sequence[Part]:
     label = "/ errors" if view.find.hints else f"/ {view.find}"
     if find.problem:
         return ((f"✗ {label} {progress.hits:,}: it {find.problem}", "bold $error"),)
-    hits = progress.hits if lines.upto == TAIL else find.row_at(lines.upto)
+    hits = progress.hits if lines.contents.upto == TAIL else find.row_at(lines.contents.upto)
     if not hits:
         return ((f"{label} {'not found' if progress.searched else '…'}", "$warning"),)
     at = find.row_at(view.cursor) + 1 if find.after(view.cursor) == view.cursor else 0

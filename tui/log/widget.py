@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import work
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical
 from textual.message import Message
+from textual.reactive import reactive
+from textual.worker import get_current_worker
 
 from runner.errors import InputError
+from tui.log.blame import Blame, failing_line, place_of
 from tui.log.copying import MOST, copied
+from tui.log.engine import Progress
+from tui.log.lines import LogLines
 from tui.log.merge import LINE
 from tui.log.moments import moment, place_at
-from tui.log.pane import LogPane
+from tui.log.older import Older, moved, read_anew, wanted
 from tui.log.prompt import LogPrompt
-from tui.log.search import ERROR
-from tui.log.status import LogStatus
+from tui.log.reading import Reading
+from tui.log.search import ERROR, Pattern
+from tui.log.sources import AttemptLog, LogSources
+from tui.log.status import LogStatus, badge, parts
+from tui.log.view import LogViewState
+
+FOCUSED_PACE = 10.0
+"""Most redraws a second for new lines while the view has the focus."""
+MARKED = 8
+"""Ranks at most whose failing line is marked."""
+PACE = 4.0
+"""The same without it: a line over a slow link costs as much as it says."""
 
 
-class LogView(LogPane):
-    """A log view with its keys.
+class LogView(Vertical):
+    """Shows the logs of a run from its local mirror, as keys and its methods say.
 
     Args:
         sources: The run's mirror.
         attempt: Which attempt; None: the latest, and each new one while following.
         read_only: Leave out what starts another program.
+    """
+
+    DEFAULT_CSS = """
+    LogView { height: 1fr; }
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -52,6 +75,31 @@ class LogView(LogPane):
         ),
     ]
 
+    class OlderRequested(Message):
+        """The first line held was reached, or nothing was found: the hosts have more, `wanted` of which comes next.
+
+        It is answered by `read_anew`, once the mirror has it, or by `older_refused`.
+        """
+
+        def __init__(self, wanted: tuple[Older, ...]) -> None:
+            super().__init__()
+            self.wanted = wanted
+
+    class _Progressed(Message):
+        def __init__(self, progress: Progress) -> None:
+            super().__init__()
+            self.progress = progress
+
+        def can_replace(self, message: Message) -> bool:
+            """Only the newest counts."""
+            return isinstance(message, LogView._Progressed)
+
+    class _ReadAnew(Message):
+        def __init__(self, old: AttemptLog, progress: Progress) -> None:
+            super().__init__()
+            self.old = old
+            self.progress = progress
+
     class Yanked(Message):
         """Lines were copied: the app brings `text` to the clipboard."""
 
@@ -67,6 +115,250 @@ class LogView(LogPane):
             super().__init__()
             self.path = path
             self.line = line
+
+    following: reactive[bool] = reactive(True)
+    """Whether the end is shown and stays shown."""
+    badge: reactive[str] = reactive("● FOLLOW")
+    """● FOLLOW, or ■ PAUSED +1,234."""
+
+    def __init__(
+        self,
+        sources: LogSources,
+        *,
+        attempt: int | None = None,
+        read_only: bool = False,
+        name: str | None = None,
+        id: str | None = None,
+        classes: str | None = None,
+    ) -> None:
+        super().__init__(name=name, id=id, classes=classes)
+        self.sources = sources
+        self._read_only = read_only
+        self._latest = attempt is None
+        self._awaiting_hit = False
+        self._keep_cursor = False
+        self._loading = False
+        self._refused = False
+        self._blame = Blame()
+        self._sought: int | None = None
+        """A rank whose failing line is to be shown, once its lines are known."""
+        self.reading = Reading(sources, attempt, self._tell)
+        self.lines = LogLines(self.reading.nothing_yet)
+        self.lines.nothing = "No lines yet: the ranks have printed nothing."
+
+    def compose(self) -> ComposeResult:
+        """Lines, and under them the status or the prompt."""
+        yield self.lines
+        yield LogStatus()
+        yield LogPrompt()
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        self._run_engine()
+
+    def on_unmount(self) -> None:
+        """End the thread."""
+        self.reading.engine.stop()
+
+    @work(thread=True, group="log")
+    def _run_engine(self) -> None:
+        self.reading.engine.run()
+
+    def _tell(self, progress: Progress) -> None:
+        self.post_message(self._Progressed(progress))
+
+    # What a screen may ask for
+
+    def refresh_sources(self) -> None:
+        """Look for new lines and files at once: the mirror has grown."""
+        self.reading.engine.wake()
+
+    def show_ranks(self, ranks: Iterable[int] | None) -> None:
+        """Show only these ranks' lines; None: all."""
+        self._choose(ranks=None if ranks is None else frozenset(ranks))
+
+    def blame(self, blame: Blame) -> None:
+        """Mark the lines of those who are to blame, and where each failed."""
+        if blame != self._blame:
+            self._blame = blame
+            self._mark()
+
+    def go_to_failing(self, rank: int) -> None:
+        """Show one rank's lines at the one in which it failed, or the last."""
+        log = self.reading.log
+        if self._blame.attempt != log.attempt and self._blame.attempt in log.attempts:
+            self.show_attempt(self._blame.attempt)
+        self.show_ranks([rank])
+        self._sought = rank
+        self._show_sought()
+
+    def _mark(self) -> None:
+        log, blame = self.reading.log, self._blame
+        found = (failing_line(log, rank, blame.said.get(rank, "")) for rank in sorted(blame.culprits)[:MARKED])
+        failing = frozenset(entry for entry in found if entry is not None) if blame.attempt == log.attempt else ()
+        self.lines.blame(blame, frozenset(failing))
+
+    def _show_sought(self) -> None:
+        progress = self.lines.progress
+        if self._sought is None or progress.work is not self.reading.work or not progress.complete:
+            return
+        log = self.reading.log
+        entry = failing_line(log, self._sought, self._blame.said.get(self._sought, ""))
+        place = None if entry is None else place_of(log.order, entry)
+        if place is not None:
+            self._sought = None
+            self.lines.jump(place)
+
+    def show_attempt(self, attempt: int | None) -> None:
+        """Show another attempt, from its end; None: the latest, and each new one while following."""
+        self._latest = attempt is None or attempt == max(self.reading.log.attempts, default=attempt)
+        log = self.sources.open(attempt)
+        view = self.lines.view
+        self._set(replace(view, following=True, top=0, skip=0, cursor=0, mark=None, seen=0), log=log)
+
+    def filter(self, pattern: Pattern | None) -> None:
+        """Show only the lines that this fits; None: all."""
+        self._choose(patterns=() if pattern is None else (pattern,))
+
+    def find(self, pattern: Pattern | None, *, begin: bool = False) -> None:
+        """Mark what this fits and go to the first such line after the top of the screen, or with `begin` of all."""
+        view = self.lines.view
+        self._awaiting_hit = pattern is not None
+        start = 0 if begin else (self.lines.shown_places() or [0])[0] if view.following else view.cursor
+        self._set(replace(view, find=pattern), start=start)
+
+    def older_refused(self) -> None:
+        """Ask no more before the first line is left and reached again."""
+        self._loading, self._refused, self._awaiting_hit = False, True, False
+        self._show_status()
+
+    @work(thread=True, exclusive=True, group="log-anew")
+    def read_anew(self) -> None:
+        """Bring the lines into their order once more: earlier ones have come, or clocks are known better."""
+        old, worker = self.reading.log, get_current_worker()
+        if old.attempt is not None:
+            log = self.sources.open(old.attempt)
+            progress = read_anew(log, self.lines.view.choice, lambda: worker.is_cancelled)
+            if progress is not None:
+                self.post_message(self._ReadAnew(old, progress))
+
+    def fold(self, on: bool) -> None:
+        """Show what several ranks printed one after another once."""
+        self._choose(fold=on)
+
+    def _choose(self, **changes: Any) -> None:
+        view = self.lines.view
+        self._set(replace(view, choice=replace(view.choice, **changes)))
+
+    def _set(self, view: LogViewState, *, start: int | None = None, log: AttemptLog | None = None) -> None:
+        """Make `view` the one shown, and let the engine find what it needs."""
+        changed = view.choice != self.reading.work.rows.choice
+        self._keep_cursor = changed and (self._keep_cursor or self.lines.cursor_seen)
+        self.reading.set(view, start=start, log=log)
+        self.lines.show(view)
+        self._show_status()
+
+    # What has become known
+
+    def on_log_view__progressed(self, event: _Progressed) -> None:
+        """Show it, unless something else is wanted by now."""
+        event.stop()
+        progress = event.progress
+        if progress.work is not self.reading.work:
+            return
+        grown = progress.total != self.lines.progress.total
+        self.lines.take(progress)
+        if self._blame.culprits and (grown or progress.complete):
+            self._mark()
+        self._show_sought()
+        if self._keep_cursor and progress.complete:
+            self._keep_cursor = False
+            self.lines.keep_cursor()
+        if self._awaiting_hit and progress.hits:
+            self._awaiting_hit = False
+            self.go_to_hit(1, at_once=True)
+        elif self._awaiting_hit and progress.complete and progress.searched:
+            self._awaiting_hit = not (self.reading.work.find and self.reading.work.find.problem) and self.want_older()
+        if self._latest and self.lines.view.following and progress.attempts[-1:] > (progress.work.log.attempt,):
+            self.show_attempt(None)
+        self._show_status()
+
+    def go_to_hit(self, by: int, *, at_once: bool = False) -> None:
+        """Go to the next place found, or the one before; over the end to the other side.
+
+        Args:
+            at_once: The place where the search began counts as well.
+        """
+        find = self.reading.work.find
+        if find is None or not len(find):
+            return
+        upto = self.lines.contents.upto
+        if by > 0:
+            place = find.after(find.start if at_once else self.lines.paused().cursor + 1)
+            place = find.after(0) if place is None or place >= upto else place
+        else:
+            place = find.before(self.lines.paused().cursor)
+            place = find.before(upto) if place is None else place
+        if place is not None and place < upto:
+            self.lines.jump(place)
+
+    def on_log_lines_moved(self, event: LogLines.Moved) -> None:
+        """Say where the view is now, and ask for what is before its first line."""
+        event.stop()
+        if not self.lines.view.following and self.lines.at_first:
+            self.want_older()
+        else:
+            self._refused = False
+        self._show_status()
+
+    def want_older(self) -> bool:
+        """Ask for what the hosts have before the first lines; False where that is nothing, or not to be had."""
+        lacking = self.reading.lacking(self.lines.view.choice.ranks)
+        if not lacking or self._refused:
+            return False
+        if not self._loading:
+            self._loading = True
+            self.post_message(self.OlderRequested(wanted(lacking)))
+            self._show_status()
+        return True
+
+    def on_log_view__read_anew(self, event: _ReadAnew) -> None:
+        """Show it in place of what was known, the same lines where they were."""
+        event.stop()
+        self._loading = False
+        new = event.progress.work
+        if event.old is self.reading.log:
+            view = moved(self.lines.view, event.old, new.log)
+            if view.choice == new.rows.choice:
+                # Lines and view change at once: there is no frame with one of them. The cursor's line stays in its row.
+                y = self.lines.cursor_y
+                self.reading.replace(view, new)
+                self.lines.take(replace(event.progress, work=self.reading.work, searched=view.find is None))
+                self.lines.show(view)
+                if y is not None and not view.following:
+                    self.lines.put_cursor(y)
+                self.lines.refresh()
+            else:
+                self._set(view, log=new.log)
+        self._show_status()
+
+    def on_descendant_focus(self) -> None:
+        """Redraw as fast as eyes can use."""
+        self.reading.engine.pace = FOCUSED_PACE
+
+    def on_descendant_blur(self) -> None:
+        """Spare the link."""
+        self.reading.engine.pace = PACE
+
+    def _show_status(self) -> None:
+        if not self.is_mounted:
+            return
+        self.following = self.lines.view.following
+        self.badge = badge(self.lines)
+        older = bool(self.reading.lacking(self.lines.view.choice.ranks))
+        self.query_one(LogStatus).parts = tuple(parts(self.lines, older=older, loading=self._loading))
+
+    # Keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """The pager is another program."""
@@ -166,7 +458,7 @@ class LogView(LogPane):
         log = self.lines.progress.work.log
         entries = [log.order.items[place] for place in places[:MOST]]
         if entries:
-            text = copied(log, entries, prefixed=self.lines.prefixed)
+            text = copied(log, entries, prefixed=self.lines.contents.prefixed)
             self.post_message(self.Yanked(text, len(entries)))
 
     def action_pager(self) -> None:
