@@ -152,8 +152,8 @@ def test_a_crash_restores_the_terminal_and_tells_how_to_go_on(tmp_path: Path) ->
 
 def test_a_crash_on_a_run_names_the_command_that_opens_it_again(tmp_path: Path) -> None:
     code = (
-        "from tui.dashboard.panes import PanesScreen\nfrom runner.cli.app import open_app\n"
-        "def broken(self):\n    raise RuntimeError('boom')\nPanesScreen.action_zoom = broken\n"
+        "from tui.dashboard.run_screen import RunScreen\nfrom runner.cli.app import open_app\n"
+        "def broken(self):\n    raise RuntimeError('boom')\nRunScreen.action_zoom = broken\n"
         "open_app('', ('open_replay', ('example',)))\n"
     )
     with terminal([sys.executable, "-c", code], tmp_path) as shown:

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_dashboard import opened, shown, until
 from tests.tui.widget_kit import asynchronous
-from tui.dashboard.panes import PanesScreen
+from tui.dashboard.run_screen import RunScreen
 
 RAISED = "ValueError: batch 7 has no tokens"
 
@@ -66,7 +66,7 @@ def stalled(folder: Path) -> Path:
     return folder
 
 
-def segments(pilot: Pilot[None], screen: PanesScreen, words: str) -> list[Segment]:
+def segments(pilot: Pilot[None], screen: RunScreen, words: str) -> list[Segment]:
     """The row of the log that has these words."""
     assert screen.log_view is not None
     lines = screen.log_view.lines

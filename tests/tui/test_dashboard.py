@@ -23,8 +23,8 @@ from tests.tui.widget_kit import asynchronous, burst
 from tests.unit.state_kit import fold
 from tui.app import DisttuiApp
 from tui.charts.chart import LABELS, Chart
-from tui.dashboard.panes import TYPING, PanesScreen
 from tui.dashboard.rank_grid import RankGrid
+from tui.dashboard.run_screen import TYPING, RunScreen
 from tui.log.view import TAIL
 from tui.replay.bar import ReplayBar
 from tui.router import First, Opener
@@ -42,14 +42,14 @@ def _times(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def opened(
     kind: Opener, run: str, home: Path, size: tuple[int, int] = (160, 48), *, read_only: bool = False
-) -> AsyncIterator[tuple[Pilot[None], PanesScreen]]:
+) -> AsyncIterator[tuple[Pilot[None], RunScreen]]:
     """Open a run in the app and wait until it is shown, its log too."""
     environ = {"XDG_DATA_HOME": str(home), "XDG_CACHE_HOME": str(home), "XDG_CONFIG_HOME": str(home), "HOME": str(home)}
     app = DisttuiApp(environ, first=First(kind, (run,)), read_only=read_only)
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: getattr(app.screen, "snapshot", None) is not None)
         await until(pilot, lambda: "lines" in screen_text(app) or size[1] < 20)
-        assert isinstance(app.screen, PanesScreen)
+        assert isinstance(app.screen, RunScreen)
         yield pilot, app.screen
 
 
@@ -120,13 +120,13 @@ async def test_a_space_in_what_is_looked_for_plays_nothing(tmp_path: Path) -> No
 @asynchronous
 async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "run-1", hosts=4, per_host=8, steps=20)
-    choose = PanesScreen.choose_rank
+    choose = RunScreen.choose_rank
 
-    def slowly(screen: PanesScreen, rank: int | None) -> None:
+    def slowly(screen: RunScreen, rank: int | None) -> None:
         time.sleep(TYPING)  # whoever types 17 means 17, however long the screen is busy with the 1
         choose(screen, rank)
 
-    monkeypatch.setattr(PanesScreen, "choose_rank", slowly)
+    monkeypatch.setattr(RunScreen, "choose_rank", slowly)
     async with opened("replay", str(tmp_path / "run-1"), tmp_path) as (pilot, screen):
         burst(pilot.app, "1", "7")
         await until(pilot, lambda: re.search(r"rank 17 ✓ finished \d+ ms on synthetic002", shown(pilot)))

@@ -16,7 +16,7 @@ from tests.tui.frames import painted
 from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import HOSTS, record, until, walk, wizard
 from tui.app import DisttuiApp
-from tui.dashboard.panes import PanesScreen
+from tui.dashboard.run_screen import RunScreen
 from tui.top.feed import TopChanged
 from tui.widgets.footer import FooterBar
 from tui.wizard import WizardScreen
@@ -121,7 +121,7 @@ def test_the_replay_of_an_ended_run_shows_no_dead_key(tmp_path: Path, pane: str)
         app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
         async with app.run_test(size=(160, 45)) as pilot:
             app.router.open_replay("example")
-            await until(pilot, lambda: isinstance(app.screen, PanesScreen) and app.screen.log_view)
+            await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.log_view)
             screen: Any = app.screen
             await pilot.press("less_than_sign")
             screen.go_to(pane)

@@ -11,7 +11,7 @@ from tests.tui.snap import screen_text
 from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import until
 from tui.app import DisttuiApp
-from tui.dashboard.panes import PanesScreen
+from tui.dashboard.run_screen import RunScreen
 from tui.dialogs.help import HelpScreen
 
 
@@ -25,9 +25,9 @@ def test_the_keys_of_the_pane_with_the_cursor_come_first_and_a_key_with_two_mean
         app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
         async with app.run_test(size=(110, 90)) as pilot:
             app.router.open_replay("example")
-            await until(pilot, lambda: isinstance(app.screen, PanesScreen) and app.screen.snapshot)
+            await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.snapshot)
             screen = app.screen
-            assert isinstance(screen, PanesScreen)
+            assert isinstance(screen, RunScreen)
             for pane in ("hosts", "events"):
                 screen.go_to(pane)
                 await until(pilot, lambda pane=pane: app.focused is screen.query_one(f"#{pane}"))  # type: ignore[misc]

@@ -12,7 +12,7 @@ from tests.tui.snap import screen_text
 from tests.tui.widget_kit import asynchronous
 from tests.tui.wizard_kit import HOSTS, record, until, walk, wizard
 from tui.app import DisttuiApp
-from tui.dashboard.panes import PanesScreen
+from tui.dashboard.run_screen import RunScreen
 from tui.dialogs.confirm import ConfirmScreen
 from tui.dialogs.help import HelpScreen
 from tui.dialogs.pick import PickScreen
@@ -140,13 +140,13 @@ def test_a_title_takes_the_focus_and_a_double_click_has_the_pane_alone(tmp_path:
         app = DisttuiApp(kit.environ(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache", TEXTUAL_ANIMATIONS="none"))
         async with app.run_test(size=(120, 35)) as pilot:
             app.router.open_replay("example")
-            await until(pilot, lambda: isinstance(app.screen, PanesScreen) and app.screen.log_view)
+            await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.log_view)
             screen = app.screen
-            assert isinstance(screen, PanesScreen)
+            assert isinstance(screen, RunScreen)
             await until(pilot, lambda: screen.snapshot)
             for title, pane in (("Log", "log"), ("Hosts", "hosts"), ("Events", "events"), ("Ranks", "ranks")):
                 await click(pilot, title, f"#{pane}")
-                await until(pilot, lambda pane=pane: screen._pane == pane)  # type: ignore[misc]
+                await until(pilot, lambda pane=pane: screen.arrangement.pane == pane)  # type: ignore[misc]
                 assert app.focused is not None
                 assert screen.query_one(f"#{pane}") in app.focused.ancestors_with_self
             await click(pilot, "Hosts", "#hosts", times=2)

@@ -19,9 +19,9 @@ from runner.ids import short
 from runner.runs.history import KnownRun
 from runner.runs.hooks import tell_later
 from runner.runs.state import RunState
-from tui.dashboard.ended import EndedScreen
 from tui.dashboard.hosts import HostsPane
 from tui.dashboard.progress import run_word
+from tui.dashboard.run_screen import RunScreen
 from tui.keys import CHANGE, PANE_KEYS, VIEW, bind
 from tui.log import Older
 from tui.run.attach import attached
@@ -40,7 +40,7 @@ class RunFound(Message):
         self.mirror = mirror
 
 
-class DashboardScreen(EndedScreen):
+class DashboardScreen(RunScreen):
     """A run, live.
 
     Args:
@@ -60,7 +60,7 @@ class DashboardScreen(EndedScreen):
     ]
 
     def __init__(self, run_id: str) -> None:
-        super().__init__()
+        super().__init__(self._fetch_earlier)
         self.run_id = run_id
         self._feed: LiveFeed | None = None
         self._stops = 0
@@ -88,8 +88,8 @@ class DashboardScreen(EndedScreen):
     @work(thread=True, group="end", exit_on_error=False)
     def _tell_end(self, state: RunState) -> None:
         """Run what the profile wants done at the end; the screen may be left meanwhile."""
-        if self._known:
-            tell_later(self._known, state, self.app.notify)
+        if self.known:
+            tell_later(self.known, state, self.app.notify)
 
     @work(thread=True, group="feed", exit_on_error=False)
     def _follow(self) -> None:
@@ -106,17 +106,14 @@ class DashboardScreen(EndedScreen):
 
     def on_run_found(self, event: RunFound) -> None:
         """Show its logs from the mirror."""
-        self._known, self._feed = event.known, event.feed
+        self.known, self._feed = event.known, event.feed
         self.run_id = event.known.run
         self.show_log(event.mirror, [host.name for host in event.known.hosts], {})
 
     def on_run_changed(self, event: RunChanged) -> None:
         """Show it."""
-        ended = self.snapshot is not None and self.snapshot.state.result is not None
         self.show(event.snapshot)
         self._tell_terminal(event.snapshot)
-        if (event.snapshot.state.result is not None) != ended:
-            self.refresh_bindings()
         if event.snapshot.ended and event.snapshot.state.result is not None and not self.disttui.read_only:
             self._tell_end(event.snapshot.state)
 
@@ -131,14 +128,14 @@ class DashboardScreen(EndedScreen):
         if self.snapshot is None:
             self.header.show(self.run_id, state="failed")
 
-    def earlier(self, wanted: Sequence[Older]) -> None:
+    def _fetch_earlier(self, wanted: Sequence[Older]) -> None:
         """Over links of their own, beside those that follow the run."""
         if self._feed:
             self._feed.earlier(wanted)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """A run that has ended cannot be stopped."""
-        if action == "stop" and self.snapshot is not None and self.snapshot.state.result is not None:
+        if action == "stop" and self.over:
             return False
         return super().check_action(action, parameters)
 
@@ -158,8 +155,8 @@ class DashboardScreen(EndedScreen):
 
     def on_hosts_pane_top_wanted(self, event: HostsPane.TopWanted) -> None:
         """Show what the host does now."""
-        if self._known is not None:
-            self.disttui.router.open_top([self._known.hosts[event.node].name])
+        if self.known is not None:
+            self.disttui.router.open_top([self.known.hosts[event.node].name])
 
     @work(group="ask", exclusive=True)
     async def action_stop(self) -> None:
@@ -188,8 +185,8 @@ class DashboardScreen(EndedScreen):
         """Ask every rank for its stack and tell what that means."""
         from tui.dashboard.diagnosis import DiagnosisScreen
 
-        if self._known is not None and self.snapshot is not None:
-            await self.app.push_screen(DiagnosisScreen(self._known))
+        if self.known is not None and self.snapshot is not None:
+            await self.app.push_screen(DiagnosisScreen(self.known))
 
     def leaving(self) -> None:
         """The run goes on."""

@@ -68,7 +68,7 @@ class LogLines(Widget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f,G,end", "follow", "follow", id="log.follow", tooltip="Show the end, and stay there"),
         Binding("down,j", "move(1)", "down", show=False, id="log.down", tooltip="Next line"),
-        Binding("up,k", "move(-1)", "up", show=False, id="log.up", tooltip="PaintedLine before"),
+        Binding("up,k", "move(-1)", "up", show=False, id="log.up", tooltip="Line before"),
         Binding("pagedown,space,ctrl+f", "page(1)", "page down", show=False, id="log.page_down"),
         Binding("pageup,ctrl+b", "page(-1)", "page up", show=False, id="log.page_up"),
         Binding("ctrl+d", "page(0.5)", "half a page down", show=False, id="log.half_down"),

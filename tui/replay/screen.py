@@ -17,7 +17,7 @@ from runner.errors import DisttuiError, InputError
 from runner.ids import short
 from runner.runs.find import find_run
 from tui.charts.chart import Chart
-from tui.dashboard.ended import EndedScreen
+from tui.dashboard.run_screen import RunScreen
 from tui.keys import MOVE, PANE_KEYS, VIEW, bind
 from tui.log import Older
 from tui.log.moments import place_at
@@ -30,7 +30,7 @@ _LOOKS = 30
 """Tenths of a second in which the log of another attempt begins to be shown."""
 
 
-class ReplayScreen(EndedScreen):
+class ReplayScreen(RunScreen):
     """A run from its mirror, with a cursor in time.
 
     Args:
@@ -60,7 +60,7 @@ class ReplayScreen(EndedScreen):
     ]
 
     def __init__(self, run: str) -> None:
-        super().__init__()
+        super().__init__(self._fetch_earlier)
         self.run_id = run
         self._feed: ReplayFeed | None = None
         self._turning: int | None = None
@@ -96,8 +96,8 @@ class ReplayScreen(EndedScreen):
         if (folder / "run.json").exists() or (folder / "0").is_dir():
             return folder
         try:
-            self._known = find_run(self.run_id, self.disttui.environ)
-            return self._known.folder
+            self.known = find_run(self.run_id, self.disttui.environ)
+            return self.known.folder
         except InputError as error:
             raise InputError(
                 error.sentence, error.cure or "Give the folder of a mirror, a run's id, or `example`."
@@ -166,11 +166,11 @@ class ReplayScreen(EndedScreen):
         else:
             self._turning = None  # another one was chosen meanwhile
 
-    def earlier(self, wanted: Sequence[Older]) -> None:
+    def _fetch_earlier(self, wanted: Sequence[Older]) -> None:
         """From the hosts of a run that this machine knows; a mirror that somebody else writes is left alone."""
-        if self._known is None:
+        if self.known is None:
             raise InputError("this recording does not say where the run's hosts are")
-        fetch_beginnings(self.disttui.viewer(), self._known, wanted)
+        fetch_beginnings(self.disttui.viewer(), self.known, wanted)
 
     def on_feed_failed(self, event: FeedFailed) -> None:
         """There is nothing to play."""

@@ -1,10 +1,10 @@
-"""The panes of a run's dashboard: laid out for the size of the terminal, focused, zoomed, kept up to date."""
+"""The screen of a run, live or replayed: its panes, focused and kept up to date, and what can be done with its end."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,48 +15,48 @@ from textual.content import Content
 from textual.events import DescendantFocus, Resize
 from textual.widget import Widget
 
+from runner.api.rerunning import Checkpoint
 from runner.formatting import duration
+from runner.runs.history import KnownRun
 from runner.text import clean
 from tui.charts.chart import Chart
+from tui.dashboard.ended import CheckpointFound, Ended, story
 from tui.dashboard.hosts import HostsPane
+from tui.dashboard.layout import CHARTS, MANY, PaneLayout
 from tui.dashboard.load import LoadPane
-from tui.dashboard.log_screen import LogScreen
+from tui.dashboard.log_place import LogPlace
 from tui.dashboard.progress import ProgressLine, facts, run_word
 from tui.dashboard.rank_grid import RankGrid
 from tui.dashboard.story import StoryPane
 from tui.dashboard.timeline import TimelinePane
 from tui.dialogs.pick import PickScreen
-from tui.keys import APP, MOVE, VIEW, bind
+from tui.keys import APP, CHANGE, MOVE, VIEW, bind
+from tui.log import LogView, Older
 from tui.log.blame import Blame
+from tui.run.again import run_again
 from tui.run.events import Moment
 from tui.run.feed import Snapshot
 from tui.run.metrics import available
 from tui.run.ranks import blamed
+from tui.screen import DisttuiScreen
 from tui.startup import settle, unsettle
 
-CHARTS = 6
-MANY = 128
-"""Ranks from which on their grid needs the room of the events."""
-STACKED = (80, 20)
-"""Columns and rows under which the panes stand under one another, the most important first."""
-ROOMY = 30
-"""Rows from which on why a run has failed leaves room for all panes."""
-LEAST = 4
-"""Rows of a pane that shows more than its title."""
-EVENTS = 9
-"""Rows that the events keep where the load is shown above them."""
 PACE = 1.0
 """Seconds between two drawings of what is large: grid, charts, table."""
 TYPING = 0.8
 """Seconds within which digits make one rank's number."""
 
 
-class PanesScreen(LogScreen):
-    """What live dashboard and replay share."""
+class RunScreen(DisttuiScreen):
+    """What live dashboard and replay share.
+
+    Args:
+        fetch: Brings beginnings of logs into the mirror; called in a thread. Raises DisttuiError.
+    """
 
     SCOPED_CSS = False
     CSS = """
-    PanesScreen {
+    RunScreen {
         #upper { height: 3fr; }
         #left { width: 40%; max-width: 76; margin: 0 2 0 0; }
         #hosts { height: auto; max-height: 35%; }
@@ -106,18 +106,24 @@ class PanesScreen(LogScreen):
         bind("dash.blamed", "w", "blamed", "to blame", "to the rank that is to blame, as in the ranks", group=MOVE,
              show=False),
         bind("dash.all", "A", "all_ranks", "all ranks", "the log of all ranks again", show=False),
+        bind("ended.again", "r", "again", "run again", "run it once more, with the same profile", group=CHANGE),
+        bind("ended.resume", "R", "resume", "from checkpoint", "run it again from its newest checkpoint", group=CHANGE),
+        bind("ended.story", "y", "copy_story", "copy story", "copy how it ended, as `disttui show` tells it"),
     ]  # fmt: skip
     AUTO_FOCUS = "#ranks"
 
-    def __init__(self) -> None:
+    def __init__(self, fetch: Callable[[Sequence[Older]], None]) -> None:
         super().__init__()
         self.snapshot: Snapshot | None = None
-        self._zoomed = False
+        self.known: KnownRun | None = None
+        """The run as this machine knows it."""
+        self.arrangement = PaneLayout(self)
+        self.log_place = LogPlace(fetch, id="log", classes="pane")
+        self._ended = Ended()
         self._drawn_at = 0.0
         self._charted: Snapshot | None = None
         """The moment that the charts show."""
         self._typed = ("", 0.0)
-        self._pane = "ranks"
 
     def body(self) -> Iterable[Widget]:
         """Progress, story, hosts, ranks, events, charts, log."""
@@ -134,36 +140,42 @@ class PanesScreen(LogScreen):
                     with Horizontal(classes="row", id=f"row{row}"):
                         yield self._classed(Chart(2 * row, f"chart{2 * row}"))
                         yield self._classed(Chart(2 * row + 1, f"chart{2 * row + 1}"), "-last")
-        yield Vertical(id="log", classes="pane")
+        yield self.log_place
 
     @staticmethod
     def _classed(pane: Widget, *more: str) -> Widget:
         pane.add_class("pane", *more)
         return pane
 
+    @property
+    def log_view(self) -> LogView | None:
+        """The run's log, once it is there."""
+        return self.log_place.view
+
     # Showing
 
     def show(self, snapshot: Snapshot, *, at_once: bool = False) -> None:
         """Show another moment: words at once, what is large once a second."""
-        first = self.snapshot is None
+        first, ended = self.snapshot is None, self.over
         self.snapshot = snapshot
-        self.set_clocks(snapshot.state.hosts[0].story.offsets)
+        self.log_place.set_clocks(snapshot.state.hosts[0].story.offsets)
         self.query_one(ProgressLine).show(snapshot)
         self.query_one(TimelinePane).show(snapshot)
-        told = self.query_one(StoryPane).show(snapshot)
-        if told != self.has_class("-story"):
-            self.set_class(told, "-story")
-            self._arrange()
+        self.arrangement.tell(story=self.query_one(StoryPane).show(snapshot))
         if first:
             self.set_class(snapshot.state.world_size > MANY, "-many")
             self.call_after_refresh(settle)
         if first or at_once or snapshot.state.result:
             self._show_large(snapshot)
             if first:
-                self._arrange()
+                self.arrangement.arrange()
         elif time.monotonic() - self._drawn_at >= PACE - 0.05:
             self._show_large_in_turn(snapshot)
         self._show_head()
+        if self.over != ended:
+            self.refresh_bindings()
+        if self.over and self.known is not None and not self.disttui.read_only:
+            self._ended.look(self.known, self.disttui.ssh_config, self.post_message)
 
     def on_unmount(self) -> None:
         """Let what was shown be forgotten."""
@@ -188,7 +200,7 @@ class PanesScreen(LogScreen):
 
     def show_log(self, mirror: Path, names: Sequence[str], offsets: Mapping[int, float]) -> None:
         """Put the run's log in its place, with what is known of it."""
-        super().show_log(mirror, names, offsets)
+        self.log_place.open(mirror, names, offsets)
         if self.snapshot is not None:
             self._blame(self.snapshot)
 
@@ -214,96 +226,26 @@ class PanesScreen(LogScreen):
 
     def on_mount(self) -> None:
         """Lay the panes out."""
-        if self.size.width < STACKED[0] or self.size.height < STACKED[1]:
+        if self.arrangement.stacked:
             self.query_one("#chart0").focus()
-        self._arrange()
+        self.arrangement.arrange()
 
     def on_resize(self, event: Resize) -> None:
         """Lay them out anew; while the screen is being opened or closed, they are not all there."""
         super().on_resize(event)
         if self.is_mounted and self.is_attached:
-            self._arrange()
-
-    def _arrange(self) -> None:
-        width, height = self.size
-        alone = self._zoomed
-        stack = not alone and (width < STACKED[0] or height < STACKED[1])
-        top, beside = self._stacked(height)
-        one = self._pane if alone else top if stack else None
-        rows = 1 if height < 36 else 2 if height < 70 else 3
-        columns = 1 if width < 130 else 2
-        for chart in self.query(Chart):
-            number = int(str(chart.id)[5:])
-            chart.display = one == chart.id if one else number // 2 < rows and number % 2 < columns
-        for row in range(CHARTS // 2):
-            charts = [self.query_one(f"#chart{2 * row + side}") for side in (0, 1)]
-            self.query_one(f"#row{row}").display = any(chart.display for chart in charts)
-        crowded = self.has_class("-many") or (self.has_class("-story") and height < ROOMY and self._pane != "events")
-        for name in ("hosts", "ranks", "log", "events"):
-            shown = one == name if one else name != "events" or not crowded
-            shown |= stack and name in beside
-            self.query_one(f"#{name}").set_class(not shown, "-off")
-        self.query_one(LoadPane).fit(0 if one or crowded else self._spare())
-        self.query_one("#left").display = one in (None, "hosts", "ranks", "events") or (stack and "hosts" in beside)
-        self.query_one("#charts").display = one is None or one.startswith("chart")
-        self.query_one("#upper").set_class(one == "log", "-off")
-        if stack != self.has_class("-stack"):
-            # What was beside the charts comes under them.
-            upper, order = self.query_one("#upper"), ("#left", "#charts")
-            first, second = map(self.query_one, reversed(order) if stack else order)
-            upper.move_child(first, before=second)
-        self.set_class(alone, "-alone")
-        self.set_class(stack, "-stack")
-        self.set_class(stack and not top.startswith("chart"), "-listed")
-        self.query_one(StoryPane).styles.max_height = _story_rows(height)
-
-    def _spare(self) -> int:
-        """Rows beside the charts that hosts, ranks and events leave to the load."""
-        width, height = self.size
-        upper = (height - 4 - self._told()) * 3 // 5
-        panes = (self.query_one(HostsPane), self.query_one(RankGrid))
-        left = min(76, width * 2 // 5 if width >= 130 else width // 2) - 4
-        taken = sum(pane.rows(left) + 1 for pane in panes) + EVENTS
-        return max(0, upper - taken - 1)
-
-    def _told(self) -> int:
-        """Rows that why the run has failed takes."""
-        story = self.query_one(StoryPane)
-        return (
-            min(_story_rows(self.size.height), story.rows(self.size.width - 2) + 1) if self.has_class("-story") else 0
-        )
-
-    def _stacked(self, height: int) -> tuple[str, tuple[str, ...]]:
-        """What stands at the top where there is no room for all panes, and what else does."""
-        room = height - 4 - self._told()
-        if room < 2 * LEAST:
-            return self._pane, ()
-        if self._pane in ("ranks", "events"):
-            return self._pane, ("log",)
-        top = self._pane if self._pane.startswith("chart") else "chart0"
-        if room >= 3 * LEAST:
-            return top, ("log", "hosts")
-        return "hosts" if self._pane == "hosts" else top, ("log",)
-
-    def _names(self) -> list[str]:
-        """The panes that tab goes through."""
-        offered = len(available(self.snapshot.history)) if self.snapshot else 1
-        charts = [f"chart{number}" for number in range(min(CHARTS, max(1, offered)))]
-        names = ["hosts", "ranks", *charts, "events", "log"]
-        if self.has_class("-alone") or self.has_class("-stack"):
-            return names
-        return [name for name in names if self.query_one(f"#{name}").display]
+            self.arrangement.arrange()
 
     def action_pane(self, by: int) -> None:
         """Focus another pane."""
-        names = self._names()
-        at = names.index(self._pane) if self._pane in names else 0
+        names = self.arrangement.names(len(available(self.snapshot.history)) if self.snapshot else 1)
+        at = names.index(self.arrangement.pane) if self.arrangement.pane in names else 0
         self.go_to(names[(at + by) % len(names)])
 
     def go_to(self, name: str) -> None:
         """Focus a pane."""
-        self._pane = name
-        self._arrange()
+        self.arrangement.pane = name
+        self.arrangement.arrange()
         pane = self.query_one(f"#{name}")
         if name == "log" and self.log_view is not None:
             self.log_view.lines.focus()
@@ -314,9 +256,9 @@ class PanesScreen(LogScreen):
         """Remember the pane."""
         for widget in event.widget.ancestors_with_self:
             if isinstance(widget, Widget) and widget.has_class("pane") and widget.id and widget.id != "story":
-                moved, self._pane = self._pane != widget.id, widget.id
+                moved, self.arrangement.pane = self.arrangement.pane != widget.id, widget.id
                 if moved and self.has_class("-stack"):
-                    self._arrange()
+                    self.arrangement.arrange()
 
     def title_clicked(self, pane: Widget) -> None:
         """Go to the pane; the story takes no keys."""
@@ -325,12 +267,12 @@ class PanesScreen(LogScreen):
 
     def action_zoom(self) -> None:
         """This pane alone, or all."""
-        self._zoomed = not self._zoomed
-        self.go_to(self._pane)
+        self.arrangement.zoomed = not self.arrangement.zoomed
+        self.go_to(self.arrangement.pane)
 
     async def action_back(self) -> None:
         """Out of the zoom, from one rank to all, then from this screen."""
-        if self._zoomed:
+        if self.arrangement.zoomed:
             self.action_zoom()
         elif self.query_one(RankGrid).cursor is not None:
             self.action_all_ranks()
@@ -340,6 +282,17 @@ class PanesScreen(LogScreen):
 
     def leaving(self) -> None:
         """Say what becomes of the run."""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Of a run that has ended, offer what can be done with it."""
+        if action in ("again", "resume"):
+            usable = self.over and self.known is not None and (action == "again" or self._ended.checkpoint is not None)
+            return usable and super().check_action(action, parameters) is True
+        if action == "copy_story":
+            return self.over
+        if action == "edit_failure":
+            return self.snapshot is not None and self._ended.frame(self.snapshot) is not None
+        return super().check_action(action, parameters)
 
     # Ranks and logs
 
@@ -360,7 +313,7 @@ class PanesScreen(LogScreen):
             chart.rank = rank
         if self.log_view is not None:
             self.log_view.show_ranks(None if rank is None else [rank])
-        self.query_one("#log").border_title = "Log" if rank is None else f"Log · rank {rank}"
+        self.log_place.border_title = "Log" if rank is None else f"Log · rank {rank}"
 
     def action_all_ranks(self) -> None:
         """All ranks again."""
@@ -370,8 +323,8 @@ class PanesScreen(LogScreen):
         """Ask in the log pane."""
         if self.log_view is not None:
             # Not go_to: the focus that it gives comes later, and would be taken from the prompt.
-            self._pane = "log"
-            self._arrange()
+            self.arrangement.pane = "log"
+            self.arrangement.arrange()
             self.log_view.action_ask(kind)
 
     def on_hosts_pane_host_chosen(self, event: HostsPane.HostChosen) -> None:
@@ -382,7 +335,7 @@ class PanesScreen(LogScreen):
         first = sum(host.nproc for host in hosts[: event.node])
         self.choose_rank(first)
         self.log_view.show_ranks(list(range(first, first + hosts[event.node].nproc)))
-        self.query_one("#log").border_title = Content(f"Log · {clean(hosts[event.node].name)}")
+        self.log_place.border_title = Content(f"Log · {clean(hosts[event.node].name)}")
         self.go_to("log")
 
     def on_rank_grid_rank_chosen(self, event: RankGrid.RankChosen) -> None:
@@ -395,7 +348,7 @@ class PanesScreen(LogScreen):
         self.choose_rank(event.rank)
         if self.log_view is not None:
             self.log_view.go_to_failing(event.rank)
-            if self.query_one("#log").has_class("-off"):
+            if self.log_place.has_class("-off"):
                 self.go_to("log")
 
     def action_blamed(self) -> None:
@@ -425,7 +378,38 @@ class PanesScreen(LogScreen):
                 event.chart.chosen = chosen
                 event.chart.show(self.snapshot)
 
+    # The end of the run
 
-def _story_rows(height: int) -> int:
-    """Rows at most of why a run has failed."""
-    return 4 if height < 16 else 5 if height < 24 else 7 if height < 40 else 12
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended at the moment that is shown."""
+        return self.snapshot is not None and self.snapshot.state.result is not None
+
+    def on_checkpoint_found(self, event: CheckpointFound) -> None:
+        """Offer to go on from it."""
+        self._ended.checkpoint = event.checkpoint
+        self.refresh_bindings()
+
+    def action_again(self) -> None:
+        """Ask, then check the hosts and run it again."""
+        self._run_again(None)
+
+    def action_resume(self) -> None:
+        """The same from its newest checkpoint."""
+        if self._ended.checkpoint is not None:
+            self._run_again(self._ended.checkpoint)
+
+    @work(group="ask", exclusive=True)
+    async def _run_again(self, checkpoint: Checkpoint | None) -> None:
+        if self.known is not None:
+            await run_again(self.disttui, self.known, checkpoint)
+
+    def action_copy_story(self) -> None:
+        """Copy the end as `disttui show` prints it."""
+        if self.snapshot is not None and self.over:
+            self.disttui.copy(story(self.snapshot, self.known))
+
+    def action_edit_failure(self) -> None:
+        """Open the user's editor where the run failed, if this machine has that file."""
+        if self.snapshot is not None:
+            self._ended.edit(self.app, self.disttui.environ, self.snapshot, self.known)
