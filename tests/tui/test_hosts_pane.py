@@ -47,6 +47,6 @@ async def test_figures_of_a_host_out_of_sight_are_dim_and_have_their_age(tmp_pat
         pane.show(moment)
         await pilot.pause()
         assert re.search(r"ada .* 50 % .* now\n", text()) and re.search(r"bob .* 50 % .* 2:05 ago\n", text())
-        quiet = pane.component("hosts--quiet")
+        quiet = pane.component("rows--quiet")
         loads = [next(part for part in strip if part.text.strip() == "50 %") for strip in pane.draw(100, 5)[1:]]
         assert [load.style == quiet for load in loads] == [False, True]

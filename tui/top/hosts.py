@@ -19,9 +19,10 @@ from tui.keys import VIEW, bind
 from tui.theme import look
 from tui.top import meters, sums
 from tui.top.feed import History, percent, step_of
+from tui.top.keys import ROW_KEYS
 from tui.top.layout import SPACE, Plan, lay_out
-from tui.top.rows import RowsPane, Sort
 from tui.widgets.drawn import Piece
+from tui.widgets.row_list import RowList, Sort
 
 STATES = {"seen": "running", "connecting": "connecting", "failed": "failed", "not seen": "not seen"}
 """Words that the theme knows, by the state of a host."""
@@ -43,13 +44,22 @@ class Entry:
         return self.host.name if self.gpu is None else f"{self.host.name}/{self.gpu.index}"
 
 
-class LoadPane(RowsPane[Entry]):
+class LoadPane(RowList[Entry]):
     """The table of hosts and GPUs."""
 
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--rest", "top--trend"}
+    DEFAULT_CSS = """
+    LoadPane {
+        & > .top--quiet { color: $muted; }
+        & > .top--rest { color: $rule; }
+        & > .top--trend { color: $ramp-0; }
+    }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
+        *ROW_KEYS,
         bind("top.fold", "e", "fold", "GPUs", "a row for each GPU, one per host, or as fits", group=VIEW),
     ]
-    SORTS: ClassVar[Sequence[Sort[HostNow]]] = (  # type: ignore[assignment]
+    SORTS: ClassVar[Sequence[Sort[HostNow]]] = (
         Sort("host", lambda host: 0),
         Sort("cpu", lambda host: sums.told(host.load, "cpu")),
         Sort("memory", lambda host: percent(*sums.memory(host.load)) or -1.0),
@@ -164,8 +174,8 @@ class LoadPane(RowsPane[Entry]):
             return self._gpu_row(item, item.gpu, width)
         host = item.host
         seen = look(STATES.get(host.state, host.state))
-        glyph = (seen.glyph + " ", self.paint(seen.css))
-        name = (meters.fit(self._label(item), self._plan.name) + SPACE, self.paint("top--strong"))
+        glyph = (seen.glyph + " ", self.component(seen.css))
+        name = (meters.fit(self._label(item), self._plan.name) + SPACE, self.component("rows--strong"))
         if host.load is None or host.state in ("connecting", "failed"):
             return [glyph, name, *self._absent(host, width - self._plan.name - 4)]
         return [glyph, name, *self._figures(host, host.load, width - self._plan.name - 4)]
@@ -174,10 +184,10 @@ class LoadPane(RowsPane[Entry]):
         """What is said in the place of figures that never came."""
         css = look(STATES.get(host.state, host.state)).css
         if host.state == "connecting":
-            return [(f"connecting {max(0.0, self._now - host.since):.0f} s", self.paint(css))]
+            return [(f"connecting {max(0.0, self._now - host.since):.0f} s", self.component(css))]
         why = clean(" ".join((host.problem + " " + host.cure).split()))
         word = f"{host.state}  "
-        return [(word, self.paint(css)), (meters.fit(why, max(0, width - len(word))), self.paint("top--quiet"))]
+        return [(word, self.component(css)), (meters.fit(why, max(0, width - len(word))), self.component("top--quiet"))]
 
     def _figures(self, host: HostNow, load: Load, width: int) -> list[Piece]:
         plan, space, ink = self._plan, SPACE, self._ink(host)
@@ -195,7 +205,7 @@ class LoadPane(RowsPane[Entry]):
             pieces += [space, f"{meters.NONE:>5}" if load.load is None else f"{load.load:>5.1f}", space]
             pieces += [" " * 6 if power is None else f"{power:>4.0f} W", space]
             runs = list(dict.fromkeys(process.run for process in load.processes if process.run))
-            pieces += [(meters.fit(", ".join(runs), plan.who), self.paint("top--quiet"))]
+            pieces += [(meters.fit(", ".join(runs), plan.who), self.component("top--quiet"))]
         return pieces
 
     def _lost(self, host: HostNow, width: int) -> list[Piece]:
@@ -203,19 +213,19 @@ class LoadPane(RowsPane[Entry]):
         at = time.strftime("%H:%M:%S", time.localtime(host.heard or 0.0))
         words = f"not seen since {at}  {clean(host.problem.splitlines()[0] if host.problem else '')}"
         shown = meters.fit(words, width) if width >= 26 else f"since {at[:5]}"[:width]
-        return [(shown, self.paint(look("not seen").css))]
+        return [(shown, self.component(look("not seen").css))]
 
     def _ink(self, host: HostNow) -> meters.Paint:
         """The colours of figures: quiet where they are of the past."""
         if host.state == "seen":
-            return self.paint
-        return lambda name: self.paint("top--rest" if name == "top--rest" else "top--quiet")
+            return self.component
+        return lambda name: self.component("top--rest" if name == "top--rest" else "top--quiet")
 
     def _gpu_row(self, item: Entry, gpu: GpuLoad, width: int) -> list[Piece]:
         plan, space, ink = self._plan, SPACE, self._ink(item.host)
         branch = "" if self.only == item.key else "╰ " if item.last else "├ "
-        pieces: list[Piece] = [(f"{branch:2}", self.paint("top--rest"))]
-        pieces += [(meters.fit(self._label(item), plan.name), self.paint("top--quiet")), space]
+        pieces: list[Piece] = [(f"{branch:2}", self.component("top--rest"))]
+        pieces += [(meters.fit(self._label(item), plan.name), self.component("top--quiet")), space]
         pieces += [*meters.bar(gpu.use, plan.bar, ink), space]
         pieces += self._trend(item.host.name, gpu.index)
         pieces += [*self._memory(gpu.mem_used, gpu.mem_total, ink), space]
@@ -224,25 +234,25 @@ class LoadPane(RowsPane[Entry]):
         pieces += [(f"{power:>9}", _heat(gpu.power, gpu.power_limit, ink)), space]
         temp = meters.NONE if gpu.temp is None else f"{gpu.temp:.0f} °C"
         pieces += [(f"{temp:>5}", _heat(gpu.temp, 95.0, ink))]
-        pieces += [(" ▲" if gpu.throttle else "  ", self.paint(look("slow").css))]
+        pieces += [(" ▲" if gpu.throttle else "  ", self.component(look("slow").css))]
         room = width - cells(pieces) - 1
         on_it = [process for process in item.host.load.processes if gpu.index in process.gpus] if item.host.load else []
-        return [*pieces, " ", (meters.fit(_who(on_it, room), max(0, room)), self.paint("top--quiet"))]
+        return [*pieces, " ", (meters.fit(_who(on_it, room), max(0, room)), self.component("top--quiet"))]
 
     def _trend(self, host: str, gpu: int | None) -> list[Piece]:
         width = self._plan.trend
         if not width:
             return []
         values = self._history.columns(host, gpu, "use", width)
-        return [meters.curve(values, width, 100.0, self.paint("top--trend")), SPACE]
+        return [meters.curve(values, width, 100.0, self.component("top--trend")), SPACE]
 
     def _memory(self, used: float | None, whole: float | None, ink: meters.Paint) -> list[Piece]:
         share = percent(used, whole)
         rest = f"/{meters.size(whole).strip():<5}" if self._plan.of else ""
         if share is None:
-            return [("─" * self._plan.bar, self.paint("top--rest")), f" {meters.size(used)}{'':{len(rest)}}"]
+            return [("─" * self._plan.bar, self.component("top--rest")), f" {meters.size(used)}{'':{len(rest)}}"]
         told = (f" {meters.size(used)}", ink(meters.ramp(share / 100)))
-        return [*meters.strip(share, self._plan.bar, ink), told, (rest, self.paint("top--quiet"))]
+        return [*meters.strip(share, self._plan.bar, ink), told, (rest, self.component("top--quiet"))]
 
     def _cells(self, gpus: Sequence[GpuLoad], ink: meters.Paint) -> list[Piece]:
         most = self._plan.gpus

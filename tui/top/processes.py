@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from textual.binding import BindingType
 from textual.strip import Strip
 
 from runner.hosts.load import ProcessLoad
 from runner.runs.watch import HostNow
 from runner.text import clean
 from tui.top import meters
-from tui.top.rows import RowsPane, Sort
+from tui.top.keys import ROW_KEYS
 from tui.widgets.drawn import Piece, line
+from tui.widgets.row_list import RowList, Sort
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,18 @@ class _Column(NamedTuple):
     """Left out first where it is highest."""
 
 
-class ProcessPane(RowsPane[Running]):
+class ProcessPane(RowList[Running]):
     """The table of processes."""
 
-    SORTS: ClassVar[Sequence[Sort[Running]]] = (  # type: ignore[assignment]
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--rest"}
+    DEFAULT_CSS = """
+    ProcessPane {
+        & > .top--quiet { color: $muted; }
+        & > .top--rest { color: $rule; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [*ROW_KEYS]
+    SORTS: ClassVar[Sequence[Sort[Running]]] = (
         Sort("gpu", lambda one: _weight(one.process)),
         Sort("cpu", lambda one: one.process.cpu or 0.0),
         Sort("memory", lambda one: one.process.rss or 0.0),
@@ -126,10 +136,10 @@ class ProcessPane(RowsPane[Running]):
         for column in self._columns:
             text, css = _cell(item, column.name)
             shown = meters.fit(text, column.width) if column.align == "<" else f"{text:>{column.width}}"
-            pieces += [(shown, self.paint(css)) if css else shown, "  "]
+            pieces += [(shown, self.component(css)) if css else shown, "  "]
             left -= column.width + 2
         command = item.process.command or "(not visible from here)"
-        quiet = self.paint("top--quiet")
+        quiet = self.component("top--quiet")
         return [*pieces, (meters.fit(command, max(0, left)), quiet)]
 
 

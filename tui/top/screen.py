@@ -23,8 +23,8 @@ from tui.top.curves import CurvesPane
 from tui.top.feed import History, TopChanged, TopFailed, TopFeed
 from tui.top.hosts import Entry, LoadPane
 from tui.top.processes import ProcessPane, Running
-from tui.top.rows import RowsPane
 from tui.widgets.empty import Empty
+from tui.widgets.row_list import RowList
 
 
 class TopScreen(DisttuiScreen):
@@ -152,7 +152,7 @@ class TopScreen(DisttuiScreen):
         return self.query_one(ProcessPane)
 
     @property
-    def _pane(self) -> RowsPane[Entry] | RowsPane[Running]:
+    def _pane(self) -> RowList[Entry] | RowList[Running]:
         """The pane with the cursor."""
         return self._processes if self._processes.has_focus else self._load
 
@@ -171,8 +171,8 @@ class TopScreen(DisttuiScreen):
         self._load.room = int((event.size.height - 2) * 0.55) - 2
         self._load.settle()
 
-    @on(RowsPane.Opened)
-    def _opened(self, message: RowsPane.Opened) -> None:
+    @on(RowList.Opened)
+    def _opened(self, message: RowList.Opened) -> None:
         if isinstance(message.pane, LoadPane):
             self.narrow(message.key)
         elif isinstance(message.pane.here, Running):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -25,7 +26,10 @@ _CLASSES = STATE_CLASSES | RAMP_CLASSES | SERIES_CLASSES
 
 
 class Drawn(Widget):
-    """Base of the dashboard's panes: a subclass gives `draw`, and calls `redraw` when it has other things to show."""
+    """Base of the dashboard's panes: a subclass gives `draw`, and calls `redraw` when it has other things to show.
+
+    mypy refuses to make one without `draw`; Textual's widgets have a metaclass of their own, so this is no ABC.
+    """
 
     DEFAULT_CSS = (
         "Drawn {" + "".join(f"& > .{name} {{ color: ${name.replace('--', '-')}; }}" for name in sorted(_CLASSES)) + "}"
@@ -37,9 +41,9 @@ class Drawn(Widget):
     _only_title = False
     _colours: dict[str, Style] | None = None
 
+    @abstractmethod
     def draw(self, width: int, height: int) -> list[Strip]:
         """Make the lines; fewer than `height` is fine."""
-        raise NotImplementedError
 
     def rows(self, width: int) -> int:
         """The lines there are to draw at a width, for panes whose height is `auto`."""

@@ -1,21 +1,21 @@
-"""Rows with a cursor under one line of heads: the base of the panes of `top`."""
+"""Rows under one line of heads, with a cursor, an order and a filter: the widget behind lists of live figures."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from rich.style import Style
 from textual import events
-from textual.binding import BindingType
 from textual.message import Message
 from textual.strip import Strip
 
-from tui.keys import MOVES, OPEN, VIEW, bind
 from tui.theme import RAMP_CLASSES, STATE_CLASSES
 from tui.widgets.drawn import Drawn, Piece, line
 
 Item = TypeVar("Item")
+WHEEL = 3
+"""Rows that a turn of the wheel moves."""
 
 
 class Sort(NamedTuple, Generic[Item]):
@@ -23,49 +23,45 @@ class Sort(NamedTuple, Generic[Item]):
 
     name: str
     """Also the title of its column."""
-    key: Callable[[Item], object]
+    key: Callable[[Item], Any]
     """What is compared; the largest comes first."""
+    words: str | None = None
+    """What the pane's title says of it; None: `by name ▾`."""
 
 
-class RowsPane(Drawn, Generic[Item]):
-    """A subclass gives the rows in their order, and draws the head and one row."""
+class RowList(Drawn, Generic[Item]):
+    """A subclass gives the rows in their order, draws the head and one row, and binds keys to the actions."""
 
     can_focus = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "top--quiet", "top--rest", "top--strong", "top--cursor", "top--cursor-far", "top--mark", "top--sorted",
-        "top--trend",
+        "rows--quiet", "rows--strong", "rows--cursor", "rows--cursor-far", "rows--mark", "rows--sorted",
         *STATE_CLASSES, *RAMP_CLASSES,
     }  # fmt: skip
     DEFAULT_CSS = """
-    RowsPane {
-        & > .top--quiet { color: $muted; }
-        & > .top--rest { color: $rule; }
-        & > .top--strong { text-style: bold; }
-        & > .top--mark { color: $accent; }
-        & > .top--trend { color: $ramp-0; }
-        & > .top--sorted { color: $accent; }
-        & > .top--cursor { background: $selected; }
-        & > .top--cursor-far { background: $surface; }
+    RowList {
+        & > .rows--quiet { color: $muted; }
+        & > .rows--strong { text-style: bold; }
+        & > .rows--mark { color: $accent; }
+        & > .rows--sorted { color: $accent; }
+        & > .rows--cursor { background: $selected; }
+        & > .rows--cursor-far { background: $surface; }
     }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        bind("top.open", "enter", "open", "open", "only what the cursor is on: one host, one GPU", group=OPEN),
-        bind("top.sort", "s", "sort(1)", "sort", "by the next column", group=VIEW),
-        bind("top.sort_back", "S", "sort(-1)", "sort back", "by the column before", group=VIEW, show=False),
-        bind("top.turn", "v", "turn", "reverse", "the other way round", group=VIEW, show=False),
-        *MOVES,
-    ]
-    SORTS: ClassVar[Sequence[Sort[object]]] = ()
+    SORTS: ClassVar[Sequence[Sort[Any]]] = ()
+    QUIET_CURSOR: ClassVar[bool] = False
+    """Whether the cursor is a colour alone, seen with the focus only: its rows have no cells for a mark."""
+    CLINGS: ClassVar[bool] = False
+    """Whether the cursor stays on its row also before it was moved, else it stays at the top until then."""
 
     class Opened(Message):
         """A row was opened."""
 
-        def __init__(self, pane: RowsPane[object], key: str) -> None:
+        def __init__(self, pane: RowList[Any], key: str) -> None:
             super().__init__()
             self.pane, self.key = pane, key
 
         @property
-        def control(self) -> RowsPane[object]:
+        def control(self) -> RowList[Any]:
             """The pane."""
             return self.pane
 
@@ -78,26 +74,26 @@ class RowsPane(Drawn, Generic[Item]):
         """Only rows that hold all of them are shown."""
         self._cursor = 0
         self._chosen = False
-        self._top = 0
-        self._styles: dict[str, Style] = {}
+        self.top = 0
+        """The first row in sight."""
 
     # What a subclass gives
 
+    @abstractmethod
     def key_of(self, item: Item) -> str:
         """Names a row; the cursor stays on it when rows come and go."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ordered(self) -> list[Item]:
         """The rows to show, in their order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def head(self, width: int) -> list[Piece]:
         """The line of heads."""
-        raise NotImplementedError
 
+    @abstractmethod
     def row(self, item: Item, width: int) -> list[Piece]:
         """One row."""
-        raise NotImplementedError
 
     # What it does
 
@@ -106,20 +102,13 @@ class RowsPane(Drawn, Generic[Item]):
         """The row under the cursor."""
         return self.items[self._cursor] if self._cursor < len(self.items) else None
 
-    def paint(self, name: str) -> Style:
-        """The colours of a component class, looked up once per drawing."""
-        if name not in self._styles:
-            self._styles[name] = self.component(name)
-        return self._styles[name]
-
     def settle(self) -> None:
         """Arrange anew; a cursor that was moved stays on its row, else it stays at the top."""
-        key = self.key_of(self.here) if self.here is not None and self._chosen else ""
+        clings = self._chosen or self.CLINGS
+        key = self.key_of(self.here) if self.here is not None and clings else ""
         self.items = self.ordered()
         keys = [self.key_of(item) for item in self.items]
-        self._cursor = (
-            keys.index(key) if key in keys else max(0, min(self._cursor, len(keys) - 1)) if self._chosen else 0
-        )
+        self._cursor = keys.index(key) if key in keys else max(0, min(self._cursor, len(keys) - 1)) if clings else 0
         self._keep_in_sight()
         self.redraw()
 
@@ -135,31 +124,33 @@ class RowsPane(Drawn, Generic[Item]):
 
     def by_choice(self, items: Sequence[Item]) -> list[Item]:
         """Items in the chosen order; those without the number come last."""
-        return sorted(items, key=self.SORTS[self.sorted_by].key, reverse=not self.turned)  # type: ignore[arg-type]
+        return sorted(items, key=self.SORTS[self.sorted_by].key, reverse=not self.turned)
 
     @property
     def sort_words(self) -> str:
-        """`by cpu ▾`."""
-        return f"by {self.SORTS[self.sorted_by].name} {'▴' if self.turned else '▾'}"
+        """How the rows are ordered: `by cpu ▾`."""
+        sort = self.SORTS[self.sorted_by]
+        return sort.words if sort.words is not None else f"by {sort.name} {'▴' if self.turned else '▾'}"
 
     def title(self, text: str) -> Piece:
         """A head, marked where the rows are ordered by it."""
         name = self.SORTS[self.sorted_by].name
-        return text, self.paint("top--sorted" if text.strip() == name else "top--quiet")
+        return text, self.component("rows--sorted" if text.strip() == name else "rows--quiet")
 
     def draw(self, width: int, height: int) -> list[Strip]:
         """The head and the rows in sight."""
-        self._styles = {}
-        if not self.items or width < 20:
+        if not self.items or height < 1:
             return []
-        strips = [line(["  ", *self.head(width - 2)])]
-        for index in range(self._top, min(len(self.items), self._top + height - 1)):
-            here = index == self._cursor
-            mark = ("› ", self.paint("top--mark")) if here and self.has_focus else "  "
-            strip = line([mark, *self.row(self.items[index], width - 2)]).adjust_cell_length(width)
+        lead = 0 if self.QUIET_CURSOR else 2
+        strips = [line([" " * lead, *self.head(width - lead)])]
+        for index in range(self.top, min(len(self.items), self.top + height - 1)):
+            here = index == self._cursor and (self.has_focus or not self.QUIET_CURSOR)
+            mark = ("› ", self.component("rows--mark")) if here and self.has_focus else "  "
+            strip = line([mark if lead else "", *self.row(self.items[index], width - lead)])
+            strip = strip.adjust_cell_length(width)
             if here:
                 # Under what the row has of its own, so that states keep their colours.
-                strip = strip.apply_style(self.paint("top--cursor" if self.has_focus else "top--cursor-far"))
+                strip = strip.apply_style(self.component("rows--cursor" if self.has_focus else "rows--cursor-far"))
             strips.append(strip)
         return strips
 
@@ -169,7 +160,7 @@ class RowsPane(Drawn, Generic[Item]):
 
     def _keep_in_sight(self) -> None:
         page = max(1, self.size.height - 1)
-        self._top = max(0, min(max(self._cursor - page + 1, min(self._top, self._cursor)), len(self.items) - page))
+        self.top = max(0, min(max(self._cursor - page + 1, min(self.top, self._cursor)), len(self.items) - page))
 
     def go(self, index: int) -> None:
         """Put the cursor on a row."""
@@ -182,6 +173,7 @@ class RowsPane(Drawn, Generic[Item]):
         """Draw for the new size, the cursor in sight."""
         super().on_resize(event)
         self._keep_in_sight()
+        self.redraw()
 
     def on_focus(self) -> None:
         """Draw the cursor strong."""
@@ -197,23 +189,26 @@ class RowsPane(Drawn, Generic[Item]):
         if offset is None:
             return
         if offset.y == 0:
-            self._sort_at(offset.x)
-        elif self._top + offset.y - 1 < len(self.items):
-            self.go(self._top + offset.y - 1)
+            self.sort_at(offset.x)
+        elif self.top + offset.y - 1 < len(self.items):
+            self.go(self.top + offset.y - 1)
             if event.chain == 2:
                 self.action_open()
 
-    def on_mouse_scroll_down(self) -> None:
-        """Three rows down."""
-        self.go(self._cursor + 3)
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Some rows down."""
+        event.stop()
+        self.go(self._cursor + WHEEL)
 
-    def on_mouse_scroll_up(self) -> None:
-        """Three rows up."""
-        self.go(self._cursor - 3)
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Some rows up."""
+        event.stop()
+        self.go(self._cursor - WHEEL)
 
-    def _sort_at(self, x: int) -> None:
-        at = 2
-        for piece in self.head(self.size.width - 2):
+    def sort_at(self, x: int) -> None:
+        """The head was clicked, `x` cells from its left: order by that column, once more the other way round."""
+        at = 0 if self.QUIET_CURSOR else 2
+        for piece in self.head(self.size.width - at):
             text = piece if isinstance(piece, str) else piece[0]
             names = [index for index, sort in enumerate(self.SORTS) if sort.name == text.strip()]
             if at <= x < at + len(text) and names:
@@ -237,7 +232,7 @@ class RowsPane(Drawn, Generic[Item]):
     def action_open(self) -> None:
         """Open the row under the cursor."""
         if self.here is not None:
-            self.post_message(self.Opened(self, self.key_of(self.here)))  # type: ignore[arg-type]
+            self.post_message(self.Opened(self, self.key_of(self.here)))
 
     def action_cursor_down(self) -> None:
         """One row down."""
