@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
@@ -16,11 +17,14 @@ from hypothesis import strategies as st
 from runner.text import LineMaker
 from tests.tui.demo_log import Writer
 from tui.log.ansi import runs, safe_text
+from tui.log.engine import Progress
 from tui.log.index import LineIndex
 from tui.log.merge import LINE, SHIFT
+from tui.log.reading import Reading
 from tui.log.rows import LogFilter, Rows
 from tui.log.search import Pattern
 from tui.log.sources import AttemptLog, LogSources
+from tui.log.view import LogViewState
 
 BITS = st.sampled_from(
     [
@@ -227,3 +231,31 @@ def test_a_tail_only_mirror_knows_where_it_begins(tmp_path: Path) -> None:
     assert (log.attempt, log.ranks, log.sources[0].index.base) == (2, [5], 4096)
     assert [log.read(entry) for entry in log.order.items] == [b"late"]
     assert 49 < log.time_of(log.order.items[0]) <= 50
+
+
+def test_a_rank_that_is_chosen_twice_in_a_row_is_shown(tmp_path: Path) -> None:
+    attempt = tmp_path / "0" / "attempt-1"
+    attempt.mkdir(parents=True)
+    for rank in range(2):
+        (attempt / f"rank-{rank}.log").write_text("one\n")
+    told: list[Progress] = []
+    reading = Reading(LogSources(tmp_path), None, told.append)
+    one_rank = LogViewState(LogFilter(frozenset([1])))
+    reading.set(one_rank)
+    thread = threading.Thread(target=reading.engine.run)
+    thread.start()
+    try:
+        until(lambda: told and told[-1].complete and told[-1].count == 1)
+        reading.set(one_rank)
+        # Only what is found for the work that is wanted now is shown.
+        until(lambda: any(progress.work is reading.work for progress in told))
+    finally:
+        reading.engine.stop()
+        thread.join()
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

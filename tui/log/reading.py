@@ -50,7 +50,9 @@ class Reading:
         if not same or start is not None:
             begin = start if start is not None else find.start if find and log is was.log else 0
             find = _finder(view, log, begin)
-        self._take(Work(log, rows, find))
+        if not same or find is not was.find:
+            # Else what the engine has just told, of the same, would count as the answer to something else.
+            self._take(Work(log, rows, find))
 
     def replace(self, view: LogViewState, new: Work) -> None:
         """Go on with work that somebody else has done, and with the view's search in it."""
