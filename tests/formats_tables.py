@@ -6,16 +6,22 @@ they differ.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from runner.node.serve.channel import Server
+from runner.node.serve.sender import Sender
+from runner.protocol import facts, requests
 from runner.protocol.cause import Cause
 from runner.protocol.events import Event, Held
+from runner.protocol.files import Secrets, Spec
 
 PAGE = Path(__file__).parent.parent / "docs" / "formats.md"
-_NAMED = {Cause: "cause", Held: "held"}
+_NAMED = {Cause: "cause", Held: "held", Spec: "spec", Secrets: "secrets"}
 """Types that the page describes at one place."""
 _PLAIN: Mapping[Any, str] = {int: "int", float: "number", str: "text", bool: "bool", object: "any"}
 
@@ -24,6 +30,14 @@ def events() -> dict[str, str]:
     """Kind of event → its fields."""
     kinds = {get_args(get_type_hints(kind)["e"])[0]: kind for kind in get_args(Event)}
     return {name: fields(kind, without=("t", "e")) for name, kind in kinds.items()}
+
+
+def operations() -> dict[str, str]:
+    """Operation of the node program → its arguments, as its handler takes them."""
+    server = Server("", None, Sender(io.BytesIO()))
+    names = {"requests": requests, "Facts": facts.Facts}
+    handlers = {**server._operations, **server._streams}
+    return {op: fields(get_type_hints(handler, names)["request"]) for op, handler in handlers.items()}
 
 
 def fields(kind: Any, without: tuple[str, ...] = ()) -> str:
@@ -48,14 +62,15 @@ def words(hint: Any) -> str:
         return f"[{words(inner[0])}]"
     if origin in (dict, Mapping):
         return f"{{{words(inner[0])}: {words(inner[1])}}}"
-    if type(None) in inner:
-        return " or ".join([*(words(one) for one in inner if one is not type(None)), "null"])
+    if origin in (Union, UnionType):
+        return " or ".join("null" if one is type(None) else words(one) for one in inner)
     return f"{{{fields(hint)}}}"
 
 
 def page() -> str:
     """The whole page with these tables."""
-    return _with_fields(PAGE.read_text(encoding="utf-8"), "### events.jsonl", events())
+    text = _with_fields(PAGE.read_text(encoding="utf-8"), "### events.jsonl", events())
+    return _with_fields(text, "## Frames", operations())
 
 
 def _with_fields(text: str, heading: str, rows: Mapping[str, str]) -> str:

@@ -17,7 +17,19 @@ from runner.node.loop import Loop
 from runner.node.observe.ranks import Ranks
 from runner.node.serve.channel import Server
 from runner.node.serve.sender import Sender
-from runner.protocol import gang, reports, requests
+from runner.protocol import facts, gang, reports, requests
+from runner.protocol.cause import Cause
+from runner.protocol.files import (
+    Exit,
+    Launch,
+    LauncherEnd,
+    LauncherFailure,
+    LeaderPlace,
+    RankStacks,
+    Spec,
+    Target,
+)
+from runner.protocol.telemetry import GpuUse, ProcessUse, RankUse, Telemetry
 from tests.formats_tables import PAGE, page
 
 ROOT = Path(__file__).parents[2]
@@ -89,3 +101,24 @@ def test_every_request_has_its_handler() -> None:
     server = Server("", None, Sender(io.BytesIO()))
     handled = [*server._operations, *server._streams]
     assert sorted(handled) == sorted(get_args(requests.Op))
+
+
+@pytest.mark.parametrize(
+    ("heading", "kinds"),
+    [
+        ("### spec.json", (Spec, Target, Launch, LeaderPlace)), ("### ranks.jsonl (rank reports)", (reports.Report,)),
+        ("### launcher.json", (LauncherEnd, LauncherFailure)),
+        ("### Stacks (answer of the op, per rank)", (RankStacks,)),
+        ("### telemetry.jsonl", (Telemetry, GpuUse, ProcessUse, RankUse)), ("### exit.json", (Exit, Cause)),
+        ("## Probe (facts as JSON)", (facts.Facts, facts.Cpu, facts.Gpu, facts.Nic, facts.Interpreter, facts.Code)),
+    ],
+)  # fmt: skip
+def test_the_page_of_formats_names_every_field(heading: str, kinds: tuple[type, ...]) -> None:
+    section = PAGE.read_text(encoding="utf-8").split(f"\n{heading}\n", 1)[1]
+    section = re.split(r"\n##+ ", section, maxsplit=1)[0]
+    missing = [f"{kind.__name__}.{name}" for kind in kinds for name in get_type_hints(kind) if not named(name, section)]
+    assert not missing
+
+
+def named(field: str, section: str) -> bool:
+    return bool(re.search(rf"[\"`, ]{field}[\"`:, ]", section))
