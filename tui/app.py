@@ -19,9 +19,9 @@ may call of the app; `self.disttui` is one.
 and `SERIES_CLASSES` in COMPONENT_CLASSES; in CSS the variables $muted, $rule, $selected, $selected-text,
 $state-running and so on beside Textual's. Screens get the classes -narrow (under 80 columns), -normal, -wide (from
 120) and -short (under 24 rows), -medium, -tall (from 40). Use `tui.widgets.table.Table` for rows and
-`tui.widgets.empty.Empty` for what is not there yet.
+`tui.widgets.empty.Empty` for a pane that has no content yet.
 
-Nothing that comes from a host, a file or the user is ever parsed as markup: build `Content`, clean it first.
+Text from a host, a file or the user is never parsed as markup: clean it, then build `Content`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _KEY_NAMES = {"enter": "enter", "escape": "esc", "space": "space", "tab": "tab",
 
 
 _ALONE = ("run", "replay", "top")
-"""What commands open that are for one screen: it was not reached by the home screen, and does not lead to it."""
+"""Screens that a command of their own opens. Leaving such a screen ends the app instead of showing the home screen."""
 
 
 class DisttuiApp(TextualInside):
@@ -78,10 +78,10 @@ class DisttuiApp(TextualInside):
 
     Args:
         environ: The environment of the process.
-        settings: What the user's config says.
-        first: What to open over the home screen.
-        read_only: Refuse everything that changes something.
-        ssh_config: As ssh's -F.
+        settings: The user's config.
+        first: The screen to open over the home screen.
+        read_only: Refuse every action of the group `CHANGE`.
+        ssh_config: The file to use as the ssh configuration, as with ssh's -F.
         accept_new_host_keys: Trust unknown host keys without asking.
     """
 
@@ -118,7 +118,7 @@ class DisttuiApp(TextualInside):
         self.shelf = Shelf()
         """Runs, profiles and hosts as last read; the palette and the home screen show it."""
         self.at_end: list[Callable[[], None]] = []
-        """What is still to be done when the app has been left and the terminal is as before."""
+        """Called after the app has ended and the terminal is restored."""
         self._first = first
         self._interrupted = -inf
         self._previewing = False
@@ -133,33 +133,33 @@ class DisttuiApp(TextualInside):
             self.animation_level = "none" if still else "basic"
 
     async def on_event(self, event: events.Event) -> None:
-        """Take what is typed in turn, everything else at once."""
+        """Queue keys and pastes, handle every other event at once."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self._keys.take(event)
         else:
             await super().on_event(event)
 
     async def on_key_queue_passed(self, message: KeyQueue.Passed) -> None:
-        """Take the next key."""
+        """Let the queue handle the next key."""
         await self._keys.passed(message)
 
     @property
     def typed_at(self) -> float:
-        """When the key was typed that is being obeyed (monotonic clock, s)."""
+        """When the key that is now being handled was typed (monotonic clock, s)."""
         return self._keys.typed_at
 
     def action_answer(self) -> None:
-        """Have the question that waits come up now."""
+        """Show the waiting question now."""
         self._questions.call()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer an answer only where something is asked."""
+        """Offer `answer` only while a question waits."""
         if action == "answer" and not self._questions.waiting:
             return False
         return super().check_action(action, parameters)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Our colours under any theme."""
+        """Define disttui's own colour variables under any theme."""
         return theme.DEFAULTS
 
     def get_default_screen(self) -> Screen[Any]:
@@ -167,7 +167,7 @@ class DisttuiApp(TextualInside):
         return cast("Screen[Any]", screen_class("home")())
 
     def on_mount(self) -> None:
-        """Open what was asked for."""
+        """Set up threads, keys and signals, and open the first screen."""
         asyncio.get_running_loop().set_default_executor(Threads())
         self.set_keymap(dict(self.settings.keys))
         if self.settings.theme not in ("auto", *self.available_themes):
@@ -181,21 +181,21 @@ class DisttuiApp(TextualInside):
             self.router.open_first(self._first)
 
     def _await_hang_up(self) -> None:
-        """Leave when the terminal goes without the signal: Textual would read its end for ever, at half a core."""
+        """Exit when the terminal closes without SIGHUP: Textual would read end-of-file in a loop, at half a core."""
         terminal = select.poll()
         terminal.register(0, 0)
         terminal.poll()
         self.call_from_thread(self.exit, return_code=0)
         time.sleep(5.0)
-        os._exit(0)  # nothing is left to be restored, and a driver that writes there may wait for ever
+        os._exit(0)  # no terminal is left to restore, and a driver that writes to it may block for ever
 
     async def ask(self, question: str, consequence: str, yes: str = "yes") -> bool:
-        """Ask before something that cannot be undone; call it in a worker.
+        """Ask before an action that cannot be undone; call it in a worker.
 
         Args:
             question: `Stop 2node-7f3a?`
-            consequence: What will happen then, in full sentences.
-            yes: The word on the button that does it.
+            consequence: What the action will do, in full sentences.
+            yes: The label of the button that confirms.
         """
         return bool(await self.push_screen_wait(screen_class("confirm")(question, consequence, yes)))
 
@@ -219,19 +219,19 @@ class DisttuiApp(TextualInside):
         )
 
     def prompts(self) -> AppPrompts:
-        """Whom threads ask that reach hosts."""
+        """Make the object through which connecting threads ask the user."""
         from tui.dialogs.prompts import AppPrompts
 
         return AppPrompts(self, self._questions)
 
     async def on_unmount(self) -> None:
-        """Let the hosts go."""
+        """Close the connections to the hosts, in a thread."""
         if self._viewer is not None:
             threading.Thread(target=self._viewer.close, daemon=True).start()
 
     @work(group="copy")
     async def copy(self, text: str) -> None:
-        """Copy to the clipboard by the best way there is, and say which."""
+        """Copy to the clipboard by the best way available here, and say which."""
         self.keep_copied(text)
         done = await asyncio.to_thread(clipboard.copy, text, self.environ)
         if done.sequence:
@@ -239,7 +239,7 @@ class DisttuiApp(TextualInside):
         self.notify(done.words, severity="information" if done.good else "warning")
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Copy by all our ways where Textual's own widgets copy."""
+        """Use `copy` for Textual's own widgets, too."""
         self.copy(text)
 
     def notify(
@@ -251,11 +251,11 @@ class DisttuiApp(TextualInside):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Show a toast; its words are cleaned, and never taken as markup."""
+        """Show a toast; its text is cleaned, and never parsed as markup."""
         super().notify(clean_lines(message), title=clean_lines(title), severity=severity, timeout=timeout, markup=False)
 
     def get_system_commands(self, screen: Screen[Any]) -> Any:
-        """What the palette offers on every screen."""
+        """The commands that the palette offers on every screen."""
         yield SystemCommand(
             "Theme", "Choose other colours; each is shown while the cursor is on it", self._choose_theme
         )
@@ -267,12 +267,12 @@ class DisttuiApp(TextualInside):
         self.deliver_text(io.StringIO(self.export_screenshot()), save_filename=name, name="picture")
 
     def on_delivery_complete(self, event: events.DeliveryComplete) -> None:
-        """Say where a picture is."""
+        """Say where the picture was saved."""
         if event.name == "picture":
             self.notify(f"saved: {event.path}")
 
     def on_delivery_failed(self, event: events.DeliveryFailed) -> None:
-        """Say why there is no picture."""
+        """Say why the picture could not be saved."""
         if event.name == "picture":
             self.notify(f"the picture is not saved: {event.exception}", severity="error")
 
@@ -288,11 +288,11 @@ class DisttuiApp(TextualInside):
         self._chosen(self.theme)
 
     def get_key_display(self, binding: Binding) -> str:
-        """Keys by their names on the keyboard."""
+        """Show keys by the names printed on a keyboard."""
         return _KEY_NAMES.get(binding.key) or super().get_key_display(binding)
 
     def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
-        """Say once which keys of the config stand in each other's way."""
+        """Say once which bindings share a key in the config."""
         names = ", ".join(sorted(binding.id or binding.action for binding in clashed_bindings))
         if names not in self._clashes:
             self._clashes.add(names)
@@ -304,14 +304,14 @@ class DisttuiApp(TextualInside):
             self.push_screen(screen_class("help")(self.screen))
 
     async def action_back(self) -> None:
-        """Leave the screen: to the one before, or to the shell where the command was for this one."""
+        """Leave the screen: to the one before it, or to the shell if a command opened this screen alone."""
         if len(self.screen_stack) == 2 and self._first and self._first.kind in _ALONE:
             self.exit()
         elif len(self.screen_stack) > 1:
             await self.pop_screen()
 
     def action_help_quit(self) -> None:
-        """Say how disttui is left; ctrl+c leaves it when it is pressed again while that is shown."""
+        """Say how to leave disttui; a second ctrl+c while that is shown leaves it."""
         now = monotonic()
         if now - self._interrupted < self.NOTIFICATION_TIMEOUT:
             self.exit()
@@ -319,7 +319,7 @@ class DisttuiApp(TextualInside):
         self.notify("ctrl+c again or ctrl+q leaves disttui, q this screen; runs go on")
 
     def watch_theme(self, theme: str) -> None:
-        """Remember the theme that was chosen."""
+        """Save the theme that the user chose."""
         if self.is_running and not self._previewing:
             self._chosen(theme)
 
@@ -351,7 +351,7 @@ def start(
     """Run the app in this terminal until the user leaves it; return the exit code of the command.
 
     Args:
-        first: What to open over the home screen.
+        first: The screen to open over the home screen.
 
     Raises:
         InputError: The config is wrong.

@@ -2,10 +2,10 @@
 
 theme: disttui-light          # auto, disttui-dark, disttui-light, or one of Textual's
 animations: false             # by default: not over SSH
-title: true                   # the terminal's title tells the state of the run that is shown; false by default
-bell: true                    # it rings when that run ends; false by default
-notify: osc9                  # a notification then: osc9, osc777, or none as by default
-keys:                         # binding id: keys; the ids stand in the help (?)
+title: true                   # the terminal's title shows the state of the run on screen; false by default
+bell: true                    # the bell rings when that run ends; false by default
+notify: osc9                  # a notification when that run ends: osc9, osc777, or none (the default)
+keys:                         # binding id: keys; the help (?) shows the ids
   home.new: ctrl+n
 """
 
@@ -25,11 +25,11 @@ from tui.terminal.notices import NOTIFY
 
 @dataclass(frozen=True)
 class Settings:
-    """What the config says, or its defaults."""
+    """The settings of the config, or their defaults."""
 
     theme: str = "auto"
     animations: bool | None = None
-    """None: wherever the terminal is on this machine."""
+    """None: animate where the terminal is on this machine, not over SSH."""
     title: bool = False
     bell: bool = False
     notify: str = "none"
@@ -49,15 +49,15 @@ _KINDS: Mapping[str, tuple[type, str]] = {
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
-    """Where the config is."""
+    """The path of the config."""
     return user_folder("config", environ) / "config.yaml"
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
-    """Read the config; a missing one is the default.
+    """Read the config; a missing file gives the defaults.
 
     Raises:
-        InputError: It cannot be read, is no YAML, or holds a key or value that means nothing here.
+        InputError: It cannot be read, is not YAML, or holds an unknown key or a wrong value.
     """
     path = config_file(environ)
     try:
@@ -70,12 +70,12 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
 
 
 def remember_theme(environ: Mapping[str, str], theme: str) -> Path:
-    """Write a theme into the config, whose comments and order stay; return where that is.
+    """Write a theme into the config, keeping its comments and order; return the config's path.
 
     Raises:
-        InputError: It cannot be read, or not be written.
+        InputError: It cannot be read or written.
     """
-    from runner.profile.edit import edit  # seldom needed, and slow to load
+    from runner.profile.edit import edit  # rarely needed, and slow to import
     from runner.profile.save import save
 
     path = config_file(environ)
@@ -96,7 +96,7 @@ def remember_theme(environ: Mapping[str, str], theme: str) -> Path:
 
 
 def _parsed(path: Path, text: str) -> Mapping[str, Any]:
-    import yaml  # most people have no config
+    import yaml  # slow to import, and most users have no config
 
     try:
         data = yaml.safe_load(text)

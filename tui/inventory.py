@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from runner.runs.history import KnownRun
 
 QUIET = 30.0
-"""Seconds without news after which this machine no longer knows whether a run goes on."""
+"""Seconds without data from its hosts after which a run's state is "not seen"."""
 POINTS = 24
-"""Losses that are kept of a run."""
+"""The most losses kept for a run."""
 LOOK_BACK = 1 << 18
-"""Bytes of a metrics file that are read for them, from its end."""
+"""Bytes read from the end of a metrics file for the losses."""
 ENDED = ("finished", "failed", "stopped", "lost")
 
 
@@ -41,7 +41,7 @@ class RunRow:
     started: float
     ended: float | None
     seen: float
-    """When this machine last had news of it, unix time."""
+    """When this machine last received data of it (unix time, s)."""
     by: str
     folder: Path
     profile: str
@@ -50,7 +50,7 @@ class RunRow:
     """File of its profile."""
     problem: str
     losses: tuple[float, ...] = ()
-    """Its losses as far as they are here, the oldest first, thinned out."""
+    """Its losses in the local mirror, the oldest first, thinned out to at most POINTS."""
     cause: str = ""
     """Why it failed."""
     tags: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class RunRow:
 
     @property
     def may_go(self) -> bool:
-        """Whether it may be deleted: whether one that is not seen lives is asked of its hosts."""
+        """Whether it may be deleted; if its state is "not seen", deleting asks its hosts whether it still runs."""
         return self.over or self.state in ("not seen", "unknown")
 
 
@@ -95,22 +95,22 @@ class HostRow:
 
 @dataclass(frozen=True)
 class Shelf:
-    """Everything, as it was at one moment."""
+    """All runs, profiles and hosts, as they were at one moment."""
 
     runs: tuple[RunRow, ...] = ()
     profiles: tuple[ProfileRow, ...] = ()
     hosts: tuple[HostRow, ...] = ()
     problems: tuple[str, ...] = ()
     read: bool = False
-    """False until it was read for the first time."""
+    """False before the first read."""
 
     def stale(self, now: float) -> bool:
-        """Whether a run has been silent for so long that it is to be called "not seen"."""
+        """Whether a run has been silent for longer than QUIET seconds, so that its state must become "not seen"."""
         return any(now - row.seen > QUIET and not row.over and row.state != "not seen" for row in self.runs)
 
     @property
     def newcomer(self) -> bool:
-        """Whether there is nothing but what comes with disttui."""
+        """Whether the user has no runs and no profiles but the built-in ones."""
         return self.read and not self.runs and all(row.origin == "built in" for row in self.profiles)
 
 
@@ -126,7 +126,7 @@ def read_shelf(environ: Mapping[str, str], now: float) -> Shelf:
 
 
 def fingerprint(environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    """Changes when `read_shelf` would tell something new; costs a few stats per run."""
+    """A value that changes when `read_shelf` would return something new; costs a few stat calls per run."""
     from runner.profile.library import list_profiles
     from runner.runs.store import mirrors_folder
 
@@ -147,25 +147,25 @@ def _run_row(run: KnownRun, now: float) -> RunRow:
     from runner.runs.notes import read_notes
 
     noted = read_notes(run.folder)
-    told = run.summary()
+    summary = run.summary()
     seen = _newest(run.folder)
-    state = clean(str(told.get("state") or "unknown"))
+    state = clean(str(summary.get("state") or "unknown"))
     if state not in ENDED and now - seen > QUIET:
         state = "not seen"
     return RunRow(
         run=run.run, state=state, hosts=tuple(clean(host.name) for host in run.hosts),
         processes=sum(host.nproc for host in run.hosts),
-        step=_number(told.get("step"), int), steps=_number(told.get("steps"), int),
-        loss=_number(told.get("loss"), float),
-        started=run.started, ended=_number(told.get("ended"), float), seen=seen, by=clean(run.by),
+        step=_number(summary.get("step"), int), steps=_number(summary.get("steps"), int),
+        loss=_number(summary.get("loss"), float),
+        started=run.started, ended=_number(summary.get("ended"), float), seen=seen, by=clean(run.by),
         folder=run.folder, profile=run.name, source=run.source, problem=clean(run.problem),
-        losses=losses(run.folder, _number(told.get("attempt"), int) or 1), cause=_cause(run.folder),
+        losses=losses(run.folder, _number(summary.get("attempt"), int) or 1), cause=_cause(run.folder),
         tags=noted.tags, note=noted.note,
     )  # fmt: skip
 
 
 def losses(folder: Path, attempt: int) -> tuple[float, ...]:
-    """The losses that rank 0 has told lately, thinned out, of a mirror's files."""
+    """The latest losses of rank 0 in a mirror's files, thinned out."""
     path = inside(folder / "0", f"attempt-{attempt}") / "rank-0.metrics.jsonl"
     return _losses(path, _changed(path))
 
@@ -184,19 +184,19 @@ def _losses(path: Path, changed: int) -> tuple[float, ...]:
 
 def _loss_of(line: bytes) -> float | None:
     with suppress(ValueError, RecursionError):
-        told = json.loads(line)
-        if isinstance(told, dict):
-            value: float | None = _number(told.get("loss"), float)
+        record = json.loads(line)
+        if isinstance(record, dict):
+            value: float | None = _number(record.get("loss"), float)
             return value
     return None
 
 
 def _cause(folder: Path) -> str:
-    """`rank 3: ValueError: no such token`, of the leader's last word; empty where there is none."""
-    told: object = None
+    """The cause in the leader's exit.json, as `rank 3: ValueError: no such token`; empty without one."""
+    end: object = None
     with suppress(OSError, ValueError, RecursionError):
-        told = json.loads((folder / "0" / "exit.json").read_bytes())
-    cause = told.get("cause") if isinstance(told, dict) else None
+        end = json.loads((folder / "0" / "exit.json").read_bytes())
+    cause = end.get("cause") if isinstance(end, dict) else None
     if not isinstance(cause, dict):
         return ""
     parts = [str(cause.get(name) or "") for name in ("type", "message")]
@@ -230,7 +230,7 @@ def _profile_row(name: str, path: Path, origin: str, changed: int) -> ProfileRow
 
 
 def _hosts(runs: Iterable[RunRow], profiles: Iterable[ProfileRow]) -> Iterable[HostRow]:
-    """Hosts of what goes on, and of the user's and the team's profiles: those of examples are nobody's machines."""
+    """Hosts of running runs, and of the user's and the team's profiles; examples name no real machines."""
     mine = [row for row in profiles if row.origin != "built in"]
     names = {host for row in runs if not row.over for host in row.hosts}
     names |= {host for row in mine for host in row.hosts}

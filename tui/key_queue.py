@@ -1,4 +1,4 @@
-"""Keys one after another: what is typed ahead goes to whatever has the focus when all before it has been obeyed.
+"""A queue of keys: each goes to the widget that has the focus after all keys before it have been handled.
 
 Textual hands every key to the widget that has the focus when it arrives; the bindings are looked up later, when the
 key has bubbled up to the app. Over a slow link, or in a paste, many keys arrive at once: those behind `/` would go to
@@ -17,26 +17,26 @@ from textual.app import App
 from textual.message import Message
 
 ROUNDS = 3
-"""Ways from the focused widget up to the app that are gone after a key: it may lead to a message, that to another."""
+"""How often a message bubbles from the focused widget to the app after a key: handling it may post more messages."""
 PATIENCE = 0.5
-"""Seconds after which a key counts as obeyed whose widget has gone, or works on."""
+"""Seconds after which a key counts as handled, even if its widget is gone or still busy."""
 HOLD = 3.0
-"""Seconds that keys wait for a screen at most: a disk that hangs keeps nobody from leaving."""
+"""The most seconds that keys wait for a screen to open: a hanging disk must not keep the user from leaving."""
 
 Typed = events.Key | events.Paste
 
 
 class KeyQueue:
-    """Lets a key wait until the one before it has been obeyed. The app hands it what is typed, and `Passed`.
+    """Delays each key until the one before it has been handled. The app passes it keys, pastes and `Passed` messages.
 
     Args:
-        app: Whose keys these are.
-        obey: What the app does with an event without this queue.
-        ignores: Whether a key is obeyed by nobody.
+        app: The app whose keys it queues.
+        obey: Handles an event as the app would without this queue.
+        ignores: Whether to drop a key.
     """
 
     class Passed(Message):
-        """Follows a key up through all widgets; where it has arrived, the key has been."""
+        """Bubbles behind a key through all widgets: when it arrives, the key has passed them."""
 
         def __init__(self, turn: int, rounds: int) -> None:
             super().__init__()
@@ -58,15 +58,15 @@ class KeyQueue:
         self._obeying = False
         self._release: asyncio.TimerHandle | None = None
         self.typed_at = 0.0
-        """When the key was typed that is being obeyed (monotonic clock, s): it may have waited for others since."""
+        """When the key that is now being handled was typed (monotonic clock, s); it may have waited in the queue."""
 
     async def take(self, event: Typed) -> None:
-        """Obey what is typed in its turn."""
+        """Queue a key or paste, and handle it when it is first."""
         self._ahead.append(event)
         await self._next()
 
     async def passed(self, message: Passed) -> None:
-        """Go the next round, or take the next key."""
+        """Start the next round, or handle the next key."""
         if message.turn != self._turn:
             return
         if message.rounds > 1:
@@ -79,7 +79,7 @@ class KeyQueue:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Let keys wait while the block runs: what is typed ahead is for the screen that is being opened."""
+        """Hold keys back while the block runs: they are for the screen that is being opened."""
         hold = object()
         self._holds.add(hold)
         timer = asyncio.get_running_loop().call_later(HOLD, self._let_go, hold)
@@ -95,7 +95,7 @@ class KeyQueue:
             self._app.post_message(self.Passed(self._turn, rounds=1))
 
     async def _next(self) -> None:
-        """Obey what comes first, where nothing is in the way."""
+        """Handle the first key, unless one is being handled or keys are held."""
         while self._ahead and not self._obeying and not self._holds:
             event = self._ahead.popleft()
             if not self._ignores(event):
@@ -112,7 +112,7 @@ class KeyQueue:
         self._follow(ROUNDS)
 
     def _follow(self, rounds: int) -> None:
-        """Behind whatever the widget has still to do, and what it has told others."""
+        """Post `Passed` behind the messages that wait for the widget, and those that it has posted."""
         passed = self.Passed(self._turn, rounds)
         if not (self._app.focused or self._app.screen).post_message(passed):
             self._app.post_message(passed)

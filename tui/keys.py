@@ -8,7 +8,7 @@ MOVE = Binding.Group("Move")
 OPEN = Binding.Group("Open")
 VIEW = Binding.Group("View")
 CHANGE = Binding.Group("Change")
-"""What changes something on hosts or in files. Its actions are refused under --read-only."""
+"""Actions that change something on hosts or in files; --read-only refuses them."""
 APP = Binding.Group("Everywhere")
 
 GROUPS = (OPEN, CHANGE, VIEW, MOVE, APP)
@@ -29,14 +29,14 @@ def bind(
     """Make a binding.
 
     Args:
-        id: `<screen or widget>.<action>`, unique in the app; what `keys:` of the config names.
-        keys: Textual's key names, several separated by commas. The first is the one that is shown.
+        id: `<screen or widget>.<action>`, unique in the app; `keys:` in the config refers to it.
+        keys: Textual's key names, separated by commas. The first is shown.
         action: The action it runs.
         label: One or two words for the footer.
-        words: What it does, as a sentence for the help screen; `label` where nothing is given.
+        words: What it does, for the help screen; defaults to `label`.
         group: Its section of the help screen.
-        show: Whether it stands in the footer.
-        priority: Whether it comes before what the focused widget makes of the key.
+        show: Whether the footer shows it.
+        priority: Whether it takes the key before the focused widget does.
     """
     return Binding(keys, action, label, show=show, priority=priority, tooltip=words or label, id=id, group=group)
 
@@ -49,11 +49,11 @@ MOVES = (
     bind("move.first", "g,home", "first", "first", "to the first row", group=MOVE, show=False),
     bind("move.last", "G,end", "last", "last", "to the last row", group=MOVE, show=False),
 )
-"""Moving in anything that has rows: a widget that takes these has the six actions."""
+"""Keys that move through rows: a widget that uses these implements the six actions."""
 
 PANE_KEYS = (
     bind("dash.next", "tab", "pane(1)", "pane", "to the next pane", group=MOVE),
     bind("dash.zoom", "z", "zoom", "zoom", "this pane alone, or all of them", group=VIEW),
     bind("dash.find", "slash", "log('find')", "find", "find in the log", group=VIEW),
 )
-"""What a screen of panes binds after its own keys: the footer shows the first that fit."""
+"""Bindings that a screen of panes adds after its own: the footer shows the first that fit."""

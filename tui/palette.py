@@ -1,4 +1,4 @@
-"""What the command palette finds: the actions of the screen, runs, profiles, hosts."""
+"""The entries of the command palette: the actions of the screen, runs, profiles, hosts."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Found(NamedTuple):
 
 
 class Everything(Provider):
-    """Actions first, then runs from the newest, profiles, hosts. Textual takes what it is given as help for markup."""
+    """Finds actions first, then runs (the newest first), profiles, hosts."""
 
     async def discover(self) -> Hits:
-        """What is there before anything is typed: the actions of the screen and the newest runs."""
+        """The entries shown before anything is typed: the actions of the screen and the newest runs."""
         for found in [*self._actions(), *list(self._runs())[:5]]:
             yield DiscoveryHit(Content(found.title), found.run, text=found.title, help=_plain(found.help))
 
     async def search(self, query: str) -> Hits:
-        """Whatever fits what was typed."""
+        """The entries that match `query`."""
         matcher = self.matcher(query)
         for found in (*self._actions(), *self._runs(), *self._profiles(), *self._hosts()):
             if (score := matcher.match(found.title)) > 0:
@@ -71,5 +71,5 @@ class Everything(Provider):
 
 
 def _plain(text: str) -> str:
-    """As Content, which Textual takes for help as well, and does not parse; no escaping holds for every text."""
+    """Content in place of a string: Textual accepts it as help, too, and does not parse it as markup."""
     return cast("str", Content(text))

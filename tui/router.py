@@ -1,4 +1,4 @@
-"""How one screen opens another: by a name, imported when it is first wanted."""
+"""How one screen opens another: by name; its module is imported when it is first needed."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ SCREENS: Mapping[str, str] = {
     "confirm": "tui.dialogs.confirm:ConfirmScreen",
     "themes": "tui.dialogs.themes:ThemeScreen",
 }
-"""Kind → module:class, whose arguments are those of the `open_…` method. By name: screens stand above this module."""
+"""Kind → module:class, whose arguments are those of the `open_…` method. Strings: screens import this module."""
 
 
 Opener = Literal["run", "replay", "wizard", "top"]
 
 
 class First(NamedTuple):
-    """What to open over the home screen: a kind of screen, and the arguments of its `open_…` method."""
+    """The screen to open over the home screen: its kind, and the arguments of its `open_…` method."""
 
     kind: Opener
     arguments: tuple[Any, ...]
 
 
 class Router:
-    """Opens the app's screens. Nobody else pushes one.
+    """Opens the app's screens; no other code pushes one.
 
     Args:
-        app: Whose screens these are.
-        keys: What is typed while a screen is being opened waits there: it is for that screen.
+        app: The app whose screens it opens.
+        keys: Holds keys back while a screen is being opened: they are for that screen.
     """
 
     def __init__(self, app: App[None], keys: KeyQueue) -> None:
@@ -60,7 +60,7 @@ class Router:
         }
 
     def open_first(self, first: First) -> None:
-        """Open what a command was called for."""
+        """Open the screen that a command asks for."""
         self._openers[first.kind](*first.arguments)
 
     def open_home(self) -> None:
@@ -72,7 +72,7 @@ class Router:
         """Open the dashboard of a run that this viewer knows, and follow it.
 
         Args:
-            instead: The screen whose place it takes, as soon as nothing is open over that.
+            instead: The screen to replace, as soon as no other screen is over it.
         """
         self._open("run", run_id, instead=instead)
 
@@ -84,16 +84,16 @@ class Router:
         """Open the wizard on a profile, or on a new one; a profile with errors is opened at the first of them.
 
         Args:
-            launch: Reach the hosts and check behind a dialog, and launch when nothing is in the way.
+            launch: Connect to the hosts and check them behind a dialog, and launch if no check fails.
         """
         self._app.run_worker(self._opened_profile(profile, launch), group="open profile", exclusive=True)
 
     def open_again(self, again: Again) -> None:
-        """Open the wizard's last step on a run that is to be run again, and launch when the checks are through."""
+        """Open the wizard's last step for running a run again, and launch when the checks have passed."""
         self._open("wizard", launch=True, again=again)
 
     def open_top(self, hosts: Sequence[str] = (), profile: Path | None = None) -> None:
-        """Open the view of what hosts are doing: those named, those of a profile, or all in view."""
+        """Open the view of what hosts are doing: the named ones, those of a profile, or all known hosts."""
         self._open("top", tuple(hosts), profile)
 
     def _open(self, kind: str, *arguments: Any, instead: Screen[Any] | None = None, **named: Any) -> None:
@@ -107,7 +107,7 @@ class Router:
             elif not look.asked:
                 self._open("wizard", profile, launch=launch, text=look.text)
         if profile and look.asked:
-            # The wizard asks its hosts at once, which runs the profile's `activate` there.
+            # The wizard probes its hosts at once, which runs the profile's `activate` on them.
             question = screen_class("confirm")(f"Open {profile.name}?", look.asked, "open")
             if await self._app.push_screen_wait(question):
                 self._open("wizard", profile, launch=launch, text=look.text)
@@ -122,7 +122,7 @@ class Router:
             await asyncio.sleep(0.05)
         async with self._keys.held():
             screen = made(*arguments, **named)
-            # Not popped and pushed: what is under both would be painted between the two.
+            # No pop and push: the screen below would be painted in between.
             await (self._app.switch_screen(screen) if instead is self._app.screen else self._app.push_screen(screen))
 
 
@@ -133,12 +133,12 @@ def screen_class(kind: str) -> Any:
 
 
 class _Look(NamedTuple):
-    """A profile as it was read, once: what is asked about is what is opened."""
+    """A profile, read once: the wizard opens exactly the text that the user agreed to."""
 
     text: str | None = None
     wrong: InputError | None = None
     asked: str = ""
-    """What is to be said before it is used; empty: nothing."""
+    """What the user must agree to before it is used; empty: nothing."""
 
 
 def _look_at(profile: Path) -> _Look:

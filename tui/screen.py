@@ -1,4 +1,4 @@
-"""What all screens have: a line at the top, one at the bottom, help, breakpoints, and a word when there is no room."""
+"""The base of all screens: header, footer, help, breakpoints, and a notice when the terminal is too small."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """Something a screen offers in the palette beyond its keys."""
+    """A command that a screen adds to the palette beside its keys."""
 
     title: str
     help: str
@@ -29,15 +29,15 @@ class Command(NamedTuple):
 
 
 class DisttuiScreen(Screen[None]):
-    """A screen of the app. A subclass gives `body`, `BINDINGS` made by `tui.keys.bind`, and `HELP`.
+    """A screen of the app. A subclass defines `body`, `BINDINGS` made by `tui.keys.bind`, and `HELP`.
 
-    Its actions whose bindings are of the group `CHANGE` do nothing under --read-only, and their keys are not shown.
+    Under --read-only, actions whose bindings are in the group `CHANGE` do nothing, and their keys are not shown.
     """
 
     HELP: ClassVar[str | None] = ""
     """A few sentences for the top of the help screen: what this screen is for."""
     MIN_SIZE: ClassVar[tuple[int, int]] = (40, 12)
-    """Columns and rows under which the screen only says which size it needs."""
+    """Columns and rows below which the screen only says which size it needs."""
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (120, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (24, "-medium"), (40, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -45,10 +45,10 @@ class DisttuiScreen(Screen[None]):
     ]
 
     _had_focus: Widget | None = None
-    """What loses the focus while nothing fits."""
+    """The widget that had the focus before the terminal became too small."""
 
     def compose(self) -> ComposeResult:
-        """Header, body, footer."""
+        """Yield header, body and footer."""
         yield HeaderBar()
         yield from self.body()
         yield FooterBar()
@@ -59,7 +59,7 @@ class DisttuiScreen(Screen[None]):
         return ()
 
     def commands(self) -> Iterator[Command]:
-        """What the palette offers on this screen besides its keys."""
+        """Yield the commands that the palette offers on this screen beside its keys."""
         return iter(())
 
     @property
@@ -73,7 +73,7 @@ class DisttuiScreen(Screen[None]):
         return cast("Shell", self.app)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Refuse what changes something under --read-only."""
+        """Refuse actions of the group `CHANGE` under --read-only."""
         return not (self.disttui.read_only and action in self._changes())
 
     async def action_back(self) -> None:
@@ -81,7 +81,7 @@ class DisttuiScreen(Screen[None]):
         await self.disttui.action_back()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Say the size that is needed where there is too little room."""
+        """Show the size that is needed if the terminal is too small."""
         columns, rows = self.MIN_SIZE
         small = event.size.width < columns or event.size.height < rows
         if small and not self.has_class("-too-small"):
@@ -91,7 +91,7 @@ class DisttuiScreen(Screen[None]):
             self.call_after_refresh(self._had_focus.focus)
 
     def on_click(self, event: events.Click) -> None:
-        """A click on a pane's title goes to the pane, a double click has it alone where the screen can do that."""
+        """Focus a pane when its title is clicked; zoom it on a double click if the screen can zoom."""
         widget, _ = self.get_widget_at(event.screen_x, event.screen_y)
         for pane in (one for one in widget.ancestors_with_self if isinstance(one, Widget) and one.has_class("pane")):
             if event.screen_y == pane.region.y:
@@ -101,7 +101,7 @@ class DisttuiScreen(Screen[None]):
             return
 
     def title_clicked(self, pane: Widget) -> None:
-        """The title of a pane was clicked."""
+        """React to a click on the title of a pane."""
         pane.focus()
 
     def _changes(self) -> set[str]:

@@ -1,4 +1,4 @@
-"""What a screen may call of the app, all of it on the app's own thread unless it says otherwise."""
+"""The part of the app that a screen may use: from the app's own thread, unless a method says otherwise."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 
 class Shell(Protocol):
-    """The app as its screens and their helpers see it; `screen.disttui` is one."""
+    """The app as its screens and their helpers use it; `screen.disttui` is one."""
 
     environ: Mapping[str, str]
     """The environment of the process."""
     settings: Settings
     read_only: bool
-    """Actions that are bound in the group `tui.keys.CHANGE` are refused by themselves then."""
+    """Whether --read-only is set. `DisttuiScreen` then refuses actions of the group `tui.keys.CHANGE` by itself."""
     ssh_config: str | None
     shelf: Shelf
     """Runs, profiles and hosts as last read."""
     at_end: list[Callable[[], None]]
-    """What is to be done when the app has been left and the terminal is as before."""
+    """Called after the app has ended and the terminal is restored."""
     router: Router
     """Opens screens."""
 
     @property
     def typed_at(self) -> float:
-        """When the key was typed that is being obeyed (monotonic clock, s)."""
+        """When the key that is now being handled was typed (monotonic clock, s)."""
 
     async def ask(self, question: str, consequence: str, yes: str = "yes") -> bool:
-        """Ask before something that cannot be undone; call it in a worker."""
+        """Ask before an action that cannot be undone; call it in a worker."""
 
     def viewer(self) -> Viewer:
         """The viewer that all screens share; call it in a thread worker."""
@@ -46,7 +46,7 @@ class Shell(Protocol):
         """A viewer to be closed by the caller; call it in a thread worker."""
 
     def copy(self, text: str) -> Any:
-        """Copy to the clipboard by the best way there is, and say which."""
+        """Copy to the clipboard by the best way available here, and say which."""
 
     def notify(
         self,
@@ -57,13 +57,13 @@ class Shell(Protocol):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Show a toast; its words are cleaned, and never taken as markup. Any thread may call it."""
+        """Show a toast; its text is cleaned, and never parsed as markup. Any thread may call it."""
 
     def send(self, sequence: str) -> None:
-        """Send the terminal a control sequence that is no part of a frame."""
+        """Write a control sequence to the terminal, outside of a frame."""
 
     def effective_bindings(self, node: DOMNode) -> Iterator[Binding]:
         """Yield a node's bindings with the keys of the user's config."""
 
     async def action_back(self) -> None:
-        """Leave the screen: to the one before, or to the shell where the command was for this one."""
+        """Leave the screen: to the one before it, or to the shell if a command opened this screen alone."""

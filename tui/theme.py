@@ -1,7 +1,7 @@
 """Colours and glyphs, all in one place: two themes of our own, and how each state of a run, host or rank looks.
 
-States are told by glyph and word first; the colours only help. They lie on one blue–orange axis, which red-green and
-blue-yellow blindness both leave apart, and differ in lightness too.
+A state is recognised by glyph and word; colours only help. They lie on one blue–orange axis, where red-green and
+blue-yellow blindness can both distinguish them, and they differ in lightness, too.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ _KINDS = {
 _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
 
 STATE_CLASSES = frozenset(look.css for look in LOOKS.values())
-"""For COMPONENT_CLASSES of a widget that draws states itself: `get_component_rich_style(look("slow").css)`."""
+"""For the COMPONENT_CLASSES of a widget that draws states itself: `get_component_rich_style(look("slow").css)`."""
 RAMP = 8
 FULL = 5
-"""The step of the ramp that a full load has: the last ones look like a failure, and to be busy is none."""
+"""The step of the ramp for full load: the steps above look like a failure, and a busy host is none."""
 RAMP_CLASSES = frozenset(f"ramp--{step}" for step in range(RAMP))
 """For COMPONENT_CLASSES: low (blue) to high (orange) of a load or a deviation."""
 SERIES = 8
 SERIES_CLASSES = frozenset(f"series--{index}" for index in range(SERIES))
-"""For COMPONENT_CLASSES: the lines of a chart, each apart from its neighbours."""
+"""For COMPONENT_CLASSES: the lines of a chart, each distinct from its neighbours."""
 
 
 def look(word: str) -> Look:
-    """How a state looks that `runner.render.status` names by `word`; whatever is on its way is waiting."""
+    """The look of a state by its word in `runner.render.status`; an unknown word looks like "waiting"."""
     return LOOKS[_KIND_OF.get(word, "waiting")]
 
 
@@ -124,9 +124,9 @@ _LIGHT = _theme(
 
 THEMES = (_DARK, _LIGHT)
 DEFAULTS = _DARK.variables
-"""Our variables for Textual's other themes, so that a user may choose any of them."""
+"""disttui's variables under Textual's other themes, so that a user may choose any of them."""
 
 
 def suggested(environ: Mapping[str, str]) -> str:
-    """The theme that fits the terminal's background as far as it tells (COLORFGBG), dark where it does not."""
+    """The theme that fits the terminal's background according to COLORFGBG; dark without it."""
     return LIGHT if environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15") else DARK

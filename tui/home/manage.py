@@ -20,7 +20,7 @@ from tui.screen import DisttuiScreen
 from tui.terminal.editor import open_editor
 
 AGES = (("7d", "more than a week ago"), ("30d", "more than 30 days ago"), ("90d", "more than 90 days ago"))
-"""How long ago runs have ended that can be cleaned up, as `disttui gc --older` takes it."""
+"""Ages of ended runs that can be cleaned up, as `disttui gc --older` accepts them."""
 
 KEYS: tuple[BindingType, ...] = (
     bind("home.edit", "e", "edit", "edit", "open this profile in $EDITOR, then check it", group=CHANGE),
@@ -30,7 +30,7 @@ KEYS: tuple[BindingType, ...] = (
     bind("home.delete", "D", "delete", "delete", "delete this run, on its hosts and here", group=CHANGE),
     bind("home.gc", "C", "clean_up", "clean up", "delete runs that ended long ago", group=CHANGE),
 )
-"""What the home screen binds after its own keys."""
+"""Bindings that the home screen adds after its own."""
 
 
 class ManageScreen(DisttuiScreen):
@@ -47,11 +47,11 @@ class ManageScreen(DisttuiScreen):
         raise NotImplementedError
 
     def read_again(self) -> None:
-        """Read what there is anew."""
+        """Read runs, profiles and hosts again."""
         raise NotImplementedError
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer only what fits what is chosen."""
+        """Offer only actions that fit the chosen rows."""
         if action == "edit":
             profile = self.chosen_profile
             usable = profile is not None and profile.origin != "built in"
@@ -70,7 +70,7 @@ class ManageScreen(DisttuiScreen):
     # Profiles
 
     def action_edit(self) -> None:
-        """Open the profile in the user's editor; what is wrong with it afterwards is shown with its lines."""
+        """Open the profile in the user's editor; afterwards show its errors at their lines."""
         profile = self.chosen_profile
         if profile is None:
             return
@@ -130,7 +130,7 @@ class ManageScreen(DisttuiScreen):
 
     @work(thread=True, group="delete", exit_on_error=False)
     def _delete(self, chosen: Sequence[RunRow]) -> None:
-        """Delete one after the other; say how many, and why not the others."""
+        """Delete runs one after another; say how many were deleted, and why the others were not."""
         from runner.api.ending import forget
         from runner.api.finding import find_run
 
@@ -144,12 +144,12 @@ class ManageScreen(DisttuiScreen):
                 app.notify(str(error), title=f"{short(row.run)} was not deleted", severity="error", timeout=15)
         if done:
             app.notify(f"{_named(done)} deleted")
-        with suppress(RuntimeError):  # the app has been left meanwhile
+        with suppress(RuntimeError):  # the app has ended meanwhile
             self.app.call_from_thread(self.read_again)
 
     @work(group="ask")
     async def action_clean_up(self) -> None:
-        """Ask how old, look on the hosts, show what would go, and delete it after a yes."""
+        """Ask for an age, find older runs on the hosts, list them, and delete them after a yes."""
         from runner.api.old import old_runs, remove
         from runner.profile.numbers import age as seconds
         from runner.render.old import forgotten, old_table

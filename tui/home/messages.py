@@ -10,21 +10,21 @@ from tui.inventory import Shelf
 
 
 class HostsAsked(Message):
-    """The hosts of the newest runs were asked how these are."""
+    """The hosts of the newest runs have been asked for their state."""
 
     def __init__(self, silent: Mapping[str, str]) -> None:
         super().__init__()
         self.silent = silent
-        """Run → why nothing is known anew."""
+        """Run → why its hosts gave no new state."""
 
 
 class ShelfRead(Message):
-    """Runs, profiles and hosts were read anew."""
+    """Runs, profiles and hosts were read again."""
 
     def __init__(self, shelf: Shelf) -> None:
         super().__init__()
         self.shelf = shelf
 
     def can_replace(self, message: Message) -> bool:
-        """A newer one makes an older one superfluous."""
+        """Replace an older one that has not been handled yet."""
         return isinstance(message, ShelfRead)

@@ -1,4 +1,4 @@
-"""What hosts tell of runs, asked in the background: nobody is asked anything for it."""
+"""Asks hosts for the state of runs, in the background: without any question to the user."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from runner.errors import DisttuiError
 
 NEWEST = 12
-"""Runs whose hosts are asked at most."""
+"""The most runs whose hosts are asked."""
 
 
 def ask_hosts(environ: Mapping[str, str], ssh_config: str | None) -> Mapping[str, str]:
-    """Ask as `disttui ps` does, and keep the answers; call it in a thread. Run → why nothing is known anew."""
+    """Ask as `disttui ps` does, and keep the answers; call it in a thread. Returns run → why there is no new state."""
     from runner.runs.find import known_runs
 
     runs = [run for run in known_runs(environ)[0] if not (run.sandbox or run.problem or run.summary().get("ended"))]

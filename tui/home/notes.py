@@ -1,4 +1,4 @@
-"""The question what to note of runs: tags, and a line of text."""
+"""The dialog for a run's notes: tags, and a line of text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tui.screen import DisttuiModal
 
 
 class NotesScreen(DisttuiModal[Notes | None]):
-    """Asks for tags and a note, and begins with those that all the runs share."""
+    """Asks for tags and a note; starts with those that all the runs share."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("notes.cancel", "escape", "cancel", "cancel"),
@@ -39,7 +39,7 @@ class NotesScreen(DisttuiModal[Notes | None]):
         self._before = before
 
     def compose(self) -> ComposeResult:
-        """Tags, note, what is wrong with them."""
+        """Yield the inputs, and the line for errors in them."""
         with VerticalScroll(classes="box wide", can_focus=False):
             yield Static(Content.styled(self._title, "bold"))
             yield Static(Content("Kept on this machine; the filter of the home screen finds both."), classes="quiet")
@@ -53,26 +53,26 @@ class NotesScreen(DisttuiModal[Notes | None]):
 
     @on(Input.Submitted)
     def action_save(self) -> None:
-        """Take them, or say what is wrong."""
+        """Return the notes, or show what is wrong with them."""
         try:
             self.dismiss(notes_of(self.query_one("#tags", Input).value, self.query_one("#note", Input).value))
         except InputError as error:
             self.query_one("#wrong", Static).update(Content(f"{error.what}. {error.cure or ''}"))
 
     def action_cancel(self) -> None:
-        """Leave them as they are."""
+        """Close without a change."""
         self.dismiss(None)
 
 
 def shared(noted: Sequence[Notes]) -> Notes:
-    """What several runs have in common."""
+    """The tags and the note that several runs have in common."""
     first = noted[0]
     tags = tuple(tag for tag in first.tags if all(tag in one.tags for one in noted))
     return Notes(tags, first.note if all(one.note == first.note for one in noted) else "")
 
 
 def changed(one: Notes, before: Notes, after: Notes) -> Notes:
-    """The notes of one of several runs, after what all share was changed from `before` to `after`."""
+    """The new notes of one of several runs, after their shared notes were edited from `before` to `after`."""
     kept = tuple(tag for tag in one.tags if tag not in before.tags or tag in after.tags)
     added = tuple(tag for tag in after.tags if tag not in kept)
     return Notes(kept + added, one.note if after.note == before.note else after.note)

@@ -1,4 +1,4 @@
-"""The words of the home screen: rows, details, and what will happen."""
+"""The texts of the home screen: rows, details, and the consequences of actions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
 }  # fmt: skip
 
 _SHOWN = 8
-"""Runs that a question names."""
+"""The most runs that a question names."""
 _BARS = "▁▂▃▄▅▆▇█"
 _KEY = "bold $accent"
 WELCOME = Content.assemble(
@@ -45,7 +45,7 @@ WELCOME = Content.assemble(
 
 
 def facts(shelf: Shelf) -> list[str]:
-    """How many runs go on."""
+    """The numbers of running and of unseen runs, in words."""
     states = [row.state for row in shelf.runs if not row.over]
     unseen = states.count("not seen")
     alive = len(states) - unseen
@@ -59,20 +59,20 @@ ORDERS: Mapping[str, Callable[[RunRow, float], Any]] = {
     "state": lambda row, now: (row.over, row.state, -row.started),
     "duration": lambda row, now: (_started_until(row, now), -row.started),
 }
-"""How runs can be ordered; by age those that go on come first, by duration the longest."""
+"""How runs can be ordered: by age running ones come first, by duration the longest."""
 HEADS = {"state": "state", "run": "name", "took": "duration", "when": "newest"}
-"""Columns by whose heads they are ordered."""
+"""Column → the order that a click on its head selects."""
 _TAGS = Column("tags", rank=3, most=24)
 
 
 def run_columns(shelf: Shelf) -> Sequence[Column]:
-    """The columns of the runs: tags only where there are any."""
+    """The columns of the runs; with tags only if a run has any."""
     state, run, *others = COLUMNS["runs"]
     return [state, run, *([_TAGS] if any(row.tags for row in shelf.runs) else []), *others]
 
 
 def runs(shelf: Shelf, now: float, order: str = "newest") -> list[Row]:
-    """The runs in one of the ORDERS, the newest first where they are alike."""
+    """The runs in one of the ORDERS; equal ones with the newest first."""
     ordered = sorted(shelf.runs, key=lambda row: ORDERS[order](row, now))
     ids = [row.run for row in ordered]
     tagged = any(row.tags for row in ordered)
@@ -99,7 +99,7 @@ def _run_cells(row: RunRow, now: float, run: str) -> list[Cell]:
 
 
 def _started_until(row: RunRow, now: float) -> float:
-    """Minus the seconds that it has gone on, as far as is known."""
+    """Minus the seconds that it has run, as far as known (a sort key)."""
     until = row.ended or (now if row.state not in ENDED and row.state != "not seen" else row.seen)
     return row.started - until
 
@@ -119,7 +119,7 @@ def _profile_cells(row: ProfileRow) -> list[Cell]:
 
 
 def hosts(shelf: Shelf) -> list[Row]:
-    """By name, this machine last."""
+    """Rows of the hosts, by name; this machine comes last."""
     return [
         Row(
             row.name, ["this machine" if row.name == "local" else row.name, _running(row.runs), ", ".join(row.profiles)]
@@ -149,10 +149,10 @@ def processes(row: ProfileRow) -> str:
 
 
 def details(row: RunRow | ProfileRow, now: float, home: str, silent: str = "") -> Content:
-    """Everything that is known of a row, a line each; paths under `home` begin with ~.
+    """All that is known about a row, one item per line; paths under `home` begin with ~.
 
     Args:
-        silent: Why the hosts of a run have told nothing when they were asked last.
+        silent: Why the hosts of a run gave no answer when they were last asked.
     """
     lines = _run_details(row, now, home, silent) if isinstance(row, RunRow) else _profile_details(row, home)
     width = max(len(name) for name, _ in lines)
@@ -187,7 +187,7 @@ def _run_details(row: RunRow, now: float, home: str, silent: str) -> list[tuple[
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """A bar for each value, the lowest the smallest."""
+    """One bar per value, scaled from the lowest to the highest."""
     low, high = min(values), max(values)
     steps = len(_BARS) - 1
     return "".join(_BARS[round((value - low) / (high - low) * steps) if high > low else 0] for value in values)

@@ -29,14 +29,14 @@ from tui.keys import APP, CHANGE, MOVE, OPEN, VIEW, bind
 from tui.widgets.table import Table
 
 LOOK_AGAIN = 4.0
-"""Seconds between looks at whether something has changed on the disk."""
+"""Seconds between two checks for changes on the disk."""
 ASK_AGAIN = 20.0
-"""Seconds between two questions to the hosts of runs that go on; after 30 without news a run is "not seen"."""
+"""Seconds between two requests to the hosts of running runs; after 30 s without data a run is "not seen"."""
 PANES = ("runs", "profiles", "hosts")
 
 
 class HomeScreen(ManageScreen):
-    """Runs, profiles and hosts, each in a pane; the cursor's row in detail where it is asked for."""
+    """Runs, profiles and hosts, each in a pane; on request the details of the row under the cursor."""
 
     HELP = """Runs that this machine has started or looked at, the profiles that can be run, and the hosts that either
     names. A run goes on without this screen; the hosts of the newest are asked how they are every 20 seconds."""
@@ -102,14 +102,14 @@ class HomeScreen(ManageScreen):
     def __init__(self) -> None:
         super().__init__()
         self._print: tuple[tuple[str, int], ...] | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._silent: Mapping[str, str] = {}
-        """Run → why its hosts have told nothing when they were asked last."""
+        """Run → why its hosts gave no answer when they were last asked."""
         self._asking = False
         self._order = "newest"
 
     def body(self) -> Iterable[Widget]:
-        """Welcome, panes, details, filter."""
+        """Yield welcome, panes, details and filter."""
         tables = [Table(rows.COLUMNS[pane], id=pane) for pane in PANES]
         for table in tables:
             table.add_class("pane")
@@ -119,26 +119,26 @@ class HomeScreen(ManageScreen):
         yield Input(placeholder="words to look for", id="filter")
 
     def on_mount(self) -> None:
-        """Read what there is, and again whenever it has changed."""
+        """Read the runs, profiles and hosts, and again whenever they change."""
         self.query_one("#details").border_title = " details "
         self._show(self.disttui.shelf)
         self.query_one("#runs").focus()
         self._again = [self.set_interval(LOOK_AGAIN, self.read), self.set_interval(ASK_AGAIN, self._ask)]
 
     def on_screen_suspend(self) -> None:
-        """Look no more while another screen is shown: a hidden one that changes has the shown one painted anew."""
+        """Stop the checks while another screen is shown: a change of a hidden screen repaints the shown one."""
         for timer in self._again:
             timer.pause()
 
     def on_screen_resume(self) -> None:
-        """Look once this screen is painted, at first and whenever another was left."""
+        """Start the checks after this screen is painted: at first, and after another screen was left."""
         for timer in self._again:
             timer.resume()
         self.call_after_refresh(self.read)
         self.call_after_refresh(self._ask)
 
     def _ask(self) -> None:
-        """Have the hosts of the newest runs asked, in a thread that nobody waits for."""
+        """Ask the hosts of the newest runs, in a daemon thread."""
         if not self._asking:
             self._asking = True
             threading.Thread(target=self._ask_hosts, name="ask", daemon=True).start()
@@ -149,17 +149,17 @@ class HomeScreen(ManageScreen):
         try:
             silent = ask_hosts(app.environ, app.ssh_config)
         finally:
-            self.post_message(HostsAsked(silent))  # else nobody would ever ask again
+            self.post_message(HostsAsked(silent))  # otherwise the hosts would never be asked again
 
     def on_hosts_asked(self, message: HostsAsked) -> None:
-        """Read what they have told, or show why they have not."""
+        """Read the new states, or show why there are none."""
         self._asking, self._silent = False, message.silent
         self._show_details()
         self.read()
 
     @work(thread=True, exclusive=True, group="shelf")
     def read(self, anew: bool = False) -> None:
-        """Read the shelf where something on the disk has changed."""
+        """Read the shelf if something on the disk has changed."""
         environ = self.disttui.environ
         seen = fingerprint(environ)
         if anew or seen != self._print or self.disttui.shelf.stale(now()):
@@ -170,7 +170,7 @@ class HomeScreen(ManageScreen):
                     self.post_message(ShelfRead(shelf))
 
     def on_shelf_read(self, message: ShelfRead) -> None:
-        """Show it."""
+        """Show what was read."""
         self.disttui.shelf = message.shelf
         self._show(message.shelf)
 
@@ -187,8 +187,8 @@ class HomeScreen(ManageScreen):
             self._table("profiles").focus()
         self._show_details()
         for problem in shelf.problems:
-            if problem not in self._told:
-                self._told.add(problem)
+            if problem not in self._reported:
+                self._reported.add(problem)
                 self.notify(problem, severity="warning")
 
     def _show_runs(self, shelf: Shelf) -> None:
@@ -197,11 +197,11 @@ class HomeScreen(ManageScreen):
     def _show_titles(self, shelf: Shelf) -> None:
         for number, pane in enumerate(PANES, 1):
             table = self._table(pane)
-            told = [pane.capitalize(), *([f"{table.all}"] if shelf.read else [])]
+            title = [pane.capitalize(), *([f"{table.all}"] if shelf.read else [])]
             if pane == "runs":
-                told += [f"by {self._order}"] if self._order != "newest" else []
-                told += [f"{len(table.marked)} marked"] if table.marked else []
-            table.border_title = Content(f" [{number}] {' · '.join(told)} ")
+                title += [f"by {self._order}"] if self._order != "newest" else []
+                title += [f"{len(table.marked)} marked"] if table.marked else []
+            table.border_title = Content(f" [{number}] {' · '.join(title)} ")
 
     @property
     def chosen(self) -> Sequence[RunRow]:
@@ -217,17 +217,17 @@ class HomeScreen(ManageScreen):
         return row if isinstance(row, ProfileRow) else None
 
     def read_again(self) -> None:
-        """Read what there is anew."""
+        """Read runs, profiles and hosts again."""
         self.read(True)
 
     def action_mark(self) -> None:
-        """Mark the run under the cursor, or no longer, and go on to the next."""
+        """Mark or unmark the run under the cursor, and go to the next."""
         self._table("runs").mark()
         self._show_titles(self.disttui.shelf)
         self.refresh_bindings()
 
     def action_sort(self) -> None:
-        """Order the runs by what comes next."""
+        """Order the runs by the next of the ORDERS."""
         orders = list(rows.ORDERS)
         self._sort(orders[(orders.index(self._order) + 1) % len(orders)])
 
@@ -247,7 +247,7 @@ class HomeScreen(ManageScreen):
 
     @property
     def _here(self) -> Table:
-        """The pane with the cursor."""
+        """The table that has the cursor."""
         return next((table for table in self.query(Table) if table.has_class("-current")), self._table("runs"))
 
     @property
@@ -258,7 +258,7 @@ class HomeScreen(ManageScreen):
         return next((row for row in shelf.profiles if table.id == "profiles" and row.name == table.key), None)
 
     def on_descendant_focus(self) -> None:
-        """Remember which pane was last in use."""
+        """Remember which pane last had the focus."""
         if isinstance(self.focused, Table):
             for table in self.query(Table):
                 table.set_class(table is self.focused, "-current")
@@ -266,7 +266,7 @@ class HomeScreen(ManageScreen):
             self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer only what fits the row under the cursor."""
+        """Offer only actions that fit the row under the cursor."""
         if action == "stop":
             chosen = self.chosen
             return bool(chosen) and not all(row.over for row in chosen) and not self.disttui.read_only
@@ -291,7 +291,7 @@ class HomeScreen(ManageScreen):
             self.disttui.router.open_top([message.key])
 
     def action_new(self) -> None:
-        """Open the wizard on nothing."""
+        """Open the wizard with an empty profile."""
         self.disttui.router.open_wizard()
 
     def action_top(self) -> None:
@@ -304,7 +304,7 @@ class HomeScreen(ManageScreen):
 
     @work(group="ask")
     async def action_run(self) -> None:
-        """Ask, then have the wizard check the hosts and launch."""
+        """Ask, then let the wizard check the hosts and launch."""
         row = self._row
         if isinstance(row, RunRow):
             await self._run_again(row.run)
@@ -312,7 +312,7 @@ class HomeScreen(ManageScreen):
             self.disttui.router.open_wizard(row.path, launch=True)
 
     async def _run_again(self, run: str) -> None:
-        from runner.runs.find import find_run  # slow to load, as what follows
+        from runner.runs.find import find_run  # slow to import, like the next ones
         from tui.run.again import run_again
 
         try:
@@ -356,8 +356,8 @@ class HomeScreen(ManageScreen):
         row = self._row
         home = self.disttui.environ.get("HOME", "")
         silent = self._silent.get(row.run, "") if isinstance(row, RunRow) else ""
-        told = rows.details(row, now(), home, silent) if row else ""
-        self.query_one("#details", Static).update(told)
+        text = rows.details(row, now(), home, silent) if row else ""
+        self.query_one("#details", Static).update(text)
 
     def action_filter(self) -> None:
         """Open the filter."""
@@ -373,7 +373,7 @@ class HomeScreen(ManageScreen):
         self._here.focus()
 
     def action_clear(self) -> None:
-        """Clear the filter, or else the marks."""
+        """Clear the filter; without one, the marks."""
         field = self.query_one("#filter", Input)
         field.value = ""
         if not field.has_class("-on"):
@@ -388,13 +388,13 @@ class HomeScreen(ManageScreen):
         self.read(True)
 
     def action_pane(self, by: int) -> None:
-        """Go to the pane that is `by` further."""
+        """Go `by` panes further."""
         shown = [pane for pane in PANES if not (pane == "runs" and self.has_class("-newcomer"))]
         here = str(self._here.id)
         self.action_show_pane(shown[(shown.index(here) + by) % len(shown) if here in shown else 0])
 
     def action_show_pane(self, pane: str) -> None:
-        """Go to a pane; where there is room for only one, it is the one that is shown."""
+        """Go to a pane; if there is room for one only, show that one."""
         for table in self.query(Table):
             table.set_class(table.id == pane, "-current")
         self._table(pane).focus()

@@ -11,29 +11,29 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 OSC_LIMIT = 74_000
-"""Base64 characters of one OSC 52 sequence that xterm, tmux and others still take."""
+"""The most base64 characters that xterm, tmux and others accept in one OSC 52 sequence."""
 _PATIENCE = 3.0
 _DEAF = ("Apple_Terminal",)
 DEAF_TERMS = ("linux", "dumb", "")
-"""Values of TERM whose terminals would show an OSC sequence as text, or drop it."""
+"""Values of TERM for terminals that show an OSC sequence as text, or drop it."""
 
 
 class Copied(NamedTuple):
     """How a text was copied."""
 
     words: str
-    """For the toast: how much, and by which way."""
+    """For the toast: how much was copied, and how."""
     sequence: str = ""
-    """What is still to be written to the terminal."""
+    """A sequence that the caller must still write to the terminal."""
     good: bool = True
-    """False: it is only in a file."""
+    """False: the text is in a file only, or nowhere."""
 
 
 def copy(text: str, environ: Mapping[str, str]) -> Copied:
-    """Copy by the first way that works here: tmux, a native tool, OSC 52, a file. Blocks for some seconds at most.
+    """Copy by the first way that works here: tmux, a native tool, OSC 52, a file. Blocks for a few seconds at most.
 
     A native tool is only used where the screen is this machine's: over SSH it would fill a clipboard that nobody sees.
-    OSC 52 is never acknowledged, so it comes after the ways that are, and not for texts that terminals would drop.
+    Terminals do not acknowledge OSC 52, so it comes after ways that report success, and only for texts short enough.
     """
     size = _size(text)
     inside_tmux = bool(environ.get("TMUX"))

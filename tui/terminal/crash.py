@@ -1,4 +1,4 @@
-"""What is said when the app itself fails."""
+"""The message shown when the app itself fails."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from runner.user_folders import user_folder
 
 
 def note(environ: Mapping[str, str], again: str | None) -> str:
-    """Keep the traceback of the exception that is being handled in a file, and say what the user should know.
+    """Write the traceback of the current exception to a file; return the message for the user.
 
     Args:
-        again: The command that opens what was open.
+        again: The command that opens the same screen again.
     """
     path = user_folder("state", environ) / "crash.txt"
     try:

@@ -14,7 +14,7 @@ from textual.app import App, SuspendNotSupported
 from runner.errors import InputError
 
 _COLON = ("code", "codium", "code-insiders", "cursor", "zed", "subl", "hx", "helix")
-"""Editors that take FILE:LINE; the first four after --goto."""
+"""Editors that accept FILE:LINE; the first four need --goto before it."""
 _GOTO = _COLON[:4]
 
 
@@ -36,7 +36,7 @@ def editor_command(environ: Mapping[str, str], path: Path, line: int = 0) -> lis
 
 
 def open_editor(app: App[None], environ: Mapping[str, str], path: Path, line: int = 0) -> None:
-    """Give the terminal to the editor until it is left. Raises InputError where that cannot be."""
+    """Run the editor in the terminal until it exits. Raises InputError if it cannot start."""
     command = editor_command(environ, path, line)
     try:
         with app.suspend():

@@ -1,4 +1,4 @@
-"""What the terminal itself tells of a run that is watched: its title, a bell and a notification at the end."""
+"""How the terminal itself announces a watched run: its title, a bell and a notification at the end."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from runner.text import clean
 from tui.terminal.clipboard import DEAF_TERMS, through_tmux
 
 NOTIFY = ("none", "osc9", "osc777")
-"""How a terminal can be asked to notify: iTerm2, kitty, WezTerm and Windows Terminal take OSC 9; urxvt, foot, Ghostty
-and the terminals of GNOME OSC 777."""
+"""Ways to request a notification: iTerm2, kitty, WezTerm and Windows Terminal support OSC 9; urxvt, foot, Ghostty and
+GNOME's terminals OSC 777."""
 _LONGEST = 120
 _KEEP_TITLE, _LAST_TITLE = "\x1b[22;0t", "\x1b[23;0t"
 
 
 class Wanted(Protocol):
-    """What the user's config says of it."""
+    """The part of the user's config that is needed here."""
 
     @property
     def title(self) -> bool:
-        """Whether the terminal's title tells the state of the run."""
+        """Whether the terminal's title shows the state of the run."""
 
     @property
     def bell(self) -> bool:
@@ -32,7 +32,7 @@ class Wanted(Protocol):
 
 
 class Notices:
-    """Tells the terminal what becomes of one run, as far as the user's config wants it.
+    """Announces the state of one run through the terminal, as the user's config asks.
 
     Args:
         send: Takes control sequences.
@@ -47,7 +47,7 @@ class Notices:
         self._went_on = False
 
     def tell(self, run: str, word: str, *, over: bool) -> None:
-        """Take the state of the run; the end is told once, and only to somebody who has seen it go on."""
+        """Take the state of the run; its end is announced once, and only if the run was seen running before."""
         text = f"{_plain(run)} {_plain(word)}"
         if self._wanted.title and not self._deaf and text != self._title:
             self._send(("" if self._title else _KEEP_TITLE) + f"\x1b]2;{text}\x07")
@@ -57,7 +57,7 @@ class Notices:
         self._went_on = not over
 
     def close(self) -> None:
-        """Give the terminal the title that it had."""
+        """Restore the terminal's earlier title."""
         if self._title:
             self._send(_LAST_TITLE)
             self._title = ""
@@ -72,5 +72,5 @@ class Notices:
 
 
 def _plain(text: str) -> str:
-    # A semicolon would begin another field, and `9;4;` mean a bar of progress.
+    # A semicolon would begin another field, and `9;4;` means a progress bar.
     return clean(text).replace(";", ",")[:_LONGEST]
