@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 TAG = "DISTTUI_TAG"
 _EXITING = 4  # PF_EXITING of linux/sched.h
@@ -143,7 +143,16 @@ def pid_namespace() -> str:
         return ""
 
 
-def identity(pid: int) -> dict[str, Any]:
+class Identity(TypedDict):
+    """What tells a process from a later one with the same number."""
+
+    pid: int
+    start_time: int | None
+    boot_id: str
+    pid_namespace: str
+
+
+def identity(pid: int) -> Identity:
     """What tells this process from a later one with the same number."""
     proc = read(pid)
     return {

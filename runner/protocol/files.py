@@ -88,6 +88,13 @@ class Secrets(TypedDict, total=False):
     env: dict[str, str]
 
 
+class Given(TypedDict):
+    """What a supervisor is started with besides its folder."""
+
+    secrets: Secrets
+    train_zip: str | None
+
+
 class Exit(TypedDict, total=False):
     """exit.json: how a host's part of the run has ended."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from runner.formatting import count, duration, number
 from runner.protocol.events import Ungrouped
+from runner.protocol.metrics import Metrics
 from runner.runs.attempt import Attempt
 from runner.runs.state import HostState, RunState
 from runner.text import clean
@@ -98,7 +98,7 @@ def eta(state: RunState) -> float | None:
     return None
 
 
-def metric_words(metrics: Mapping[str, Any]) -> list[str]:
+def metric_words(metrics: Metrics) -> list[str]:
     """Loss, throughput and what else is short enough to say in a line."""
     words = []
     for name in ("loss", "val_loss"):
@@ -108,7 +108,7 @@ def metric_words(metrics: Mapping[str, Any]) -> list[str]:
     return words + throughput(metrics)
 
 
-def throughput(metrics: Mapping[str, Any]) -> list[str]:
+def throughput(metrics: Metrics) -> list[str]:
     """How fast it trains, in the first unit that is known; empty where none is."""
     for name, unit in (("tokens_per_s", "tok/s"), ("samples_per_s", "samples/s"), ("steps_per_s", "steps/s")):
         value = number(metrics.get(name))

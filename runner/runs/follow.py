@@ -88,7 +88,7 @@ class HostMirror:
     def __init__(
         self,
         node: int,
-        request: Mapping[str, Any],
+        request: Mapping[str, object],
         store: HostStore,
         reopen: Callable[[], Link],
         news: Queue[News],

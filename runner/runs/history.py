@@ -22,6 +22,7 @@ from runner.errors import InputError
 from runner.paths import inside
 from runner.profile import Host, Profile, parse
 from runner.protocol.names import FORMAT
+from runner.protocol.requests import Run
 from runner.protocol.summary import summarize
 from runner.records import json_object
 from runner.runs.state import RunState, begin
@@ -85,7 +86,7 @@ class KnownRun:
         """Its state while nothing is known of it."""
         return begin(self.run, tuple(host.name for host in self.hosts), tuple(host.nproc for host in self.hosts))
 
-    def request(self) -> dict[str, Any]:
+    def request(self) -> Run:
         """The arguments that name the run to a node program."""
         return {"run": self.run, "run_dir": self.run_dir}
 

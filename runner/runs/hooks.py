@@ -9,12 +9,12 @@ import subprocess
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from runner.errors import DisttuiError
 from runner.ids import short
 from runner.profile import Profile
+from runner.protocol.files import Exit
 from runner.runs.history import KnownRun, profile_of
 from runner.runs.state import RunState
 from runner.text import clean, clean_lines
@@ -59,9 +59,9 @@ def tell_later(run: KnownRun, state: RunState, say: Callable[[str], None]) -> No
         say(f"on_end: {error.sentence}")
 
 
-def end_summary(run: KnownRun, state: RunState) -> dict[str, Any]:
+def end_summary(run: KnownRun, state: RunState) -> dict[str, object]:
     """A run's end as data, without environment and secrets."""
-    result: Mapping[str, Any] = state.result or {}
+    result: Exit = state.result or {}
     return {
         "run": run.run,
         "name": run.name,

@@ -17,6 +17,7 @@ from runner.hosts.survey import HostsError, Surveyed, Tell
 from runner.planning.plan import Plan
 from runner.profile import Profile
 from runner.protocol.files import LeaderPlace, Secrets, Spec
+from runner.protocol.requests import Run
 
 START_PATIENCE = 60.0
 """Seconds for a host to start its supervisor."""
@@ -54,7 +55,7 @@ def launch(
     # Resolved before anything is started: a missing variable must not leave half a gang.
     resolved = [profile.split_env(node, environ)[1] for node in range(len(hosts))]
     started = time.time()
-    request = {"run": run, "run_dir": profile.launch.run_dir}
+    request: Run = {"run": run, "run_dir": profile.launch.run_dir}
     reached = [_Host(host.link, partial(reopen, node)) for node, host in enumerate(hosts)]
 
     def start(node: int) -> Started | DisttuiError:
@@ -112,7 +113,7 @@ class _Host:
             return self.link.request(op, timeout=patience, **arguments)
 
 
-def _lead(hosts: Sequence[_Host], request: Mapping[str, Any], leader: LeaderPlace) -> list[DisttuiError]:
+def _lead(hosts: Sequence[_Host], request: Run, leader: LeaderPlace) -> list[DisttuiError]:
     """Tell the followers where the leader takes them; returns what went wrong."""
 
     def lead(node: int) -> DisttuiError | None:
@@ -126,7 +127,7 @@ def _lead(hosts: Sequence[_Host], request: Mapping[str, Any], leader: LeaderPlac
         return [error for error in pool.map(lead, range(1, len(hosts))) if error]
 
 
-def _kill(hosts: Sequence[_Host], request: Mapping[str, Any]) -> None:
+def _kill(hosts: Sequence[_Host], request: Run) -> None:
     """End what was started, and wait until every host that can has heard of it: its channel is closed next."""
     answers = [
         host.link.submit("stop", **request, node_rank=node, now=True, reason="failure")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from runner.paths import PathError
 from runner.protocol.metrics import Metrics
@@ -67,7 +66,7 @@ def replay(run: KnownRun, folder: Path) -> Replay:
     return Replay(state, tuple(events), tuple(metrics), small, tuple(warnings))
 
 
-def _file(store: HostStore, name: str) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+def _file(store: HostStore, name: str) -> Iterator[tuple[int, Mapping[str, object] | None]]:
     unfinished = Unfinished()
     whole, begin = b"", 0
     try:

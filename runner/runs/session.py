@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from runner.hosts.link import Link
 from runner.runs.follow import PIECES, HostMirror, LinkNews, LogRead, News, Notice, RecordRead, Skipped
@@ -68,7 +67,7 @@ class Session:
         state: RunState,
         *,
         folder: Path,
-        request: Mapping[str, Any],
+        request: Mapping[str, object],
         reopen: Callable[[int], Link],
         wishes: Wishes | None = None,
         replay: int = 0,

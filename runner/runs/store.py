@@ -98,7 +98,7 @@ class HostStore:
                 yield offset, data
                 offset += len(data)
 
-    def announce(self, event: Mapping[str, Any]) -> str | None:
+    def announce(self, event: Mapping[str, object]) -> str | None:
         """Take a file announcement; return the name when this is a new generation that starts the file over."""
         name = _safe_name(event.get("name"))
         file, generation = whole(event.get("file")), whole(event.get("generation"))

@@ -20,7 +20,7 @@ def test_identity_ends_with_the_process() -> None:
     child = subprocess.Popen(["sleep", "60"])
     who = procs.identity(child.pid)
     assert procs.alive(who)
-    assert not procs.alive({**who, "start_time": who["start_time"] - 1})
+    assert not procs.alive({**who, "start_time": (who["start_time"] or 0) - 1})
     assert not procs.alive({**who, "boot_id": "another boot"})
     assert not procs.alive({**who, "pid_namespace": "pid:[1]"})
     child.kill()

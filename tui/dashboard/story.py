@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.style import Style
 from textual.strip import Strip
 
 from runner.diagnose.hang import sentences, standings
-from runner.formatting import duration, number
+from runner.formatting import duration
+from runner.protocol.events import Stall
 from runner.render.story import ending, stall_lines
 from runner.runs.state import RunState
 from runner.text import clean
@@ -83,13 +83,10 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
     return [], "running"
 
 
-def _stall(state: RunState, stall: Mapping[str, Any], now: float) -> list[str]:
+def _stall(state: RunState, stall: Stall, now: float) -> list[str]:
     """What is known of a stall at a moment: it lasts since it was seen."""
-    silent = stall.get("silent")
-    known = [number(seconds) for seconds in silent.values()] if isinstance(silent, Mapping) else []
-    longest = max((seconds for seconds in known if seconds is not None), default=None)
-    seen = number(stall.get("t"))
-    since = max(0.0, now - seen) if seen is not None else 0.0
+    longest = max(stall.get("silent", {}).values(), default=None)
+    since = max(0.0, now - stall["t"])
     lasted = f", for {duration(longest + since)} by now" if longest is not None else ""
     lines = [f"▲ no rank makes steps{lasted}"]
     told = sentences(standings(state))

@@ -7,7 +7,7 @@ import os
 import select
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ...protocol.names import RUN, RUN_DIR
 from .. import folders, journal, locks, procs
@@ -17,7 +17,7 @@ from . import listing
 
 if TYPE_CHECKING:
     from ...protocol import requests
-    from ...protocol.files import LeaderPlace, Spec
+    from ...protocol.files import Given, LeaderPlace, Spec
 
 _UP = 30.0
 _MOMENT = 2.0
@@ -199,7 +199,14 @@ def _content(spec: Spec) -> str:
     return json.dumps({**spec, "leader": None}, sort_keys=True)
 
 
-def _spawn(folder: str, node_zip: str, given: dict[str, Any]) -> dict[str, Any]:
+class Up(TypedDict):
+    """What a supervisor says once it is up."""
+
+    pid: int
+    gang: LeaderPlace | None
+
+
+def _spawn(folder: str, node_zip: str, given: Given) -> Up:
     # Neither the user's PYTHONPATH nor a locale may change what runs here.
     command = [sys.executable, "-I", "-X", "utf8", node_zip, "warden", folder]
     path = os.path.join(folder, "supervisor.log")
@@ -225,7 +232,8 @@ def _spawn(folder: str, node_zip: str, given: dict[str, Any]) -> dict[str, Any]:
     child.stdout.close()
     if not line:
         raise Problem(f"the supervisor did not come up: see {folder}/supervisor.log")
-    up: dict[str, Any] = json.loads(line)
-    if "error" in up:
-        raise Problem(up["error"], up["cure"])
+    found = json.loads(line)
+    if "error" in found:
+        raise Problem(found["error"], found["cure"])
+    up: Up = found
     return up

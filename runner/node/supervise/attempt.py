@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from typing import Any, Callable
+from typing import Callable, Dict
 
 from ...protocol.cause import Failure
 from ...protocol.events import Event, Launch, LauncherEnds
@@ -104,7 +104,7 @@ class LauncherProcess:
         self._say(
             Launch(t=stamp(), e="launch", attempt=self.number, pid=self._pid, command=command, interface=interface)
         )
-        word: dict[str, Any] = {"args": args, "env": env}
+        word: Dict[str, object] = {"args": args, "env": env}
         if server and self._give(server):
             word["listener"] = self._gift_number
         self._gift.close()

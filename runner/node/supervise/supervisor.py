@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from typing import Any
+from typing import Mapping, cast
 
 from ...protocol.cause import Cause
 from ...protocol.events import Event, Listen, State, Verdict
@@ -37,6 +37,14 @@ _REASON = 200
 """Characters of a stop's reason that the gang takes."""
 
 
+class Who(procs.Identity):
+    """supervisor.json."""
+
+    warden: procs.Identity
+    gang: LeaderPlace | None
+    control: str
+
+
 class Supervisor:
     """Everything that goes on for one run on one host, in one thread (telemetry and stacks have others)."""
 
@@ -55,7 +63,7 @@ class Supervisor:
         self._leader: Leader | None = None
         self._follower: Follower | None = None
 
-    def open(self) -> dict[str, Any]:
+    def open(self) -> Who:
         """Take this run's places on the host; returns supervisor.json. Raises Problem or OSError."""
         self._lock = locks.take("run", self._host.folder)
         if self._lock is None:
@@ -82,8 +90,8 @@ class Supervisor:
             gang = self._open_gang()
         else:
             self._follower = self._new_follower()
-        who = {**procs.identity(os.getpid()), "warden": procs.identity(os.getppid()), "gang": gang}
-        who["control"] = control.address
+        warden = procs.identity(os.getppid())
+        who: Who = {**procs.identity(os.getpid()), "warden": warden, "gang": gang, "control": control.address}
         journal.write_json(self._host.path("supervisor.json"), who)
         return who
 
@@ -142,11 +150,11 @@ class Supervisor:
         elif self._leader:
             self._leader.send(node, message)
 
-    def _asked(self, request: dict[str, Any]) -> None:
+    def _asked(self, request: Mapping[str, object]) -> None:
         if request.get("op") == "stop":
             self._stop(str(request.get("reason"))[:_REASON], bool(request.get("now")))
         elif request.get("op") == "lead" and self._follower:
-            self._follower.lead(request["leader"])
+            self._follower.lead(cast("LeaderPlace", request["leader"]))
 
     def _stop(self, reason: str, now: bool) -> None:
         if self._ended or self._stopped_now or (self._stopped and not now):
@@ -259,7 +267,7 @@ def run(host: HostPart, status_fd: int) -> None:
     supervisor = Supervisor(host)
     try:
         up = supervisor.open()
-        answer = {"pid": up["pid"], "gang": up["gang"]}
+        answer: Mapping[str, object] = {"pid": up["pid"], "gang": up["gang"]}
     except (Problem, OSError) as error:
         what = error.what if isinstance(error, Problem) else f"{host.folder}: {error}"
         answer = {"error": what, "cure": getattr(error, "cure", "")}

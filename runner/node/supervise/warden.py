@@ -6,8 +6,8 @@ import json
 import os
 import signal
 import sys
-from typing import Any
 
+from ...protocol.files import Given
 from . import spawn
 
 
@@ -43,7 +43,7 @@ def main(folder: str, node_zip: str) -> None:
         conclude(folder, f"the supervisor was {end}", os.getpid())
 
 
-def _supervise(folder: str, node_zip: str, given: dict[str, Any], umask: int) -> None:
+def _supervise(folder: str, node_zip: str, given: Given, umask: int) -> None:
     code = 70
     try:
         # Its orphans come to us and not to the warden, so that they can be found as ours.
