@@ -15,7 +15,7 @@ Origin = Literal["own", "team", "built in"]
 _SUFFIXES = (".yaml", ".yml")
 
 
-class Entry(NamedTuple):
+class LibraryEntry(NamedTuple):
     """A profile that `find` knows by name."""
 
     name: str
@@ -50,12 +50,12 @@ def find(name_or_path: str) -> Path:
     raise InputError(f"{shown}: no profile has this name and no file this path", _cure(path.name, [*names, *here]))
 
 
-def list_profiles() -> list[Entry]:
+def list_profiles() -> list[LibraryEntry]:
     """Every profile that can be named, by name; where two have one name, the one that `find` takes."""
-    found: dict[str, Entry] = {}
+    found: dict[str, LibraryEntry] = {}
     for origin, folder in folders():
         for path in _files(folder):
-            found.setdefault(path.stem, Entry(path.stem, path, origin))
+            found.setdefault(path.stem, LibraryEntry(path.stem, path, origin))
     return sorted(found.values())
 
 

@@ -24,7 +24,7 @@ from tui.app import DisttuiApp
 from tui.router import First
 from tui.top import meters
 from tui.top.feed import KEEP, History, step_of
-from tui.top.hosts import LoadPane
+from tui.top.hosts import HostsTable
 from tui.top.processes import ProcessPane
 from tui.top.screen import TopScreen
 
@@ -90,7 +90,7 @@ def test_looks_of_one_gpu_and_of_trouble(tmp_path: Path) -> None:
 def test_down_to_one_host_and_gpu_and_back(tmp_path: Path) -> None:
     async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
         feed(screen, 3, 2)
-        load, processes = screen.query_one(LoadPane), screen.query_one(ProcessPane)
+        load, processes = screen.query_one(HostsTable), screen.query_one(ProcessPane)
         await pilot.press("j", "j", "j", "enter")
         assert load.only == "madeup1" and {entry.host.name for entry in load.items} == {"madeup1"}
         assert {one.host for one in processes.items} == {"madeup1"}
@@ -110,7 +110,7 @@ def test_down_to_one_host_and_gpu_and_back(tmp_path: Path) -> None:
 def test_sorting_by_key_and_by_click_keeps_the_cursor(tmp_path: Path) -> None:
     async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
         feed(screen, 20, 1)
-        load = screen.query_one(LoadPane)
+        load = screen.query_one(HostsTable)
         await pilot.press("j", "s")
 
         def told() -> list[float]:
@@ -137,7 +137,7 @@ def test_sorting_by_key_and_by_click_keeps_the_cursor(tmp_path: Path) -> None:
 def test_a_filter_holds_for_its_pane_until_escape(tmp_path: Path) -> None:
     async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
         feed(screen, 12, 0)
-        load, processes = screen.query_one(LoadPane), screen.query_one(ProcessPane)
+        load, processes = screen.query_one(HostsTable), screen.query_one(ProcessPane)
         await pilot.press("slash", *"madeup11", "enter")
         assert [entry.key for entry in load.items] == ["madeup11"] and load.has_focus
         await pilot.press("escape", "tab", "slash", *"bob", "space", *"note", "enter")
@@ -199,7 +199,7 @@ def test_sixty_four_hosts_stay_fluent(tmp_path: Path) -> None:
             screen.show(hosts, kit.NOW + 10 + second)
             await pilot.pause()
             rounds.append(time.process_time() - before)
-        assert len(screen.query_one(LoadPane).items) == 64 * 9
+        assert len(screen.query_one(HostsTable).items) == 64 * 9
         assert min(rounds) < 0.3, f"{min(rounds) * 1e3:.0f} ms of CPU for a second of 64 hosts"
 
     play(tmp_path, scenario, (200, 50))

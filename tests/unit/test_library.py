@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import InputError
-from runner.profile.library import Entry, find, list_profiles
+from runner.profile.library import LibraryEntry, find, list_profiles
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def test_the_list_has_every_name_once(folders: dict[str, Path]) -> None:
     write(folders["own"], "notes.txt")
     entries = {entry.name: entry for entry in list_profiles()}
     assert list(entries) == ["2node", "2node-fsdp", "2x8gpu", "local", "ours"]
-    assert entries["local"] == Entry("local", own, "own")
-    assert entries["ours"] == Entry("ours", team, "team")
+    assert entries["local"] == LibraryEntry("local", own, "own")
+    assert entries["ours"] == LibraryEntry("ours", team, "team")
     assert entries["2node"].origin == "built in"
 
 

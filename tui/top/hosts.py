@@ -30,7 +30,7 @@ MODES = ("auto", "open", "folded")
 
 
 @dataclass(frozen=True)
-class Entry:
+class LoadRow:
     """A row: a host, or one of its GPUs."""
 
     host: HostNow
@@ -44,7 +44,7 @@ class Entry:
         return self.host.name if self.gpu is None else f"{self.host.name}/{self.gpu.index}"
 
 
-class LoadPane(RowList[Entry]):
+class HostsTable(RowList[LoadRow]):
     """The table of hosts and GPUs."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--rest", "top--trend"}
@@ -87,11 +87,11 @@ class LoadPane(RowList[Entry]):
         self._hosts, self._now = hosts, now
         self.settle()
 
-    def key_of(self, item: Entry) -> str:
+    def key_of(self, item: LoadRow) -> str:
         """Host, or host and GPU."""
         return item.key
 
-    def ordered(self) -> list[Entry]:
+    def ordered(self) -> list[LoadRow]:
         """Hosts in their order, each with its GPUs where there is room."""
         name, _, gpu = self.only.partition("/")
         hosts = [host for host in self._hosts if (not name or host.name == name) and self._wanted(host)]
@@ -103,7 +103,7 @@ class LoadPane(RowList[Entry]):
             return [one for host in hosts for one in _gpus(host) if one.key == self.only]
         many = sum(1 + len(host.load.gpus) if host.load else 1 for host in hosts)
         opened = bool(name) or MODES[self.mode] == "open" or (MODES[self.mode] == "auto" and many <= self.room)
-        return [one for host in hosts for one in (Entry(host), *(_gpus(host) if opened else ()))]
+        return [one for host in hosts for one in (LoadRow(host), *(_gpus(host) if opened else ()))]
 
     def _wanted(self, host: HostNow) -> bool:
         names = [gpu.name for gpu in host.load.gpus] if host.load else []
@@ -132,7 +132,7 @@ class LoadPane(RowList[Entry]):
         labels = [len(entry.host.name) if entry.gpu is None else len(self._label(entry)) for entry in self.items]
         return lay_out(width, max([6, *labels]), min(16, gpus))
 
-    def _label(self, entry: Entry) -> str:
+    def _label(self, entry: LoadRow) -> str:
         """The name of a row: the host's, or the GPU's index and model."""
         if entry.gpu is None:
             return clean(entry.host.name)
@@ -168,7 +168,7 @@ class LoadPane(RowList[Entry]):
             pieces += [self.title(f"{'runs':<{plan.who}}")]
         return pieces
 
-    def row(self, item: Entry, width: int) -> list[Piece]:
+    def row(self, item: LoadRow, width: int) -> list[Piece]:
         """A host or a GPU."""
         if item.gpu is not None:
             return self._gpu_row(item, item.gpu, width)
@@ -221,7 +221,7 @@ class LoadPane(RowList[Entry]):
             return self.component
         return lambda name: self.component("top--rest" if name == "top--rest" else "top--quiet")
 
-    def _gpu_row(self, item: Entry, gpu: GpuLoad, width: int) -> list[Piece]:
+    def _gpu_row(self, item: LoadRow, gpu: GpuLoad, width: int) -> list[Piece]:
         plan, space, ink = self._plan, SPACE, self._ink(item.host)
         branch = "" if self.only == item.key else "╰ " if item.last else "├ "
         pieces: list[Piece] = [(f"{branch:2}", self.component("top--rest"))]
@@ -271,9 +271,9 @@ class LoadPane(RowList[Entry]):
         self.settle()
 
 
-def _gpus(host: HostNow) -> list[Entry]:
+def _gpus(host: HostNow) -> list[LoadRow]:
     gpus = host.load.gpus if host.load else ()
-    return [Entry(host, gpu, last=gpu is gpus[-1]) for gpu in gpus]
+    return [LoadRow(host, gpu, last=gpu is gpus[-1]) for gpu in gpus]
 
 
 def cells(pieces: Sequence[Piece]) -> int:

@@ -21,7 +21,7 @@ from tui.screen import Command, DisttuiScreen
 from tui.top import sums
 from tui.top.curves import CurvesPane
 from tui.top.feed import History, TopChanged, TopFailed, TopFeed
-from tui.top.hosts import Entry, LoadPane
+from tui.top.hosts import HostsTable, LoadRow
 from tui.top.processes import ProcessPane, Running
 from tui.widgets.empty import Empty
 from tui.widgets.row_list import RowList
@@ -77,7 +77,7 @@ class TopScreen(DisttuiScreen):
 
     def body(self) -> Iterable[Widget]:
         """Hosts, curves, processes, filter."""
-        yield LoadPane(self._history, id="load").add_class("pane")
+        yield HostsTable(self._history, id="load").add_class("pane")
         yield CurvesPane(self._history, id="curves").add_class("pane")
         yield ProcessPane(id="processes").add_class("pane")
         yield Empty("", id="failure")
@@ -140,8 +140,8 @@ class TopScreen(DisttuiScreen):
         )
 
     @property
-    def _load(self) -> LoadPane:
-        return self.query_one(LoadPane)
+    def _load(self) -> HostsTable:
+        return self.query_one(HostsTable)
 
     @property
     def _curves(self) -> CurvesPane:
@@ -152,7 +152,7 @@ class TopScreen(DisttuiScreen):
         return self.query_one(ProcessPane)
 
     @property
-    def _pane(self) -> RowList[Entry] | RowList[Running]:
+    def _pane(self) -> RowList[LoadRow] | RowList[Running]:
         """The pane with the cursor."""
         return self._processes if self._processes.has_focus else self._load
 
@@ -173,7 +173,7 @@ class TopScreen(DisttuiScreen):
 
     @on(RowList.Opened)
     def _opened(self, message: RowList.Opened) -> None:
-        if isinstance(message.pane, LoadPane):
+        if isinstance(message.pane, HostsTable):
             self.narrow(message.key)
         elif isinstance(message.pane.here, Running):
             process = message.pane.here.process
@@ -240,7 +240,7 @@ class TopScreen(DisttuiScreen):
     def action_leave(self) -> None:
         """Ask the host under the cursor no more."""
         here = self._pane.here
-        name = here.host.name if isinstance(here, Entry) else here.host if here else ""
+        name = here.host.name if isinstance(here, LoadRow) else here.host if here else ""
         if name and self._feed is not None and self._feed.watch is not None:
             self._feed.watch.leave(name)
             self.notify(f"{name} is asked no more. Open top again to have it back.")
