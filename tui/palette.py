@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tui.shell import Shell
 
 
-class Found(NamedTuple):
+class PaletteEntry(NamedTuple):
     """One line of the palette."""
 
     title: str
@@ -42,32 +42,32 @@ class Everything(Provider):
     def _app(self) -> Shell:
         return cast("Shell", self.app)
 
-    def _actions(self) -> Iterator[Found]:
+    def _actions(self) -> Iterator[PaletteEntry]:
         seen = {"app.command_palette", "command_palette"}
         for node, binding, enabled, _ in self.screen.active_bindings.values():
             if enabled and binding.id and binding.action not in seen and binding.show:
                 seen.add(binding.action)
                 key = self.app.get_key_display(binding)
                 run = partial(self.app.run_action, binding.action, node)
-                yield Found(binding.description.capitalize(), f"{key}  {binding.tooltip}", run)
+                yield PaletteEntry(binding.description.capitalize(), f"{key}  {binding.tooltip}", run)
         for command in getattr(self.screen, "commands", lambda: ())():
-            yield Found(*command)
+            yield PaletteEntry(*command)
         for title, words, call, _ in self.app.get_system_commands(self.screen):
-            yield Found(title, words, call)
+            yield PaletteEntry(title, words, call)
 
-    def _runs(self) -> Iterator[Found]:
+    def _runs(self) -> Iterator[PaletteEntry]:
         for row in self._app.shelf.runs:
             words = f"run, {row.state}, on {', '.join(row.hosts[:4])}"
-            yield Found(short(row.run), words, partial(self._app.router.open_run, row.run))
+            yield PaletteEntry(short(row.run), words, partial(self._app.router.open_run, row.run))
 
-    def _profiles(self) -> Iterator[Found]:
+    def _profiles(self) -> Iterator[PaletteEntry]:
         for row in self._app.shelf.profiles:
             words = f"profile ({row.origin})  {row.description or row.problem}"
-            yield Found(row.name, words, partial(self._app.router.open_wizard, row.path))
+            yield PaletteEntry(row.name, words, partial(self._app.router.open_wizard, row.path))
 
-    def _hosts(self) -> Iterator[Found]:
+    def _hosts(self) -> Iterator[PaletteEntry]:
         for row in self._app.shelf.hosts:
-            yield Found(row.name, "host: what it is doing now", partial(self._app.router.open_top, [row.name]))
+            yield PaletteEntry(row.name, "host: what it is doing now", partial(self._app.router.open_top, [row.name]))
 
 
 def _plain(text: str) -> str:

@@ -23,7 +23,7 @@ Recipe = Mapping[str, Union[int, float, str]]
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundCheckpoint:
     """A checkpoint to go on from (step 0: none), as every rank hears of it from rank 0."""
 
     step: int = 0
@@ -49,7 +49,7 @@ class Keeper:
         given = int(attempt) if attempt.isdecimal() else None
         self._attempt = from_rank0(lambda: checkpoint.prepare(folder, given) if every else 0, device)
 
-    def resume(self, source: str, parameters: Parameters, optimizer: Any) -> Found:
+    def resume(self, source: str, parameters: Parameters, optimizer: Any) -> FoundCheckpoint:
         """Load the checkpoint that `source` (auto, no, a path) stands for into every rank.
 
         Raises Problem where it cannot be loaded, or was made by a model of another shape.
@@ -65,7 +65,7 @@ class Keeper:
             notes.append(f"resumed from {path} after step {state['step']}")
             return {"step": state["step"], "samples": state["samples"], "notes": notes}
 
-        found = Found() if source == "no" else Found(**from_rank0(find, self._device))
+        found = FoundCheckpoint() if source == "no" else FoundCheckpoint(**from_rank0(find, self._device))
         if found.step:
             tensors = state.get("tensors", {})
             spread_weights(parameters, tensors)

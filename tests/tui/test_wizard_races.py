@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
-from runner.hosts.discovery.candidate import Candidate, Found
+from runner.hosts.discovery.candidate import Candidate, Discovered
 from tests.tui.snap import screen_text
 from tests.tui.wizard_kit import HOSTS, record, type_text, until, walk, wizard
 from tests.tui.wizard_kit import start as begin
@@ -36,7 +36,7 @@ class Slow:
 def test_what_is_being_typed_stays_in_its_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hosts that are found meanwhile do not take the focus: `q` is a letter of a name."""
     record(monkeypatch, HOSTS)
-    find = Slow([Found("ssh", (Candidate("gpu7", "ssh"),))])
+    find = Slow([Discovered("ssh", (Candidate("gpu7", "ssh"),))])
     monkeypatch.setattr(hosts_screen, "find_all", find)
 
     async def play() -> None:

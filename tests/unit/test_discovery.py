@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.errors import InputError
-from runner.hosts.discovery import Found, find_all, read_file, ssh_hosts, typed_hosts
+from runner.hosts.discovery import Discovered, find_all, read_file, ssh_hosts, typed_hosts
 from runner.hosts.discovery.candidate import MOST, flaw_of
 
 DATA = Path(__file__).parents[1] / "data" / "discovery"
 
 
-def names(found: Found) -> list[str]:
+def names(found: Discovered) -> list[str]:
     return [one.host for one in found.candidates]
 
 

@@ -24,7 +24,7 @@ from runner.node import procs
 from runner.node.observe.harvest import Harvest
 from runner.node.observe.scalars import finding
 from runner.node.observe.scalars.crc32c import crc32c, masked
-from runner.node.observe.scalars.finding import Files
+from runner.node.observe.scalars.finding import ScalarFiles
 from runner.node.observe.scalars.reading import ScalarFile, decoder
 from runner.node.observe.scalars.sample import MalformedError, Sample
 from tests.unit.waiting import wait_for
@@ -273,7 +273,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Harv
     (tmp_path / "work").mkdir()
 
     def make(node: int = 0) -> Harvest:
-        return Harvest(str(tmp_path), [0], None, Files(str(tmp_path / "work"), time.time(), "t-1", node))
+        return Harvest(str(tmp_path), [0], None, ScalarFiles(str(tmp_path / "work"), time.time(), "t-1", node))
 
     return make
 
@@ -392,7 +392,7 @@ def test_lightnings_table_is_found_though_it_is_open_for_a_moment_only(
     old.parent.mkdir(parents=True)
     shutil.copy(TABLE, old)
     harvest, elsewhere = begin(), Harvest(
-        str(tmp_path), [1], None, Files(str(tmp_path / "work"), time.time(), "t-1", 1)
+        str(tmp_path), [1], None, ScalarFiles(str(tmp_path / "work"), time.time(), "t-1", 1)
     )  # fmt: skip
     with writing(tmp_path / "note.txt") as rank:
         harvest.poll({0: rank.process.pid})

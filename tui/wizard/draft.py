@@ -12,7 +12,7 @@ from runner.api.preparing import Planned, as_run, weigh
 from runner.api.probing import Asked
 from runner.api.rerunning import Again
 from runner.errors import DisttuiError
-from runner.hosts.discovery import Found
+from runner.hosts.discovery import Discovered
 from runner.hosts.facts import HostFacts
 from runner.hosts.link import Link
 from runner.planning.preflight import Finding
@@ -146,7 +146,7 @@ class WizardState:
 
     draft: Draft
     states: Mapping[str, HostCheck] = field(default_factory=dict)
-    found: tuple[Found, ...] = ()
+    found: tuple[Discovered, ...] = ()
     weighed: Planned | None = None
 
     def of_hosts(self) -> list[HostCheck]:

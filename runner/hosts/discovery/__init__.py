@@ -1,8 +1,8 @@
 """Where hosts come from: every source gives named candidates and says what it could not read. Nothing is reached."""
 
-from runner.hosts.discovery.candidate import Candidate, Found
+from runner.hosts.discovery.candidate import Candidate, Discovered
 from runner.hosts.discovery.places import find_all, read_file, usual_files
 from runner.hosts.discovery.ssh_hosts import ssh_hosts
 from runner.hosts.discovery.typed import typed_hosts
 
-__all__ = ["Candidate", "Found", "find_all", "read_file", "ssh_hosts", "typed_hosts", "usual_files"]
+__all__ = ["Candidate", "Discovered", "find_all", "read_file", "ssh_hosts", "typed_hosts", "usual_files"]

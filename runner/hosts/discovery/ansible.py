@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from runner.errors import InputError
-from runner.hosts.discovery.candidate import MAX_SIZE, Candidate, Found, gather, spread
+from runner.hosts.discovery.candidate import MAX_SIZE, Candidate, Discovered, gather, spread
 
 _SECTION = re.compile(r"\[\s*([^\]:]+?)\s*(?::\s*(\w+)\s*)?\]\s*(?:[#;].*)?")
 _PATIENCE = 20.0
@@ -34,7 +34,7 @@ class _Loader(yaml.SafeLoader):
         node.value = [node.value[at] for at in sorted(last.values())]
 
 
-def inventory(path: Path, text: str, name: str) -> Found:
+def inventory(path: Path, text: str, name: str) -> Discovered:
     """The hosts of an inventory. Variables from group_vars and plugins are known to `ansible-inventory` only."""
     problems: list[str] = []
     listed = _ask(path)

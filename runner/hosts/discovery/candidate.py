@@ -36,7 +36,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Found:
+class Discovered:
     """What one source has, and what was wrong in it: one line each, with its place."""
 
     source: str
@@ -44,7 +44,7 @@ class Found:
     problems: tuple[str, ...] = ()
 
 
-def gather(source: str, candidates: Iterable[Candidate], problems: list[str]) -> Found:
+def gather(source: str, candidates: Iterable[Candidate], problems: list[str]) -> Discovered:
     """The usable ones, each host once, at most `MOST`; `problems` gains a line for every other."""
     kept: dict[str, Candidate] = {}
     for one in candidates:
@@ -56,7 +56,7 @@ def gather(source: str, candidates: Iterable[Candidate], problems: list[str]) ->
             problems.append(f"{source}: more than {MOST:,} hosts; the rest is left out")
             break
     shown = [*islice(map(clean, problems), 20), *([f"… and {len(problems) - 20} more"] if len(problems) > 20 else ())]
-    return Found(source, tuple(kept.values()), tuple(shown))
+    return Discovered(source, tuple(kept.values()), tuple(shown))
 
 
 def flaw_of(host: str) -> str:

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 
 from runner.errors import InputError
-from runner.hosts.discovery.candidate import Candidate, Found, gather, spread
+from runner.hosts.discovery.candidate import Candidate, Discovered, gather, spread
 
 _SLOTS = re.compile(r"(?:slots|max[_-]?slots|count|cpu)\s*=\s*(\d{1,6})", re.IGNORECASE)
 _COUNTED = re.compile(r"([^\s:]+):(\d{1,6})")
 
 
-def hostfile(text: str, name: str) -> Found:
+def hostfile(text: str, name: str) -> Discovered:
     """The hosts of a hostfile, in its order."""
     problems: list[str] = []
     return gather(name, _hosts(text, name, problems), problems)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from runner.errors import InputError
 from runner.hosts.discovery.ansible import inventory
-from runner.hosts.discovery.candidate import Found, read_text
+from runner.hosts.discovery.candidate import Discovered, read_text
 from runner.hosts.discovery.hostfile import hostfile
 from runner.hosts.discovery.ssh_hosts import ssh_hosts
 from runner.text import clean
@@ -18,7 +18,7 @@ _HERE = ("hostfile", "hosts.txt", "inventory", "inventory.ini", "inventory.yaml"
 _INI = re.compile(r"^\s*\[[A-Za-z_][^\]]*\]\s*(?:[#;].*)?$|\bansible_\w+\s*=", re.MULTILINE)
 
 
-def find_all(config_file: str | None, environ: Mapping[str, str], folder: Path) -> list[Found]:
+def find_all(config_file: str | None, environ: Mapping[str, str], folder: Path) -> list[Discovered]:
     """What every source has; empty ones are left out. Reads files, so it belongs in a thread.
 
     Args:
@@ -30,7 +30,7 @@ def find_all(config_file: str | None, environ: Mapping[str, str], folder: Path) 
         try:
             found.append(read_file(path))
         except InputError as error:
-            found.append(Found(clean(path.name), problems=(error.sentence,)))
+            found.append(Discovered(clean(path.name), problems=(error.sentence,)))
     return [one for one in found if one.candidates or one.problems]
 
 
@@ -41,7 +41,7 @@ def usual_files(environ: Mapping[str, str], folder: Path) -> list[Path]:
     return [path for path in dict.fromkeys(paths) if path.is_file()]
 
 
-def read_file(path: Path) -> Found:
+def read_file(path: Path) -> Discovered:
     """The hosts of one file, whichever of the forms it has. Raises InputError when it cannot be read."""
     text = read_text(path)
     name = clean(path.name)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runner.hosts.discovery.candidate import Candidate, Found, gather
+from runner.hosts.discovery.candidate import Candidate, Discovered, gather
 from runner.text import clean
 from runner.transport.ssh_config_files import ConfigReader, Statement
 
 
-def ssh_hosts(config_file: str | None = None) -> Found:
+def ssh_hosts(config_file: str | None = None) -> Discovered:
     """The names that can be given to ssh.
 
     Args:

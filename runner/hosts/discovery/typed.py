@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 
 from runner.errors import InputError
-from runner.hosts.discovery.candidate import Candidate, Found, gather, spread
+from runner.hosts.discovery.candidate import Candidate, Discovered, gather, spread
 
 SOURCE = "typed"
 
 
-def typed_hosts(text: str) -> Found:
+def typed_hosts(text: str) -> Discovered:
     """Every host of a line of text."""
     problems: list[str] = []
     return gather(SOURCE, _hosts(text, problems), problems)

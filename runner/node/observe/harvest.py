@@ -17,7 +17,7 @@ from typing import List, Mapping, Optional, Sequence, Set
 
 from .patterns import LONGEST, Record, by_pattern
 from .recogniser import Recogniser, may_tell
-from .scalars.finding import Files
+from .scalars.finding import ScalarFiles
 from .scalars.sample import Sample
 
 _RATE = 1 << 20
@@ -103,7 +103,7 @@ class Harvest:
     """
 
     def __init__(
-        self, attempt_dir: str, ranks: Sequence[int], pattern: Optional[str], files: Optional[Files] = None
+        self, attempt_dir: str, ranks: Sequence[int], pattern: Optional[str], files: Optional[ScalarFiles] = None
     ) -> None:
         self._reader = Reader(pattern)
         self.notes = self._reader.notes

@@ -21,7 +21,7 @@ from ..observe import saves
 from ..observe.harvest import Harvest
 from ..observe.ranks import MESSAGE_LIMIT, Ranks, signal_name
 from ..observe.reports import launcher_end
-from ..observe.scalars.finding import Files
+from ..observe.scalars.finding import ScalarFiles
 from . import routes, spawn, stop
 
 _LOG_TAIL = 2000
@@ -46,7 +46,7 @@ class LauncherProcess:
     ) -> None:
         self.number = number
         self.ranks = Ranks(host, number, loop, say, fail)
-        files = Files(host.workdir, time.time(), host.run, host.node)
+        files = ScalarFiles(host.workdir, time.time(), host.run, host.node)
         self._harvest = Harvest(host.attempt_folder(number), host.ranks, host.spec["metrics_pattern"], files)
         self._went: float | None = None
         self._began: float | None = None

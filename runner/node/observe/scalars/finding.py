@@ -50,14 +50,14 @@ class _Lying(NamedTuple):
     """Whether all of the folder was looked at."""
 
 
-class Found(NamedTuple):
+class FoundSample(NamedTuple):
     """Something new in a file."""
 
     rank: int
     sample: Sample
 
 
-class Files:
+class ScalarFiles:
     """The files of metrics of one attempt's ranks on this host.
 
     Args:
@@ -84,7 +84,7 @@ class Files:
         """Those that name no process and were there when the attempt began; None where they are not known, or do not
         matter."""
 
-    def poll(self, pids: Mapping[int, int], *, last: bool = False) -> Iterator[Found]:
+    def poll(self, pids: Mapping[int, int], *, last: bool = False) -> Iterator[FoundSample]:
         """What is new.
 
         Args:
@@ -104,7 +104,7 @@ class Files:
                 continue
             for sample in samples:
                 if sample.t is None or not sample.t < self._began - 1:
-                    yield Found(rank, sample)
+                    yield FoundSample(rank, sample)
 
     def close(self) -> None:
         """Read no more."""
