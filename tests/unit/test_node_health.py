@@ -15,7 +15,7 @@ import pytest
 
 from runner.node.gang.health import AT_LEAST, Health
 from runner.node.gang.resume import Resume
-from runner.node.observe.growth import Growth
+from runner.node.observe.growth import GrowthWriter
 from runner.node.observe.oom import OomWatch
 from runner.node.observe.signs import Signs
 from runner.node.telemetry.alarms import Alarms, shows
@@ -161,7 +161,7 @@ def test_signs_tell_silence_and_the_usual_step() -> None:
 
 
 def test_growth_is_noted_where_something_grew(tmp_path: Path) -> None:
-    growth = Growth(str(tmp_path), [0, 1])
+    growth = GrowthWriter(str(tmp_path), [0, 1])
     assert growth.look() == set()
     (tmp_path / "rank-1.log").write_bytes(b"12345")
     assert growth.look() == {1}

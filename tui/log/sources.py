@@ -12,7 +12,7 @@ from runner.runs.store import KEPT
 from runner.text import clean
 from tui.log.index import LineIndex
 from tui.log.merge import LINE, SHIFT, LogSource, MergedOrder
-from tui.log.timeline import Growth
+from tui.log.timeline import GrowthReader
 
 DISCOVER = 1.0
 """Seconds between looks for new files."""
@@ -81,7 +81,7 @@ class AttemptLog:
         self.loaded = False
         """Whether everything that was there at the beginning has been looked at."""
         self._live: dict[Path, LogSource] = {}
-        self._growth: dict[int, Growth] = {}
+        self._growth: dict[int, GrowthReader] = {}
         self._untimed: dict[int, tuple[int, float]] = {}
         self.settled = False
         """Whether it has been brought into order as well."""
@@ -145,7 +145,7 @@ class AttemptLog:
         known = len(self.sources)
         for node, folder in sorted(self._run.folders(self.attempt).items()):
             if node not in self._growth:
-                self._growth[node] = Growth(folder / "growth.jsonl", self._run.offset(node))
+                self._growth[node] = GrowthReader(folder / "growth.jsonl", self._run.offset(node))
             self._discover_host(node, folder)
         return len(self.sources) > known
 

@@ -52,7 +52,7 @@ class Timeline:
         return times
 
 
-class Growth:
+class GrowthReader:
     """Follows one `growth.jsonl`: the timelines of every rank's log of one host.
 
     Args:

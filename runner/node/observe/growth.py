@@ -9,7 +9,7 @@ from typing import Iterable
 from ..journal import Journal
 
 
-class Growth:
+class GrowthWriter:
     """Looks at the sizes of the ranks' logs; whoever calls `look` decides how often that is noted.
 
     Args:

@@ -18,7 +18,7 @@ from ..journal import Tail, stamp
 from ..loop import Loop
 from . import last_words
 from .company import Company
-from .growth import Growth
+from .growth import GrowthWriter
 from .log_limit import LogLimit
 from .oom import OomWatch
 from .reports import report, whole
@@ -60,7 +60,7 @@ class Ranks:
         self._fail = fail
         self._reports = Tail(os.path.join(folder, "ranks.jsonl"))
         self._metrics = {rank: Tail(os.path.join(folder, f"rank-{rank}.metrics.jsonl")) for rank in host.ranks}
-        self._growth = Growth(folder, host.ranks)
+        self._growth = GrowthWriter(folder, host.ranks)
         self._log_limit = LogLimit(folder, host.launch.get("log_limit"), say)
         self._oom = OomWatch()
         self._reported = 0
