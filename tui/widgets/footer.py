@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
 
-class Hint(NamedTuple):
+class KeyHint(NamedTuple):
     """One key of the footer."""
 
     key: str
@@ -63,7 +63,7 @@ class FooterBar(Widget):
     def __init__(self) -> None:
         super().__init__()
         self._places: list[tuple[int, int, str]] = []
-        self._shown: list[Hint] = []
+        self._shown: list[KeyHint] = []
 
     def render(self) -> Content:
         """The hints that fit."""
@@ -86,13 +86,13 @@ class FooterBar(Widget):
             at = self._put(parts, hint, at)
         return Content.assemble(*parts)
 
-    def _put(self, parts: list[Content | str | tuple[str, str]], hint: Hint, at: int) -> int:
+    def _put(self, parts: list[Content | str | tuple[str, str]], hint: KeyHint, at: int) -> int:
         parts += [(hint.shown, "bold $accent"), f" {hint.label}", " " * self.GAP]
         self._places.append((at, at + hint.width, hint.key))
         return at + hint.width + self.GAP
 
-    def _hints(self) -> list[Hint]:
-        found: dict[str, Hint] = {}
+    def _hints(self) -> list[KeyHint]:
+        found: dict[str, KeyHint] = {}
         # A key that comes before what the focused widget makes of it is what the screen is for.
         active = sorted(self.screen.active_bindings.values(), key=lambda one: not one.binding.priority)
         for one in [one for one in active if one.binding.id in self._remapped]:
@@ -100,7 +100,7 @@ class FooterBar(Widget):
         for _, binding, enabled, _ in active:
             if binding.show and enabled and binding.action not in found:
                 shown = self.app.get_key_display(binding)
-                found[binding.action] = Hint(binding.key, shown, binding.description, binding.group is APP)
+                found[binding.action] = KeyHint(binding.key, shown, binding.description, binding.group is APP)
         return list(found.values())
 
     @property
