@@ -16,12 +16,12 @@ from tui.charts.chart import LABELS, Chart
 from tui.charts.plot import Canvas, clock_ticks, scale, smooth, span, step_ticks
 from tui.run.feed import Snapshot
 from tui.run.metrics import METRICS, available, bytes_, plain
-from tui.run.series import NAMES, Aggregate, Bucket, History, Track
+from tui.run.series import NAMES, Aggregate, Bucket, MetricHistory, Track
 
 
-def filled(steps: int = 100, ranks: int = 2) -> History:
+def filled(steps: int = 100, ranks: int = 2) -> MetricHistory:
     """A history of some ranks whose loss falls."""
-    history = History(ranks)
+    history = MetricHistory(ranks)
     for step in range(steps):
         for rank in range(ranks):
             history.metrics(step, 1, rank, {"t": step, "step": step, "loss": 100.0 - step + rank, "steps": steps})
@@ -29,7 +29,7 @@ def filled(steps: int = 100, ranks: int = 2) -> History:
     return history
 
 
-def snapshot_of(history: History, now: float = 100.0) -> Snapshot:
+def snapshot_of(history: MetricHistory, now: float = 100.0) -> Snapshot:
     """A run with this history."""
     return Snapshot(begin("run-1", ("node1",), (2,)), history, Path("/nowhere"), now=now)
 
@@ -97,7 +97,7 @@ def test_ranks_of_one_step_are_one_sample_of_the_aggregate() -> None:
 
 def test_a_late_viewer_gets_one_rank_after_another_and_draws_them_as_one() -> None:
     """In the order of the mirror's files: whole stories, longer than the samples that stay open."""
-    history = History(3)
+    history = MetricHistory(3)
     for rank in range(3):
         for step in range(1, 501):
             history.metrics(step + rank / 10, 1, rank, {"step": step, "loss": 1000 / step + rank})
@@ -117,14 +117,14 @@ def test_nothing_after_the_cursor_is_drawn() -> None:
 
 
 def test_what_is_no_finite_number_is_left_out() -> None:
-    history = History(1)
+    history = MetricHistory(1)
     for value in ("nan", float("inf"), None, True, [1], 1e300):
         history.metrics(0.0, 1, 0, {"t": 0, "step": 1, "loss": value})
     assert not history.all
 
 
 def test_a_job_that_invents_names_is_bounded() -> None:
-    history = History(1)
+    history = MetricHistory(1)
     for number in range(10 * NAMES):
         history.metrics(0.0, 1, 0, {"t": 0, "step": 1, f"m{number}": 1.0})
     assert len(history.all) == NAMES
@@ -292,9 +292,9 @@ async def test_keys_change_what_is_drawn() -> None:
         assert "GPU use  90 %" in text()
 
 
-def restarted(ranks: int = 2) -> History:
+def restarted(ranks: int = 2) -> MetricHistory:
     """Steps 0 to 49 in attempt 1, then 40 to 89 in attempt 2, one a second."""
-    history = History(ranks)
+    history = MetricHistory(ranks)
     history.begun.update({1: 0.0, 2: 50.0})
     for rank in range(ranks):
         for second in range(100):
@@ -346,7 +346,7 @@ async def test_the_pointer_says_the_values_under_it_and_a_click_keeps_them() -> 
 
 @asynchronous
 async def test_no_value_is_said_of_an_outage() -> None:
-    chart, history = Chart(0), History(1)
+    chart, history = Chart(0), MetricHistory(1)
     for second in (*range(40), *range(80, 100)):
         history.metrics(second, 1, 0, {"t": second, "step": second, "loss": 3.0})
     async with text_of(chart, (100, 14)) as (pilot, text):

@@ -14,7 +14,7 @@ from tests.tui.widget_kit import asynchronous, text_of
 from tests.unit.state_kit import fold
 from tui.dashboard.hosts import HostsPane
 from tui.run.feed import Snapshot
-from tui.run.series import History
+from tui.run.series import MetricHistory
 
 
 @asynchronous
@@ -41,7 +41,7 @@ async def test_figures_of_a_host_out_of_sight_are_dim_and_have_their_age(tmp_pat
     for node, taken in ((0, now), (1, BEGIN)):
         state = fold(state, node, "telemetry.jsonl", {"t": taken, "cpu": 50.0, "mem_used": 1, "mem_total": 2})
     hosts = (replace(state.hosts[0], link="seen"), replace(state.hosts[1], link="not seen"))
-    moment = Snapshot(replace(state, hosts=hosts), History(2), tmp_path, now=now, seen={0: now, 1: BEGIN})
+    moment = Snapshot(replace(state, hosts=hosts), MetricHistory(2), tmp_path, now=now, seen={0: now, 1: BEGIN})
     pane = HostsPane()
     async with text_of(pane, (100, 6)) as (pilot, text):
         pane.show(moment)

@@ -19,13 +19,13 @@ from tui.dashboard.rank_grid import RankGrid
 from tui.dashboard.story import story
 from tui.run.feed import Snapshot
 from tui.run.ranks import ranks_now
-from tui.run.series import History
+from tui.run.series import MetricHistory
 
 
 def running(hosts: int, per_host: int, slow: int | None = None, name: str = "node{}", pace: float = 0.2) -> Snapshot:
     """A run that makes steps of 100 ms, one rank of which is slow: its steps take `pace` seconds."""
     state = begin("run-1", tuple(name.format(node) for node in range(hosts)), (per_host,) * hosts)
-    history = History(hosts * per_host)
+    history = MetricHistory(hosts * per_host)
     attempt = {"t": 1.0, "e": "attempt", "attempt": 1, "master": "m", "port": 1, "world_size": hosts * per_host}
     for node in range(hosts):
         state = fold(link(state, node, "seen"), node, "events.jsonl", attempt)
@@ -37,7 +37,7 @@ def running(hosts: int, per_host: int, slow: int | None = None, name: str = "nod
 
 
 def words(state: RunState) -> list[str]:
-    return [one.word for one in ranks_now(Snapshot(state, History(4), Path("/nowhere"), now=9.0))]
+    return [one.word for one in ranks_now(Snapshot(state, MetricHistory(4), Path("/nowhere"), now=9.0))]
 
 
 def test_a_rank_far_over_the_median_is_slow() -> None:

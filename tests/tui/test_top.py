@@ -23,7 +23,7 @@ from tests.tui.snap import SIZES, assert_snapshot, screen_text
 from tui.app import DisttuiApp
 from tui.router import First
 from tui.top import meters
-from tui.top.feed import KEEP, History, step_of
+from tui.top.feed import KEEP, LoadHistory, step_of
 from tui.top.hosts import HostsTable
 from tui.top.processes import ProcessPane
 from tui.top.screen import TopScreen
@@ -206,7 +206,7 @@ def test_sixty_four_hosts_stay_fluent(tmp_path: Path) -> None:
 
 
 def test_columns_of_a_curve_keep_their_samples() -> None:
-    history, width = History(), 10
+    history, width = LoadHistory(), 10
     shown: list[list[float | None]] = []
     for second in range(100):
         history.take((kit.host(0, 1, kit.NOW + second),))

@@ -34,7 +34,7 @@ from runner.runs.state import RunState
 from runner.text import clean
 from tui.log import Older
 from tui.run.events import Moment, add, moment
-from tui.run.series import History
+from tui.run.series import MetricHistory
 
 PACE = 0.25
 """Seconds between two snapshots at least."""
@@ -65,7 +65,7 @@ class Snapshot:
     """All that a screen shows of a run. Every text in it that a host has sent is as it was sent."""
 
     state: RunState
-    history: History
+    history: MetricHistory
     mirror: Path
     moments: tuple[Moment, ...] = ()
     setup: Setup = Setup()
@@ -120,7 +120,7 @@ class Taker:
 
     def __init__(self, empty: RunState, mirror: Path) -> None:
         self.state = empty
-        self._told = Snapshot(empty, History(empty.world_size), mirror)
+        self._told = Snapshot(empty, MetricHistory(empty.world_size), mirror)
         self._seen: dict[int, float] = {}
 
     @property

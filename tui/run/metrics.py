@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from runner.text import clean
-from tui.run.series import History
+from tui.run.series import MetricHistory
 
 
 def plain(value: float) -> str:
@@ -89,7 +89,7 @@ METRICS = (
 """Those with a meaning everywhere, the ones people look at first in front."""
 
 
-def available(history: History) -> list[Metric]:
+def available(history: MetricHistory) -> list[Metric]:
     """What a run has, and after it what only this job knows."""
     known = [metric for metric in METRICS if metric.name in history.all]
     names = {metric.name for metric in METRICS}

@@ -205,7 +205,7 @@ Place = int | tuple[int, int]
 """Whose number: a rank, a node, or (node, GPU)."""
 
 
-class History:
+class MetricHistory:
     """All tracks of a run: metric name → aggregate, and → place → its own.
 
     Telemetry is called `cpu`, `mem_used`, `net_rx`, `net_tx`, `gpu.use`, `gpu.mem_used`, `gpu.power`, `gpu.temp`.

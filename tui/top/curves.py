@@ -13,7 +13,7 @@ from runner.render.top import rate
 from runner.runs.watch import HostNow
 from tui.theme import RAMP, RAMP_CLASSES
 from tui.top import meters
-from tui.top.feed import KEEP, History, step_of
+from tui.top.feed import KEEP, LoadHistory, step_of
 from tui.widgets.drawn import Drawn, Piece, line
 
 _GAP = 3
@@ -45,7 +45,7 @@ class CurvesPane(Drawn):
     }
     """
 
-    def __init__(self, history: History, id: str | None = None) -> None:
+    def __init__(self, history: LoadHistory, id: str | None = None) -> None:
         super().__init__(id=id)
         self.only = ""
         """The key of the host or GPU, empty while all are shown."""

@@ -106,7 +106,7 @@ class TopFeed:
         watch.close()
 
 
-class History:
+class LoadHistory:
     """The last minutes of every host and GPU, kept by the screen."""
 
     def __init__(self) -> None:

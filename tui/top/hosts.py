@@ -18,7 +18,7 @@ from runner.text import clean
 from tui.keys import VIEW, bind
 from tui.theme import look
 from tui.top import meters, sums
-from tui.top.feed import History, percent, step_of
+from tui.top.feed import LoadHistory, percent, step_of
 from tui.top.keys import ROW_KEYS
 from tui.top.layout import SPACE, Plan, lay_out
 from tui.widgets.drawn import Piece
@@ -70,7 +70,7 @@ class HostsTable(RowList[LoadRow]):
         Sort("net", lambda host: sums.told(host.load, "net_rx") + sums.told(host.load, "net_tx")),
     )
 
-    def __init__(self, history: History, id: str | None = None) -> None:
+    def __init__(self, history: LoadHistory, id: str | None = None) -> None:
         super().__init__(id=id)
         self.mode = 0
         self.room = 20

@@ -20,7 +20,7 @@ from tui.keys import APP, MOVE, VIEW, bind
 from tui.screen import Command, DisttuiScreen
 from tui.top import sums
 from tui.top.curves import CurvesPane
-from tui.top.feed import History, TopChanged, TopFailed, TopFeed
+from tui.top.feed import LoadHistory, TopChanged, TopFailed, TopFeed
 from tui.top.hosts import HostsTable, LoadRow
 from tui.top.processes import ProcessPane, Running
 from tui.widgets.empty import Empty
@@ -73,7 +73,7 @@ class TopScreen(DisttuiScreen):
         self._hosts: tuple[HostNow, ...] = ()
         self._now = 0.0
         self._feed: TopFeed | None = None
-        self._history = History()
+        self._history = LoadHistory()
 
     def body(self) -> Iterable[Widget]:
         """Hosts, curves, processes, filter."""
