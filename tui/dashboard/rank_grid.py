@@ -20,7 +20,7 @@ CALM = 0.1
 """How far from the median a rank may be and look like all others: steps are never quite alike."""
 
 
-class Layout(NamedTuple):
+class GridLayout(NamedTuple):
     """How the cells are laid out."""
 
     cell: int
@@ -104,18 +104,18 @@ class RankGrid(Drawn):
         rows = range(self._top, self._top + height)
         return [self._row(row, plan) for row in rows if row * plan.columns < len(self._ranks)]
 
-    def _layout(self, width: int, height: int) -> Layout:
+    def _layout(self, width: int, height: int) -> GridLayout:
         count = len(self._ranks)
         digits = len(str(count - 1))
-        plan = Layout(digits + 12, self._columns(width), 0)
+        plan = GridLayout(digits + 12, self._columns(width), 0)
         if -(-count // plan.columns) <= height:
             return plan
-        plan = Layout(digits + 3, max(1, (width + 1) // (digits + 3)), 0)
+        plan = GridLayout(digits + 3, max(1, (width + 1) // (digits + 3)), 0)
         if -(-count // plan.columns) <= height:
             return plan
         for cell in (2, 1):
             room = (width - digits - 1) // cell
-            plan = Layout(cell, max(1, room // 8 * 8 or room), digits + 1)
+            plan = GridLayout(cell, max(1, room // 8 * 8 or room), digits + 1)
             if -(-count // plan.columns) <= height:
                 return plan
         return plan
@@ -123,7 +123,7 @@ class RankGrid(Drawn):
     def _columns(self, width: int) -> int:
         return max(1, (width + 2) // (len(str(max(0, len(self._ranks) - 1))) + 12))
 
-    def _row(self, row: int, plan: Layout) -> Strip:
+    def _row(self, row: int, plan: GridLayout) -> Strip:
         first = row * plan.columns
         cells = self._ranks[first : first + plan.columns]
         digits = len(str(len(self._ranks) - 1))

@@ -20,7 +20,7 @@ from tui.theme import look
 from tui.top import meters, sums
 from tui.top.feed import LoadHistory, percent, step_of
 from tui.top.keys import ROW_KEYS
-from tui.top.layout import SPACE, Plan, lay_out
+from tui.top.layout import SPACE, ColumnLayout, lay_out
 from tui.widgets.drawn import Piece
 from tui.widgets.row_list import RowList, Sort
 
@@ -79,7 +79,7 @@ class HostsTable(RowList[LoadRow]):
         """The key of the one host or GPU that is shown, empty for all."""
         self._history = history
         self._hosts: tuple[HostNow, ...] = ()
-        self._plan = Plan(6, 6, 0, 0, 0, of=True, net=True)
+        self._plan = ColumnLayout(6, 6, 0, 0, 0, of=True, net=True)
         self._now = 0.0
 
     def show(self, hosts: tuple[HostNow, ...], now: float) -> None:
@@ -127,7 +127,7 @@ class HostsTable(RowList[LoadRow]):
         self._plan = self._laid_out(width - 2)
         return super().draw(width, height)
 
-    def _laid_out(self, width: int) -> Plan:
+    def _laid_out(self, width: int) -> ColumnLayout:
         gpus = max([0, *(len(entry.host.load.gpus) for entry in self.items if entry.host.load)])
         labels = [len(entry.host.name) if entry.gpu is None else len(self._label(entry)) for entry in self.items]
         return lay_out(width, max([6, *labels]), min(16, gpus))

@@ -12,7 +12,7 @@ _WIDE = 106
 """Columns from which there is room for the last minutes, the load, and runs."""
 
 
-class Plan(NamedTuple):
+class ColumnLayout(NamedTuple):
     """Widths of the columns."""
 
     name: int
@@ -27,7 +27,7 @@ class Plan(NamedTuple):
     net: bool
 
 
-def lay_out(width: int, longest: int, gpus: int) -> Plan:
+def lay_out(width: int, longest: int, gpus: int) -> ColumnLayout:
     """Fit the columns: what a narrow terminal has no room for is left out, what a wide one has goes to the bars.
 
     Args:
@@ -44,4 +44,4 @@ def lay_out(width: int, longest: int, gpus: int) -> Plan:
     of, strip, net = (room >= least for least in (6, 6 + (gpus + 8 if gpus else 0), 6 + gpus + 8 + 14))
     fixed += (6 if of else 0) + (gpus + 6 + space if gpus and strip else 0) + (12 + space if net else 0)
     bar = max(_LEAST, min(24, (width - fixed) // 2))
-    return Plan(name, bar, trend, gpus if strip else 0, who, of, net)
+    return ColumnLayout(name, bar, trend, gpus if strip else 0, who, of, net)

@@ -14,7 +14,7 @@ from ...protocol import facts as facts_types
 from ...protocol.facts import Interpreter, Software, Source
 from ..gather import together
 from .child import Answer, ask
-from .torch_files import Layout, layout, torch_in
+from .torch_files import PythonLayout, layout, torch_in
 
 _MARK = "disttui-interpreter "
 # Runs in the interpreter that is asked; Python 2 must survive it as well. Its arguments: a module or nothing, programs.
@@ -89,7 +89,7 @@ class Needs(NamedTuple):
 class _Found(NamedTuple):
     path: str
     source: Source
-    layout: Layout
+    layout: PythonLayout
     needs: Optional[Needs] = None
 
 
@@ -239,7 +239,7 @@ def _answered(answer: Answer, source: Source) -> Optional[_Found]:
     if not version.startswith("3."):
         return None
     needs = Needs(module, tuple(name for name, there in programs.items() if not there))
-    return _Found(path, source, Layout(prefix, version, folders), needs)
+    return _Found(path, source, PythonLayout(prefix, version, folders), needs)
 
 
 def _last_line(answer: Answer) -> str:

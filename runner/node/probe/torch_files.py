@@ -16,7 +16,7 @@ from .files import read_text
 _FULL_VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
-class Layout(NamedTuple):
+class PythonLayout(NamedTuple):
     """An interpreter as its files show it: prefix, full version, and the folders that packages come from."""
 
     prefix: str
@@ -24,7 +24,7 @@ class Layout(NamedTuple):
     folders: List[str]
 
 
-def layout(path: str) -> Optional[Layout]:
+def layout(path: str) -> Optional[PythonLayout]:
     """Return the layout of the interpreter at `path`, None where the files do not tell all of it (a pyenv shim)."""
     environment = os.path.dirname(os.path.dirname(os.path.abspath(path)))
     config = _pyvenv(environment)
@@ -32,7 +32,7 @@ def layout(path: str) -> Optional[Layout]:
         prefix = os.path.dirname(os.path.dirname(os.path.realpath(path)))
         short = _short_version(prefix, os.path.realpath(path))
         version = _full_version(prefix, short)
-        return Layout(prefix, version, _site_folders(prefix, short, user=True)) if version else None
+        return PythonLayout(prefix, version, _site_folders(prefix, short, user=True)) if version else None
     # virtualenv and uv say version_info where venv says version.
     match = _FULL_VERSION.match(config.get("version", config.get("version_info", "")))
     if match is None:
@@ -43,7 +43,7 @@ def layout(path: str) -> Optional[Layout]:
     if shares:
         base = os.path.realpath(os.path.join(config.get("home", ""), "python" + short))
         folders += _site_folders(os.path.dirname(os.path.dirname(base)), short, user=False)
-    return Layout(environment, match.group(), folders)
+    return PythonLayout(environment, match.group(), folders)
 
 
 class Torch(NamedTuple):
