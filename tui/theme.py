@@ -16,7 +16,7 @@ DARK = "disttui-dark"
 LIGHT = "disttui-light"
 
 
-class Look(NamedTuple):
+class StateStyle(NamedTuple):
     """How a kind of state looks."""
 
     kind: str
@@ -38,7 +38,7 @@ class Look(NamedTuple):
 _GLYPHS = {
     "running": "●", "waiting": "◌", "slow": "▲", "failed": "✗", "unseen": "◇", "done": "✓", "stopped": "■",
 }  # fmt: skip
-LOOKS: Mapping[str, Look] = {kind: Look(kind, glyph) for kind, glyph in _GLYPHS.items()}
+LOOKS: Mapping[str, StateStyle] = {kind: StateStyle(kind, glyph) for kind, glyph in _GLYPHS.items()}
 _KINDS = {
     "running": ("running",),
     "slow": ("slow", "straggler", "warning", "stopping", "stalled", "awaited"),
@@ -61,7 +61,7 @@ SERIES_CLASSES = frozenset(f"series--{index}" for index in range(SERIES))
 """For COMPONENT_CLASSES: the lines of a chart, each distinct from its neighbours."""
 
 
-def look(word: str) -> Look:
+def look(word: str) -> StateStyle:
     """The look of a state by its word in `runner.render.status`; an unknown word looks like "waiting"."""
     return LOOKS[_KIND_OF.get(word, "waiting")]
 

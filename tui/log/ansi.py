@@ -20,7 +20,7 @@ _STEERS = re.compile("[\r\x1b\x9b]")
 
 
 @dataclass(frozen=True)
-class Look:
+class TextStyle:
     """What SGR sequences have set so far."""
 
     fg: str | None = None
@@ -33,7 +33,7 @@ class Look:
     strike: bool = False
 
 
-PLAIN = Look()
+PLAIN = TextStyle()
 # Blinking and concealed text are left out on purpose: nothing that a host says may flicker or hide.
 _ON = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "reverse", 9: "strike"}
 _OFF = {22: ("bold", "dim"), 23: ("italic",), 24: ("underline",), 27: ("reverse",), 29: ("strike",)}
@@ -58,7 +58,7 @@ def runs(raw: bytes) -> list[Run]:
 
 
 @lru_cache(1024)
-def style_of(look: Look) -> Style | None:
+def style_of(look: TextStyle) -> Style | None:
     """The style that stands for what was set; None where nothing is."""
     if look == PLAIN:
         return None
@@ -74,8 +74,8 @@ def style_of(look: Look) -> Style | None:
     )
 
 
-def _styled(text: str) -> list[tuple[str, Look]]:
-    pieces: list[tuple[str, Look]] = []
+def _styled(text: str) -> list[tuple[str, TextStyle]]:
+    pieces: list[tuple[str, TextStyle]] = []
     look, at = PLAIN, 0
     for sequence in SEQUENCE.finditer(text):
         if sequence.start() > at:
@@ -88,14 +88,14 @@ def _styled(text: str) -> list[tuple[str, Look]]:
     return pieces
 
 
-def _fold(pieces: list[tuple[str, Look]]) -> list[tuple[str, Look]]:
+def _fold(pieces: list[tuple[str, TextStyle]]) -> list[tuple[str, TextStyle]]:
     """Overwrite as a carriage return does: what comes later hides what came before, as far as it reaches."""
-    passes: list[list[tuple[str, Look]]] = [[]]
+    passes: list[list[tuple[str, TextStyle]]] = [[]]
     for text, look in pieces:
         first, *others = text.split("\r")
         passes[-1].append((first, look))
         passes.extend([(other, look)] for other in others)
-    shown: list[tuple[str, Look]] = []
+    shown: list[tuple[str, TextStyle]] = []
     covered = 0
     for one in reversed(passes):
         at = 0
@@ -108,7 +108,7 @@ def _fold(pieces: list[tuple[str, Look]]) -> list[tuple[str, Look]]:
     return shown
 
 
-def _set(look: Look, parameters: str) -> Look:
+def _set(look: TextStyle, parameters: str) -> TextStyle:
     """Apply one SGR sequence; what makes no sense in it is skipped."""
     codes = [int(code[:4] or 0) for code in re.split("[;:]", parameters[:100])]
     while codes:
@@ -128,11 +128,11 @@ def _set(look: Look, parameters: str) -> Look:
     return look
 
 
-def _with(look: Look, changes: dict[str, Any]) -> Look:
+def _with(look: TextStyle, changes: dict[str, Any]) -> TextStyle:
     return replace(look, **changes)
 
 
-def _simple_colour(look: Look, code: int) -> Look:
+def _simple_colour(look: TextStyle, code: int) -> TextStyle:
     for first, name, number in ((30, "fg", 0), (40, "bg", 0), (90, "fg", 8), (100, "bg", 8)):
         if first <= code < first + 8:
             return _with(look, {name: f"color({number + code - first})"})
