@@ -18,12 +18,12 @@ _Read = Callable[[Any], Any]
 _WRONG: Any = object()
 
 
-class MalformedError(ValueError):
+class MalformedRecordError(ValueError):
     """A record is not as its type says; names the field."""
 
 
 def decode(kind: type[_T], record: Any) -> _T:
-    """`record` as a TypedDict has it. Raises MalformedError."""
+    """`record` as a TypedDict has it. Raises MalformedRecordError."""
     found: _T = _fields(cast("Any", kind))(record)
     return found
 
@@ -35,7 +35,7 @@ def _fields(kind: Any) -> _Read:
 
     def read(record: Any) -> Any:
         if not isinstance(record, dict):
-            raise MalformedError("no object")
+            raise MalformedRecordError("no object")
         found, get = record, record.get
         for name, exact, reader, required in fields:
             value = get(name, _WRONG)
@@ -43,7 +43,7 @@ def _fields(kind: Any) -> _Read:
                 continue
             good = reader(value) if value is not _WRONG else _WRONG
             if good is _WRONG and required:
-                raise MalformedError(name)
+                raise MalformedRecordError(name)
             if good is value:
                 continue
             found = dict(found) if found is record else found
@@ -116,7 +116,7 @@ def _nested(read_one: _Read) -> _Read:
     def read(value: Any) -> Any:
         try:
             return read_one(value)
-        except MalformedError:
+        except MalformedRecordError:
             return _WRONG
 
     return read

@@ -13,7 +13,7 @@ from runner.node.observe.harvest import Reader
 from runner.node.observe.patterns import LONGEST, Record
 from runner.node.observe.recogniser import Recogniser
 from runner.node.observe.scalars.reading import ScalarFile, decoder
-from runner.node.observe.scalars.sample import MalformedError
+from runner.node.observe.scalars.sample import MalformedFileError
 
 _PIECE = 1 << 20
 """Bytes of a file without ends of lines that are read at once."""
@@ -58,7 +58,7 @@ class LogTrial:
                 yield number, record
         except OSError as error:
             raise InputError(f"{error.strerror}", place=f"{self._path}") from None
-        except MalformedError as error:
+        except MalformedFileError as error:
             cure = f"{amount(self.matched, self.unit)} before that can be read."
             raise InputError(str(error), cure, place=f"{self._path}") from None
 
@@ -101,7 +101,7 @@ class _File:
         self._path = path
 
     def records(self) -> Iterator[tuple[int, Record]]:
-        """Each sample with its number. Raises MalformedError."""
+        """Each sample with its number. Raises MalformedFileError."""
         file = ScalarFile(str(self._path), str(self._path.absolute()))
         number = 0
         try:

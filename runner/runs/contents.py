@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import NamedTuple, cast, get_args, get_type_hints
 
-from runner.decode import MalformedError, decode
+from runner.decode import MalformedRecordError, decode
 from runner.protocol.events import Event
 from runner.protocol.files import Exit, Stacks
 from runner.protocol.metrics import Metrics
@@ -73,7 +73,7 @@ Content = EventLine | NewerEvent | TelemetryLine | MetricsLine | ReportLine | Ex
 
 
 def read_content(file: str, record: Mapping[str, object]) -> Content:
-    """A record of a host's file, by the file's name. Raises MalformedError."""
+    """A record of a host's file, by the file's name. Raises MalformedRecordError."""
     place = metrics_place(file)
     if place is not None:
         return MetricsLine(*place, record)
@@ -87,7 +87,7 @@ def read_content(file: str, record: Mapping[str, object]) -> Content:
     if base == "ranks.jsonl" and attempt.removeprefix("attempt-").isdigit():
         try:
             return ReportLine(int(attempt.removeprefix("attempt-")), decode(Report, record))
-        except MalformedError:
+        except MalformedRecordError:
             return OtherFile(file, record)  # a script's own
     if file.startswith("stacks-"):
         digits = file.removeprefix("stacks-").removesuffix(".json")
@@ -113,7 +113,7 @@ def _event(record: Mapping[str, object]) -> EventLine | NewerEvent:
         return EventLine(cast("Event", decode(kind, record)))
     t = record.get("t", 0.0)
     if isinstance(t, bool) or not isinstance(t, int | float):
-        raise MalformedError("t")
+        raise MalformedRecordError("t")
     return NewerEvent(t, record)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from queue import Queue
 from typing import Any
 
-from runner.decode import MalformedError
+from runner.decode import MalformedRecordError
 from runner.errors import DisttuiError
 from runner.hosts.link import SILENCE, Item, Link
 from runner.paths import PathError
@@ -239,7 +239,7 @@ class HostMirror:
     def _read(self, name: str, record: Mapping[str, object]) -> RecordRead | Skipped:
         try:
             return RecordRead(self.node, read_content(name, record))
-        except MalformedError:
+        except MalformedRecordError:
             return Skipped(self.node, name, None)
 
 

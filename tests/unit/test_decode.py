@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.decode import MalformedError, decode
+from runner.decode import MalformedRecordError, decode
 from runner.protocol.events import Event, Left, Note, Stall, Waiting
 from runner.protocol.files import Exit, Stacks
 from runner.protocol.telemetry import Telemetry
@@ -35,7 +35,7 @@ def test_what_is_right_is_not_copied() -> None:
     ],
 )  # fmt: skip
 def test_a_required_field_that_is_wrong_costs_the_record(record: Any) -> None:
-    with pytest.raises(MalformedError):
+    with pytest.raises(MalformedRecordError):
         decode(Note, record)
 
 
@@ -49,7 +49,7 @@ def test_lists_of_objects_and_tables_lose_what_is_wrong_and_other_lists_count_as
     left = decode(Left, {"t": 1.0, "e": "left", "processes": [{"pid": 1}, 7, {"pid": "x", "command": "a"}]})
     assert left["processes"] == [{"pid": 1}, {"command": "a"}]
     assert decode(Stall, {"t": 1.0, "e": "stall", "silent": {"0": 1, "1": "x"}}).get("silent") == {"0": 1}
-    with pytest.raises(MalformedError, match="missing"):
+    with pytest.raises(MalformedRecordError, match="missing"):
         decode(Waiting, {"t": 1.0, "e": "waiting", "missing": [0, True]})
     gpus = [{"index": 0, "use": None}, {"use": 3}, {"index": 1, "pids": [1, "2"]}]
     assert decode(Telemetry, {"t": 1.0, "gpus": gpus, "cpus": None}) == {
@@ -60,7 +60,7 @@ def test_lists_of_objects_and_tables_lose_what_is_wrong_and_other_lists_count_as
 def test_a_kind_of_a_newer_version_is_kept_as_it_is() -> None:
     record = {"t": 3.0, "e": "from the future", "x": [1]}
     assert read_content("events.jsonl", record) == NewerEvent(3.0, record)
-    with pytest.raises(MalformedError):
+    with pytest.raises(MalformedRecordError):
         read_content("events.jsonl", {"t": "x", "e": "from the future"})
 
 
@@ -70,7 +70,7 @@ def test_whatever_a_host_writes_is_read_or_refused(fields: dict[str, Any]) -> No
         name = get_args(get_type_hints(kind)["e"])[0]
         try:
             line = read_content("events.jsonl", {**fields, "e": name})
-        except MalformedError:
+        except MalformedRecordError:
             continue
         assert isinstance(line, EventLine) and all(field in line.event for field in kind.__required_keys__)
 
@@ -80,5 +80,5 @@ def test_no_file_of_a_host_raises_anything_else(value: Any) -> None:
     for kind in (Exit, Stacks, Telemetry):
         try:
             decode(kind, value)
-        except MalformedError:
+        except MalformedRecordError:
             continue

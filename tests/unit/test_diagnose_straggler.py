@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.decode import MalformedError, decode
+from runner.decode import MalformedRecordError, decode
 from runner.diagnose.straggler import spread_sentence, straggler_sentence
 from runner.protocol.events import Straggler
 from runner.runs.state import RunState, begin
@@ -29,7 +29,7 @@ def test_a_straggler_is_told_with_what_its_host_shows() -> None:
     assert straggler_sentence({**event, "over": True}, "node2") == "rank 3 on node2 has caught up"
     told = {"t": 1.0, "e": "straggler", "rank": 3, "median": "nan", "shows": None}
     assert straggler_sentence(decode(Straggler, told), "\x1b") == "rank 3 on  is slow"
-    with pytest.raises(MalformedError, match="rank"):
+    with pytest.raises(MalformedRecordError, match="rank"):
         decode(Straggler, {**told, "rank": "x"})
 
 

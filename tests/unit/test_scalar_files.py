@@ -26,7 +26,7 @@ from runner.node.observe.scalars import finding
 from runner.node.observe.scalars.crc32c import crc32c, masked
 from runner.node.observe.scalars.finding import ScalarFiles
 from runner.node.observe.scalars.reading import ScalarFile, decoder
-from runner.node.observe.scalars.sample import MalformedError, Sample
+from runner.node.observe.scalars.sample import MalformedFileError, Sample
 from tests.unit.waiting import wait_for
 
 DATA = Path(__file__).parents[1] / "data" / "foreign"
@@ -202,7 +202,7 @@ def test_no_bytes_do_more_than_end_the_reading_of_their_file(data: st.DataObject
     assert reader
     try:
         reader.take(bytes(whole), 0, found)
-    except MalformedError:
+    except MalformedFileError:
         pass
     json.loads(json.dumps([one.values for one in found]), parse_constant=pytest.fail)
 
@@ -215,7 +215,7 @@ def test_no_message_with_a_right_checksum_does_either(message: bytes) -> None:
         assert reader
         try:
             reader.take(whole, 0, [])
-        except MalformedError:
+        except MalformedFileError:
             pass
 
 

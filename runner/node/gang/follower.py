@@ -170,7 +170,7 @@ class Follower:
         def answer(message: dict[str, Any]) -> None:
             try:
                 word = messages.read(message, messages.ANSWER)
-            except messages.MalformedError as error:
+            except messages.MalformedMessageError as error:
                 closed(str(error))
                 return
             timer.cancel()
@@ -249,7 +249,7 @@ class Follower:
     def _hear(self, message: dict[str, Any]) -> None:
         try:
             new = self._link.take(message)
-        except messages.MalformedError as error:
+        except messages.MalformedMessageError as error:
             new = None
             if not self._malformed:
                 self._malformed = True

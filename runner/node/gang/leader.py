@@ -115,7 +115,7 @@ class Leader:
             return
         try:
             hello = messages.read(message, messages.HELLO)
-        except messages.MalformedError:
+        except messages.MalformedMessageError:
             self._drop(channel)
             return
         follower = self._followers.get(hello["node"])
@@ -167,7 +167,7 @@ class Leader:
     def _take(self, node: int, follower: _Follower, message: dict[str, Any]) -> None:
         try:
             new = follower.link.take(message)
-        except messages.MalformedError as error:
+        except messages.MalformedMessageError as error:
             self._note_malformed(node, follower, str(error))
             new = None
         if follower.not_seen or follower.lost:

@@ -24,23 +24,23 @@ _RANKS = 4096
 _CAUSE_FIELDS = 16
 
 
-class MalformedError(Exception):
+class MalformedMessageError(Exception):
     """A message is none of ours; says in our own words what is wrong with it."""
 
 
 def read(message: Mapping[str, Any], kinds: Kinds) -> Dict[str, Any]:
-    """The known fields of a message, each as it must be, and its `k`. Raises MalformedError."""
+    """The known fields of a message, each as it must be, and its `k`. Raises MalformedMessageError."""
     kind = message.get("k")
     fields = kinds.get(kind) if isinstance(kind, str) else None
     if fields is None:
-        raise MalformedError("a message of no known kind")
+        raise MalformedMessageError("a message of no known kind")
     found: Dict[str, Any] = {"k": kind}
     for field, is_right in fields.items():
         name = field.rstrip("?")
         if name not in message and name != field:
             continue
         if name not in message or not is_right(message[name]):
-            raise MalformedError(f"a message `{kind}` whose `{name}` is missing or wrong")
+            raise MalformedMessageError(f"a message `{kind}` whose `{name}` is missing or wrong")
         found[name] = message[name]
     return found
 

@@ -6,7 +6,7 @@ import csv
 from typing import List, Optional
 
 from ..patterns import Record
-from .sample import MalformedError, Sample, note, whole_step
+from .sample import MalformedFileError, Sample, note, whole_step
 
 _LONGEST = 16 << 10
 """Bytes of a line."""
@@ -40,7 +40,7 @@ class CsvFile:
         end = piece.rfind(b"\n") + 1
         if not end:
             if len(piece) > _LONGEST:
-                raise MalformedError("a line of more than %d bytes" % _LONGEST)
+                raise MalformedFileError("a line of more than %d bytes" % _LONGEST)
             return 0
         for line in piece[:end].splitlines(keepends=True):
             if not self.head:
@@ -58,7 +58,7 @@ class CsvFile:
     def _begin(self, line: bytes) -> None:
         names = _cells(line)
         if len(names) > _MOST_COLUMNS or not any(name.strip().lower() in _COUNTERS for name in names):
-            raise MalformedError("no column for a step or an epoch")
+            raise MalformedFileError("no column for a step or an epoch")
         self.head, self._names = line, [name.strip() for name in names]
 
     def _read(self, line: bytes) -> Optional[Sample]:
@@ -72,8 +72,8 @@ class CsvFile:
 
 def _cells(line: bytes) -> List[str]:
     if len(line) > _LONGEST:
-        raise MalformedError("a line of more than %d bytes" % _LONGEST)
+        raise MalformedFileError("a line of more than %d bytes" % _LONGEST)
     try:
         return next(csv.reader([line.decode("utf-8", "replace").replace("\0", "")]), [])
     except csv.Error as error:
-        raise MalformedError(str(error)) from None
+        raise MalformedFileError(str(error)) from None

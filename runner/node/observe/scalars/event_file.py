@@ -11,7 +11,7 @@ from typing import List, Optional
 
 from . import wire
 from .crc32c import masked
-from .sample import MalformedError, Sample, note, whole_step
+from .sample import MalformedFileError, Sample, note, whole_step
 
 _LENGTH = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
@@ -34,7 +34,7 @@ class EventFile:
         while at + _LENGTH.size <= len(piece):
             size, crc = _LENGTH.unpack_from(piece, at)
             if masked(piece[at : at + 8]) != crc or size > _LARGEST:
-                raise MalformedError("a record whose checksum is wrong")
+                raise MalformedFileError("a record whose checksum is wrong")
             body = at + _LENGTH.size
             end = body + size + _CRC.size
             if size <= _LONGEST:
@@ -42,7 +42,7 @@ class EventFile:
                     break
                 record = piece[body : body + size]
                 if masked(record) != _CRC.unpack_from(piece, body + size)[0]:
-                    raise MalformedError("a record whose checksum is wrong")
+                    raise MalformedFileError("a record whose checksum is wrong")
                 sample = _event(memoryview(record))
                 if sample is not None and sample.values:
                     samples.append(sample)

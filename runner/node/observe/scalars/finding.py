@@ -18,7 +18,7 @@ from typing import Dict, Iterator, List, Mapping, NamedTuple, Set, Tuple
 
 from ... import procs
 from .reading import EVENTS, ScalarFile, decoder
-from .sample import MalformedError, Sample
+from .sample import MalformedFileError, Sample
 
 _EVERY = (3.0, 15.0)
 """Seconds between two searches, in the first minute and later."""
@@ -99,7 +99,7 @@ class ScalarFiles:
         for key, (rank, file) in list(self._open.items()):
             try:
                 samples = file.read(budget // len(self._open))
-            except (MalformedError, OSError) as error:
+            except (MalformedFileError, OSError) as error:
                 self._give_up(key, file, error)
                 continue
             for sample in samples:
@@ -151,7 +151,7 @@ class ScalarFiles:
             return
         try:
             file = ScalarFile(path, name)
-        except (MalformedError, OSError):
+        except (MalformedFileError, OSError):
             return
         if file.key in self._open or file.key in self._done:
             file.close()

@@ -8,7 +8,7 @@ from typing import List, Optional, Union
 
 from .csv_file import CsvFile
 from .event_file import EventFile
-from .sample import MalformedError, Sample, as_validation, of_validation, together
+from .sample import MalformedFileError, Sample, as_validation, of_validation, together
 from .wandb_file import WandbFile
 
 EVENTS = "events.out.tfevents."
@@ -36,20 +36,20 @@ class ScalarFile:
 
     Raises:
         OSError: It cannot be opened.
-        MalformedError: It is no file of metrics.
+        MalformedFileError: It is no file of metrics.
     """
 
     def __init__(self, path: str, name: str) -> None:
         found = decoder(name)
         if found is None:
-            raise MalformedError("a name of no known kind")
+            raise MalformedFileError("a name of no known kind")
         self.name = name
         self._decoder = found
         self.is_of_metrics = not isinstance(found, CsvFile)
         """Whether it is known to be one: a table may hold anything."""
         self._path = path
         self._offset = 0
-        self._damage: Optional[MalformedError] = None
+        self._damage: Optional[MalformedFileError] = None
         self._validation = of_validation(os.path.dirname(name))
         # A pipe in its place must not hold us up.
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -57,10 +57,10 @@ class ScalarFile:
         self.key = (seen.st_dev, seen.st_ino)
         if not stat.S_ISREG(seen.st_mode):
             self.close()
-            raise MalformedError("no regular file")
+            raise MalformedFileError("no regular file")
 
     def read(self, budget: int) -> List[Sample]:
-        """What is new, of about `budget` bytes at most. Raises MalformedError or OSError.
+        """What is new, of about `budget` bytes at most. Raises MalformedFileError or OSError.
 
         Where it is damaged, that is raised by the call after the one that has returned what stands before.
         """
@@ -73,7 +73,7 @@ class ScalarFile:
             piece = os.pread(self._fd, _PIECE, self._offset)
             try:
                 consumed = self._decoder.take(piece, self._offset, samples) if piece else 0
-            except MalformedError as error:
+            except MalformedFileError as error:
                 if not samples:
                     raise
                 self._damage, consumed = error, 0

@@ -16,7 +16,7 @@ _SUMMARY = ("train_", "total_flos")
 """Below `train/`, what Trainer tells at the end: its loss is the mean of all that came before."""
 
 
-class MalformedError(Exception):
+class MalformedFileError(Exception):
     """A file does not hold what its name says: it is read no further."""
 
 

@@ -12,7 +12,7 @@ import zlib
 from typing import List, Optional, Tuple
 
 from . import wire
-from .sample import MalformedError, Sample, note, whole_step
+from .sample import MalformedFileError, Sample, note, whole_step
 
 _HEAD = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
 _PART = struct.Struct("<IHB")
@@ -42,7 +42,7 @@ class WandbFile:
             if len(piece) < len(_HEAD):
                 return 0
             if not piece.startswith(_HEAD):
-                raise MalformedError("a head that is not Weights & Biases'")
+                raise MalformedFileError("a head that is not Weights & Biases'")
             at = len(_HEAD)
         while True:
             left = _BLOCK - (offset + at) % _BLOCK
@@ -54,12 +54,12 @@ class WandbFile:
             crc, size, kind = _PART.unpack_from(piece, at)
             body = at + _PART.size
             if size > left - _PART.size or not _WHOLE <= kind <= _LAST:
-                raise MalformedError("a record of an unknown kind")
+                raise MalformedFileError("a record of an unknown kind")
             if body + size > len(piece):
                 break
             part = piece[body : body + size]
             if zlib.crc32(part, zlib.crc32(bytes([kind]))) != crc:
-                raise MalformedError("a record whose checksum is wrong")
+                raise MalformedFileError("a record whose checksum is wrong")
             record = self._join(kind, part)
             sample = _history(memoryview(record)) if record else None
             if sample is not None and sample.values:

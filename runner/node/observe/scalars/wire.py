@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Iterator, Tuple, Union
 
-from .sample import MalformedError
+from .sample import MalformedFileError
 
 Field = Tuple[int, int, Union[int, memoryview]]
 """Number, wire type, and an integer (type 0) or the bytes (types 1, 2 and 5)."""
@@ -14,7 +14,7 @@ _DOUBLE, _FLOAT = struct.Struct("<d"), struct.Struct("<f")
 
 
 def fields(data: memoryview) -> Iterator[Field]:
-    """The fields of one message in their order. Raises MalformedError."""
+    """The fields of one message in their order. Raises MalformedFileError."""
     at, end = 0, len(data)
     while at < end:
         key, at = _varint(data, at)
@@ -28,20 +28,20 @@ def fields(data: memoryview) -> Iterator[Field]:
         elif kind in _FIXED:
             size = _FIXED[kind]
         else:
-            raise MalformedError("a field of an unknown type")
+            raise MalformedFileError("a field of an unknown type")
         if number == 0 or size > end - at:
-            raise MalformedError("a field that is longer than its message")
+            raise MalformedFileError("a field that is longer than its message")
         yield number, kind, data[at : at + size]
         at += size
 
 
 def double(data: memoryview) -> float:
-    """Eight bytes as a number. Raises MalformedError for another length."""
+    """Eight bytes as a number. Raises MalformedFileError for another length."""
     return _unpack(_DOUBLE, data)
 
 
 def single(data: memoryview) -> float:
-    """Four bytes as a number. Raises MalformedError for another length."""
+    """Four bytes as a number. Raises MalformedFileError for another length."""
     return _unpack(_FLOAT, data)
 
 
@@ -52,7 +52,7 @@ def text(data: memoryview) -> str:
 
 def _unpack(form: struct.Struct, data: memoryview) -> float:
     if len(data) != form.size:
-        raise MalformedError("a number of %d bytes" % len(data))
+        raise MalformedFileError("a number of %d bytes" % len(data))
     return float(form.unpack(data)[0])
 
 
@@ -60,10 +60,10 @@ def _varint(data: memoryview, at: int) -> Tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):
-            raise MalformedError("a number without its end")
+            raise MalformedFileError("a number without its end")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value & 0xFFFFFFFFFFFFFFFF, at
-    raise MalformedError("a number of more than ten bytes")
+    raise MalformedFileError("a number of more than ten bytes")
