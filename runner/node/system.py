@@ -18,7 +18,7 @@ class Process(NamedTuple):
     started: float
 
 
-class Memory(NamedTuple):
+class MachineMemory(NamedTuple):
     """Bytes of the whole machine, whatever a control group allows."""
 
     total: int
@@ -32,7 +32,7 @@ class System(Protocol):
     def cpu(self) -> Optional[Tuple[float, float]]:
         """Return the seconds that all CPUs together were busy, and the seconds that have passed on them."""
 
-    def memory(self) -> Memory:
+    def memory(self) -> MachineMemory:
         """Return memory and swap."""
 
     def network(self) -> Optional[Tuple[int, int]]:
@@ -73,7 +73,7 @@ class ByProc:
         total = sum(ticks)
         return (total - ticks[3] - ticks[4]) / self._tick, total / self._tick
 
-    def memory(self) -> Memory:
+    def memory(self) -> MachineMemory:
         """Read /proc/meminfo; kernels before 3.14 do not say what is available."""
         size = {}
         for line in self._read("meminfo").splitlines():
@@ -83,7 +83,7 @@ class ByProc:
         total = size.get(b"MemTotal") or self._page * os.sysconf("SC_PHYS_PAGES")
         parts = [size.get(name, 0) for name in (b"MemFree", b"Buffers", b"Cached")]
         swap = size[b"SwapTotal"] - size.get(b"SwapFree", 0) if b"SwapTotal" in size else None
-        return Memory(total, size.get(b"MemAvailable") or sum(parts) or total, swap)
+        return MachineMemory(total, size.get(b"MemAvailable") or sum(parts) or total, swap)
 
     def network(self) -> Optional[Tuple[int, int]]:
         """Sum /proc/net/dev, which shows this process's network namespace."""
@@ -130,14 +130,14 @@ class ByPsutil:
         total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         return total - times.idle - getattr(times, "iowait", 0.0), total
 
-    def memory(self) -> Memory:
+    def memory(self) -> MachineMemory:
         """Read memory and, where the system has any, swap."""
         memory = self._psutil.virtual_memory()
         try:
             swap: Optional[int] = self._psutil.swap_memory().used
         except (OSError, RuntimeError):
             swap = None
-        return Memory(memory.total, memory.available, swap)
+        return MachineMemory(memory.total, memory.available, swap)
 
     def network(self) -> Optional[Tuple[int, int]]:
         """Sum the counters of each interface."""

@@ -16,7 +16,7 @@ from .corpus import Corpus, Text, read_text
 from .group import choose_device, from_rank0, join
 from .keeper import Keeper, Recipe
 from .loop import Training
-from .metrics import Metrics
+from .metrics import MetricsWriter
 from .model import Architecture, build
 from .options import Options
 from .paths import user_path
@@ -70,7 +70,7 @@ def _train(options: Options, plan: BatchPlan, place: RankIdentity, device: Any) 
         for note in (*text.notes, *found.notes):
             say(f"note: {note}")
 
-    metrics = Metrics(os.environ.get("DISTTUI_METRICS", ""))
+    metrics = MetricsWriter(os.environ.get("DISTTUI_METRICS", ""))
     training = Training(
         options, plan, place, device, corpus, strategy, optimizer, keeper, metrics, peak_lr, found.step, found.samples
     )

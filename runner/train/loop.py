@@ -16,7 +16,7 @@ from .clock import ForwardClock
 from .corpus import Corpus
 from .group import mean
 from .keeper import Keeper
-from .metrics import Metrics
+from .metrics import MetricsWriter
 from .options import Options
 from .place import RankIdentity
 from .problem import Problem
@@ -37,7 +37,7 @@ class Training:
     strategy: Any
     optimizer: Any
     keeper: Keeper
-    metrics: Metrics
+    metrics: MetricsWriter
     peak_lr: float
     step: int
     samples: int

@@ -12,7 +12,7 @@ from typing import Union
 Value = Union[int, float, str]
 
 
-class Metrics:
+class MetricsWriter:
     """The metrics file of this rank; does nothing where no file is named.
 
     A file that cannot be written is reported once on stderr and then not used: training goes on.
