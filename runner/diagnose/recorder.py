@@ -28,7 +28,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Progress:
+class GroupProgress:
     """How far one rank is in one process group."""
 
     enqueued: int
@@ -56,9 +56,9 @@ class Wait:
         return len({call.name for call in self.calls.values()}) > 1 or (not self.missing and len(shaped) > 1)
 
 
-def progress(answer: Mapping[str, Any]) -> dict[Group, Progress]:
+def progress(answer: Mapping[str, Any]) -> dict[Group, GroupProgress]:
     """Read the `recorder` of a rank's answer."""
-    found: dict[Group, Progress] = {}
+    found: dict[Group, GroupProgress] = {}
     recorder = answer.get("recorder")
     for backend, trace in recorder.items() if isinstance(recorder, Mapping) else ():
         for group, status in dict(trace.get("pg_status") or {}).items():
@@ -66,11 +66,11 @@ def progress(answer: Mapping[str, Any]) -> dict[Group, Progress]:
             completed = _number(status.get("last_completed_collective"))
             if enqueued >= 0:
                 calls = dict(_calls(trace.get("entries") or (), str(group)))
-                found[str(backend), str(group)] = Progress(enqueued, completed, calls)
+                found[str(backend), str(group)] = GroupProgress(enqueued, completed, calls)
     return found
 
 
-def waits(ranks: Mapping[int, Mapping[Group, Progress]]) -> list[Wait]:
+def waits(ranks: Mapping[int, Mapping[Group, GroupProgress]]) -> list[Wait]:
     """Who waits for whom: one `Wait` per process group in which a rank waits.
 
     The ranks with the lowest number entered are the ones missing; where all have entered the same, none is.
@@ -81,7 +81,7 @@ def waits(ranks: Mapping[int, Mapping[Group, Progress]]) -> list[Wait]:
         members = {rank: each[group] for rank, each in ranks.items() if group in each}
         if group[1] == _EVERYBODY:
             # The recorder knows a group only from its first collective on.
-            members = {rank: members.get(rank, Progress(0, -1, {})) for rank in ranks}
+            members = {rank: members.get(rank, GroupProgress(0, -1, {})) for rank in ranks}
         lowest = min(one.enqueued for one in members.values())
         behind = [rank for rank, one in members.items() if one.enqueued == lowest]
         if len(behind) < len(members):

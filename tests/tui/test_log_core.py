@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from runner.text import LineMaker
 from tests.tui.demo_log import Writer
 from tui.log.ansi import runs, safe_text
-from tui.log.engine import Progress
+from tui.log.engine import SearchProgress
 from tui.log.index import LineIndex
 from tui.log.merge import LINE, SHIFT
 from tui.log.reading import Reading
@@ -238,7 +238,7 @@ def test_a_rank_that_is_chosen_twice_in_a_row_is_shown(tmp_path: Path) -> None:
     attempt.mkdir(parents=True)
     for rank in range(2):
         (attempt / f"rank-{rank}.log").write_text("one\n")
-    told: list[Progress] = []
+    told: list[SearchProgress] = []
     reading = Reading(LogSources(tmp_path), None, told.append)
     one_rank = LogViewState(LogFilter(frozenset([1])))
     reading.set(one_rank)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from textual.cache import LRUCache
 
 from tui.log.blame import Blame
-from tui.log.engine import Progress
+from tui.log.engine import SearchProgress
 from tui.log.merge import LogSource
 from tui.log.moments import place_at
 from tui.log.paint import PaintedLine
@@ -26,7 +26,7 @@ class Contents:
         height: Screen rows that the line at a place takes.
     """
 
-    def __init__(self, progress: Progress, height: Callable[[int], int]) -> None:
+    def __init__(self, progress: SearchProgress, height: Callable[[int], int]) -> None:
         self.progress = progress
         self.until = math.inf
         """Lines that came later are not shown, as far as times are known."""
@@ -39,7 +39,7 @@ class Contents:
         self._decoded: LRUCache[int, PaintedLine] = LRUCache(DECODED)
         self.take(progress)
 
-    def take(self, progress: Progress) -> None:
+    def take(self, progress: SearchProgress) -> None:
         """Hold what is known now."""
         if progress.work.log is not self.progress.work.log:
             self._decoded.clear()

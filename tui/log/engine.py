@@ -31,7 +31,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Progress:
+class SearchProgress:
     """What is known at one moment."""
 
     work: Work
@@ -56,14 +56,14 @@ class Engine:
         tell: Called in the engine's thread.
     """
 
-    def __init__(self, work: Work, tell: Callable[[Progress], None]) -> None:
+    def __init__(self, work: Work, tell: Callable[[SearchProgress], None]) -> None:
         self.pace = 10.0
         """Most times a second that it tells."""
         self._work = work
         self._tell = tell
         self._wake = threading.Event()
         self._stopped = False
-        self._told: Progress | None = None
+        self._told: SearchProgress | None = None
         self._told_at = 0.0
         self._set_at = time.monotonic()
         self._quiet = 0
@@ -119,7 +119,7 @@ class Engine:
     def _report(self, work: Work) -> None:
         now = time.monotonic()
         told = self._told
-        progress = Progress(
+        progress = SearchProgress(
             work,
             total=len(work.log.order),
             count=len(work.rows),

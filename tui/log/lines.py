@@ -14,7 +14,7 @@ from textual.widget import Widget
 
 from tui.log.blame import Blame
 from tui.log.contents import Contents
-from tui.log.engine import Progress
+from tui.log.engine import SearchProgress
 from tui.log.row_painter import NODE_STYLES, RowPainter
 from tui.log.view import TAIL, Lines, LogViewState, chosen, follow, go, move, on_screen, page, pause, scroll
 
@@ -92,7 +92,7 @@ class LogLines(Widget, can_focus=True):
             """The lines."""
             return self.lines
 
-    def __init__(self, progress: Progress, *, name: str | None = None, id: str | None = None) -> None:
+    def __init__(self, progress: SearchProgress, *, name: str | None = None, id: str | None = None) -> None:
         super().__init__(name=name, id=id)
         self.view = LogViewState()
         self.nothing = ""
@@ -108,7 +108,7 @@ class LogLines(Widget, can_focus=True):
         self._pressed_at = 0
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> SearchProgress:
         """What is known."""
         return self.contents.progress
 
@@ -129,7 +129,7 @@ class LogLines(Widget, can_focus=True):
         self.contents.until = time
         self.take(self.progress)
 
-    def take(self, progress: Progress) -> None:
+    def take(self, progress: SearchProgress) -> None:
         """Show what is known now."""
         self.contents.take(progress)
         # While paused nothing on the screen changes: then nothing is sent to the terminal either.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tui.log.engine import SLICE, Progress, Work
+from tui.log.engine import SLICE, SearchProgress, Work
 from tui.log.merge import LINE, SHIFT, LogSource
 from tui.log.rows import LogFilter, Rows
 from tui.log.sources import AttemptLog
@@ -43,7 +43,7 @@ def _older(source: LogSource, length: int) -> Older:
     return Older(source.node, f"{path.parent.name}/{path.name}", start, max(0, start - length))
 
 
-def read_anew(log: AttemptLog, choice: LogFilter, cancelled: Callable[[], bool]) -> Progress | None:
+def read_anew(log: AttemptLog, choice: LogFilter, cancelled: Callable[[], bool]) -> SearchProgress | None:
     """Read a log up to what there is now, and what is chosen of it; None when cancelled."""
     rows = Rows(log, choice)
     while not log.settled or rows.step():
@@ -51,7 +51,7 @@ def read_anew(log: AttemptLog, choice: LogFilter, cancelled: Callable[[], bool])
             return None
         if not log.settled:
             log.poll(time.monotonic() + SLICE)
-    return Progress(Work(log, rows), len(log.order), len(rows), 0, complete=True, searched=True,
+    return SearchProgress(Work(log, rows), len(log.order), len(rows), 0, complete=True, searched=True,
                     attempts=tuple(log.attempts))  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tui.log.engine import Engine, Progress, Work
+from tui.log.engine import Engine, SearchProgress, Work
 from tui.log.merge import LogSource
 from tui.log.rows import LogFilter, Rows
 from tui.log.sources import AttemptLog, LogSources
@@ -19,7 +19,7 @@ class Reading:
         tell: Called in the engine's thread with what it has found.
     """
 
-    def __init__(self, sources: LogSources, attempt: int | None, tell: Callable[[Progress], None]) -> None:
+    def __init__(self, sources: LogSources, attempt: int | None, tell: Callable[[SearchProgress], None]) -> None:
         self.sources = sources
         log = sources.open(attempt)
         self.work = Work(log, Rows(log, LogFilter()))
@@ -31,9 +31,9 @@ class Reading:
         return self.work.log
 
     @property
-    def nothing_yet(self) -> Progress:
+    def nothing_yet(self) -> SearchProgress:
         """What is known before anything was read."""
-        return Progress(self.work, 0, 0, 0, complete=False, searched=True)
+        return SearchProgress(self.work, 0, 0, 0, complete=False, searched=True)
 
     def set(self, view: LogViewState, *, start: int | None = None, log: AttemptLog | None = None) -> None:
         """Read what a view wants.

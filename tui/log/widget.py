@@ -18,7 +18,7 @@ from textual.worker import get_current_worker
 from runner.errors import InputError
 from tui.log.blame import Blame, failing_line, place_of
 from tui.log.copying import MOST, copied
-from tui.log.engine import Progress
+from tui.log.engine import SearchProgress
 from tui.log.lines import LogLines
 from tui.log.merge import LINE
 from tui.log.moments import moment, place_at
@@ -86,7 +86,7 @@ class LogView(Vertical):
             self.wanted = wanted
 
     class _Progressed(Message):
-        def __init__(self, progress: Progress) -> None:
+        def __init__(self, progress: SearchProgress) -> None:
             super().__init__()
             self.progress = progress
 
@@ -95,7 +95,7 @@ class LogView(Vertical):
             return isinstance(message, LogView._Progressed)
 
     class _ReadAnew(Message):
-        def __init__(self, old: AttemptLog, progress: Progress) -> None:
+        def __init__(self, old: AttemptLog, progress: SearchProgress) -> None:
             super().__init__()
             self.old = old
             self.progress = progress
@@ -164,7 +164,7 @@ class LogView(Vertical):
     def _run_engine(self) -> None:
         self.reading.engine.run()
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, progress: SearchProgress) -> None:
         self.post_message(self._Progressed(progress))
 
     # What a screen may ask for
