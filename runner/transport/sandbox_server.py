@@ -35,7 +35,7 @@ _STRANGERS = 64
 _LOGIN_LIMIT = 60.0
 
 
-class Session(paramiko.ServerInterface):
+class LoginSession(paramiko.ServerInterface):
     """What one client may do: log in with the one key, run commands."""
 
     def __init__(self, server: LoopbackServer, transport: _ServerTransport) -> None:
@@ -67,7 +67,7 @@ class LoopbackServer:
         user: The one user name that is let in.
     """
 
-    session: type[Session] = Session
+    session: type[LoginSession] = LoginSession
 
     def __init__(self, host_key: paramiko.PKey, user_key: paramiko.PKey, home: Path, user: str) -> None:
         self.user = user

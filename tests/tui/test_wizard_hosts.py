@@ -17,7 +17,7 @@ from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL
 from textual.widgets import Input
 
 from runner.runs.find import known_runs
-from runner.transport.sandbox_server import LoopbackServer, Session
+from runner.transport.sandbox_server import LoginSession, LoopbackServer
 from tests.cluster.cluster import Cluster
 from tests.tui.shelf_kit import environ
 from tests.tui.snap import screen_text
@@ -91,7 +91,7 @@ def test_a_changed_key_is_a_red_stop(cluster: Callable[..., Cluster], tmp_path: 
     asyncio.run(play())
 
 
-class Wants(Session):
+class Wants(LoginSession):
     """Lets in whoever knows the password."""
 
     def get_allowed_auths(self, username: str) -> str:

@@ -28,7 +28,7 @@ from runner.node.gang.follower import Follower
 from runner.node.gang.gang import Gang
 from runner.node.gang.leader import Leader
 from runner.node.gang.link import Channel
-from runner.node.gang.wirehmac import BrokenWireError, Session
+from runner.node.gang.wirehmac import BrokenWireError, WireSession
 from runner.node.host import HostPart, plan_hash
 from runner.node.loop import Loop
 from runner.node.supervise import member
@@ -132,7 +132,7 @@ def test_a_stranger_s_bytes_are_no_message(leads: bool) -> None:
     @given(stranger, st.booleans(), seeds)
     def check(drawn: bytes, greeted: bool, seed: int) -> None:
         for junk in mutants(drawn, seed):
-            session = Session(KEY, leads)
+            session = WireSession(KEY, leads)
             try:
                 if greeted:
                     session.feed(b"0" * 32)
@@ -203,7 +203,7 @@ class Peer:
 
     def __init__(self, sock: socket.socket, leads: bool) -> None:
         self.sock = sock
-        self.session = Session(KEY, leads)
+        self.session = WireSession(KEY, leads)
         self.heard: list[dict[str, Any]] = []
         sock.send(self.session.greeting())
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.node.gang.wirehmac import FIRST_LIMIT, LIMIT, BrokenWireError, Session
+from runner.node.gang.wirehmac import FIRST_LIMIT, LIMIT, BrokenWireError, WireSession
 
 KEY = b"k" * 32
 json_values = st.recursive(
@@ -23,8 +23,8 @@ json_values = st.recursive(
 )
 
 
-def pair(key: bytes = KEY) -> tuple[Session, Session]:
-    leader, follower = Session(KEY, leads=True), Session(key, leads=False)
+def pair(key: bytes = KEY) -> tuple[WireSession, WireSession]:
+    leader, follower = WireSession(KEY, leads=True), WireSession(key, leads=False)
     assert leader.feed(follower.greeting()) == []
     assert follower.feed(leader.greeting()) == []
     return leader, follower
@@ -54,7 +54,7 @@ def test_a_changed_byte_is_never_taken_for_a_message(data: st.DataObject) -> Non
 
 @given(st.binary(max_size=300))
 def test_garbage_ends_in_one_way(junk: bytes) -> None:
-    for session in (Session(KEY, leads=True), pair()[0]):
+    for session in (WireSession(KEY, leads=True), pair()[0]):
         try:
             assert session.feed(junk) == []
         except BrokenWireError:
@@ -90,7 +90,7 @@ def test_a_stranger_s_frame_is_never_parsed(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("runner.node.gang.wirehmac.json.loads", parse)
     for junk in (b"[" * 900, b'{"k":"\\ud800"}', b"{}", b"\xff" * 900, b"9" * 900):
         stranger = struct.pack(">I", 32 + len(junk)) + bytes(32) + junk
-        session = Session(KEY, leads=True)
+        session = WireSession(KEY, leads=True)
         session.feed(b"0" * 32)
         with pytest.raises(BrokenWireError, match="wrong proof"):
             session.feed(stranger)
@@ -100,7 +100,7 @@ def test_a_stranger_s_frame_is_never_parsed(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("nonce", ["A" * 32, "g" * 32, "0" * 31 + "\n", '{"nonce":"' + "0" * 32, "\ud800" * 16])
 def test_a_greeting_is_32_lowercase_hexadecimal_digits(nonce: str) -> None:
-    for session in (Session(KEY, leads=True), Session(KEY, leads=False)):
+    for session in (WireSession(KEY, leads=True), WireSession(KEY, leads=False)):
         with pytest.raises(BrokenWireError, match="no greeting"):
             session.feed(nonce.encode("utf-8", "surrogatepass"))
 
@@ -108,7 +108,7 @@ def test_a_greeting_is_32_lowercase_hexadecimal_digits(nonce: str) -> None:
 def test_depth_and_length_are_bounded() -> None:
     for length in (FIRST_LIMIT + 1, LIMIT, 2**32 - 1, 31, 0):
         with pytest.raises(BrokenWireError):
-            Session(KEY, leads=True).feed(b"0" * 32 + struct.pack(">I", length))
+            WireSession(KEY, leads=True).feed(b"0" * 32 + struct.pack(">I", length))
     leader, follower = pair()
     leader.feed(follower.pack({"k": "a"}))
     with pytest.raises(BrokenWireError):

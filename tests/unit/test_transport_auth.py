@@ -13,7 +13,7 @@ from paramiko.common import AUTH_FAILED, AUTH_PARTIALLY_SUCCESSFUL, AUTH_SUCCESS
 
 from runner.errors import HostError
 from runner.transport import Address, RefusePrompts
-from runner.transport.sandbox_server import LoopbackServer, Session
+from runner.transport.sandbox_server import LoginSession, LoopbackServer
 from runner.transport.ssh import SshConnector
 from tests.unit.sshd import USER, Answers, Place, new_key, public, ssh_keygen, wait_for
 
@@ -156,7 +156,7 @@ def test_certificate(place: Place, named: bool) -> None:
     login(place.write(server.block("alias", block)))
 
 
-class Guard(Session):
+class Guard(LoginSession):
     """Wants a password, a one-time code, or the key and then a password, by the user's name."""
 
     def get_allowed_auths(self, username: str) -> str:

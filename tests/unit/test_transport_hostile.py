@@ -34,7 +34,7 @@ from runner.hosts.link import Link
 from runner.transport import Address, RefusePrompts
 from runner.transport import auth as auth_module
 from runner.transport import ssh as ssh_module
-from runner.transport.sandbox_server import LoopbackServer, Session
+from runner.transport.sandbox_server import LoginSession, LoopbackServer
 from runner.transport.ssh import SshConnector
 from tests.unit.sshd import Answers, Place, new_key, public
 
@@ -172,7 +172,7 @@ def test_hostile_servers_do_not_hold_up_another_host(place: Place, monkeypatch: 
         connector.close()
 
 
-class Villain(Session):
+class Villain(LoginSession):
     """Lets anybody in, and does what its kind does with whom it has lured."""
 
     kind = ""

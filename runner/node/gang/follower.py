@@ -17,7 +17,7 @@ from ..loop import Loop
 from . import messages
 from .gang import FENCE, awaited
 from .link import Channel, Peer
-from .wirehmac import Session
+from .wirehmac import WireSession
 
 _TRY = 2.0
 _SETTLE = 0.3
@@ -188,7 +188,7 @@ class Follower:
             channel.close()
             self._fail(address, probe, 0, f"what answers there is not this run's leader ({why})")
 
-        channel = Channel(self._loop, sock, Session(self._key, leads=False), answer, closed, opened)
+        channel = Channel(self._loop, sock, WireSession(self._key, leads=False), answer, closed, opened)
         timer = self._loop.after(_TRY, lambda: closed("it stays silent"))
 
     def _fail(self, address: str, probe: bool, code: int, problem: str = "") -> None:

@@ -16,7 +16,7 @@ from ..loop import Loop
 from . import messages
 from .gang import FENCE, Gang, awaited
 from .link import Channel, Peer
-from .wirehmac import Session
+from .wirehmac import WireSession
 
 _HANDSHAKE = 5.0
 _STRANGERS = 512
@@ -97,7 +97,7 @@ class Leader:
         def closed(why: str) -> None:
             self._drop(channel)
 
-        channel = Channel(self._loop, sock, Session(self._key, leads=True), take, closed)
+        channel = Channel(self._loop, sock, WireSession(self._key, leads=True), take, closed)
         self._strangers[channel] = time.monotonic() + _HANDSHAKE
 
     def _drop(self, stranger: Channel) -> None:

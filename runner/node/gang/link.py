@@ -8,7 +8,7 @@ from typing import Any, Callable, Mapping
 
 from ..loop import Loop
 from . import messages
-from .wirehmac import FIRST_LIMIT, BrokenWireError, Session
+from .wirehmac import FIRST_LIMIT, BrokenWireError, WireSession
 
 _BACKLOG = 1 << 20
 _READ = 1 << 16
@@ -27,7 +27,7 @@ class Channel:
         self,
         loop: Loop,
         sock: socket.socket,
-        session: Session,
+        session: WireSession,
         take: Callable[[dict[str, Any]], None],
         closed: Callable[[str], None],
         opened: Callable[[], None] = lambda: None,

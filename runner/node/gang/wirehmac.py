@@ -24,7 +24,7 @@ class BrokenWireError(Exception):
     """The other side is a stranger, or speaks something else."""
 
 
-class Session:
+class WireSession:
     """One side of one connection, without the socket: bytes in, messages out, and back.
 
     Args:
