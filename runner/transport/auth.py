@@ -30,7 +30,7 @@ _INTERACTIVE = "keyboard-interactive"
 _PASSWORD = "password"  # noqa: S105 - the method's name
 
 
-class Secrets:
+class Credentials:
     """What has been asked for: decrypted keys and passwords that worked, in memory, for connecting again."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Secrets:
 class Login:
     """One host's login over a transport whose host key has been verified."""
 
-    def __init__(self, transport: GuardedTransport, target: SshTarget, prompts: Prompts, secrets: Secrets) -> None:
+    def __init__(self, transport: GuardedTransport, target: SshTarget, prompts: Prompts, secrets: Credentials) -> None:
         self._transport = transport
         self._target = target
         self._prompts = prompts

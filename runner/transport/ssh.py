@@ -13,7 +13,7 @@ from paramiko.ssh_exception import ChannelException
 
 from runner.errors import HostError, LinkLostError
 from runner.text import clean
-from runner.transport.auth import Login, Secrets
+from runner.transport.auth import Credentials, Login
 from runner.transport.base import Address, Prompts
 from runner.transport.guarded import GuardedTransport
 from runner.transport.host_keys import HostKeyCheck
@@ -96,7 +96,7 @@ class SshConnector:
         self._accept_new = accept_new
         self._slots = threading.BoundedSemaphore(limit)
         self._ssh = shutil.which("ssh")
-        self._secrets = Secrets()
+        self._secrets = Credentials()
         self._lock = threading.Lock()
         self._targets: dict[Address, SshTarget] = {}
         self._jumps: dict[tuple[SshTarget, ...], Future[_Link]] = {}
