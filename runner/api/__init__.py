@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from runner.api.listing import RunRow as RunRow
     from runner.api.listing import list_runs as list_runs
     from runner.api.listing import refresh as refresh
+    from runner.api.log_lines import LineFilter as LineFilter
     from runner.api.log_lines import LogLines as LogLines
-    from runner.api.log_lines import Wanted as Wanted
     from runner.api.log_lines import logs as logs
     from runner.api.news import HostNotice as HostNotice
     from runner.api.old import Old as Old

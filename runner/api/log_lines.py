@@ -30,7 +30,7 @@ _LAUNCHER = -1
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LineFilter:
     """Which lines are asked for; None: all."""
 
     rank: int | None = None
@@ -60,7 +60,7 @@ LogItem = LogLines | HostNotice | CaughtUp
 def logs(
     viewer: Viewer,
     run: KnownRun,
-    wanted: Wanted | None = None,
+    wanted: LineFilter | None = None,
     *,
     follow: bool = False,
     colours: bool = False,
@@ -75,7 +75,7 @@ def logs(
     Raises:
         InputError: The run has no such host or rank.
     """
-    wanted, wishes = wanted or Wanted(), wishes or Wishes()
+    wanted, wishes = wanted or LineFilter(), wishes or Wishes()
     names = [host.name for host in run.hosts]
     if wanted.host is not None and wanted.host not in names:
         raise InputError(f"{short(run.run)} has no host {clean(wanted.host)!r}", f"It has {', '.join(names)}.")
@@ -88,7 +88,7 @@ def logs(
 class _Reading:
     """Makes wanted lines of what comes."""
 
-    def __init__(self, run: KnownRun, names: list[str], wanted: Wanted, colours: bool) -> None:
+    def __init__(self, run: KnownRun, names: list[str], wanted: LineFilter, colours: bool) -> None:
         self._run = run
         self._names = names
         self._wanted = wanted

@@ -59,7 +59,7 @@ def logs(rank: int | None, follow: bool, since: str | None, grep: str | None, **
 
     With --host, of the ranks on that host of the run; a run that is not known here is looked for there.
     """
-    from runner.api.log_lines import Wanted
+    from runner.api.log_lines import LineFilter
     from runner.api.log_lines import logs as lines
     from runner.cli.render.log_lines import LogPrinter
     from runner.cli.signals import Signals
@@ -69,7 +69,7 @@ def logs(rank: int | None, follow: bool, since: str | None, grep: str | None, **
     on_host = None
     if is_known(where["run"], os.environ):
         on_host, where["host"] = where["host"], None
-    wanted = Wanted(rank, on_host, parse_since(since) if since else None, parse_grep(grep) if grep else None)
+    wanted = LineFilter(rank, on_host, parse_since(since) if since else None, parse_grep(grep) if grep else None)
     signals = Signals(only_leave=True)
     with finding(where) as (known, viewer):
         printer = LogPrinter(sys.stdout, sys.stderr, known)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from runner.api.log_lines import Wanted, logs
+from runner.api.log_lines import LineFilter, logs
 from runner.api.viewer import Viewer
 from runner.cli.render.log_lines import LogPrinter
 from runner.profile import Profile, parse
@@ -48,7 +48,7 @@ def lines(*records: dict[str, Any]) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-def printed(run: KnownRun, wanted: Wanted) -> str:
+def printed(run: KnownRun, wanted: LineFilter) -> str:
     """What `disttui logs` prints of a run whose hosts are not reached."""
     out = io.StringIO()
     printer = LogPrinter(out, io.StringIO(), run)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from runner.api import listing
-from runner.api.log_lines import Wanted
+from runner.api.log_lines import LineFilter
 from runner.api.viewer import Viewer
 from runner.cli.gc import parse_age, parse_size
 from runner.cli.logs import parse_grep, parse_since
@@ -29,14 +29,14 @@ def test_since_is_told_by_the_growth_of_the_logs(tmp_path: Path) -> None:
     growth = lines({"t": 100.0, "sizes": {"0": 4}}, {"t": 200.0, "sizes": {"0": 8}}, {"t": 300.0, "sizes": {"0": 12}})
     mirrored(made, 0, {"attempt-1/rank-0.log": "one\ntwo\nsix\n", "attempt-1/growth.jsonl": growth, "exit.json": ended})
     mirrored(made, 1, {"attempt-1/rank-1.log": b"\x1b[31mred\x1b[0m\nrest", "exit.json": ended})
-    assert printed(made, Wanted(rank=0, since=150.0)) == "a:0 │ two\na:0 │ six\n"
-    assert printed(made, Wanted(rank=0, since=301.0)) == ""
-    assert printed(made, Wanted(host="b")) == "b:1 │ red\nb:1 │ rest\n"
-    assert printed(made, Wanted(grep=re.compile("^t|t$"))) == "a:0 │ two\nb:1 │ rest\n"
+    assert printed(made, LineFilter(rank=0, since=150.0)) == "a:0 │ two\na:0 │ six\n"
+    assert printed(made, LineFilter(rank=0, since=301.0)) == ""
+    assert printed(made, LineFilter(host="b")) == "b:1 │ red\nb:1 │ rest\n"
+    assert printed(made, LineFilter(grep=re.compile("^t|t$"))) == "a:0 │ two\nb:1 │ rest\n"
     with pytest.raises(InputError, match="ranks are 0 to 2"):
-        printed(made, Wanted(rank=3))
+        printed(made, LineFilter(rank=3))
     with pytest.raises(InputError, match="It has a, b"):
-        printed(made, Wanted(host="c"))
+        printed(made, LineFilter(host="c"))
 
 
 @pytest.mark.parametrize(

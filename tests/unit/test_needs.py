@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from runner.api.log_lines import Wanted
+from runner.api.log_lines import LineFilter
 from runner.hosts.facts import HostFacts, Needs
 from runner.hosts.survey import probe_request
 from runner.node.probe.report import probe
@@ -135,10 +135,10 @@ def test_logs_shows_what_a_wrapper_printed(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {"attempt-1/rank-0.log": "hello\n", "attempt-1/launcher.log": timed}
     mirrored(made, 0, {**files, "exit.json": ended})
     mirrored(made, 1, {"attempt-1/rank-1.log": "there\n", "exit.json": ended})
-    assert printed(made, Wanted()).splitlines() == [
+    assert printed(made, LineFilter()).splitlines() == [
         "a:0 │ hello", "b:1 │ there", "a:launcher │ \tMaximum resident set size (kbytes): 812",
     ]  # fmt: skip
-    assert printed(made, Wanted(rank=0)) == "a:0 │ hello\n"
+    assert printed(made, LineFilter(rank=0)) == "a:0 │ hello\n"
 
 
 def test_a_run_with_a_script_asks_for_nothing_more(work: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from runner.api.log_lines import LogLines, Wanted, _Reading, logs
+from runner.api.log_lines import LineFilter, LogLines, _Reading, logs
 from runner.api.viewer import Viewer
 from runner.cli.render.live import TextPrinter
 from runner.cli.render.printer import show_update
@@ -102,7 +102,7 @@ def test_a_host_that_stays_away_is_told_once_for_every_reason(tmp_path: Path) ->
     names = ("node1", "node2")
     printer = TextPrinter(io.StringIO(), err, names, 2, colour=False)
     known = KnownRun("r-1", tmp_path, tuple(KnownHost(name, name) for name in names), {}, "~", 1.0, "me")
-    reading = _Reading(known, list(names), Wanted(), colours=False)
+    reading = _Reading(known, list(names), LineFilter(), colours=False)
     state = begin("r-1", names, (1, 1))
     notices: list[Any] = []
     for note in ("", "", "node2: no answer", "node2: no answer", "refused"):

@@ -15,7 +15,7 @@ _LONGEST = 120
 _KEEP_TITLE, _LAST_TITLE = "\x1b[22;0t", "\x1b[23;0t"
 
 
-class Wanted(Protocol):
+class NoticeSettings(Protocol):
     """The part of the user's config that is needed here."""
 
     @property
@@ -38,7 +38,7 @@ class Notices:
         send: Takes control sequences.
     """
 
-    def __init__(self, send: Callable[[str], None], wanted: Wanted, environ: Mapping[str, str]) -> None:
+    def __init__(self, send: Callable[[str], None], wanted: NoticeSettings, environ: Mapping[str, str]) -> None:
         self._send = send
         self._wanted = wanted
         self._deaf = environ.get("TERM", "") in DEAF_TERMS

@@ -69,17 +69,17 @@ _MOST = 64
 _FAILED = "activate ended with status "
 
 
-class Wanted(NamedTuple):
+class Requirements(NamedTuple):
     """What the job needs of its environment; empty: nothing to look for."""
 
     module: str = ""
     programs: Tuple[str, ...] = ()
 
 
-_NOTHING = Wanted()
+_NOTHING = Requirements()
 
 
-class Needs(NamedTuple):
+class Lacking(NamedTuple):
     """What of it is not there. `module`: the first part that is missing, empty: none; None: not known."""
 
     module: Optional[str] = None
@@ -90,11 +90,11 @@ class _Found(NamedTuple):
     path: str
     source: Source
     layout: PythonLayout
-    needs: Optional[Needs] = None
+    needs: Optional[Lacking] = None
 
 
 def software(
-    python: str, activate: str, workdir: str, problems: List[str], wanted: Wanted, limit: float = 15.0
+    python: str, activate: str, workdir: str, problems: List[str], wanted: Requirements, limit: float = 15.0
 ) -> Software:
     """Return the probe's `interpreters`, `activate_problem` and `needs`.
 
@@ -102,7 +102,7 @@ def software(
         wanted: Is looked for where the job will: after `activate`, in the interpreter that it will run in.
     """
     known = len(problems)
-    needs: List[Needs] = []
+    needs: List[Lacking] = []
     found = facts(python, activate, workdir, problems, limit, wanted, needs)
     failed = [problem for problem in problems[known:] if problem.startswith(_FAILED)]
     if not needs and not activate.strip() and os.path.isdir(workdir):
@@ -110,15 +110,15 @@ def software(
     return {
         "interpreters": found,
         "activate_problem": failed[0] if failed else "",
-        "needs": _missing(needs[0] if needs else Needs()),
+        "needs": _missing(needs[0] if needs else Lacking()),
     }
 
 
-def _missing(needs: Needs) -> facts_types.Needs:
+def _missing(needs: Lacking) -> facts_types.Needs:
     return {"module": needs.module, "programs": list(needs.programs)}
 
 
-def _lacking(wanted: Wanted, found: List[Interpreter], workdir: str, limit: float) -> Needs:
+def _lacking(wanted: Requirements, found: List[Interpreter], workdir: str, limit: float) -> Lacking:
     """Look in the login's own environment."""
     missing = [
         name for name in wanted.programs if shutil.which(os.path.join(workdir, name) if "/" in name else name) is None
@@ -131,7 +131,7 @@ def _lacking(wanted: Wanted, found: List[Interpreter], workdir: str, limit: floa
     if wanted.module and chosen:
         asked = _answered(ask([chosen["path"], "-c", _QUESTION, wanted.module], limit, workdir), "path")
         module = asked.needs.module if asked and asked.needs else None
-    return Needs(module, tuple(missing))
+    return Lacking(module, tuple(missing))
 
 
 def facts(
@@ -140,8 +140,8 @@ def facts(
     workdir: str,
     problems: List[str],
     limit: float = 15.0,
-    wanted: Wanted = _NOTHING,
-    needs: Optional[List[Needs]] = None,
+    wanted: Requirements = _NOTHING,
+    needs: Optional[List[Lacking]] = None,
 ) -> List[Interpreter]:
     """Return the probe's `interpreters`, the one that the profile means first.
 
@@ -211,7 +211,7 @@ def _look(path: str, source: Source, limit: float) -> Optional[_Found]:
 
 
 def _activated(
-    activate: str, python: str, workdir: str, limit: float, problems: List[str], wanted: Wanted
+    activate: str, python: str, workdir: str, limit: float, problems: List[str], wanted: Requirements
 ) -> Optional[_Found]:
     """Run the profile's shell line where the job will run it, and ask the interpreter that it leads to."""
     there = os.path.isdir(workdir)
@@ -238,7 +238,7 @@ def _answered(answer: Answer, source: Source) -> Optional[_Found]:
         return None
     if not version.startswith("3."):
         return None
-    needs = Needs(module, tuple(name for name, there in programs.items() if not there))
+    needs = Lacking(module, tuple(name for name, there in programs.items() if not there))
     return _Found(path, source, PythonLayout(prefix, version, folders), needs)
 
 

@@ -49,7 +49,7 @@ def probe(request: Probe, gpu_limit: float = 10.0) -> Facts:
             request.get("activate") or "",
             folder,
             problems,
-            interpreters.Wanted(request.get("module") or "", tuple(request.get("programs") or ())),
+            interpreters.Requirements(request.get("module") or "", tuple(request.get("programs") or ())),
         ),
         "code": partial(code.facts, folder, request.get("script"), request.get("module") or ""),
         "disk": partial(place.disk, run_dir, problems),
