@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from runner.diagnose.traceback import blocks
 from runner.protocol import cause as wire
 from runner.protocol.cause import is_consequence
-from runner.protocol.events import Death, Error, OutOfMemory
+from runner.protocol.events import Death, Error, OomEvidence
 from runner.runs.attempt import Attempt
 from runner.runs.state import HostState, RunState
 
@@ -32,7 +32,7 @@ class Failure:
     at: float
     """Unix time on the leader's clock."""
     traceback: str = ""
-    oom: OutOfMemory | None = None
+    oom: OomEvidence | None = None
     last: float | None = None
     """Unix time of the last sign of life of a host or a supervisor that is lost."""
     grace: float | None = None

@@ -94,7 +94,7 @@ def _killed(failure: Failure, telemetry: Telemetry | None) -> OutOfMemory | None
     cure = (
         "Use fewer processes or DataLoader workers on this host, or smaller batches; see its memory in the telemetry."
     )
-    oom: events.OutOfMemory = failure.oom or {}
+    oom: events.OomEvidence = failure.oom or {}
     killer = "the kernel's out-of-memory killer ended it"
     limit = oom.get("limit")
     if oom.get("group"):

@@ -131,7 +131,7 @@ class Error(_OfAttempt, _ErrorMaybe):
     e: Literal["error"]
 
 
-class OutOfMemory(TypedDict, total=False):
+class OomEvidence(TypedDict, total=False):
     """What speaks for the kernel's out-of-memory killer."""
 
     group: int
@@ -151,7 +151,7 @@ class _DeathMaybe(TypedDict, total=False):
     at: float
     said: str
     grace: float
-    oom: OutOfMemory
+    oom: OomEvidence
 
 
 class Death(_OfAttempt, _DeathMaybe):

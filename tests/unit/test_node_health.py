@@ -20,7 +20,7 @@ from runner.node.observe.oom import OomWatch
 from runner.node.observe.signs import Signs
 from runner.node.telemetry.alarms import Alarms, shows
 from runner.node.telemetry.pressure import Pressure
-from runner.protocol.events import OutOfMemory
+from runner.protocol.events import OomEvidence
 from runner.protocol.telemetry import GpuUse, Telemetry
 from tests.groups import small_group
 
@@ -273,7 +273,7 @@ def test_the_real_killer_leaves_evidence() -> None:
         child.communicate(b"\n", timeout=60)
     assert child.returncode == -signal.SIGKILL
     deadline = time.monotonic() + 5
-    found: OutOfMemory = {}
+    found: OomEvidence = {}
     while not found and time.monotonic() < deadline:
         found = watch.evidence(child.pid) or {}
     assert not watch.evidence(child.pid), "it is told once"

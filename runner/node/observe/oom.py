@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-from ...protocol.events import OutOfMemory
+from ...protocol.events import OomEvidence
 from ..probe import cgroup
 
 _KMSG = "/dev/kmsg"
@@ -35,7 +35,7 @@ class OomWatch:
         except OSError:
             pass  # not readable here: the counters must do
 
-    def evidence(self, pid: int | None) -> OutOfMemory | None:
+    def evidence(self, pid: int | None) -> OomEvidence | None:
         """What speaks for the killer since the beginning or the last call, None where nothing does.
 
         Args:
@@ -48,7 +48,7 @@ class OomWatch:
         """
         now, before = self._counters(), self._before
         self._before = now
-        found = OutOfMemory()
+        found = OomEvidence()
         if now.get("group", 0) > before.get("group", 0):
             found["group"] = now["group"] - before["group"]
         if now.get("machine", 0) > before.get("machine", 0):
