@@ -36,7 +36,7 @@ class _SupervisorMaybe(TypedDict, total=False):
     python: str
 
 
-class Supervisor(_Event, _SupervisorMaybe):
+class SupervisorBegins(_Event, _SupervisorMaybe):
     e: Literal["supervisor"]
 
 
@@ -86,7 +86,7 @@ class _LaunchMaybe(TypedDict, total=False):
     interface: str | None
 
 
-class Launch(_OfAttempt, _LaunchMaybe):
+class LaunchBegins(_OfAttempt, _LaunchMaybe):
     e: Literal["launch"]
 
 
@@ -115,7 +115,7 @@ class Ungrouped(_OfAttempt, _OverMaybe):
     e: Literal["ungrouped"]
 
 
-class Step(_OfAttempt):
+class FirstStep(_OfAttempt):
     e: Literal["step"]
 
 
@@ -294,7 +294,7 @@ class Verdict(_Event, _VerdictMaybe):
 
 
 Event = Union[
-    Supervisor, Listen, Join, Waiting, Dial, Clock, AttemptBegins, Launch, RankBegins, Group, Ungrouped, Step, Error,
+    SupervisorBegins, Listen, Join, Waiting, Dial, Clock, AttemptBegins, LaunchBegins, RankBegins, Group, Ungrouped, FirstStep, Error,
     Death, LauncherEnds, Failed, HostSeen, Stopping, Left, Note, Stall, Straggler, Alarm, Verdict,
 ]  # fmt: skip
 """Each place that takes the kinds apart ends with `raise Unhandled(event)`: mypy names it where a kind is forgotten."""

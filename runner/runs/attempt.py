@@ -10,7 +10,7 @@ from runner.protocol.cause import Cause
 from runner.protocol.reports import Report
 
 Event = (
-    events.AttemptBegins | events.Launch | events.RankBegins | events.Group | events.Error | events.Death
+    events.AttemptBegins | events.LaunchBegins | events.RankBegins | events.Group | events.Error | events.Death
     | events.Failed | events.Stopping | events.Ungrouped
 )  # fmt: skip
 """The kinds that change an attempt."""

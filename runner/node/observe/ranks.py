@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Sequence
 
 from ...protocol import jsonl
 from ...protocol.cause import Failure
-from ...protocol.events import Death, Error, Event, Group, RankBegins, Step
+from ...protocol.events import Death, Error, Event, FirstStep, Group, RankBegins
 from ...protocol.files import LauncherFailure
 from ...protocol.reports import Kind, Report
 from .. import procs
@@ -122,7 +122,7 @@ class Ranks:
                 self.signs.steps(rank, records, now)
             if records and not self.started:
                 self.started = self.begun = True
-                self._say(Step(t=stamp(), e="step", attempt=self._attempt))
+                self._say(FirstStep(t=stamp(), e="step", attempt=self._attempt))
             step = whole(records[-1].get("step"), 1 << 53) if records else None
             if step is not None:
                 self.step = max(self.step or 0, step)

@@ -10,7 +10,7 @@ import time
 from typing import Callable, Dict
 
 from ...protocol.cause import Failure
-from ...protocol.events import Event, Launch, LauncherEnds
+from ...protocol.events import Event, LaunchBegins, LauncherEnds
 from ...protocol.files import LauncherEnd
 from ...protocol.gang import Progress
 from .. import ports, procs
@@ -102,7 +102,9 @@ class LauncherProcess:
         at = self._shown.index("torchrun") + 1
         command = [*self._shown[:at], *args, *self._shown[at:]]
         self._say(
-            Launch(t=stamp(), e="launch", attempt=self.number, pid=self._pid, command=command, interface=interface)
+            LaunchBegins(
+                t=stamp(), e="launch", attempt=self.number, pid=self._pid, command=command, interface=interface
+            )
         )
         word: Dict[str, object] = {"args": args, "env": env}
         if server and self._give(server):

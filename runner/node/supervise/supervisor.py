@@ -11,7 +11,7 @@ from typing import Mapping, cast
 
 from ...protocol.cause import Cause
 from ...protocol.events import Event, Listen, State, Verdict
-from ...protocol.events import Supervisor as SupervisorBegins
+from ...protocol.events import SupervisorBegins as SupervisorBegins
 from ...protocol.files import Exit, LeaderPlace
 from ...protocol.gang import Order, Report
 from ...protocol.gang import Verdict as GangVerdict
