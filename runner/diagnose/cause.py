@@ -52,7 +52,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Cause:
+class RootCause:
     """Why an attempt failed."""
 
     attempt: int
@@ -63,7 +63,7 @@ class Cause:
     """Ranks that had ended with 0 before, where the failure is what a rank sees that still waits for another."""
 
 
-def find(state: RunState, attempt: int | None = None) -> Cause | None:
+def find(state: RunState, attempt: int | None = None) -> RootCause | None:
     """The cause of an attempt (the newest by default), None where nothing has failed in it.
 
     The earliest failure by the leader's clock that is no consequence of another; where all look like consequences, the
@@ -77,7 +77,7 @@ def find(state: RunState, attempt: int | None = None) -> Cause | None:
         return None
     rest = tuple(sorted((one for one in found if one is not root), key=lambda one: one.at))
     lost = root.follows and root.kind == "exception" and "sigterm" not in f"{root.type} {root.message}".lower()
-    return Cause(number, root, rest, _ended_before(state, number, root.at) if lost else ())
+    return RootCause(number, root, rest, _ended_before(state, number, root.at) if lost else ())
 
 
 def _ended_before(state: RunState, number: int, at: float) -> tuple[int, ...]:
@@ -90,7 +90,7 @@ def _ended_before(state: RunState, number: int, at: float) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def causes(state: RunState) -> tuple[Cause, ...]:
+def causes(state: RunState) -> tuple[RootCause, ...]:
     """The cause of every attempt that has failed, the oldest first; without attempts whose cause is unknown."""
     failed = state.result is not None and state.result.get("state") in ("failed", "lost")
     numbers = [*(number for number in state.attempts if number < state.attempt), *((state.attempt,) if failed else ())]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runner.diagnose.cause import Cause, Failure
+from runner.diagnose.cause import Failure, RootCause
 from runner.diagnose.memory import out_of_memory
 from runner.runs.state import HostState, RunState
 from runner.text import clean
@@ -134,7 +134,7 @@ _KNOWN = _table(
 _MISSING_MODULE = re.compile(r"No module named ['\"]?([\w.]+)")
 
 
-def hint(state: RunState, cause: Cause) -> Hint | None:
+def hint(state: RunState, cause: RootCause) -> Hint | None:
     """The hint that fits a cause best, None where the failure is not a known one."""
     failure = cause.failure
     memory = out_of_memory(failure, state.hosts[failure.node].telemetry)
@@ -163,7 +163,7 @@ _NO_DRIVER = re.compile(r"Found no NVIDIA driver on your system|No CUDA GPUs are
 _DEVICE_IDS = re.compile(r"DistributedDataParallel device_ids .*got device_ids .*device\(type='cpu'\)", re.DOTALL)
 
 
-def _no_gpu(state: RunState, cause: Cause) -> Hint | None:
+def _no_gpu(state: RunState, cause: RootCause) -> Hint | None:
     """How scripts made for GPUs fail on a host without one, or with a torch built without CUDA."""
     words, name = _words(cause.failure), clean(cause.failure.host)
     telemetry = state.hosts[cause.failure.node].telemetry
@@ -189,7 +189,7 @@ def _no_gpu(state: RunState, cause: Cause) -> Hint | None:
     return None
 
 
-def _uneven(state: RunState, cause: Cause) -> Hint | None:
+def _uneven(state: RunState, cause: RootCause) -> Hint | None:
     if not cause.gone:
         return None
     return Hint(
@@ -200,7 +200,7 @@ def _uneven(state: RunState, cause: Cause) -> Hint | None:
     )
 
 
-def _world(state: RunState, cause: Cause) -> Hint | None:
+def _world(state: RunState, cause: RootCause) -> Hint | None:
     if cause.failure.type != "WorldSize":
         return None
     return Hint(
@@ -211,7 +211,7 @@ def _world(state: RunState, cause: Cause) -> Hint | None:
     )
 
 
-def _missing_module(state: RunState, cause: Cause) -> Hint | None:
+def _missing_module(state: RunState, cause: RootCause) -> Hint | None:
     failure = cause.failure
     if failure.kind in ("launch", "exit"):
         # The last line that a launcher printed that could not begin; warnings may stand before it.
@@ -228,7 +228,7 @@ def _missing_module(state: RunState, cause: Cause) -> Hint | None:
     )
 
 
-def _missing_program(state: RunState, cause: Cause) -> Hint | None:
+def _missing_program(state: RunState, cause: RootCause) -> Hint | None:
     """A `command` that is not there, by what the shim or a shell says of it."""
     failure = cause.failure
     said = failure.message.strip().rpartition("\n")[2]
@@ -240,7 +240,7 @@ def _missing_program(state: RunState, cause: Cause) -> Hint | None:
     return Hint("program missing", f"{where} has no program {name} on its PATH: {cure}.")
 
 
-def _missing_file(state: RunState, cause: Cause) -> Hint | None:
+def _missing_file(state: RunState, cause: RootCause) -> Hint | None:
     failure = cause.failure
     if failure.type.rpartition(".")[2] != "FileNotFoundError" and "No such file or directory" not in _words(failure):
         return None
@@ -255,7 +255,7 @@ def _missing_file(state: RunState, cause: Cause) -> Hint | None:
     )
 
 
-_SPECIAL: tuple[Callable[[RunState, Cause], Hint | None], ...] = (
+_SPECIAL: tuple[Callable[[RunState, RootCause], Hint | None], ...] = (
     _uneven,
     _world,
     _no_gpu,
@@ -265,7 +265,7 @@ _SPECIAL: tuple[Callable[[RunState, Cause], Hint | None], ...] = (
 )
 
 
-def _only_where(state: RunState, cause: Cause, words: str) -> str:
+def _only_where(state: RunState, cause: RootCause, words: str) -> str:
     """`node2 alone`, `node1, node2`: the hosts whose ranks lack the same thing."""
     failures = (cause.failure, *cause.consequences)
     lack = sorted({one.node for one in failures if words in _words(one)})

@@ -23,7 +23,7 @@ class Cause(TypedDict, total=False):
     """Of a host or a supervisor that is lost: unix time of its last sign of life."""
 
 
-class Failure(Cause, total=False):
+class FailureReport(Cause, total=False):
     """A cause on its way to the leader."""
 
     disk: str

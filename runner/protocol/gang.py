@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict, Union
 
-from .cause import Cause, Failure
+from .cause import Cause, FailureReport
 from .events import State
 
 
@@ -34,7 +34,7 @@ class Listening(_OfAttempt):
 
 class Failed(_OfAttempt):
     k: Literal["failed"]
-    cause: Failure | None
+    cause: FailureReport | None
     port_in_use: bool
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.api.diagnosing import Diagnosed
-from runner.diagnose.cause import Cause, causes
+from runner.diagnose.cause import RootCause, causes
 from runner.diagnose.hang import sentences, stacks
 from runner.diagnose.hints import hint
 from runner.diagnose.straggler import spread_sentence, straggler_sentence
@@ -72,7 +72,7 @@ def slow_lines(state: RunState) -> list[str]:
     return lines + [f"{host.name}: {clean(text)}" for host in state.hosts for text in host.story.alarms]
 
 
-def cause_data(state: RunState, cause: Cause) -> dict[str, Any]:
+def cause_data(state: RunState, cause: RootCause) -> dict[str, Any]:
     """Why an attempt has failed, as data."""
     known = hint(state, cause)
     return {

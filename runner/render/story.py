@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from runner.diagnose.cause import Cause, Failure, find
+from runner.diagnose.cause import Failure, RootCause, find
 from runner.diagnose.frames import own
 from runner.diagnose.hang import collective, rank_words, sentences, standings
 from runner.diagnose.hints import hint
@@ -95,7 +95,7 @@ def _doubts(state: RunState) -> list[str]:
     return _alone(state) + (["no metric was recognised in what the ranks printed"] if silent else [])
 
 
-def _failed(state: RunState, cause: Cause, elapsed: float) -> list[str]:
+def _failed(state: RunState, cause: RootCause, elapsed: float) -> list[str]:
     words = root_words(state, cause)
     lines = [f"✗ {short(state.run)} failed after {duration(elapsed)}{_at_step(state)}: {words}"]
     lines += [f"  {line}" for line in others(state, cause)]
@@ -126,7 +126,7 @@ def stall_lines(state: RunState) -> list[str]:
     return [f"{words}: {line}" for line in sentences(standings(state))]
 
 
-def others(state: RunState, cause: Cause) -> list[str]:
+def others(state: RunState, cause: RootCause) -> list[str]:
     """What became of the other ranks: who failed as well, and who was stopped because of the one to blame."""
     own = [one for one in cause.consequences if one.rank is not None and not one.follows]
     same = [one for one in own if _what(one) == _what(cause.failure)]
@@ -175,7 +175,7 @@ def attempt_words(state: RunState, number: int) -> str:
     return words
 
 
-def root_words(state: RunState, cause: Cause) -> str:
+def root_words(state: RunState, cause: RootCause) -> str:
     """Why an attempt failed as one sentence: what had happened before, where the failure only followed from that."""
     failure = cause.failure
     if not cause.gone:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from runner.diagnose.cause import Cause
+from runner.diagnose.cause import RootCause
 from runner.diagnose.frames import Frame, own
 from runner.diagnose.traceback import frames
 from runner.errors import InputError
@@ -27,7 +27,7 @@ class SourceLine(NamedTuple):
     line: int
 
 
-def failing_frame(cause: Cause | None) -> Frame | None:
+def failing_frame(cause: RootCause | None) -> Frame | None:
     """The innermost frame of the user's own code in the traceback of the failure, None where it has none."""
     found = own(frames(cause.failure.traceback)) if cause else None
     return found if found and found.file and found.line > 0 and not found.library else None

@@ -10,7 +10,7 @@ import socket
 import time
 from typing import Any, Callable, Dict, Mapping, cast
 
-from ...protocol.cause import Failure
+from ...protocol.cause import FailureReport
 from ..observe.ranks import MESSAGE_LIMIT
 
 _Check = Callable[[Any], bool]
@@ -86,7 +86,7 @@ def is_cause(value: Any) -> bool:
     )
 
 
-def clean_cause(failure: Failure) -> Failure:
+def clean_cause(failure: FailureReport) -> FailureReport:
     """A failure as a cause that the others take: parts of it are words of the ranks, which may be anything."""
     found: Dict[str, Any] = {}
     for name, value in failure.items():
@@ -94,7 +94,7 @@ def clean_cause(failure: Failure) -> Failure:
         clipped = value[: 200 if name == "type" else MESSAGE_LIMIT] if isinstance(value, str) else value
         found[name] = clipped if is_right(clipped) else None
     found["at"] = time.time() if found.get("at") is None else found["at"]
-    return cast("Failure", found)
+    return cast("FailureReport", found)
 
 
 def clean_step(step: int | None) -> int | None:

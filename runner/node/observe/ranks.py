@@ -8,7 +8,7 @@ import time
 from typing import Any, Callable, Dict, Sequence
 
 from ...protocol import jsonl
-from ...protocol.cause import Failure
+from ...protocol.cause import FailureReport
 from ...protocol.events import Death, Error, Event, FirstStep, Group, RankBegins
 from ...protocol.files import LauncherFailure
 from ...protocol.reports import Kind, Report
@@ -50,7 +50,7 @@ class Ranks:
         attempt: int,
         loop: Loop,
         say: Callable[[Event], None],
-        fail: Callable[[Failure], None],
+        fail: Callable[[FailureReport], None],
     ) -> None:
         self._folder = folder = host.attempt_folder(attempt)
         self._host = host
@@ -285,7 +285,7 @@ class Ranks:
         self.failed.add(rank)
         # A cause must fit into a frame of the gang, whatever a script raises.
         text = message[:MESSAGE_LIMIT]
-        self._fail(Failure(rank=rank, kind=kind, type=type_[:200], message=text, code=code, at=at))
+        self._fail(FailureReport(rank=rank, kind=kind, type=type_[:200], message=text, code=code, at=at))
 
     def _unwatch(self, rank: int) -> None:
         fd, _ = self._watched.pop(rank)

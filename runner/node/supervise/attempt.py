@@ -9,7 +9,7 @@ import socket
 import time
 from typing import Callable, Dict
 
-from ...protocol.cause import Failure
+from ...protocol.cause import FailureReport
 from ...protocol.events import Event, LaunchBegins, LauncherEnds
 from ...protocol.files import LauncherEnd
 from ...protocol.gang import Progress
@@ -42,7 +42,7 @@ class LauncherProcess:
         number: int,
         loop: Loop,
         say: Callable[[Event], None],
-        fail: Callable[[Failure], None],
+        fail: Callable[[FailureReport], None],
     ) -> None:
         self.number = number
         self.ranks = Ranks(host, number, loop, say, fail)
@@ -128,7 +128,7 @@ class LauncherProcess:
         self._say(LauncherEnds(t=stamp(), e="launcher", attempt=self.number, code=told["code"], error=told["error"]))
         return told
 
-    def launch_failure(self, told: LauncherEnd) -> Failure:
+    def launch_failure(self, told: LauncherEnd) -> FailureReport:
         """The failure to report when the launcher has failed and no rank has."""
         code = told["code"]
         if code < 0:
@@ -141,7 +141,7 @@ class LauncherProcess:
             if not began and (own := last.rpartition("\n")[2]).startswith(_OWN_WORDS):
                 words = own[len(_OWN_WORDS) :]  # it never came to torchrun
         message = words[:MESSAGE_LIMIT]
-        return Failure(rank=None, kind="launch", type="", message=message, code=code, at=time.time())
+        return FailureReport(rank=None, kind="launch", type="", message=message, code=code, at=time.time())
 
     def look(self, *, last: bool = False) -> None:
         """Take what the ranks have reported, printed or written as metrics since the last call.

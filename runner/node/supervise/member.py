@@ -8,7 +8,7 @@ import time
 from typing import Callable, Literal
 
 from ...protocol import cause
-from ...protocol.cause import Failure
+from ...protocol.cause import FailureReport
 from ...protocol.events import AttemptBegins, Event, Held, LeftProcess, Stopping, Unhandled
 from ...protocol.gang import Go, Order, Progress, Report, Rest, Verdict, attempt_of
 from .. import disk
@@ -65,7 +65,7 @@ class Member:
         self._attempt: LauncherProcess | None = None
         self._ending: Ending | None = None
         self._asked = 0.0
-        self._held: list[Failure] = []
+        self._held: list[FailureReport] = []
         self._then: list[Then] = []
         self._verdict: Verdict | None = None
         self._stopping = False
@@ -163,7 +163,7 @@ class Member:
     def lose_folder(self) -> None:
         """Somebody has removed the run directory: fail, and end what nobody can look at any more."""
         message = f"the run folder {self._host.folder} is gone"
-        self._tell(Failure(rank=None, kind="folder", type="", message=message, code=None, at=time.time()))
+        self._tell(FailureReport(rank=None, kind="folder", type="", message=message, code=None, at=time.time()))
         self.end("failure", False, [])
 
     def end(self, reason: str, now: bool, then: list[Then]) -> None:
@@ -248,7 +248,7 @@ class Member:
             signs = attempt.ranks.signs.message(time.monotonic(), self.shows())
             self._send({**signs, "k": "signs", "attempt": self._number})
 
-    def _fail(self, failure: Failure) -> None:
+    def _fail(self, failure: FailureReport) -> None:
         if self._ending and failure["kind"] != "exception" and failure["at"] >= self._asked:
             return  # our own doing
         if not self._ending and failure["kind"] == "signal" and cause.is_consequence(failure):
@@ -258,7 +258,7 @@ class Member:
         else:
             self._tell(failure)
 
-    def _tell(self, failure: Failure) -> None:
+    def _tell(self, failure: FailureReport) -> None:
         full = disk.fullness(self._host.folder)
         if full:
             failure = _blame_disk(failure, full)
@@ -273,7 +273,7 @@ class Member:
 
     def _fail_launch(self, message: str) -> None:
         self._attempt = None
-        self._fail(Failure(rank=None, kind="launch", type="", message=message, code=None, at=time.time()))
+        self._fail(FailureReport(rank=None, kind="launch", type="", message=message, code=None, at=time.time()))
 
     def _start_ending(self, grace: float, ask: bool) -> None:
         attempt = self._attempt
@@ -334,7 +334,7 @@ class Member:
             self.end("failure", False, [])
 
 
-def _blame_disk(failure: Failure, full: str) -> Failure:
+def _blame_disk(failure: FailureReport, full: str) -> FailureReport:
     """A failure on a full disk: one that says no more than that something ended is told as the disk's."""
     if failure["kind"] in ("exit", "launch") or cause.is_consequence(failure):
         who = "" if failure["rank"] is None else f"rank {failure['rank']}: "
