@@ -53,7 +53,7 @@ from runner.errors import InputError
 from runner.text import clean_lines
 from tui import theme
 from tui.config import Settings, load_settings, remember_theme
-from tui.dialogs.questions import Questions
+from tui.dialogs.questions import QuestionGate
 from tui.inventory import Shelf
 from tui.key_queue import KeyQueue
 from tui.keys import APP, OPEN, bind
@@ -108,7 +108,7 @@ class DisttuiApp(TextualInside):
     ) -> None:
         super().__init__()
         self.environ = environ
-        self._questions = Questions(self)
+        self._questions = QuestionGate(self)
         self._keys = KeyQueue(self, super().on_event, self._questions.ignores)
         self.router = Router(self, self._keys)
         self.settings = settings or Settings()

@@ -12,7 +12,7 @@ from textual.app import App
 from runner.ids import short
 from tui.dialogs.confirm import TrustScreen
 from tui.dialogs.question import Question
-from tui.dialogs.questions import Questions
+from tui.dialogs.questions import QuestionGate
 from tui.dialogs.secret import SecretScreen
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class AppPrompts:
     answered with no.
     """
 
-    def __init__(self, app: App[None], questions: Questions) -> None:
+    def __init__(self, app: App[None], questions: QuestionGate) -> None:
         self._app = app
         self._questions = questions
         self._turn = threading.Lock()

@@ -12,7 +12,7 @@ from tui.dialogs.question import Question
 from tui.key_queue import Typed
 
 
-class Questions:
+class QuestionGate:
     """Keeps questions away from somebody who types.
 
     A question never comes up over a line that has the focus, nor over another question. It waits until the line is
