@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from runner.api.library import load_profile as load_profile
     from runner.api.library import read_profile as read_profile
     from runner.api.listing import Listing as Listing
-    from runner.api.listing import RunRow as RunRow
+    from runner.api.listing import RunStatus as RunStatus
     from runner.api.listing import list_runs as list_runs
     from runner.api.listing import refresh as refresh
     from runner.api.log_lines import LineFilter as LineFilter

@@ -23,7 +23,7 @@ LIMIT = 3.0
 Place = tuple[str, str | None, int | None]
 
 
-class RunRow(Summary, total=False):
+class RunStatus(Summary, total=False):
     """A run as it was last heard of."""
 
     note: str
@@ -33,7 +33,7 @@ class RunRow(Summary, total=False):
 class Listing(NamedTuple):
     """Runs, the newest first."""
 
-    rows: list[RunRow]
+    rows: list[RunStatus]
     problems: list[str]
     """What is wrong with runs that could not be read here."""
     silent: list[str]
@@ -58,7 +58,7 @@ def list_runs(viewer: Viewer, hosts: Sequence[str] = (), *, local: bool = False,
         _refresh_all(viewer, open_runs, rows)
     silent = _others(hosts, viewer.connector(), run_dir, rows) if hosts else []
     newest = sorted(rows.values(), key=lambda row: -(number(row.get("started")) or 0.0))
-    return Listing(cast("list[RunRow]", newest), problems, silent)
+    return Listing(cast("list[RunStatus]", newest), problems, silent)
 
 
 def refresh(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, str]:

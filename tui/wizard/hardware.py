@@ -19,7 +19,7 @@ from tui.theme import LOOKS
 from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table
 from tui.wizard.draft import HostCheck, WizardState
-from tui.wizard.step import Notes, Step, count, trouble
+from tui.wizard.step import Step, StepNotes, count, trouble
 
 
 class HardwareTable(Table):
@@ -61,7 +61,7 @@ class HardwareStep(Step):
         """Table, details of one host."""
         with Vertical(classes="main"):
             yield HardwareTable(self.COLUMNS, id="hardware-table")
-        yield Notes()
+        yield StepNotes()
 
     def show(self, view: WizardState) -> None:
         """Show every host, with what is not as on most marked."""
@@ -104,7 +104,7 @@ class HardwareStep(Step):
             for finding in (self.view.errors(state) if state and state.facts and not state.pending else ())
             for point in (Point(finding.what, "$state-failed", "✗ "), Point(finding.cure, mark="→ "))
         )
-        self.query_one(Notes).tell(key, *wrong, *_about(state), *apart)
+        self.query_one(StepNotes).tell(key, *wrong, *_about(state), *apart)
 
 
 def _about(state: HostCheck | None) -> Iterator[Point | str]:

@@ -21,7 +21,7 @@ from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table
 from tui.wizard.draft import Draft, WizardState
 from tui.wizard.hardware import gpu_name
-from tui.wizard.step import Notes
+from tui.wizard.step import StepNotes
 from tui.wizard.values import LABELS, Typing, ValueTable, totals
 
 _GPU = "gpu-"
@@ -89,7 +89,7 @@ class HostForm(DisttuiModal[None]):
         )  # fmt: skip
         with VerticalScroll(classes="box whole", can_focus=False):
             yield FormTable(columns)
-            yield Notes()
+            yield StepNotes()
             yield Hints(*keys, after="0-9 number")
 
     def on_mount(self) -> None:
@@ -133,7 +133,7 @@ class HostForm(DisttuiModal[None]):
         self._tell()
 
     def _tell(self) -> None:
-        self.query_one(Notes).tell(totals(self._weighed.plan), *self._about())
+        self.query_one(StepNotes).tell(totals(self._weighed.plan), *self._about())
 
     def _about(self) -> Iterator[Point]:
         yield from (Point(problem, "$state-failed", "✗ ") for problem in self._draft.problems)

@@ -21,7 +21,7 @@ from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table, state_cell
 from tui.wizard.draft import HostCheck, WizardState
 from tui.wizard.hardware import gpu_kinds
-from tui.wizard.step import Notes, Step, count, folded, trouble
+from tui.wizard.step import Step, StepNotes, count, folded, trouble
 
 PLAYED = "sandbox"
 """The row of the hosts that are played on this machine."""
@@ -138,7 +138,7 @@ class HostsStep(Step):
         with Vertical(classes="main"):
             yield NameInput(placeholder="host names, or words to filter, or a hostfile or inventory", id="names")
             yield HostTable(self.COLUMNS, id="hosts-table")
-        yield Notes()
+        yield StepNotes()
 
     def show(self, view: WizardState) -> None:
         """Show the candidates, the ticked ones with their state."""
@@ -174,7 +174,7 @@ class HostsStep(Step):
 
     def _tell(self) -> None:
         assert self.view is not None
-        notes = self.query_one(Notes)
+        notes = self.query_one(StepNotes)
         states = self.view.of_hosts()
         ready = sum(state.state == "ready" for state in states)
         title = f"{count(len(states), 'host')} ticked, {ready} ready" if states else "no host ticked yet"

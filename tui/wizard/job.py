@@ -21,7 +21,7 @@ from tui.widgets.cycle import Cycle
 from tui.widgets.points import Point
 from tui.wizard.draft import JOB_KINDS, Draft, WizardState
 from tui.wizard.reach import aside
-from tui.wizard.step import Notes, Step
+from tui.wizard.step import Step, StepNotes
 
 _KINDS = {"built-in": "builtin", "script": "script", "module": "module", "command": "command"}
 _FIRST: Mapping[str, Any] = {"builtin": "bytegpt", "script": "", "module": "", "command": []}
@@ -139,7 +139,7 @@ class JobStep(Step):
                         yield Field(
                             placeholder=_FIELDS[key][1], id=f"field-{key}", suggester=paths, select_on_focus=False
                         )
-        yield Notes()
+        yield StepNotes()
 
     def show(self, view: WizardState) -> None:
         """Fill in what the draft says; a line that somebody is typing in stays."""
@@ -206,7 +206,7 @@ class JobStep(Step):
 
     def _tell(self) -> None:
         focused = self.screen.focused
-        if isinstance(focused, Notes):
+        if isinstance(focused, StepNotes):
             return
         key = str(focused.id).partition("-")[2] if focused is not None and focused.id else ""
         label, _, words = _CYCLES.get(key) or _FIELDS.get(key) or ("", "", "")
@@ -215,7 +215,7 @@ class JobStep(Step):
         if key == "script" and names:
             lines.append(Point("  ".join(names[:30]) + (" …" if more or len(names) > 30 else ""), "$foreground"))
         flaws = [*self._flaw.values(), *self.draft.problems]
-        self.query_one(Notes).tell(label, *(Point(flaw, "$state-failed", "✗ ") for flaw in flaws[:2]), *lines)
+        self.query_one(StepNotes).tell(label, *(Point(flaw, "$state-failed", "✗ ") for flaw in flaws[:2]), *lines)
 
     def _offer(self, names: Sequence[str], more: bool) -> None:
         self._offered = (names, more)

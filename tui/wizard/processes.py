@@ -20,7 +20,7 @@ from tui.keys import OPEN, bind
 from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table
 from tui.wizard.draft import Draft, WizardState
-from tui.wizard.step import Notes, Step
+from tui.wizard.step import Step, StepNotes
 from tui.wizard.values import LABELS, Typing, ValueTable, totals
 
 _SHOWN = ("num_processes", "gpus", "omp_num_threads", "python", "interface", "addresses")
@@ -69,7 +69,7 @@ class ProcessesStep(Step):
         with Vertical(classes="main"):
             yield HostValues(self.HOSTS, id="per-host")
             yield ValueTable(self.RUN, id="whole-run")
-        yield Notes()
+        yield StepNotes()
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class ProcessesStep(Step):
 
     def _tell(self) -> None:
         weighed = self.view.weighed if self.view else None
-        notes = self.query_one(Notes)
+        notes = self.query_one(StepNotes)
         if weighed is None:
             notes.tell("not decided yet", *(Point(one, "$state-failed", "✗ ") for one in self.draft.problems))
             return

@@ -60,7 +60,7 @@ class Step(Vertical):
         return ""
 
 
-class Notes(Pages):
+class StepNotes(Pages):
     """Points about whatever has the cursor, under a rule. Where they are longer than the room, they take the focus."""
 
     DEFAULT_CSS = """
