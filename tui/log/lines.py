@@ -24,7 +24,7 @@ SIDEWAYS = 8
 """Cells that one key press scrolls to the side."""
 
 
-class LogLines(Widget, can_focus=True):
+class LogBody(Widget, can_focus=True):
     """The part of a log view that shows lines: a `LogViewState` of `Contents`, drawn by a `RowPainter`."""
 
     ALLOW_SELECT = False
@@ -83,12 +83,12 @@ class LogLines(Widget, can_focus=True):
     class Moved(Message):
         """What is shown, or the cursor, or following changed by key or mouse."""
 
-        def __init__(self, lines: LogLines) -> None:
+        def __init__(self, lines: LogBody) -> None:
             super().__init__()
             self.lines = lines
 
         @property
-        def control(self) -> LogLines:
+        def control(self) -> LogBody:
             """The lines."""
             return self.lines
 

@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from tui.log.lines import LogLines
+from tui.log.lines import LogBody
 from tui.log.moments import clock
 from tui.log.view import TAIL, chosen
 
@@ -39,7 +39,7 @@ class LogStatus(Widget):
         return Content.assemble(*shown)
 
 
-def badge(lines: LogLines) -> str:
+def badge(lines: LogBody) -> str:
     """FOLLOW, or PAUSED and how many lines have come since."""
     if lines.view.following:
         return "● FOLLOW"
@@ -47,7 +47,7 @@ def badge(lines: LogLines) -> str:
     return f"■ PAUSED +{new:,}" if new else "■ PAUSED"
 
 
-def parts(lines: LogLines, *, older: bool, loading: bool) -> list[Part]:
+def parts(lines: LogBody, *, older: bool, loading: bool) -> list[Part]:
     """What to say about the lines shown. `older`: bytes before the first are on the host only; `loading`: they come."""
     view, progress = lines.view, lines.progress
     said: list[Part] = [(badge(lines), "bold $success" if view.following else "bold $warning")]
@@ -80,7 +80,7 @@ def _ranks(ranks: frozenset[int] | None) -> str:
     return f"rank{'s' * (len(ranks) != 1)} " + ",".join(map(str, sorted(ranks)[:4])) + ("…" if len(ranks) > 4 else "")
 
 
-def _found(lines: LogLines) -> Sequence[Part]:
+def _found(lines: LogBody) -> Sequence[Part]:
     view, progress, find = lines.view, lines.progress, lines.progress.work.find
     if view.find is None or find is None:
         return ()
@@ -94,7 +94,7 @@ def _found(lines: LogLines) -> Sequence[Part]:
     return ((f"{label} {f'{at:,} of ' if at else ''}{hits:,}{'' if progress.searched else '…'}", "$accent"),)
 
 
-def _where(lines: LogLines) -> str:
+def _where(lines: LogBody) -> str:
     view, log, count = lines.view, lines.progress.work.log, lines.lines.count
     if view.following or not count:
         return f"{count:,} line{'s' * (count != 1)}"

@@ -19,7 +19,7 @@ from runner.errors import InputError
 from tui.log.blame import Blame, failing_line, place_of
 from tui.log.copying import MOST, copied
 from tui.log.engine import SearchProgress
-from tui.log.lines import LogLines
+from tui.log.lines import LogBody
 from tui.log.merge import LINE
 from tui.log.moments import moment, place_at
 from tui.log.older import Older, moved, read_anew, wanted
@@ -143,7 +143,7 @@ class LogView(Vertical):
         self._sought: int | None = None
         """A rank whose failing line is to be shown, once its lines are known."""
         self.reading = Reading(sources, attempt, self._tell)
-        self.lines = LogLines(self.reading.nothing_yet)
+        self.lines = LogBody(self.reading.nothing_yet)
         self.lines.nothing = "No lines yet: the ranks have printed nothing."
 
     def compose(self) -> ComposeResult:
@@ -302,7 +302,7 @@ class LogView(Vertical):
         if place is not None and place < upto:
             self.lines.jump(place)
 
-    def on_log_lines_moved(self, event: LogLines.Moved) -> None:
+    def on_log_lines_moved(self, event: LogBody.Moved) -> None:
         """Say where the view is now, and ask for what is before its first line."""
         event.stop()
         if not self.lines.view.following and self.lines.at_first:
