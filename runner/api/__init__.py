@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from runner.api.diagnosing import Diagnosed as Diagnosed
     from runner.api.diagnosing import diagnose as diagnose
     from runner.api.ending import StopAsked as StopAsked
-    from runner.api.ending import Stopped as Stopped
+    from runner.api.ending import StopResult as StopResult
     from runner.api.ending import catch_up as catch_up
     from runner.api.ending import forget as forget
     from runner.api.ending import forget_here as forget_here
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from runner.api.preparing import weigh as weigh
     from runner.api.probing import Probed as Probed
     from runner.api.probing import probe as probe
-    from runner.api.pulling import Fetched as Fetched
     from runner.api.pulling import Pulled as Pulled
+    from runner.api.pulling import PulledFile as PulledFile
     from runner.api.pulling import ToFetch as ToFetch
     from runner.api.pulling import pull as pull
     from runner.api.questions import Doubt as Doubt

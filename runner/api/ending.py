@@ -38,7 +38,7 @@ class StopAsked(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StopResult:
     """What came of a stop."""
 
     run: str
@@ -62,7 +62,7 @@ class Stopped:
 
 def stop(
     viewer: Viewer, run: KnownRun, *, now: bool = False, tell: Callable[[HostNotice | StopAsked], object] = ignore
-) -> Stopped:
+) -> StopResult:
     """Stop a run from any machine that reaches one of its hosts, and wait until it is stopped.
 
     A run whose supervisors were killed is brought to its end.
@@ -136,7 +136,7 @@ def _forget_on_hosts(run: KnownRun, reached: Reached) -> None:
 
 def _stop(
     viewer: Viewer, run: KnownRun, reached: Reached, now: bool, tell: Callable[[HostNotice | StopAsked], object]
-) -> Stopped:
+) -> StopResult:
     answers = reached.ask("stop", **run.request(), now=now, reason="user")
     problems = {node: answer for node, answer in answers.items() if isinstance(answer, DisttuiError)}
     if len(problems) == len(answers):
@@ -151,7 +151,7 @@ def _stop(
             for node, one in sorted(statuses.items())
             if not isinstance(one, DisttuiError) and one["exit"]
         }
-        return Stopped(run.run, ends, before=True)
+        return StopResult(run.run, ends, before=True)
     return _wait(viewer, run, reached, asked, tell)
 
 
@@ -161,7 +161,7 @@ def _wait(
     reached: Reached,
     nodes: list[int],
     tell: Callable[[HostNotice | StopAsked], object],
-) -> Stopped:
+) -> StopResult:
     patience = _patience(run)
     deadline = time.monotonic() + patience
     waiting = set(nodes)
@@ -193,7 +193,7 @@ def _wait(
         ends |= _look_again(viewer, run, unknown)
         unknown = [node for node in unknown if node not in ends] if 0 not in ends else []
     unseen = tuple(run.hosts[node].name for node in unknown)
-    return Stopped(run.run, {run.hosts[node].name: end for node, end in sorted(ends.items())}, unseen=unseen)
+    return StopResult(run.run, {run.hosts[node].name: end for node, end in sorted(ends.items())}, unseen=unseen)
 
 
 def _patience(run: KnownRun) -> float:

@@ -45,7 +45,7 @@ class ToFetch(NamedTuple):
     size: int
 
 
-class Fetched(NamedTuple):
+class PulledFile(NamedTuple):
     """A file that is here now, with the right checksum."""
 
     path: Path
@@ -53,7 +53,7 @@ class Fetched(NamedTuple):
     host: str
 
 
-PullNews = ToFetch | Fetched | HostNotice
+PullNews = ToFetch | PulledFile | HostNotice
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Pulled:
 
     offered: int
     """Files that the hosts have of the run."""
-    fetched: tuple[Fetched, ...]
+    fetched: tuple[PulledFile, ...]
     """Those that were not here already."""
     bytes: int
     """That have come."""
@@ -104,7 +104,7 @@ def pull(viewer: Viewer, run: KnownRun, to: Path, tell: Callable[[PullNews], obj
             try:
                 for path, file in wanted.items():
                     total += _fetch(reached.links[node], run, node, path, file)
-                    fetched.append(Fetched(path, file.size, host))
+                    fetched.append(PulledFile(path, file.size, host))
                     tell(fetched[-1])
             except HostError as error:
                 problems.append(error)

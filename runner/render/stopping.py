@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from runner.api.ending import Stopped
+from runner.api.ending import StopResult
 from runner.formatting import when
 from runner.ids import short
 from runner.render.story import held_words
 from runner.text import clean
 
 
-def stopped_lines(stopped: Stopped) -> list[str]:
+def stopped_lines(stopped: StopResult) -> list[str]:
     """What has ended where, what is left, and what nobody has seen."""
     run, ends = short(stopped.run), stopped.ends
     if stopped.before:
@@ -25,7 +25,7 @@ def stopped_lines(stopped: Stopped) -> list[str]:
     return lines
 
 
-def _ended_before(stopped: Stopped) -> str:
+def _ended_before(stopped: StopResult) -> str:
     run = short(stopped.run)
     if not stopped.ends:
         return f"{run} is not running: nothing to stop"

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from runner.api import ending
-from runner.api.ending import Stopped
+from runner.api.ending import StopResult
 from runner.cli.render.run_story import render_run
 from runner.cli.render.runs import render_runs
 from runner.cli.stop import stop
@@ -89,7 +89,7 @@ def test_what_cannot_be_read_can_be_removed_here(tmp_path: Path, content: str) -
 
 
 def test_ctrl_c_after_a_stop_says_that_it_has_gone_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: Any) -> Stopped:
+    def interrupted(*_: Any) -> StopResult:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ending, "_wait", interrupted)
