@@ -37,7 +37,7 @@ class LogTrial:
         self.matched = 0
         self.names: Counter[str] = Counter()
         self._path = path
-        self._source = _File(path, pattern) if decoder(path.name) else _Log(path, pattern)
+        self._source = _MetricsFile(path, pattern) if decoder(path.name) else _Log(path, pattern)
         self.unit = self._source.unit
 
     @property
@@ -88,7 +88,7 @@ class _Log:
                     yield number, record
 
 
-class _File:
+class _MetricsFile:
     """A file of metrics."""
 
     unit = "sample"

@@ -106,13 +106,13 @@ def _listen(server: socket.socket, address: tuple[str, int]) -> socket.socket:
     return server
 
 
-class _Row(NamedTuple):
+class _SocketRow(NamedTuple):
     port: int
     uid: int
     inode: str
 
 
-def _listening() -> list[_Row]:
+def _listening() -> list[_SocketRow]:
     """The listening sockets that /proc shows."""
     found = []
     for name in _TABLES:
@@ -124,7 +124,7 @@ def _listening() -> list[_Row]:
         for line in lines:
             fields = line.split()
             if fields[3] == "0A":
-                found.append(_Row(int(fields[1].rpartition(":")[2], 16), int(fields[7]), fields[9]))
+                found.append(_SocketRow(int(fields[1].rpartition(":")[2], 16), int(fields[7]), fields[9]))
     return found
 
 

@@ -107,7 +107,7 @@ class Harvest:
     ) -> None:
         self._reader = Reader(pattern)
         self.notes = self._reader.notes
-        self._rows = {rank: _Row(os.path.join(attempt_dir, "rank-%d" % rank)) for rank in ranks}
+        self._rows = {rank: _RankFiles(os.path.join(attempt_dir, "rank-%d" % rank)) for rank in ranks}
         self._polled = time.monotonic()
         self._files = files
 
@@ -140,7 +140,7 @@ class Harvest:
             row.take(self._reader.read(row.read(share), row.known, _MOST_LINES // len(rows)))
 
 
-class _Row:
+class _RankFiles:
     """One rank's log and metrics file, and how far both are."""
 
     def __init__(self, base: str) -> None:

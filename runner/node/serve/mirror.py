@@ -19,7 +19,7 @@ _NAME = re.compile(r"(attempt-[0-9]{1,9}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """What our files are called: a script that makes others in our folder must not cost its run the viewers."""
 
 
-class _File:
+class _MirroredFile:
     """One file of the run directory: how much of which generation has been sent."""
 
     def __init__(self, number: int, name: str, path: str) -> None:
@@ -61,7 +61,7 @@ class Mirror:
         self._tail = tail
         self._tell = tell
         self._send = send
-        self._files: Dict[str, _File] = {}
+        self._files: Dict[str, _MirroredFile] = {}
         self._watch = Watch()
         self._folders: List[str] = []
 
@@ -103,7 +103,7 @@ class Mirror:
                 path = os.path.join(folder, base)
                 name = os.path.relpath(path, self._folder)
                 if name not in self._files and _NAME.fullmatch(name) and base.endswith(NAMES) and base not in PRIVATE:
-                    self._files[name] = _File(len(self._files), name, path)
+                    self._files[name] = _MirroredFile(len(self._files), name, path)
 
     def _find_folders(self) -> List[str]:
         try:
@@ -124,7 +124,7 @@ class Mirror:
             more = self._advance(file) or more
         return more
 
-    def _advance(self, file: _File) -> bool:
+    def _advance(self, file: _MirroredFile) -> bool:
         try:
             seen = os.stat(file.path)
             if file.announced and seen.st_size == file.sent and (seen.st_dev, seen.st_ino) == file.identity:
@@ -156,7 +156,7 @@ class Mirror:
         finally:
             os.close(handle)
 
-    def _begin(self, file: _File, handle: int, seen: os.stat_result) -> None:
+    def _begin(self, file: _MirroredFile, handle: int, seen: os.stat_result) -> None:
         """Decide where to start: where the viewer's copy ends, if that is still a copy of this file."""
         held = self._have.get(file.name)
         if not held:
@@ -174,7 +174,7 @@ class Mirror:
         else:
             self._announce(file, seen, generation + 1, 0)
 
-    def _announce(self, file: _File, seen: os.stat_result, generation: int, start: int) -> None:
+    def _announce(self, file: _MirroredFile, seen: os.stat_result, generation: int, start: int) -> None:
         file.announced = True
         file.generation = generation
         file.sent = start
@@ -191,7 +191,7 @@ class Mirror:
         )
 
 
-def _changed(file: _File, handle: int) -> bool:
+def _changed(file: _MirroredFile, handle: int) -> bool:
     first = file.sent - len(file.last)
     # A hole says nothing, but a file that was begun anew has none.
     return os.pread(handle, len(file.last), first) != file.last and data_from(handle, first) == first

@@ -27,7 +27,7 @@ class _Memory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
-class _Process(ctypes.Structure):
+class _NvmlProcess(ctypes.Structure):
     _fields_ = [
         ("pid", ctypes.c_uint),
         ("memory", ctypes.c_ulonglong),
@@ -100,7 +100,7 @@ class Nvml:
         return card
 
     def _processes(self, handle: ctypes.c_void_p) -> Optional[Dict[int, Optional[int]]]:
-        count, found = ctypes.c_uint(_MOST_PROCESSES), (_Process * _MOST_PROCESSES)()
+        count, found = ctypes.c_uint(_MOST_PROCESSES), (_NvmlProcess * _MOST_PROCESSES)()
         if not self._call("nvmlDeviceGetComputeRunningProcesses_v3", handle, ctypes.byref(count), found):
             return None
         return {one.pid: None if one.memory == _UNKNOWN else one.memory for one in found[: count.value]}
