@@ -8,7 +8,7 @@ from .cause import Cause, FailureReport
 from .events import State
 
 
-class Progress(TypedDict):
+class AttemptProgress(TypedDict):
     """How far an attempt has come on a host."""
 
     begun: bool
@@ -16,34 +16,34 @@ class Progress(TypedDict):
     step: int | None
 
 
-class _OfAttempt(TypedDict):
+class _AboutAttempt(TypedDict):
     attempt: int
 
 
-class Reached(TypedDict):
+class ReachedMessage(TypedDict):
     k: Literal["reached"]
     addresses: list[str]
     pending: bool
 
 
-class Listening(_OfAttempt):
+class ListeningMessage(_AboutAttempt):
     """Never on the wire: node 0's own launcher listens at the master port."""
 
     k: Literal["listening"]
 
 
-class Failed(_OfAttempt):
+class FailedMessage(_AboutAttempt):
     k: Literal["failed"]
     cause: FailureReport | None
     port_in_use: bool
 
 
-class Done(_OfAttempt, Progress):
+class DoneMessage(_AboutAttempt, AttemptProgress):
     k: Literal["done"]
     left: list[int]
 
 
-class Ended(_OfAttempt, Progress):
+class EndedMessage(_AboutAttempt, AttemptProgress):
     k: Literal["ended"]
     left: list[int]
 
@@ -58,57 +58,57 @@ class SignsOfLife(TypedDict, total=False):
     first_epochs: dict[str, float]
 
 
-class Signs(_OfAttempt, SignsOfLife):
+class SignsMessage(_AboutAttempt, SignsOfLife):
     k: Literal["signs"]
 
 
-class Stop(TypedDict):
+class StopMessage(TypedDict):
     k: Literal["stop"]
     reason: str
     now: bool
 
 
-Report = Union[Reached, Listening, Failed, Done, Ended, Signs, Stop]
+Report = Union[ReachedMessage, ListeningMessage, FailedMessage, DoneMessage, EndedMessage, SignsMessage, StopMessage]
 """From a host to the leader."""
 
 
-class Over(TypedDict):
+class OverMessage(TypedDict):
     k: Literal["over"]
 
 
-class Warm(_OfAttempt):
+class WarmMessage(_AboutAttempt):
     k: Literal["warm"]
 
 
-class Go(_OfAttempt):
+class GoMessage(_AboutAttempt):
     k: Literal["go"]
     master: str
     port: int
 
 
-class End(_OfAttempt):
+class EndMessage(_AboutAttempt):
     k: Literal["end"]
     reason: str
     now: bool
 
 
-class AskStacks(_OfAttempt):
+class AskStacksMessage(_AboutAttempt):
     k: Literal["stacks"]
     number: int
 
 
-class Verdict(_OfAttempt):
+class VerdictMessage(_AboutAttempt):
     k: Literal["verdict"]
     state: State
     code: int
     cause: Cause | None
 
 
-Order = Union[Over, Warm, Go, End, Stop, AskStacks, Verdict]
+Order = Union[OverMessage, WarmMessage, GoMessage, EndMessage, StopMessage, AskStacksMessage, VerdictMessage]
 """From the leader to a host."""
 
 
-class Rest(TypedDict):
+class RestMessage(TypedDict):
     """Which attempt a host is in, and whether nothing of it is left to run or to be told."""
 
     attempt: int

@@ -10,7 +10,7 @@ from typing import Any, Callable, cast
 
 from ...protocol.events import Dial, Event, HostSeen
 from ...protocol.files import LeaderPlace
-from ...protocol.gang import Order, Report, Rest
+from ...protocol.gang import Order, Report, RestMessage
 from ..host import HostPart, plan_hash
 from ..journal import note, stamp
 from ..loop import Loop
@@ -44,7 +44,7 @@ class Follower:
         say: Callable[[Event], None],
         take: Callable[[Order], None],
         fence: Callable[[], None],
-        rest: Callable[[], Rest],
+        rest: Callable[[], RestMessage],
         lost: Callable[[str, str, float | None], None],
     ) -> None:
         self._host = host

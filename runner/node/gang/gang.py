@@ -9,8 +9,19 @@ from typing import Any, Callable
 from ...protocol import cause
 from ...protocol.cause import Cause
 from ...protocol.events import AttemptBegins, Event, Failed, Join, Note, State, Unhandled, Waiting
-from ...protocol.gang import Done, End, Ended, Go, Order, Progress, Report, Signs, Verdict, attempt_of
-from ...protocol.gang import Failed as FailedMessage
+from ...protocol.gang import (
+    AttemptProgress,
+    DoneMessage,
+    EndedMessage,
+    EndMessage,
+    GoMessage,
+    Order,
+    Report,
+    SignsMessage,
+    VerdictMessage,
+    attempt_of,
+)
+from ...protocol.gang import FailedMessage as FailedMessage
 from .. import ports
 from ..host import HostPart
 from ..journal import note, stamp
@@ -71,7 +82,7 @@ class Gang:
         self._done: set[int] = set()
         self._idle: dict[int, float] = {}
         """Hosts on which nothing of the attempt runs though it should, and since when (monotonic seconds)."""
-        self._ended: dict[int, Progress] = {}
+        self._ended: dict[int, AttemptProgress] = {}
         self._hopeless = False
         self._stop = False
         self._fenced = 0.0
@@ -200,7 +211,7 @@ class Gang:
         else:
             raise Unhandled(message)
 
-    def _on_signs(self, node: int, message: Signs) -> None:
+    def _on_signs(self, node: int, message: SignsMessage) -> None:
         self._health.hear(node, message, time.monotonic())
         self._resume.hear(int(message["attempt"]), message)
 
@@ -246,13 +257,13 @@ class Gang:
                 failure["last"] = told["last"]
             self._fail(failure, "failure")
 
-    def _on_done(self, node: int, message: Done) -> None:
+    def _on_done(self, node: int, message: DoneMessage) -> None:
         self._done.add(node)
         self._ended[node] = message
         if self._phase != "ending" and self._done >= set(self._roll.nodes):
             self._conclude("finished", 0, None)
 
-    def _on_ended(self, node: int, message: Ended) -> None:
+    def _on_ended(self, node: int, message: EndedMessage) -> None:
         if self._phase == "ending":
             self._ended[node] = message
             self._maybe_settle()
@@ -319,7 +330,7 @@ class Gang:
         self._say(
             AttemptBegins(t=stamp(), e="attempt", attempt=attempt, master=master, port=self._port, world_size=size)
         )
-        self._go = Go(k="go", attempt=self._attempt, master=master, port=self._port)
+        self._go = GoMessage(k="go", attempt=self._attempt, master=master, port=self._port)
         self._phase = "starting" if len(self._roll.nodes) > 1 else "running"
         self._send_go(0)
 
@@ -331,7 +342,7 @@ class Gang:
         if self._phase not in ("ending", "over"):
             self._phase = "ending"
             self._lasted = time.monotonic() - self._went if self._went else 0.0
-            message = End(k="end", attempt=self._attempt, reason=reason, now=False)
+            message = EndMessage(k="end", attempt=self._attempt, reason=reason, now=False)
             for node in self._roll.nodes:
                 if node in self._roll.present:
                     self._send(node, message)
@@ -385,13 +396,13 @@ class Gang:
 
     def _conclude(self, state: State, code: int, blamed: Cause | None) -> None:
         self._phase = "over"
-        verdict = Verdict(k="verdict", state=state, code=code, attempt=self._attempt, cause=blamed)
+        verdict = VerdictMessage(k="verdict", state=state, code=code, attempt=self._attempt, cause=blamed)
         for node in self._roll.nodes:
             if node in self._roll.present:
                 self._send(node, verdict)
 
 
-def _how_it_ended(ends: list[Progress], blamed: Cause | None) -> tuple[Any, ...] | None:
+def _how_it_ended(ends: list[AttemptProgress], blamed: Cause | None) -> tuple[Any, ...] | None:
     """What two attempts that fail for the same reason have in common; None where that is not known."""
     step = max((step for end in ends if (step := end["step"]) is not None), default=None)
     # Who is killed, or loses a connection, may have better luck with the next attempt.

@@ -12,7 +12,7 @@ from typing import Callable, Dict
 from ...protocol.cause import FailureReport
 from ...protocol.events import Event, LaunchBegins, LauncherEnds
 from ...protocol.files import LauncherEnd
-from ...protocol.gang import Progress
+from ...protocol.gang import AttemptProgress
 from .. import ports, procs
 from ..host import HostPart
 from ..journal import note, read_json, stamp
@@ -156,7 +156,7 @@ class LauncherProcess:
         self._harvest.notes.clear()
         self.ranks.poll_metrics()
 
-    def progress(self) -> Progress:
+    def progress(self) -> AttemptProgress:
         """What the leader weighs before it gives the word for another attempt (docs/formats.md, "The gang")."""
         asked = bool(self._host.launch["restarts"]) and self._began is not None
         saved = asked and saves.since(self._host, self._began or 0.0)

@@ -10,7 +10,7 @@ from typing import Callable, Literal
 from ...protocol import cause
 from ...protocol.cause import FailureReport
 from ...protocol.events import AttemptBegins, Event, Held, LeftProcess, Stopping, Unhandled
-from ...protocol.gang import Go, Order, Progress, Report, Rest, Verdict, attempt_of
+from ...protocol.gang import AttemptProgress, GoMessage, Order, Report, RestMessage, VerdictMessage, attempt_of
 from .. import disk
 from ..gang import messages
 from ..host import HostPart
@@ -50,7 +50,7 @@ class Member:
         loop: Loop,
         say: Callable[[Event], None],
         send: Callable[[Report], None],
-        over: Callable[[Verdict], None],
+        over: Callable[[VerdictMessage], None],
     ) -> None:
         self._host = host
         self._zips = [Kept(path) for path in (host.node_zip, host.train_zip) if path]
@@ -67,7 +67,7 @@ class Member:
         self._asked = 0.0
         self._held: list[FailureReport] = []
         self._then: list[Then] = []
-        self._verdict: Verdict | None = None
+        self._verdict: VerdictMessage | None = None
         self._stopping = False
         self._listening: Timer | None = None
         self.left: list[LeftProcess] = []
@@ -95,7 +95,7 @@ class Member:
         return self._ending is None and (self._attempt is None or self._attempt.launcher is None)
 
     @property
-    def rest(self) -> Rest:
+    def rest(self) -> RestMessage:
         """Which attempt this host is in, and whether nothing of it is left to run or to be told."""
         return {"attempt": self._number, "idle": self.idle and not self._held and not self._queue}
 
@@ -213,7 +213,7 @@ class Member:
         elif not attempt.ranks.failed:
             self._fail(attempt.launch_failure(told))
 
-    def _go(self, message: Go) -> None:
+    def _go(self, message: GoMessage) -> None:
         attempt, number = self._attempt, message["attempt"]
         if attempt is None or attempt.number != number or attempt.launcher is None:
             self.warm(number)
@@ -311,7 +311,7 @@ class Member:
 
     def _ended(self) -> None:
         then, self._then = self._then, []
-        made = self._attempt.progress() if self._attempt else Progress(begun=False, saved=False, step=None)
+        made = self._attempt.progress() if self._attempt else AttemptProgress(begun=False, saved=False, step=None)
         made["step"] = messages.clean_step(made["step"])
         left = [one["pid"] for one in self.left[:1000]]
         for word in then:

@@ -14,7 +14,7 @@ from ...protocol.events import Event, Listen, State, Verdict
 from ...protocol.events import SupervisorBegins as SupervisorBegins
 from ...protocol.files import Exit, LeaderPlace
 from ...protocol.gang import Order, Report
-from ...protocol.gang import Verdict as GangVerdict
+from ...protocol.gang import VerdictMessage as GangVerdict
 from .. import journal, locks, ports, procs
 from ..gang.follower import Follower
 from ..gang.gang import Gang
