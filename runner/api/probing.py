@@ -11,7 +11,7 @@ from runner.hosts.facts import HostFacts, facts_of
 from runner.hosts.link import Link
 from runner.hosts.survey import probe_request, side_by_side
 from runner.profile import Host, Profile, parse_host
-from runner.protocol.requests import Probe
+from runner.protocol.requests import ProbeRequest
 
 _PORTS = (29500, 29599)
 
@@ -37,7 +37,7 @@ def facts_over(link: Link, host: str, asked: Asked | None = None) -> HostFacts:
         host: The name to call it by.
         asked: Look for what a profile needs, too.
     """
-    request = probe_request(asked.profile, asked.node) if asked else Probe()
+    request = probe_request(asked.profile, asked.node) if asked else ProbeRequest()
     return facts_of(host, link.request("probe", **request))
 
 

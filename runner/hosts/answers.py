@@ -31,7 +31,7 @@ class Stopped(TypedDict):
     stopped: bool
 
 
-class Asked(TypedDict):
+class StacksAnswer(TypedDict):
     """Of `stacks`, by rank."""
 
     ranks: dict[str, RankStacks]
@@ -107,8 +107,8 @@ def no_exit() -> Exit:
     return _exit({})
 
 
-def _stacks(answer: Mapping[str, Any]) -> Asked:
-    return decode(Asked, {"ranks": _object(answer.get("ranks"))})
+def _stacks(answer: Mapping[str, Any]) -> StacksAnswer:
+    return decode(StacksAnswer, {"ranks": _object(answer.get("ranks"))})
 
 
 def _completed(answer: Mapping[str, Any]) -> Completed:

@@ -11,7 +11,7 @@ from runner.errors import DisttuiError, LinkLostError
 from runner.hosts.facts import HostFacts, facts_of
 from runner.hosts.link import Link
 from runner.profile import Host, Profile
-from runner.protocol.requests import Probe
+from runner.protocol.requests import ProbeRequest
 from runner.transport import Connector
 
 Tell = Callable[[int, str, str], None]
@@ -100,7 +100,7 @@ def side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> li
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def probe_request(profile: Profile, node: int) -> Probe:
+def probe_request(profile: Profile, node: int) -> ProbeRequest:
     """The arguments of the `probe` op for one host of a profile."""
     host = profile.hosts[node]
     return {

@@ -31,7 +31,7 @@ class Part(Run):
     node_rank: int
 
 
-class Probe(TypedDict, total=False):
+class ProbeRequest(TypedDict, total=False):
     workdir: str
     script: str | None
     module: str
@@ -43,17 +43,17 @@ class Probe(TypedDict, total=False):
     gpus: bool
 
 
-class Complete(TypedDict, total=False):
+class CompleteRequest(TypedDict, total=False):
     path: str
     workdir: str
 
 
-class Start(TypedDict):
+class StartRequest(TypedDict):
     spec: Spec
     secrets: Secrets
 
 
-class Lead(Part):
+class LeadRequest(Part):
     leader: LeaderPlace
 
 
@@ -64,7 +64,7 @@ class _MirrorMaybe(TypedDict, total=False):
     """Bytes at the end of every log to begin with."""
 
 
-class Mirror(Part, _MirrorMaybe):
+class MirrorRequest(Part, _MirrorMaybe):
     pass
 
 
@@ -73,7 +73,7 @@ class _StopMaybe(TypedDict, total=False):
     reason: str
 
 
-class Stop(Part, _StopMaybe):
+class StopRequest(Part, _StopMaybe):
     pass
 
 
@@ -81,7 +81,7 @@ class _StatusMaybe(TypedDict, total=False):
     settle: bool
 
 
-class Status(Part, _StatusMaybe):
+class StatusRequest(Part, _StatusMaybe):
     pass
 
 
@@ -97,18 +97,18 @@ class ListRuns(TypedDict, total=False):
     """Of this one only."""
 
 
-class Read(Part):
+class ReadRequest(Part):
     name: str
     offset: int
     length: int
 
 
-class Fetch(Part):
+class FetchRequest(Part):
     name: str
     offset: int
 
 
-class Orphans(TypedDict, total=False):
+class OrphansRequest(TypedDict, total=False):
     end: bool
     run: str
     """Of this one only."""
@@ -144,7 +144,7 @@ class Completed(TypedDict):
     more: bool
 
 
-class Stacks(TypedDict):
+class StacksAnswer(TypedDict):
     ranks: dict[str, RankStacks]
 
 
@@ -159,7 +159,7 @@ class File(TypedDict):
     mtime: float
 
 
-class Files(TypedDict):
+class FilesAnswer(TypedDict):
     files: list[File]
     left_out: list[str]
     """Outputs that cannot be fetched, and why."""
@@ -191,7 +191,7 @@ class Orphan(TypedDict):
     ended: bool
 
 
-class Found(TypedDict):
+class OrphansAnswer(TypedDict):
     found: list[Orphan]
 
 

@@ -20,7 +20,7 @@ from runner.node import folders, parcel
 from runner.node.probe import place
 from runner.node.problem import Problem
 from runner.node.serve import listing, runs
-from runner.protocol.requests import Start
+from runner.protocol.requests import StartRequest
 from runner.transport.local import LocalConnection
 from tests.unit.runs_kit import SLEEP, Make, making
 
@@ -112,7 +112,7 @@ def test_a_run_dir_whose_entries_others_can_replace_is_refused(
     os.chown(base, owner and _STRANGER, 12345)
     base.chmod(mode)
     run.changes["run_dir"] = str(base / "runs")
-    request: Start = {"spec": run.spec(0), "secrets": run.secrets()}
+    request: StartRequest = {"spec": run.spec(0), "secrets": run.secrets()}
     with pytest.raises(Problem, match=says) as told:
         runs.start(request, str(run.zip), None)
     assert "launch.run_dir" in told.value.cure

@@ -14,7 +14,7 @@ import pytest
 from runner.node.problem import Problem
 from runner.node.serve import reading
 from runner.protocol.limits import READ_LIMIT
-from runner.protocol.requests import Fetch
+from runner.protocol.requests import FetchRequest
 
 NONE = reading.Outputs("/nowhere", [])
 
@@ -117,14 +117,14 @@ def test_outputs_alone_are_fetched_from_the_jobs_folder(run: Path, work: Path) -
     outputs = reading.outputs_of(str(run / "0"))
     for name, content in (("outputs/note.txt", b"note"), ("outputs/out/step-1/model.pt", b"model")):
         taker = Taker()
-        place = Fetch(run="r", node_rank=0, name=name, offset=0)
+        place = FetchRequest(run="r", node_rank=0, name=name, offset=0)
         reading.fetch(str(run), outputs, place, taker, threading.Event())
         assert bytes(taker.data) == content
     for name in (
         *("outputs", "outputs/", "outputs/other", "outputs/out", "outputs/out/link", "outputs/out/away/passwd"),
         *("outputs/away/passwd", "outputs/../secret", "outputs/out/../other", "outputs//etc/passwd", "outputs/notes"),
     ):
-        place = Fetch(run="r", node_rank=0, name=name, offset=0)
+        place = FetchRequest(run="r", node_rank=0, name=name, offset=0)
         with pytest.raises(Problem):
             reading.fetch(str(run), outputs, place, Taker(), threading.Event())
 

@@ -18,13 +18,13 @@ from . import cgroup, code, cpu, gpu, interpreters, nics, place
 
 if TYPE_CHECKING:
     from ...protocol.facts import Facts, Identity, Memory, Parts
-    from ...protocol.requests import Probe
+    from ...protocol.requests import ProbeRequest
 
 _LIMIT = 20.0
 _PORTS = (29500, 29599)
 
 
-def probe(request: Probe, gpu_limit: float = 10.0) -> Facts:
+def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
     """Look at everything at once, and return `HostFacts` as JSON.
 
     What cannot be read in 20 s keeps an empty value and becomes a sentence in `problems`: a probe always answers.

@@ -107,32 +107,32 @@ class Server:
             return self._streams[op](request, number)
         raise Problem("this host's node program does not know '%s'" % op)
 
-    def _probe(self, request: requests.Probe) -> Facts:
+    def _probe(self, request: requests.ProbeRequest) -> Facts:
         from ..probe.report import probe
 
         return probe(request)
 
-    def _complete(self, request: requests.Complete) -> requests.Completed:
+    def _complete(self, request: requests.CompleteRequest) -> requests.Completed:
         from .complete import complete
 
         return complete(str(request.get("path", "")), str(request.get("workdir") or "~"))
 
-    def _start(self, request: requests.Start) -> requests.Started:
+    def _start(self, request: requests.StartRequest) -> requests.Started:
         from .runs import start
 
         return start(request, self.node_zip, self.train_zip)
 
-    def _lead(self, request: requests.Lead) -> requests.Nothing:
+    def _lead(self, request: requests.LeadRequest) -> requests.Nothing:
         from .runs import lead
 
         return lead(_folder(request), request["leader"])
 
-    def _stop(self, request: requests.Stop) -> requests.Stopped:
+    def _stop(self, request: requests.StopRequest) -> requests.Stopped:
         from .runs import request_stop
 
         return request_stop(_folder(request), bool(request.get("now")), str(request.get("reason", "user")))
 
-    def _status(self, request: requests.Status) -> requests.Alive:
+    def _status(self, request: requests.StatusRequest) -> requests.Alive:
         from .runs import status
 
         return status(_folder(request), settle=bool(request.get("settle", True)))
@@ -142,12 +142,12 @@ class Server:
 
         return forget(_folder(request))
 
-    def _stacks(self, request: requests.Part) -> requests.Stacks:
+    def _stacks(self, request: requests.Part) -> requests.StacksAnswer:
         from ..observe.stacks import collect
 
         return {"ranks": collect(_folder(request))}
 
-    def _mirror(self, request: requests.Mirror, number: int) -> requests.Nothing:
+    def _mirror(self, request: requests.MirrorRequest, number: int) -> requests.Nothing:
         from .mirror import Mirror
 
         mirror = Mirror(
@@ -165,18 +165,18 @@ class Server:
 
         return {"runs": list_runs(request.get("run_dir") or RUN_DIR, request.get("run"))}
 
-    def _read(self, request: requests.Read, number: int) -> requests.ReadUpTo:
+    def _read(self, request: requests.ReadRequest, number: int) -> requests.ReadUpTo:
         from .reading import read
 
         with self._reading:
             return read(_folder(request), request, self.sender.data, self._cancelled[number])
 
-    def _files(self, request: requests.Part) -> requests.Files:
+    def _files(self, request: requests.Part) -> requests.FilesAnswer:
         from .reading import files, outputs_of
 
         return files(_run_folder(request), outputs_of(_folder(request)))
 
-    def _fetch(self, request: requests.Fetch, number: int) -> requests.Fetched:
+    def _fetch(self, request: requests.FetchRequest, number: int) -> requests.Fetched:
         from .reading import fetch, outputs_of
 
         outputs = outputs_of(_folder(request))
@@ -196,7 +196,7 @@ class Server:
             sampler.close()
         return {}
 
-    def _orphans(self, request: requests.Orphans) -> requests.Found:
+    def _orphans(self, request: requests.OrphansRequest) -> requests.OrphansAnswer:
         from .orphans import orphans
 
         run_dirs = [RUN_DIR, *map(str, request.get("run_dirs") or [])]

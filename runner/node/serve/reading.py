@@ -24,7 +24,7 @@ _OUTPUTS = "outputs"
 Send = Callable[[int, int, int, bytes], None]
 
 
-def read(folder: str, request: requests.Read, send: Send, cancelled: threading.Event) -> requests.ReadUpTo:
+def read(folder: str, request: requests.ReadRequest, send: Send, cancelled: threading.Event) -> requests.ReadUpTo:
     """Send `length` bytes of a file from `offset` on; fewer where it ends, none of holes. Raises Problem or OSError."""
     offset, length = int(request["offset"]), int(request["length"])
     if not 0 <= length <= READ_LIMIT or offset < 0:
@@ -59,7 +59,7 @@ def outputs_of(folder: str) -> Outputs:
     return Outputs(workdir, [name for name in names if isinstance(name, str)] if isinstance(names, list) else [])
 
 
-def files(run_folder: str, outputs: Outputs) -> requests.Files:
+def files(run_folder: str, outputs: Outputs) -> requests.FilesAnswer:
     """What can be pulled of a run: everything in its folder but the hosts' own folders, and the job's outputs."""
     found: List[requests.File] = []
     left_out: List[str] = []
@@ -119,7 +119,7 @@ def _check_way(workdir: str, output: str) -> None:
 
 
 def fetch(
-    run_folder: str, outputs: Outputs, request: requests.Fetch, send: Send, cancelled: threading.Event
+    run_folder: str, outputs: Outputs, request: requests.FetchRequest, send: Send, cancelled: threading.Event
 ) -> requests.Fetched:
     """Send a file from `offset` to its end. The answer has the size and the SHA-256 of the whole."""
     offset = int(request["offset"])

@@ -47,7 +47,7 @@ def own_folder(run_dir: str, run: str, node_rank: int) -> str:
     return folder
 
 
-def start(request: requests.Start, node_zip: str, train_zip: str | None) -> requests.Started:
+def start(request: requests.StartRequest, node_zip: str, train_zip: str | None) -> requests.Started:
     """Start a run's supervisor on this host; the same run a second time is left as it is.
 
     Args:
