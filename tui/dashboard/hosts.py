@@ -34,7 +34,7 @@ class Cell(NamedTuple):
     share: float | None = None
 
 
-class HostRow(NamedTuple):
+class HostStatusRow(NamedTuple):
     """A host, and what it does."""
 
     host: HostState
@@ -52,12 +52,12 @@ class HostColumns(NamedTuple):
     shown: list[tuple[str, int, int]]
 
 
-def _trouble(row: HostRow) -> int:
+def _trouble(row: HostStatusRow) -> int:
     kind = look(row.word).kind
     return -(TROUBLE.index(kind) if kind in TROUBLE else len(TROUBLE))
 
 
-def _load(row: HostRow) -> tuple[float, float]:
+def _load(row: HostStatusRow) -> tuple[float, float]:
     """By the GPUs where there are any, else by the cores."""
     told = row.host.telemetry
     cpu = told.get("cpu", 0.0) if told else 0.0
@@ -83,10 +83,10 @@ def _gpu_values(gpus: object) -> dict[str, Cell]:
     return values
 
 
-class HostsPane(RowList[HostRow]):
+class HostsPane(RowList[HostStatusRow]):
     """One row per host; columns that do not fit are left out, the least important first."""
 
-    SORTS: ClassVar[Sequence[Sort[HostRow]]] = (
+    SORTS: ClassVar[Sequence[Sort[HostStatusRow]]] = (
         Sort("profile", lambda row: 0, ""),
         Sort("trouble", _trouble, "trouble first"),
         Sort("load", _load, "busiest first"),
@@ -146,16 +146,16 @@ class HostsPane(RowList[HostRow]):
         """The host under the cursor."""
         return self.here.host.node if self.here is not None else None
 
-    def key_of(self, item: HostRow) -> str:
+    def key_of(self, item: HostStatusRow) -> str:
         """Its node rank."""
         return f"{item.host.node}"
 
-    def ordered(self) -> list[HostRow]:
+    def ordered(self) -> list[HostStatusRow]:
         """All hosts; those that an order does not tell apart as in the profile."""
         if self._snapshot is None:
             return []
         words = _words(self._snapshot)
-        return self.by_choice([HostRow(host, words[host.node]) for host in self._snapshot.state.hosts])
+        return self.by_choice([HostStatusRow(host, words[host.node]) for host in self._snapshot.state.hosts])
 
     def redraw(self) -> None:
         """Draw anew, and say in the title which rows are in sight."""
@@ -181,7 +181,7 @@ class HostsPane(RowList[HostRow]):
         heads = "".join(f"{name:>{cells}}" for name, cells, _ in shown)
         return [(f"{'host':<{names}} {'':<{wide}} {heads}", self.component("rows--quiet"))]
 
-    def row(self, item: HostRow, width: int) -> list[Piece]:
+    def row(self, item: HostStatusRow, width: int) -> list[Piece]:
         """A host."""
         if self._snapshot is None:
             return []

@@ -28,7 +28,7 @@ class Running:
     """Memory of the GPUs it is on, 0 for none."""
 
 
-class _Column(NamedTuple):
+class _ProcessColumn(NamedTuple):
     name: str
     width: int
     align: str
@@ -62,7 +62,7 @@ class ProcessPane(RowList[Running]):
         self.only = ""
         """The key of the one host or GPU whose processes are shown."""
         self._all: list[Running] = []
-        self._columns: list[_Column] = []
+        self._columns: list[_ProcessColumn] = []
 
     def show(self, hosts: tuple[HostNow, ...]) -> None:
         """Show another moment."""
@@ -104,20 +104,22 @@ class ProcessPane(RowList[Running]):
             return [line([("  " + words, self.component("top--quiet"))])]
         return super().draw(width, height)
 
-    def _fitting(self, room: int) -> list[_Column]:
+    def _fitting(self, room: int) -> list[_ProcessColumn]:
         items = self.items
         hosts = {one.host for one in items}
         gpus = any(one.process.gpus for one in items)
         runs = max([0, *(len(one.process.run) for one in items)])
         columns = [
-            _Column("host", min(20, max([4, *map(len, hosts)])) if len(hosts) > 1 else 0, "<", 1),
-            _Column("pid", 7, ">", 4),
-            _Column("user", min(10, max([4, *(len(one.process.user) for one in items)])), "<", 1),
-            _Column("cpu", 6, ">", 0),
-            _Column("memory", 6, ">", 2),
-            _Column("gpu", min(12, max([3, *(len(_indices(one.process)) for one in items)])) if gpus else 0, "<", 1),
-            _Column("gpu mem", 7 if gpus else 0, ">", 3),
-            _Column("run", min(20, max(3, runs)) if runs else 0, "<", 2),
+            _ProcessColumn("host", min(20, max([4, *map(len, hosts)])) if len(hosts) > 1 else 0, "<", 1),
+            _ProcessColumn("pid", 7, ">", 4),
+            _ProcessColumn("user", min(10, max([4, *(len(one.process.user) for one in items)])), "<", 1),
+            _ProcessColumn("cpu", 6, ">", 0),
+            _ProcessColumn("memory", 6, ">", 2),
+            _ProcessColumn(
+                "gpu", min(12, max([3, *(len(_indices(one.process)) for one in items)])) if gpus else 0, "<", 1
+            ),
+            _ProcessColumn("gpu mem", 7 if gpus else 0, ">", 3),
+            _ProcessColumn("run", min(20, max(3, runs)) if runs else 0, "<", 2),
         ]
         columns = [column for column in columns if column.width]
         while len(columns) > 1 and sum(column.width + 2 for column in columns) > room - 14:
