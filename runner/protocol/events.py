@@ -294,8 +294,8 @@ class Verdict(_Event, _VerdictMaybe):
 
 
 Event = Union[
-    SupervisorBegins, Listen, Join, Waiting, Dial, Clock, AttemptBegins, LaunchBegins, RankBegins, Group, Ungrouped, FirstStep, Error,
-    Death, LauncherEnds, Failed, HostSeen, Stopping, Left, Note, Stall, Straggler, Alarm, Verdict,
+    SupervisorBegins, Listen, Join, Waiting, Dial, Clock, AttemptBegins, LaunchBegins, RankBegins, Group, Ungrouped,
+    FirstStep, Error, Death, LauncherEnds, Failed, HostSeen, Stopping, Left, Note, Stall, Straggler, Alarm, Verdict,
 ]  # fmt: skip
 """Each place that takes the kinds apart ends with `raise Unhandled(event)`: mypy names it where a kind is forgotten."""
 

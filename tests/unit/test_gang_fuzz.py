@@ -334,7 +334,7 @@ def test_a_leader_with_the_key_brings_no_follower_down(monkeypatch: pytest.Monke
         raise OSError(2, "no such file", b"python")
 
     monkeypatch.setattr(follower_module, "_TRY", 600.0)  # of real time, which a busy machine takes
-    monkeypatch.setattr(member, "Attempt", refuse)
+    monkeypatch.setattr(member, "LauncherProcess", refuse)
     monkeypatch.setattr("runner.node.observe.stacks.keep", lambda *_: None)
     with tempfile.TemporaryDirectory() as folder:
 

@@ -43,7 +43,7 @@ class LogBody(Widget, can_focus=True):
         *(f"log-lines--node-{number}" for number in range(NODE_STYLES)),
     }
     DEFAULT_CSS = """
-    LogLines {
+    LogBody {
         height: 1fr;
         & > .log-lines--cursor { background: $boost; }
         &:focus > .log-lines--cursor { background: $primary 30%; }

@@ -302,7 +302,7 @@ class LogView(Vertical):
         if place is not None and place < upto:
             self.lines.jump(place)
 
-    def on_log_lines_moved(self, event: LogBody.Moved) -> None:
+    def on_log_body_moved(self, event: LogBody.Moved) -> None:
         """Say where the view is now, and ask for what is before its first line."""
         event.stop()
         if not self.lines.view.following and self.lines.at_first:

@@ -49,7 +49,7 @@ class HostsTable(RowList[LoadRow]):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--rest", "top--trend"}
     DEFAULT_CSS = """
-    LoadPane {
+    HostsTable {
         & > .top--quiet { color: $muted; }
         & > .top--rest { color: $rule; }
         & > .top--trend { color: $ramp-0; }

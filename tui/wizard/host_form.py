@@ -57,8 +57,8 @@ class HostForm(DisttuiModal[None]):
     BINDINGS: ClassVar[list[BindingType]] = [bind("form.close", "escape,q,e", "close", "done")]
     DEFAULT_CSS = """
     HostForm FormTable { height: auto; max-height: 55vh; background: $panel; }
-    HostForm Notes { height: 5; padding: 0; background: $panel; }
-    HostForm.-short Notes { height: 3; }
+    HostForm StepNotes { height: 5; padding: 0; background: $panel; }
+    HostForm.-short StepNotes { height: 3; }
     HostForm.-short .quiet { display: none; }
     """
 

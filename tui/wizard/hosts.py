@@ -123,7 +123,7 @@ class HostsStep(Step):
     )  # fmt: skip
     DEFAULT_CSS = """
     HostsStep NameInput { margin: 0 1; }
-    HostsStep Notes { height: 8; }
+    HostsStep StepNotes { height: 8; }
     """
 
     class FileNamed(Message):

@@ -115,7 +115,7 @@ class JobStep(Step):
     JobStep .line:focus-within > Static { color: $accent; text-style: bold; }
     JobStep .line.-off { display: none; }
     JobStep Field { width: 1fr; }
-    JobStep Notes { height: 5; }
+    JobStep StepNotes { height: 5; }
     """
 
     def __init__(self) -> None:

@@ -75,13 +75,13 @@ class WizardScreen(HostsScreen):
     }
     WizardScreen.-short {
         Rail { margin: 0; }
-        HostsStep Notes, JobStep Notes { height: 4; }
+        HostsStep StepNotes, JobStep StepNotes { height: 4; }
         #whole-run { display: none; }
     }
     WizardScreen.-wide {
         Step { layout: horizontal; }
         .main, #step-hardwarestep .main, #step-processesstep .main { width: 3fr; height: 100%; }
-        Notes, HostsStep Notes, JobStep Notes { width: 2fr; height: 100%; padding: 0 2; }
+        StepNotes, HostsStep StepNotes, JobStep StepNotes { width: 2fr; height: 100%; padding: 0 2; }
         #hardware-table, #per-host { max-height: 70%; }
         #step-checkstep { layout: vertical; }
         #tabs { display: none; }

@@ -64,9 +64,9 @@ class StepNotes(Pages):
     """Points about whatever has the cursor, under a rule. Where they are longer than the room, they take the focus."""
 
     DEFAULT_CSS = """
-    Notes { height: 1fr; padding: 0 1; border-top: solid $rule; color: $muted;
+    StepNotes { height: 1fr; padding: 0 1; border-top: solid $rule; color: $muted;
             border-title-color: $foreground; border-title-style: none; }
-    Notes:focus { border-top: solid $accent; border-title-color: $accent; border-title-style: bold; }
+    StepNotes:focus { border-top: solid $accent; border-title-color: $accent; border-title-style: bold; }
     """
 
     def allow_focus(self) -> bool:

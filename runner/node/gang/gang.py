@@ -14,6 +14,7 @@ from ...protocol.gang import (
     DoneMessage,
     EndedMessage,
     EndMessage,
+    FailedMessage,
     GoMessage,
     Order,
     Report,
@@ -21,7 +22,6 @@ from ...protocol.gang import (
     VerdictMessage,
     attempt_of,
 )
-from ...protocol.gang import FailedMessage as FailedMessage
 from .. import ports
 from ..host import HostPart
 from ..journal import note, stamp

@@ -168,7 +168,7 @@ class Peer:
     def take(self, message: dict[str, Any]) -> dict[str, Any] | None:
         """Note an incoming message; returns it when it is a beat or new.
 
-        Raises MalformedError for one that is not as it must be; it counts as received.
+        Raises MalformedMessageError for one that is not as it must be; it counts as received.
         """
         self.heard = time.monotonic()
         if message.get("k") == "beat":

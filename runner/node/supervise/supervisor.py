@@ -10,8 +10,7 @@ import time
 from typing import Mapping, cast
 
 from ...protocol.cause import Cause
-from ...protocol.events import Event, Listen, State, Verdict
-from ...protocol.events import SupervisorBegins as SupervisorBegins
+from ...protocol.events import Event, Listen, State, SupervisorBegins, Verdict
 from ...protocol.files import Exit, LeaderPlace
 from ...protocol.gang import Order, Report
 from ...protocol.gang import VerdictMessage as GangVerdict

@@ -35,7 +35,7 @@ class CsvFile:
         """Take what stands at `offset`; what it tells is appended to `samples`.
 
         Returns the bytes that are done with, more than the piece where what follows is of no use. Raises
-        MalformedError.
+        MalformedFileError.
         """
         end = piece.rfind(b"\n") + 1
         if not end:

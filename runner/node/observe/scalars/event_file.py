@@ -28,7 +28,7 @@ class EventFile:
         """Take what stands at `offset`; what it tells is appended to `samples`.
 
         Returns the bytes that are done with, more than the piece where what follows is of no use. Raises
-        MalformedError.
+        MalformedFileError.
         """
         at = 0
         while at + _LENGTH.size <= len(piece):
