@@ -92,3 +92,42 @@ def test_a_circle_of_deferred_imports_is_listed() -> None:
     }
     graph = _graph({name: ast.parse(source) for name, source in sources.items()})
     assert _circles(graph) == ["runner.a -> runner.b -> runner.c -> runner.a"]
+
+
+_SAME = {
+    "Target": "`job` of the profile, and of the spec that is made of it",
+    "Launch": "`launch` of the profile, and of the spec that is made of it",
+    "Exit": "exit.json, and as much of it as the viewing side has checked",
+    "Started": "the answer to `start`, and as much of it as the viewing side has checked",
+    "Stopped": "the answer to `stop`, and as much of it as the viewing side has checked",
+    "StacksAnswer": "the answer to `stacks`, and as much of it as the viewing side has checked",
+    "Completed": "the answer to `complete`, and as much of it as the viewing side has checked",
+    "Problem": "what a user can correct; the two zips that are shipped import nothing of each other",
+    "RankIdentity": "where a process stands in the run; the two zips that are shipped import nothing of each other",
+    **dict.fromkeys(
+        ("Code", "Cpu", "Disk", "Git", "Gpu", "GpuProcess", "Interpreter", "Memory", "Needs", "Nic", "Workdir"),
+        "a part of the facts as a host sends it, and as the viewing side has checked it",
+    ),
+}
+"""Names that two classes share, and the one idea that they stand for."""
+
+
+def _classes(node: ast.AST, within: str = "") -> Iterator[str]:
+    """Names of all classes. A class in a class is named as it is used: `Table.Opened`."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef):
+            yield f"{within}{child.name}"
+            yield from _classes(child, f"{within}{child.name}.")
+        else:
+            yield from _classes(child, within)
+
+
+def test_no_two_classes_share_a_name_unless_they_are_the_same_idea() -> None:
+    homes: dict[str, list[str]] = {}
+    for module, tree in _trees().items():
+        for name in _classes(tree):
+            homes.setdefault(name, []).append(module)
+    shared = {name: modules for name, modules in homes.items() if len(modules) > 1}
+    assert {name: modules for name, modules in shared.items() if name not in _SAME} == {}
+    assert _SAME.keys() - shared.keys() == set(), "no longer shared: take it off the list"
+    assert {name: modules for name, modules in shared.items() if len(modules) > 2} == {}
