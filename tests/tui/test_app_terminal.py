@@ -154,7 +154,7 @@ def test_a_crash_on_a_run_names_the_command_that_opens_it_again(tmp_path: Path) 
     code = (
         "from tui.dashboard.run_screen import RunScreen\nfrom runner.cli.app import open_app\n"
         "def broken(self):\n    raise RuntimeError('boom')\nRunScreen.action_zoom = broken\n"
-        "open_app('', ('open_replay', ('example',)))\n"
+        "open_app('', ('replay', ('example',)))\n"
     )
     with terminal([sys.executable, "-c", code], tmp_path) as shown:
         shown.until(b"lines")
