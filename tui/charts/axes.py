@@ -1,4 +1,4 @@
-"""The horizontal axis of a chart, by time or by step: which columns a track has on it, and what its ticks are. Pure."""
+"""The horizontal axis of a chart, by time or by step: the columns of a track on it, and its ticks. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Tick(NamedTuple):
 
 
 class AxisInterval(NamedTuple):
-    """What lies between two places of the axis."""
+    """The interval between two places of the axis."""
 
     end: float
-    """Unix time: values that came before it are those of the place."""
+    """Unix time: the values shown are the newest before it."""
     words: str
     """`0:35, step 420`."""
 
@@ -33,12 +33,12 @@ class Axis(ABC):
     """From `begin` to `end`, in its own unit.
 
     Args:
-        window: How much of its end is shown; None: all of it.
-        count: Columns that it has.
+        window: Length of the part shown, up to its end; None: all of it.
+        count: Number of columns.
     """
 
     SHORTEST: ClassVar[float]
-    """The least that is shown."""
+    """The least length that is shown."""
 
     def __init__(self, snapshot: Snapshot, window: float | None, count: int) -> None:
         self._snapshot = snapshot
@@ -47,14 +47,14 @@ class Axis(ABC):
         if window is None:
             self.begin, self.end = 0.0, self.whole if snapshot.over else self.rounded(self.whole)
         else:
-            # Columns keep their places while a chart grows: nothing moves but by whole columns.
+            # Columns keep their places while a chart grows: it moves by whole columns only.
             column = window / max(1, count)
             self.end = -(-self._length() // column) * column
             self.begin = self.end - window
 
     @abstractmethod
     def _length(self) -> float:
-        """How much there is so far."""
+        """The length of the run so far, in this axis' unit."""
 
     @staticmethod
     @abstractmethod
@@ -63,23 +63,23 @@ class Axis(ABC):
 
     @abstractmethod
     def pieces(self, track: Track) -> list[list[Bucket | None]]:
-        """The columns of a track, once for each line that it makes."""
+        """The columns of a track, one list per line."""
 
     @abstractmethod
     def place(self, time: float) -> float | None:
-        """Where a time is, in this axis' unit; None: nowhere."""
+        """The place of a time, in this axis' unit; None if it has none."""
 
     @abstractmethod
     def between(self, first: float, last: float) -> AxisInterval | None:
-        """What lies between two places; None where there is nothing yet."""
+        """The interval between two places; None if it has no values yet."""
 
     @abstractmethod
     def moment(self, place: float) -> float | None:
-        """The unix time of a place, also where it lies after the time shown; None: it has none."""
+        """The unix time of a place, even after the time shown; None if it has none."""
 
     @abstractmethod
     def begun(self) -> dict[int, float]:
-        """Attempt → where it begins, but for the first."""
+        """Attempt → the place where it begins, without the first attempt."""
 
     @abstractmethod
     def ticks(self, room: int) -> list[Tick]:
@@ -88,10 +88,10 @@ class Axis(ABC):
     @staticmethod
     @abstractmethod
     def words(length: float) -> str:
-        """A length of this axis."""
+        """A length of this axis as text."""
 
     def share(self, place: float) -> float:
-        """0 at the left end, 1 at the right."""
+        """The share of a place: 0 at the left end, 1 at the right."""
         return (place - self.begin) / (self.end - self.begin)
 
     def at(self, share: float) -> float:
@@ -135,11 +135,11 @@ class TimeAxis(Axis):
         return AxisInterval(end, words if step is None else f"{words}, step {step:,.0f}")
 
     def moment(self, place: float) -> float | None:
-        """The beginning and as many seconds."""
+        """The beginning of the run plus the place."""
         return self._snapshot.began + place
 
     def begun(self) -> dict[int, float]:
-        """As the events say."""
+        """Attempt → the place where it begins according to its event, without the first attempt."""
         snapshot = self._snapshot
         return {
             attempt: begun - snapshot.began
@@ -154,12 +154,12 @@ class TimeAxis(Axis):
 
     @staticmethod
     def words(length: float) -> str:
-        """As on a clock."""
+        """The length as a clock shows it."""
         return duration(length)
 
 
 class StepAxis(Axis):
-    """Steps; each attempt is a line of its own, since it may make steps again that one before it has made."""
+    """Steps; each attempt is a line of its own, because it may repeat steps of an earlier one."""
 
     SHORTEST = 10.0
 
@@ -172,7 +172,7 @@ class StepAxis(Axis):
         return round_above(length)
 
     def _attempts(self) -> list[tuple[int, Track, float]]:
-        """Attempt, its steps, and when the next one begins; none that has not begun at the time shown."""
+        """(attempt, its steps, when the next one begins) of every attempt that has begun at the time shown."""
         history, now = self._snapshot.history, self._snapshot.now
         known = [
             (attempt, steps) for attempt, steps in sorted(history.steps.copy().items()) if steps.at(now) is not None
@@ -197,7 +197,7 @@ class StepAxis(Axis):
         return None
 
     def between(self, first: float, last: float) -> AxisInterval | None:
-        """Of the newest attempt that has come so far."""
+        """The interval in the newest attempt that has reached it."""
         now = self._snapshot.now
         for _, steps, until in reversed(self._attempts()):
             reached = steps.at(now)
@@ -208,14 +208,14 @@ class StepAxis(Axis):
         return None
 
     def moment(self, place: float) -> float | None:
-        """When the newest attempt that made that step came to it."""
+        """When the newest attempt that has reached the step reached it."""
         for _, steps in sorted(self._snapshot.history.steps.copy().items(), reverse=True):
             if steps.first is not None and steps.first <= place <= (steps.last or 0.0):
                 return steps.when(place, 0.0)
         return None
 
     def begun(self) -> dict[int, float]:
-        """Where each first logs a step."""
+        """Attempt → the first step that it logs, without the first attempt."""
         return {attempt: first for attempt, steps, _ in self._attempts() if attempt > 1 and (first := steps.first)}
 
     def ticks(self, room: int) -> list[Tick]:

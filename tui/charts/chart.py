@@ -1,4 +1,4 @@
-"""A chart of one number over time, of all ranks together or of each."""
+"""A chart of one metric over time, for all ranks together or for each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tui.theme import SERIES, SERIES_CLASSES
 from tui.widgets.drawn import Drawn, Piece, cells, line
 
 LINES = SERIES
-"""Lines that can be told apart; beyond that all are drawn as a band."""
+"""The most lines with distinct colours; more are drawn as a band."""
 BAND = LINES
 BESIDE = LINES + 1
 MARK = LINES + 2
@@ -37,7 +37,7 @@ class ChartLine(NamedTuple):
     """One line of a chart."""
 
     number: int
-    """Of its colour, or BAND or BESIDE."""
+    """The number of its colour, or BAND or BESIDE."""
     name: str
     track: Track
 
@@ -70,14 +70,14 @@ class Chart(Drawn):
     ]
 
     class PickRequested(Message):
-        """Another metric is to be chosen for `chart`."""
+        """Requests the list of metrics for `chart`."""
 
         def __init__(self, chart: Chart) -> None:
             super().__init__()
             self.chart = chart
 
     class Sought(Message):
-        """The cursor of a replay is wanted at a time."""
+        """Requests the cursor of a replay at a time."""
 
         def __init__(self, time: float) -> None:
             super().__init__()
@@ -87,32 +87,32 @@ class Chart(Drawn):
         super().__init__(id=id)
         self._index = index
         self.chosen: str | None = None
-        """The metric, None: the one that this chart's place suggests."""
+        """The name of the metric; None: the default of this chart's position."""
         self._log = self._smooth = self._each = False
         self._by_step = False
         self._window: float | None = None
-        """How much of the end is shown, seconds or steps."""
+        """Length of the part shown, up to its end, in seconds or steps; None: all of it."""
         self._cursor: float | None = None
         """Seconds or steps from the beginning."""
         self._pointer: float | None = None
-        """The same, of the mouse's pointer; it goes before the cursor."""
+        """The same for the mouse pointer, which takes precedence over the cursor."""
         self._snapshot: Snapshot | None = None
         self.rank: int | None = None
-        """A rank whose line is drawn apart."""
+        """A rank whose line is highlighted."""
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show another moment."""
+        """Show a snapshot."""
         self._snapshot = snapshot
         self.redraw()
 
     def redraw(self) -> None:
-        """Draw anew; the title first, for what is drawn while it is painted comes too late for the border."""
+        """Redraw; set the title before, because a change during painting is too late for the border."""
         self._say()
         super().redraw()
 
     @property
     def metric(self) -> Metric | None:
-        """What is drawn."""
+        """The metric that is drawn."""
         if self._snapshot is None:
             return None
         metrics = available(self._snapshot.history)
@@ -124,7 +124,7 @@ class Chart(Drawn):
         return offered[self._index] if self._index < len(offered) else None
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """Axes, labels, dots."""
+        """Draw axes, labels and dots."""
         metric, snapshot = self.metric, self._snapshot
         if metric is None or snapshot is None:
             return [line([("no numbers yet", self.component("chart--label"))])] if height else []
@@ -167,19 +167,19 @@ class Chart(Drawn):
         return self.size.width - LABELS - 1
 
     def _cell(self, axis: Axis, room: int) -> int | None:
-        """The cursor's cell, None: it has none in sight."""
+        """The column of the cursor; None if it is not in the part shown."""
         place = self._cursor if self._pointer is None else self._pointer
         share = -1.0 if place is None else axis.share(place)
         return min(room - 1, int(share * room)) if 0 <= share <= 1 else None
 
     def _at(self, axis: Axis) -> At | None:
-        """What the cursor is on, None: nothing."""
+        """The values at the cursor; None without a cursor."""
         room = axis.count // 2
         cell = self._cell(axis, room)
         return None if cell is None else axis.between(axis.at(cell / room), axis.at((cell + 1) / room))
 
     def _value(self, track: Track, axis: Axis, at: At) -> float | None:
-        """The value of a line at the cursor, None: it has none there."""
+        """The value of a line at the cursor; None if it has none there."""
         cell = self._cell(axis, axis.count // 2) or 0
         for piece in axis.pieces(track):
             last = 2 * cell + 2
@@ -293,14 +293,14 @@ class Chart(Drawn):
         self.set_title("  ".join(filter(None, words)), f"at {at.words}" if at else "", " · ".join(how))
 
     def _pointed(self, event: MouseEvent) -> float | None:
-        """The place of the axis that the pointer is on."""
+        """The place on the axis under the pointer."""
         offset, snapshot, room = event.get_content_offset(self), self._snapshot, self._room
         if offset is None or snapshot is None or self.metric is None or not 0 <= (x := offset.x - LABELS - 1) < room:
             return None
         return self._axis(snapshot, room).at((x + 0.5) / room)
 
     def on_click(self, event: Click) -> None:
-        """Put the cursor where the pointer is, in a replay that of the replay."""
+        """Put the cursor under the pointer; in a replay, the cursor of the replay."""
         place, snapshot = self._pointed(event), self._snapshot
         if place is None or snapshot is None:
             return
@@ -311,11 +311,11 @@ class Chart(Drawn):
             self.post_message(self.Sought(moment))
 
     def on_mouse_move(self, event: MouseMove) -> None:
-        """Say the values under the pointer."""
+        """Show the values under the pointer."""
         self._point(self._pointed(event))
 
     def on_leave(self, event: Leave) -> None:
-        """Say the cursor's again."""
+        """Show the values at the cursor again."""
         self._point(None)
 
     def _point(self, place: float | None) -> None:
@@ -324,13 +324,13 @@ class Chart(Drawn):
             self.redraw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The cursor of a replay is that of all its charts; without one there is none to drop."""
+        """Offer no cursor of the chart's own in a replay, and `no cursor` only if there is one."""
         if action == "cursor":
             return self._snapshot is None or self._snapshot.playback is None
         return action != "no_cursor" or self._cursor is not None
 
     def action_cursor(self, by: int) -> None:
-        """Move the cursor by a cell; the first time it comes to the newest value."""
+        """Move the cursor by a cell; without a cursor, put it on the newest value."""
         snapshot, room = self._snapshot, self._room
         if snapshot is None or room < 1 or self.metric is None:
             return
@@ -345,20 +345,20 @@ class Chart(Drawn):
         self.redraw()
 
     def action_no_cursor(self) -> None:
-        """The newest values again."""
+        """Remove the cursor: show the newest values."""
         self._cursor = None
         self.refresh_bindings()
         self.redraw()
 
     def action_steps(self) -> None:
-        """By step, or by time."""
+        """Switch the axis between steps and time."""
         self._by_step = not self._by_step
         self._window = self._cursor = self._pointer = None
         self.refresh_bindings()
         self.redraw()
 
     def action_pick(self) -> None:
-        """Let the screen offer what there is."""
+        """Ask the screen to list the metrics."""
         self.post_message(self.PickRequested(self))
 
     def action_next(self, by: int) -> None:
@@ -372,7 +372,7 @@ class Chart(Drawn):
             self.redraw()
 
     def action_zoom(self, by: float) -> None:
-        """Show less time, or more."""
+        """Show a shorter or longer part."""
         if self._snapshot is None:
             return
         axis = self._axis(self._snapshot, self._room)
@@ -381,23 +381,23 @@ class Chart(Drawn):
         self.redraw()
 
     def action_log(self) -> None:
-        """Switch the scale."""
+        """Switch between a linear and a logarithmic scale."""
         self._log = not self._log
         self.redraw()
 
     def action_smooth(self) -> None:
-        """Smooth, or not."""
+        """Switch smoothing on or off."""
         self._smooth = not self._smooth
         self.redraw()
 
     def action_each(self) -> None:
-        """Each by itself, or all together."""
+        """Switch between a line for each and one for all."""
         self._each = not self._each
         self.redraw()
 
 
 def _owner(metric: Metric, place: Place, snapshot: Snapshot) -> str:
-    """Whose number a line is: `rank 3`, `node1`, `node1 GPU 0`."""
+    """The owner of a line: `rank 3`, `node1`, `node1 GPU 0`."""
     if metric.per == "rank":
         return f"rank {place}"
     node, gpu = place if isinstance(place, tuple) else (place, None)

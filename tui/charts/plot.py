@@ -15,24 +15,24 @@ SPANS = (
     10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 450, 600, 900, 1200, 1800, 2700, 3600, 5400, 7200, 10800, 14400,
     21600, 28800, 43200, 57600, 86400,
 )  # fmt: skip
-"""Lengths of time that divide well, seconds."""
+"""Spans of time that divide into round ticks (s)."""
 STEPS = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
 )  # fmt: skip
-"""Times between two ticks that are round on a clock, seconds."""
+"""Distances of ticks that are round on a clock (s)."""
 CLOSE = 0.35
-"""Share of the highest value that the lowest has at least where a logarithmic scale has the ticks of a linear one."""
+"""A logarithmic scale has linear ticks if the lowest value is at least this share of the highest."""
 BRIDGE = 4
-"""Columns without values that a line passes over, and so many times the columns that usually lie between two values."""
+"""A line bridges this many columns without values, or this many times the usual distance between values."""
 
 
 class Scale(NamedTuple):
-    """From values to rows of dots."""
+    """Maps values to rows of dots."""
 
     low: float
     high: float
     marks: tuple[float, ...]
-    """Values that may have a label, round ones, rising."""
+    """Round values that may have a label, rising."""
     log: bool
     """Whether `low` and `high` are logarithms."""
 
@@ -49,7 +49,7 @@ class Scale(NamedTuple):
 
     def _fitting(self, most: int) -> Sequence[float]:
         if self.log and len(self.marks) > most:
-            # Of 1, 2, 5, 10 … the decades, so that labels stay evenly apart.
+            # Of 1, 2, 5, 10 … only the decades, so that labels stay evenly spaced.
             decades = [value for value in self.marks if _is_decade(value)]
             if len(decades) > 1:
                 return decades[:: math.ceil(len(decades) / most)]
@@ -57,10 +57,10 @@ class Scale(NamedTuple):
 
 
 def scale(values: Sequence[float], *, log: bool, binary: bool = False) -> Scale:
-    """A scale that holds all values and stays the same while they change a little.
+    """A scale that contains all values and stays the same while they change a little.
 
     Args:
-        binary: The values count bytes: the steps are round in the unit that the largest is written in.
+        binary: The values count bytes: ticks are round in the unit of the largest.
     """
     if log:
         return _log_scale([value for value in values if value > 0])
@@ -76,7 +76,7 @@ def scale(values: Sequence[float], *, log: bool, binary: bool = False) -> Scale:
 
 
 def _multiples(low: float, high: float, step: float) -> tuple[float, ...]:
-    """Multiples of a step that hold both ends."""
+    """The multiples of a step that enclose `low` and `high`."""
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return tuple(number * step for number in range(first, max(last, first + 1) + 1))
 
@@ -84,7 +84,7 @@ def _multiples(low: float, high: float, step: float) -> tuple[float, ...]:
 def _log_scale(values: Sequence[float]) -> Scale:
     low, high = (min(values), max(values)) if values else (1.0, 10.0)
     if low >= CLOSE * high:
-        # Less than half a decade: what is round by its logarithm lies too far apart.
+        # Less than half a decade: values with round logarithms are too far apart.
         marks = _multiples(low, high, round_above((high - low) / 4 or high / 4))
         marks = marks if marks[0] > 0 else marks[1:]
     else:
@@ -114,12 +114,12 @@ def step_ticks(begin: float, end: float, most: int) -> list[float]:
 
 
 def span(seconds: float) -> float:
-    """The next length of time that divides well, so that a growing chart is not drawn anew all the time."""
+    """The next longer span that divides well, so that a growing chart does not rescale all the time."""
     return next((float(one) for one in SPANS if one >= seconds), math.ceil(seconds / 86400) * 86400.0)
 
 
 def clock_ticks(begin: float, end: float, most: int) -> list[float]:
-    """At most `most` round times from `begin` to `end`, seconds of a clock that may have begun before."""
+    """At most `most` round times from `begin` to `end` (s since the run began)."""
     rough = (end - begin) / max(1, most)
     step = next((float(one) for one in STEPS if one >= rough), math.ceil(rough / 86400) * 86400.0)
     first = math.ceil(begin / step - 1e-9)
@@ -127,14 +127,14 @@ def clock_ticks(begin: float, end: float, most: int) -> list[float]:
 
 
 def longest_bridge(columns: Sequence[Bucket | None]) -> int:
-    """How many columns may lie between two values that a line joins: beyond that there was nothing to draw."""
+    """The most columns between two values that a line joins; a longer gap breaks it."""
     places = [x for x, column in enumerate(columns) if column]
     apart = sorted(after - before for before, after in pairwise(places))
     return BRIDGE * max(1, apart[len(apart) // 2]) if apart else BRIDGE
 
 
 class Canvas:
-    """Cells of dots, each with the number of the line that came last into it."""
+    """Cells of dots, each with the number of the line drawn into it last."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
@@ -143,20 +143,20 @@ class Canvas:
         self.lines: list[list[int]] = [[-1] * width for _ in range(height)]
 
     def text(self, y: int) -> str:
-        """A row of cells."""
+        """The text of a row of cells."""
         return "".join(
             chr(0x2800 + dots) if dots else under for dots, under in zip(self._dots[y], self._under[y], strict=True)
         )
 
     def rule(self, line: int, x: int, over: int) -> None:
-        """Draw an upright line behind all lines but `over`."""
+        """Draw a vertical line behind all lines except `over`."""
         for y in range(self.height):
             if self.lines[y][x] == over:
                 self._dots[y][x] = 0
             self._put(line, x, y, "│")
 
     def mark(self, line: int, x: int, label: int, words: str) -> None:
-        """Draw an upright line behind what is drawn already, with words in the colours of `label` beside its top."""
+        """Draw a vertical line behind what is drawn already, with words in the colour of `label` beside its top."""
         for y in range(self.height):
             self._put(line, x, y, "┊")
         for start in (x + 1, x - len(words)):
@@ -185,10 +185,10 @@ class Canvas:
         value: Callable[[Bucket], float],
         breaks: Sequence[int] = (),
     ) -> None:
-        """Draw a line through the columns; it is broken where values are missing for much longer than usual.
+        """Draw a line through the columns, with a break where values are missing for much longer than usual.
 
         Args:
-            breaks: Columns, rising, after which it is broken anyway.
+            breaks: Columns, rising, after which the line breaks in any case.
         """
         bridge = longest_bridge(columns)
         before: tuple[int, int] | None = None
@@ -226,7 +226,7 @@ class Canvas:
 
 
 def smooth(columns: Sequence[Bucket | None], weight: float = 0.85) -> list[Bucket | None]:
-    """Exponentially weighted means, corrected for the start; lows and highs are left."""
+    """Exponentially weighted means, corrected for the start; lows and highs stay."""
     total = norm = 0.0
     found: list[Bucket | None] = []
     for column in columns:

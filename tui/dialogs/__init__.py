@@ -1,1 +1,1 @@
-"""What comes up over a screen: questions, lists, help, errors."""
+"""Dialogs over a screen: questions, lists, help, errors."""

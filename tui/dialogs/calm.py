@@ -1,4 +1,4 @@
-"""Whether a key can be an answer: it counts once what it answers has been readable for a moment."""
+"""Decides whether a key can be an answer: only after the question has been readable for a moment."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from math import inf
 from time import monotonic
 
 CALM = 0.5
-"""Seconds without a key after which words that came up by themselves count as read."""
+"""Seconds without a key after which an uninvited text counts as read."""
 
 
 class Calm:
-    """Keeps keys that were under way from answering words that nobody can have read.
+    """Rejects keys that were pressed before the text that they would answer could be read.
 
     Args:
-        seconds: How long the words have to stand without a key; 0: they came up at a key.
+        seconds: How long the text must be shown without a key; 0: a key of the user opened it.
     """
 
     def __init__(self, seconds: float = CALM) -> None:
@@ -21,25 +21,25 @@ class Calm:
         self._from = inf
 
     def begin(self) -> None:
-        """The words are on the screen."""
+        """Note that the text is on the screen now."""
         self._from = monotonic() + self._seconds
 
     def end(self) -> None:
-        """They are there no longer."""
+        """Note that the text is no longer on the screen."""
         self._from = inf
 
     @property
     def begun(self) -> bool:
-        """Whether the words are on the screen."""
+        """Whether the text is on the screen."""
         return self._from < inf
 
     @property
     def ready(self) -> bool:
-        """Whether a key that is typed now counts."""
+        """Whether a key typed now counts."""
         return monotonic() >= self._from
 
     def heeds(self, typed_at: float) -> bool:
-        """Whether a key counts that was typed then (monotonic clock, s); if not, the moment begins again."""
+        """Whether a key typed at `typed_at` (monotonic clock, s) counts; if not, the waiting time starts again."""
         if typed_at >= self._from:
             return True
         if self.begun:

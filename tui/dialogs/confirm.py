@@ -1,4 +1,4 @@
-"""The questions before something that cannot be undone: one that somebody's key asks for, one that a host brings."""
+"""Yes-or-no questions: before an action of the user that cannot be undone, and whether to trust a host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tui.keys import bind
 
 
 class ConfirmScreen(Question[bool]):
-    """Asks once and says what will happen. The safe answer has the focus; `y` and `n` answer too."""
+    """Asks once and says what will happen. The safe answer has the focus; `y` and `n` answer, too."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("confirm.yes", "y", "answer(True)", "do it"),
@@ -25,7 +25,7 @@ class ConfirmScreen(Question[bool]):
     ]
     AUTO_FOCUS = "#no"
     KEYS: ClassVar[tuple[str, str]] = ("y", "n")
-    """What the buttons say of the keys that do the same."""
+    """The keys that the buttons show."""
 
     def __init__(self, question: str, consequence: str, yes: str) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class ConfirmScreen(Question[bool]):
         self._yes = clean(yes)
 
     def compose(self) -> ComposeResult:
-        """Question, consequence, two answers."""
+        """Yield the question, the consequence and two answers."""
         with VerticalScroll(classes="box", can_focus=False):
             yield Static(Content.styled(self._question, "bold"))
             yield Static(Content(self._consequence), classes="quiet")
@@ -47,17 +47,17 @@ class ConfirmScreen(Question[bool]):
         self.dismiss(answer)
 
     def action_other(self) -> None:
-        """Go to the other button."""
+        """Focus the other button."""
         self.focus_next()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """A button is an answer."""
+        """Take a button as the answer."""
         if self.heeds(event):
             self.dismiss(event.button.id == "yes")
 
 
 class TrustScreen(ConfirmScreen, inherit_bindings=False):
-    """Asks whether to trust what a host says of itself. No key that is part of a text is an answer."""
+    """Asks whether to trust a host's word. No printable key is an answer."""
 
     UNINVITED = True
     KEYS = ("ctrl+t", "esc")

@@ -30,7 +30,7 @@ _MEANINGS = {
 
 
 class HelpScreen(DisttuiModal[None]):
-    """The keys of the screen under it, by what they do, with the id by which the config can remap each."""
+    """Lists the keys of the screen below by their actions, each with its id in the config."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("help.close", "escape,q,question_mark,f1,enter", "close", "close"),
@@ -48,10 +48,10 @@ class HelpScreen(DisttuiModal[None]):
         self._over = over
 
     def compose(self) -> ComposeResult:
-        """What the screen is for, its keys, the glyphs."""
+        """Yield the purpose of the screen, its keys, the glyphs."""
         with VerticalScroll(classes="box wide"):
-            if told := self._over.HELP:
-                yield Static(Content(" ".join(told.split())), classes="prose")
+            if purpose := self._over.HELP:
+                yield Static(Content(" ".join(purpose.split())), classes="prose")
             yield Input(placeholder="/ looks for words or a key", id="help-search")
             with Horizontal(classes="keys"):
                 yield Static(classes="words")
@@ -63,11 +63,11 @@ class HelpScreen(DisttuiModal[None]):
         yield Hints(Key("escape", "esc", "close"), Key("slash", "/", "search"), classes="hint")
 
     def on_mount(self) -> None:
-        """All keys."""
+        """Show all keys."""
         self._show("")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What is typed into the line is text."""
+        """Leave keys to the input while it has the focus."""
         return not (action in ("scroll", "search") and isinstance(self.focused, Input))
 
     def action_scroll(self, rows: int) -> None:
@@ -75,7 +75,7 @@ class HelpScreen(DisttuiModal[None]):
         self.query_one(VerticalScroll).scroll_relative(y=rows, animate=False)
 
     def action_search(self) -> None:
-        """To the line."""
+        """Focus the input."""
         self.query_one(Input).focus()
 
     @on(Input.Submitted)
@@ -96,7 +96,7 @@ class HelpScreen(DisttuiModal[None]):
         self._show(event.value)
 
     def _show(self, looked_for: str) -> None:
-        """Keys and words, and beside them the ids."""
+        """Show the keys that match, with their meanings and ids."""
         words: list[Any] = []
         ids: list[str] = []
         lines = self._lines()
@@ -120,7 +120,7 @@ class HelpScreen(DisttuiModal[None]):
         self.query_one("#help-signs").display = not looked_for.strip()
 
     def _sections(self, lines: Sequence[_Line]) -> Iterator[tuple[str, list[_Line]]]:
-        """The keys of what has the focus first, then those of the whole screen, then those of its other panes."""
+        """Yield the keys of the focused widget first, then those of the whole screen, then those of its other panes."""
         focused = self._over.focused
         near = [line for line in lines if focused is not None and any(one in self._near for one in line.nodes)]
         near.sort(key=lambda line: GROUPS.index(line.binding.group or VIEW))
@@ -128,29 +128,29 @@ class HelpScreen(DisttuiModal[None]):
             yield f"In {_place(focused)}, where the cursor is", near
         wide = [line for line in lines if line not in near and _everywhere(line.nodes[0])]
         for group in GROUPS:
-            if told := [line for line in wide if (line.binding.group or VIEW) is group]:
-                yield group.description, told
+            if section := [line for line in wide if (line.binding.group or VIEW) is group]:
+                yield group.description, section
         places: dict[str, list[_Line]] = {}
         for line in lines:
             if line not in near and line not in wide:
                 places.setdefault(_place(line.nodes[0]), []).append(line)
-        for place, told in places.items():
-            yield f"In {place}", told
+        for place, section in places.items():
+            yield f"In {place}", section
 
     @property
     def _near(self) -> list[DOMNode]:
-        """What has the focus, and what that is in, below the screen."""
+        """The focused widget and its ancestors, without the screen."""
         focused = self._over.focused
         if focused is None:
             return []
         return [node for node in focused.ancestors_with_self if isinstance(node, Widget) and node is not self._over]
 
     def _lines(self) -> list[_Line]:
-        """Every key that means something on the screen: of its widgets, its own, the app's."""
+        """Every key that has an action on the screen: those of its widgets, its own, the app's."""
         found: dict[str, tuple[Binding, list[str], list[DOMNode]]] = {}
         for node, binding in self._all():
             if binding.id:
-                # Ten keys for the digits of a number are one key to a reader.
+                # The ten digit keys of a number are one line.
                 name, digits = re.subn(r"_\d$", "_0", binding.id)
                 _, keys, nodes = found.setdefault(name, (binding, [], []))
                 if (shown := "0-9" if digits else self.app.get_key_display(binding)) not in keys:
@@ -171,9 +171,9 @@ class HelpScreen(DisttuiModal[None]):
     def _others(
         self, name: str, keys: Sequence[str], nodes: Sequence[DOMNode], found: Mapping[str, _Found]
     ) -> Iterator[str]:
-        """What a key means elsewhere on this screen."""
+        """Yield what a key does in other panes of this screen."""
         for other, (binding, others, places) in found.items():
-            # Enter, arrows and digits are understood: what they mean is a matter of the pane.
+            # Enter, arrows and digits need no such note: they belong to each pane.
             same = [key for key in keys if key in others and len(key) == 1 and key.isascii() and not key.isdigit()]
             apart = [node for node in places if node not in nodes]
             if other != name and same and apart and binding.description != found[name][0].description:
@@ -191,18 +191,18 @@ _Found = tuple[Binding, list[str], list[DOMNode]]
 
 
 class _Line(NamedTuple):
-    """A key as it is told."""
+    """A line of the help."""
 
     binding: Binding
     shown: str
     words: str
     nodes: Sequence[DOMNode]
-    """Where it means this."""
+    """The widgets where the key does this."""
     others: Sequence[str]
-    """What it means elsewhere."""
+    """What the key does in other panes."""
 
     def has(self, words: Sequence[str]) -> bool:
-        """Whether it has all words."""
+        """Whether it contains all words."""
         text = f"{self.shown} {self.words} {self.binding.description} {self.binding.id}".casefold()
         return all(word in text for word in words)
 
@@ -218,7 +218,7 @@ def _everywhere(node: DOMNode) -> bool:
 
 
 def _place(node: DOMNode) -> str:
-    """What a pane is called: by its title, else by what it is."""
+    """The name of a pane: its title, else its type."""
     if isinstance(node, Screen):
         return "the screen"
     if not isinstance(node, Widget):
@@ -227,7 +227,7 @@ def _place(node: DOMNode) -> str:
         if isinstance(one, Widget) and not isinstance(one, Screen) and one.border_title:
             words = re.sub(
                 r"\[\d\]|· .*|  .*", "", clean(str(one.border_title)).strip()
-            ).strip()  # without counts and values
+            ).strip()  # the title without counts and values
             if words:
                 return words
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).lower()

@@ -19,7 +19,7 @@ from tui.widgets.hints import LEAVE, Hints, Key
 
 
 class PickScreen(DisttuiModal[str | None]):
-    """Offers (key, words) pairs and returns the key, None when nothing was chosen."""
+    """Offers (key, words) pairs and returns the chosen key, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("pick.close", "escape,q", "close", "close", "leave it as it is"),
@@ -46,16 +46,16 @@ class PickScreen(DisttuiModal[str | None]):
             yield Hints(Key("enter", "enter", "choose"), LEAVE)
 
     def on_mount(self) -> None:
-        """Begin at what is chosen now."""
+        """Highlight the current choice."""
         keys = [key for key, _ in self._offered]
         self.query_one(OptionList).highlighted = keys.index(self._chosen) if self._chosen in keys else 0
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Take it."""
+        """Return the selected key."""
         self.dismiss(self.key_at(event.option_index))
 
     def key_at(self, index: int) -> str:
-        """The key of what is offered at a place."""
+        """The key of the option at an index."""
         return self._offered[index][0]
 
     def action_move(self, by: int) -> None:

@@ -29,8 +29,8 @@ class ProfileErrorScreen(DisttuiScreen):
 
     Args:
         path: The file.
-        error: What `runner.profile.load` said of it.
-        then: The screen to open once the file is good: the keyword arguments of `app.open_wizard`.
+        error: The error that `runner.profile.load` raised.
+        then: Keyword arguments for `Router.open_wizard`, which opens the file once it is valid.
     """
 
     HELP = "This profile cannot be used as it is. Every error stands under its line; correct them, and it opens."
@@ -55,7 +55,7 @@ class ProfileErrorScreen(DisttuiScreen):
         self._at = 0
         self._points = Points(())
         self._wrong: list[int] = []
-        """The points that are errors."""
+        """The indices of the points that are errors."""
 
     def body(self) -> Iterable[Widget]:
         """The text."""
@@ -77,7 +77,7 @@ class ProfileErrorScreen(DisttuiScreen):
         self.call_after_refresh(self._show)
 
     def _marked(self, problems: Iterable[Any]) -> Iterator[Point]:
-        """The file's lines with a number each, the errors under theirs; those without a line first."""
+        """Yield the file's lines with numbers, each error under its line; errors without a line come first."""
         try:
             lines = self._path.read_bytes()[:_MOST].decode("utf-8", "replace").splitlines()
         except OSError:
@@ -116,7 +116,7 @@ class ProfileErrorScreen(DisttuiScreen):
         self.query_one(VerticalScroll).scroll_relative(y=rows, animate=False)
 
     def action_edit(self) -> None:
-        """Open the file in the user's editor, and check it afterwards."""
+        """Open the file in the user's editor, then check it."""
         problems = getattr(self._error, "problems", ())
         line = problems[self._at].line if problems else 0
         try:
@@ -132,7 +132,7 @@ class ProfileErrorScreen(DisttuiScreen):
 
     @work(thread=True, exclusive=True, group="check")
     def check(self) -> None:
-        """Load the file; open it where it is good, else show what is still wrong."""
+        """Load the file; open the wizard if it is valid, else show the remaining errors."""
         from runner.profile import load
 
         try:
@@ -150,6 +150,6 @@ class ProfileErrorScreen(DisttuiScreen):
     def _good(self) -> None:
         self.disttui.notify(f"{self._path.name} is good now")
         if self.app.screen is not self:
-            return  # left, or under another screen: whoever comes back asks again
+            return  # closed, or below another screen: the user checks again after coming back
         self.dismiss()
         self.disttui.router.open_wizard(self._path, **self._then)

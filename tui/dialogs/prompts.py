@@ -1,4 +1,4 @@
-"""Questions that come up while hosts are being reached, asked over whatever screen is open."""
+"""Questions that connecting threads ask, shown over the current screen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Answer = TypeVar("Answer")
 class AppPrompts:
     """`runner.api.questions.Questions` of the app: called from connecting threads, one question at a time.
 
-    A question waits while somebody types into a line, or answers another one; one that is open when the app ends is
+    A question waits while the user types into an input, or answers another one; one that is open when the app ends is
     answered with no.
     """
 
@@ -34,21 +34,21 @@ class AppPrompts:
         self._turn = threading.Lock()
 
     def secret(self, host: str, question: str) -> str | None:
-        """Ask for a password, a passphrase or another answer, which is not shown; None: give up."""
+        """Ask for a password, a passphrase or another answer, which is not shown; None if the user gives up."""
         return self._ask(host, SecretScreen(host, question)) or None
 
     def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
-        """Ask whether an unknown host key is to be trusted."""
+        """Ask whether to trust an unknown host key."""
         words = f"{key_type}\n{fingerprint}\nCompare it with the host's own: ssh-keygen -lf /etc/ssh/ssh_host_*.pub"
         answer = self._ask(host, TrustScreen(f"{host} is unknown. Trust its key and remember it?", words, "trust"))
         return answer is True
 
     def trust_profile(self, doubt: Doubt) -> bool | None:
-        """Ask whether a profile may be used; screens show it whole before."""
+        """Ask whether a profile may be used; screens show all of it before."""
         return self._ask(str(doubt), TrustScreen("Use this profile?", str(doubt), "use"))
 
     def trust_hosts(self, asked: str, run: str, others: Sequence[str]) -> bool | None:
-        """Ask whether hosts may be reached that another host names."""
+        """Ask whether to log in to hosts that another host names."""
         words = f"It says that {short(run)} also runs on {', '.join(others)}"
         return self._ask(asked, TrustScreen("Log in there as well?", words, "log in"))
 

@@ -1,4 +1,4 @@
-"""A dialog whose answer changes something: it takes no answer from somebody who cannot have read it."""
+"""A dialog whose answer has an effect: it ignores answers given before it could be read."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from tui.screen import DisttuiModal
 
 
 class Question(DisttuiModal[ScreenResultType]):
-    """Ignores keys and clicks from before it was on the screen."""
+    """Ignores keys and clicks from before it was shown."""
 
     UNINVITED: ClassVar[bool] = False
-    """Whether it comes up by itself. Somebody who is typing then goes on for a moment: those keys are ignored, too."""
+    """Whether no key of the user opens it. The user may be typing then: keys of the first moment are ignored, too."""
 
     def __init__(self) -> None:
         super().__init__()
         self._calm = Calm(CALM if self.UNINVITED else 0.0)
 
     def on_mount(self) -> None:
-        """Take answers once it is painted."""
+        """Accept answers after it is painted."""
         self.call_after_refresh(self._calm.begin)
 
     @property
     def ready(self) -> bool:
-        """Whether a key that is typed now counts."""
+        """Whether a key typed now counts."""
         return self._calm.ready
 
     def heeds(self, event: Message) -> bool:

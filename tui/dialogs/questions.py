@@ -1,4 +1,4 @@
-"""Questions that no key of the user has asked for: where they wait, and when they come up."""
+"""When to show questions that no key of the user opens."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from tui.key_queue import Typed
 
 
 class QuestionGate:
-    """Keeps questions away from somebody who types.
+    """Delays questions while the user types.
 
-    A question never comes up over a line that has the focus, nor over another question. It waits until the line is
-    left, or until the key that stands in the footer meanwhile calls for it.
+    A question never comes up over an input that has the focus, nor over another question. It waits until the input
+    loses the focus, or until the user presses the key that the footer shows meanwhile.
     """
 
     def __init__(self, app: App[None]) -> None:
         self._app = app
         self._waiting: dict[Question[Any], str] = {}
-        """What waits, and the host that it is about."""
+        """Waiting question → the host that it is about."""
         self._called = False
 
     def put(self, host: str, question: Question[Any], answer: Callable[[Any], None]) -> bool:
-        """Show a question that comes up by itself, or say that it has to wait: then put it again in a moment.
+        """Show a question, or return False if it has to wait: then call this again a moment later.
 
         Args:
-            host: Who asks.
-            question: What is asked.
-            answer: Gets the answer.
+            host: The host that the question is about.
+            question: The dialog to show.
+            answer: Called with the answer.
         """
         if isinstance(self._app.screen, Question) or (self._typing and not self._called):
             if question not in self._waiting:
@@ -51,11 +51,11 @@ class QuestionGate:
         return bool(self._waiting)
 
     def call(self) -> None:
-        """Have the question that waits come up now."""
+        """Show the waiting question now."""
         self._called = self.waiting
 
     def ignores(self, event: Typed) -> bool:
-        """Whether a key was typed before the question could be read that it would answer."""
+        """Whether a key would answer a question that could not be read yet when it was typed."""
         return isinstance(self._app.screen, Question) and not self._app.screen.heeds(event)
 
     def _how(self) -> str:

@@ -17,7 +17,7 @@ from tui.widgets.hints import Hints, Key
 
 
 class SecretScreen(Question[str]):
-    """Asks for something that is not shown. An empty answer gives up."""
+    """Asks for an answer that is not shown. An empty answer gives up."""
 
     UNINVITED = True
     BINDINGS: ClassVar[list[BindingType]] = [bind("secret.give_up", "escape", "give_up", "give up")]
@@ -35,7 +35,7 @@ class SecretScreen(Question[str]):
             yield Hints(Key("enter", "enter", "send"), Key("escape", "esc", "give up"), after="kept nowhere")
 
     def action_give_up(self) -> None:
-        """Answer with nothing."""
+        """Give an empty answer."""
         self.dismiss("")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

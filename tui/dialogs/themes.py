@@ -1,4 +1,4 @@
-"""The colours to choose from: the app is shown in each while the cursor is on it."""
+"""The list of themes: the app uses each while the cursor is on it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tui.theme import THEMES
 
 
 class ThemeScreen(PickScreen):
-    """Offers the themes, ours first.
+    """Offers the themes, disttui's own first.
 
     Args:
-        names: Those there are.
-        now: The one in use.
-        preview: Called with each that the cursor comes to.
+        names: The available themes.
+        now: The theme in use.
+        preview: Called with the theme under the cursor.
     """
 
     DEFAULT_CSS = """
@@ -31,5 +31,5 @@ class ThemeScreen(PickScreen):
         self._preview = preview
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Show the app in it."""
+        """Preview the highlighted theme."""
         self._preview(self.key_at(event.option_index))

@@ -15,7 +15,7 @@ from tui.widgets.drawn import Drawn, Piece, cells, line
 
 
 class ReplayBar(Drawn):
-    """`▶ playing ×10  0:50 ━━━━●──✗───── 1:49`; what failed is marked. A click moves the cursor."""
+    """`▶ playing ×10  0:50 ━━━━●──✗───── 1:49`, with failures marked. A click moves the cursor."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"bar--done", "bar--rest", "bar--quiet", *STATE_CLASSES}
     DEFAULT_CSS = """
@@ -29,7 +29,7 @@ class ReplayBar(Drawn):
     MARKED: ClassVar[tuple[str, ...]] = ("failed", "warning", "not seen", "lost", "slow")
 
     class Sought(Message):
-        """The cursor is wanted at a time."""
+        """Requests the cursor at a time."""
 
         def __init__(self, time: float) -> None:
             super().__init__()
@@ -42,16 +42,16 @@ class ReplayBar(Drawn):
         self._place = (0, 1)
 
     def mark(self, marks: tuple[tuple[float, str], ...]) -> None:
-        """The moments of the whole run, as (time, look)."""
+        """Set the moments of the whole run, as (time, look)."""
         self._marks = tuple((time, word) for time, word in marks if word in self.MARKED)
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show another moment."""
+        """Show the time of a snapshot."""
         self._snapshot = snapshot
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """Speed, time, bar, length."""
+        """Draw speed, time, bar and length."""
         if self._snapshot is None or self._snapshot.playback is None:
             return []
         play, now = self._snapshot.playback, self._snapshot.now

@@ -19,7 +19,7 @@ PACKED = Path(__file__).with_name("example.zip")
 
 
 def unpacked(environ: Mapping[str, str]) -> Path:
-    """The example's mirror, unpacked once into the user's cache. Raises InputError where that cannot be written."""
+    """The example's mirror, unpacked once into the user's cache. Raises InputError if that cannot be written."""
     data = PACKED.read_bytes()
     home = user_folder("cache", environ)
     folder = inside(home, f"example-{hashlib.sha256(data).hexdigest()[:12]}")
@@ -33,7 +33,7 @@ def unpacked(environ: Mapping[str, str]) -> Path:
         try:
             made.rename(folder)
         except OSError:
-            # Another disttui was first.
+            # Another disttui has just unpacked it.
             shutil.rmtree(made, ignore_errors=True)
     except OSError as error:
         raise InputError(f"{home}: {error.strerror}", "Make room, or set XDG_CACHE_HOME elsewhere.") from None

@@ -23,17 +23,17 @@ from runner.runs.store import host_folder
 from tui.run.feed import PACE, Feed, Playback, RunChanged, Snapshot, Taker
 
 KEEP = 2048
-"""Records at least between two states that are kept; going back folds these, of a long run the `KEPT`th part of all."""
+"""The least records between two kept states. Seeking folds up to this many; in a long run, 1/KEPT of all records."""
 KEPT = 128
-"""States that are kept of a long run: each holds the newest record of every rank."""
+"""The most states kept of a long run: each holds the newest record of every rank."""
 SCANNED = 0.2
-"""Share of the time to load that it takes to find the records."""
+"""Share of the loading time that finding the records takes."""
 _TIME = re.compile(rb'\{"t": ?(\d{1,12}(?:\.\d{1,18})?)[,}]')
-"""How nearly all records begin: their time is known without parsing the rest."""
+"""The beginning of nearly all records: gives their time without parsing the rest."""
 _CLOSING = ord("}")
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 END = 0.001
-"""Seconds that the end of a run's records is after the last of them."""
+"""Seconds between the last record and the end of the tape."""
 
 
 class ReplayLoading(Message):
@@ -51,7 +51,7 @@ class ReplayLoading(Message):
 class Tape:
     """All records of a mirror in the order of their times. Raises InputError where there is nothing to play.
 
-    Of a record only its time and its place are held beside the bytes of its file; it is parsed when it is folded.
+    Beside the bytes of the files, it keeps the time and place of each record; it is parsed when it is folded.
     """
 
     def __init__(self, mirror: Path) -> None:
@@ -64,11 +64,11 @@ class Tape:
         self._states: list[RunState] = []
         self._pace = KEEP
         self._last = (0, self.empty)
-        """How many records were folded when it was looked at last, and the state then."""
+        """How many records were folded by the last call of `at`, and the state then."""
         self.times = array("d")
 
     def load(self) -> Iterator[float]:
-        """Read everything; yields the share that is done."""
+        """Read all files; yields the share that is done, from 0 to 1."""
         offsets = self._offsets()
         paths = [(node, path) for node in range(len(self.empty.hosts)) for path in self._paths(node)]
         for done, (node, path) in enumerate(paths):
@@ -92,7 +92,7 @@ class Tape:
         self._last = (count, state)
 
     def at(self, now: float) -> Snapshot:
-        """The run as it was at a time."""
+        """The run as it was at a time (unix time, s)."""
         upto = bisect_right(self.times, now)
         kept = min(upto // self._pace, len(self._states) - 1)
         folded, state = self._last
@@ -102,10 +102,10 @@ class Tape:
             state = self._fold(state, place)
         self._last = (upto, state)
         snapshot = self.taker.snapshot
-        moments = snapshot.moments[: bisect_right([told.time for told in snapshot.moments], now)]
+        moments = snapshot.moments[: bisect_right([moment.time for moment in snapshot.moments], now)]
         seen = {node: now for node, host in enumerate(state.hosts) if host.story.last}
         for host in state.hosts:
-            # The viewer of a replay has no links: a host is seen from its first word on.
+            # A replay has no links: a host counts as seen from its first record on.
             if host.story.last:
                 state = link(state, host.node, "ended" if host.exit else "seen")
         return replace(snapshot, state=state, moments=moments, now=now, seen=seen)
@@ -192,30 +192,30 @@ class ReplayFeed(Feed):
         self.seek(self._cursor + seconds)
 
     def seek(self, now: float) -> None:
-        """Put the cursor to a time; outside of the run, to its nearest end."""
+        """Move the cursor to a time; to the nearest end if the time is outside of the run."""
         if self._tape:
             self._cursor = max(self._begin, min(self._end, now))
             self._wake.set()
 
     def first(self) -> None:
-        """To the beginning."""
+        """Move the cursor to the beginning."""
         self.seek(0.0)
 
     def last(self) -> None:
-        """To the end."""
+        """Move the cursor to the end."""
         self.seek(float("inf"))
 
     def faster(self, by: int) -> None:
-        """Take the next speed, up or down."""
+        """Take the next higher or lower speed."""
         at = SPEEDS.index(self._speed) + by
         self._speed = SPEEDS[max(0, min(len(SPEEDS) - 1, at))]
         self._wake.set()
 
     def to_moment(self, by: int) -> None:
-        """Go to the next thing that happened, or the one before."""
+        """Go to the next moment, or the one before."""
         if not self._tape:
             return
-        times = [told.time for told in self._tape.taker.snapshot.moments]
+        times = [moment.time for moment in self._tape.taker.snapshot.moments]
         at = bisect_right(times, self._cursor + 1e-6) if by > 0 else bisect_left(times, self._cursor - 1e-6) - 1
         if 0 <= at < len(times):
             self.seek(times[at])
@@ -231,14 +231,14 @@ class ReplayFeed(Feed):
         return self._tape.times[-1] + END
 
     def run(self) -> None:
-        """Load, show the end, then do as told."""
+        """Load, show the end, then play and seek as requested."""
         tape = Tape(self._mirror)
-        told = 0.0
+        reported = 0.0
         for share in tape.load():
             if self._closed:
                 return
-            if time.monotonic() - told > PACE:
-                told = time.monotonic()
+            if time.monotonic() - reported > PACE:
+                reported = time.monotonic()
                 self._target.post_message(ReplayLoading(share))
         self._tape = tape
         self._cursor = self._end
@@ -246,7 +246,7 @@ class ReplayFeed(Feed):
         last, played = time.monotonic(), False
         while not self._closed:
             passed, last = time.monotonic() - last, time.monotonic()
-            if self._playing and played:  # else it was a pause that has passed
+            if self._playing and played:  # otherwise the time passed in a pause
                 self._cursor = min(self._end, self._cursor + passed * self._speed)
                 self._playing = self._cursor < self._end
             played = self._playing

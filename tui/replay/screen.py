@@ -27,7 +27,7 @@ from tui.run.events import Moment
 from tui.run.feed import FeedFailed, RunChanged, Snapshot
 
 _LOOKS = 30
-"""Tenths of a second in which the log of another attempt begins to be shown."""
+"""How often, at 0.1 s, to look whether the log of another attempt has been read."""
 
 
 class ReplayScreen(RunScreen):
@@ -64,7 +64,7 @@ class ReplayScreen(RunScreen):
         self.run_id = run
         self._feed: ReplayFeed | None = None
         self._turning: int | None = None
-        """The attempt whose log is being read, to be shown at the cursor."""
+        """The attempt whose log is being read, to show it at the cursor afterwards."""
 
     @property
     def again(self) -> str:
@@ -72,7 +72,7 @@ class ReplayScreen(RunScreen):
         return f"disttui replay {short(self.run_id)}"
 
     def body(self) -> Iterable[Widget]:
-        """The panes, and the cursor under them."""
+        """Yield the panes, and the cursor's bar under them."""
         yield from super().body()
         yield ReplayBar()
 
@@ -104,7 +104,7 @@ class ReplayScreen(RunScreen):
             ) from None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A space that is typed is a space."""
+        """Leave the space key to an input that has the focus."""
         if action == "play" and isinstance(self.focused, Input):
             return False
         return super().check_action(action, parameters)
@@ -115,7 +115,7 @@ class ReplayScreen(RunScreen):
             self._feed.close()
 
     def on_replay_loading(self, event: ReplayLoading) -> None:
-        """Say how far it is."""
+        """Show how much of the mirror has been read."""
         self.header.show(self.run_id, state="loading", right=f"{event.share * 100:.0f} %")
 
     def on_run_changed(self, event: RunChanged) -> None:
@@ -125,14 +125,14 @@ class ReplayScreen(RunScreen):
         self.show(snapshot, at_once=snapshot.playback is not None and not snapshot.playback.playing)
         bar = self.query_one(ReplayBar)
         if first:
-            bar.mark(tuple((told.time, told.look) for told in snapshot.moments))
+            bar.mark(tuple((moment.time, moment.look) for moment in snapshot.moments))
             hosts = snapshot.state.hosts
             self.show_log(snapshot.mirror, [host.name for host in hosts], hosts[0].story.offsets)
         bar.show(snapshot)
         self._show_lines_of(snapshot)
 
     def _show_lines_of(self, snapshot: Snapshot) -> None:
-        """Bring the log to the cursor's attempt and time, and no further, as far as its lines have times."""
+        """Show the log up to the cursor's attempt and time, as far as its lines have times."""
         view = self.log_view
         if view is None or not view.is_mounted:
             return
@@ -152,7 +152,7 @@ class ReplayScreen(RunScreen):
             view.lines.jump(max(0, place_at(log, snapshot.now, progress.total) - 1))
 
     def _when_read(self, attempt: int, looks: int = 0) -> None:
-        """Bring the log of another attempt to the cursor: in a pause nothing else would do it."""
+        """Show the log of another attempt up to the cursor, also in a pause, when no snapshot comes."""
         view = self.log_view
         if attempt != self._turning or view is None or not view.is_mounted or self.snapshot is None:
             return
@@ -167,13 +167,13 @@ class ReplayScreen(RunScreen):
             self._turning = None  # another one was chosen meanwhile
 
     def _fetch_earlier(self, wanted: Sequence[Older]) -> None:
-        """From the hosts of a run that this machine knows; a mirror that somebody else writes is left alone."""
+        """Fetch from the hosts of a run that this machine knows; never write a mirror that another process writes."""
         if self.known is None:
             raise InputError("this recording does not say where the run's hosts are")
         fetch_beginnings(self.disttui.viewer(), self.known, wanted)
 
     def on_feed_failed(self, event: FeedFailed) -> None:
-        """There is nothing to play."""
+        """Say why the run cannot be played."""
         self._fail(event.error)
 
     def _fail(self, error: DisttuiError) -> None:
@@ -203,22 +203,22 @@ class ReplayScreen(RunScreen):
             self._feed.play()
 
     def action_step(self, by: int) -> None:
-        """A hundredth of the run."""
+        """Move the cursor by `by` hundredths of the run."""
         if self._feed and self.snapshot and self.snapshot.playback:
             play = self.snapshot.playback
             self._feed.go(by * max(0.5, (play.end - play.begin) / 100))
 
     def action_moment(self, by: int) -> None:
-        """To the next event."""
+        """Go to the next event, or the one before."""
         if self._feed:
             self._feed.to_moment(by)
 
     def action_end(self, last: bool) -> None:
-        """To one of the ends."""
+        """Go to the end or the beginning."""
         if self._feed:
             self._feed.last() if last else self._feed.first()
 
     def action_speed(self, by: int) -> None:
-        """Faster, or slower."""
+        """Play faster or slower."""
         if self._feed:
             self._feed.faster(by)

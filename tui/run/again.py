@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 SANDBOX = ("node1", "node2")
-"""Hosts that the app plays on this machine for trying things out."""
+"""The sandbox hosts that the app runs on this machine."""
 _PATIENCE = 10.0
-"""Seconds for the hosts of a run that has ended."""
+"""Seconds to wait for the hosts of a run that has ended."""
 
 
 async def run_again(app: Shell, run: KnownRun, checkpoint: Checkpoint | None = None) -> None:
-    """Ask, then have the wizard check the hosts and launch; call it in a worker.
+    """Ask, then let the wizard check the hosts and launch; call it in a worker.
 
     Args:
-        checkpoint: What it is to go on from, None: it begins anew.
+        checkpoint: The checkpoint to continue from; None: start from the beginning.
     """
     try:
         made = await asyncio.to_thread(again, run, resume=checkpoint is not None)
@@ -42,7 +42,7 @@ async def run_again(app: Shell, run: KnownRun, checkpoint: Checkpoint | None = N
 
 
 def consequence(run: KnownRun, made: Again, checkpoint: Checkpoint | None) -> list[str]:
-    """What will happen then."""
+    """The consequences of running it again, a sentence per line."""
     names = ", ".join(host.name for host in made.profile.hosts)
     processes = amount(sum(host.nproc for host in run.hosts), "process")
     lines = [
@@ -52,7 +52,7 @@ def consequence(run: KnownRun, made: Again, checkpoint: Checkpoint | None) -> li
     if checkpoint is not None:
         written = time.strftime("%d %b %H:%M", time.localtime(checkpoint.written))
         lines.append(
-            f"Newest there: {checkpoint.name} on {checkpoint.host}, of {written}. The job is told to go on from it; "
+            f"Newest there: {checkpoint.name} on {checkpoint.host}, of {written}. The job continues from it; "
             "the new run saves to a folder of its own."
         )
     if made.foreign:
@@ -62,7 +62,7 @@ def consequence(run: KnownRun, made: Again, checkpoint: Checkpoint | None) -> li
 
 
 def saved_on_hosts(run: KnownRun, ssh_config: str | None) -> Checkpoint | None:
-    """The newest checkpoint of a run, None where none is known of; call it in a thread."""
+    """The newest checkpoint of a run, None if no host reports one; call it in a thread."""
     from runner.api.rerunning import newest_checkpoint
     from runner.api.viewer import Viewer
 
@@ -74,7 +74,7 @@ def saved_on_hosts(run: KnownRun, ssh_config: str | None) -> Checkpoint | None:
 
 
 def _refuse_played(again: Again) -> None:
-    """Raise InputError for a run on played hosts that the app has no sandbox for."""
+    """Raise InputError for a run on sandbox hosts that the app's sandbox does not have."""
     if again.sandbox and not {host.host for host in again.profile.hosts} <= set(SANDBOX):
         raise InputError(
             f"{short(again.run)} was played in a sandbox with hosts of its own",

@@ -1,4 +1,4 @@
-"""From a run's id to its following, with a viewer of its own."""
+"""Follows a run by its id, with a viewer of its own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def attached(app: Shell, run_id: str) -> Iterator[Following]:
-    """A run that this viewer knows, followed as long as the block runs. Raises InputError for unknown ids."""
-    # Not the app's own viewer: a connect that hangs ends with this one.
+    """Follow a run that this machine knows while the block runs. Raises InputError for an unknown id."""
+    # A viewer of its own, because closing it also ends a connect that hangs.
     with app.new_viewer() as viewer:
         known = find_run(viewer, run_id)
         with follow(viewer, known, tail=TAIL, only_look=app.read_only) as following:

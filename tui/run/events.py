@@ -1,4 +1,4 @@
-"""The story of a run as a timeline: what an event means in a few words."""
+"""A run's timeline: each event in a few words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runner.runs.state import RunState
 from runner.text import clean
 
 LIMIT = 2000
-"""Moments kept; the first ones go first."""
+"""The most moments kept; the oldest are dropped first."""
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,20 @@ class Moment:
     host: str
     text: str
     count: int = 1
-    """How often it happened in a row."""
+    """How many like it in a row this one stands for."""
     rank: int | None = None
     ending: bool = False
     """A rank that only ends because the attempt does."""
 
 
 def moment(event: Event, node: int, time: float, state: RunState) -> Moment | None:
-    """What an event of node `node` means that `state` holds already, None for what a timeline can do without."""
-    told = None if node != 0 and event["e"] in _LEADERS else _told(event, state)
-    if told is None:
+    """The moment of an event of node `node`, which `state` already includes; None if a timeline need not show it."""
+    described = None if node != 0 and event["e"] in _LEADERS else _described(event, state)
+    if described is None:
         return None
     return Moment(
-        time, told[0], clean(state.hosts[node].name), clean(told[1])[:400],
-        rank=_rank(event), ending=event["e"] == "death" and told[0] == "stopped",
+        time, described[0], clean(state.hosts[node].name), clean(described[1])[:400],
+        rank=_rank(event), ending=event["e"] == "death" and described[0] == "stopped",
     )  # fmt: skip
 
 
@@ -55,7 +55,7 @@ def _rank(event: Event) -> int | None:
 
 
 def add(moments: tuple[Moment, ...], new: Moment) -> tuple[Moment, ...]:
-    """Put a moment in its place; ranks of one host that end together are one."""
+    """Insert a moment by its time; ranks of one host that end together become one moment."""
     at = len(moments)
     while at and moments[at - 1].time > new.time:
         at -= 1
@@ -73,12 +73,12 @@ def _name(state: RunState, node: int) -> str:
 
 
 _BEGINS = re.compile(r"attempt \d+ begins")
-"""The `attempt` event says the same with more words."""
+"""The `attempt` event says the same in more detail."""
 _REASONS = {"failure": "another rank failed", "user": "asked to stop", "restart": "a new attempt follows"}
 _LEADERS = frozenset({"attempt", "failed", "step", "join", "verdict", "stopping"})
 
 
-def _told(event: Event, state: RunState) -> tuple[str, str] | None:  # noqa: C901, PLR0911, PLR0912 one case for each kind
+def _described(event: Event, state: RunState) -> tuple[str, str] | None:  # noqa: C901, PLR0911, PLR0912 one case for each kind
     match event["e"]:
         case "join":
             return "ok", f"{_name(state, event['node'])} has joined"

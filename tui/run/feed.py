@@ -1,4 +1,4 @@
-"""A run as a screen sees it: one immutable snapshot, a few times a second, made in a thread."""
+"""A run as a screen shows it: one immutable snapshot, made in a thread a few times a second."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from tui.run.events import Moment, add, moment
 from tui.run.series import MetricHistory
 
 PACE = 0.25
-"""Seconds between two snapshots at least."""
+"""The least seconds between two snapshots."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a run's spec says."""
+    """The settings of a run, from its spec."""
 
     backend: str = ""
     strategy: str = ""
     attempts: int = 1
-    """Attempts that it may take."""
+    """The most attempts of the run."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Playback:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that a screen shows of a run. Every text in it that a host has sent is as it was sent."""
+    """All that a screen shows of a run. Texts from hosts are not cleaned."""
 
     state: RunState
     history: MetricHistory
@@ -71,28 +71,28 @@ class Snapshot:
     setup: Setup = Setup()
     began: float = 0.0
     now: float = 0.0
-    """The time that is shown: the clock's, or that of a replay's cursor."""
+    """The time that is shown: the clock's, or that of a replay's cursor (unix time, s)."""
     seen: Mapping[int, float] = field(default_factory=dict)
-    """Node → when it was last heard of."""
+    """Node → the time of its last record (unix time, s)."""
     playback: Playback | None = None
     ended: bool = False
-    """Nothing more will come."""
+    """Whether no more records will come."""
 
     @property
     def over(self) -> bool:
-        """Whether its length is known."""
+        """Whether the run is over, so that its length is known."""
         return self.state.result is not None or self.playback is not None
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the beginning, or from there to the end."""
+        """Seconds from the beginning to now, or to the end."""
         result = self.state.result
         end = result.get("t", self.now) if result else self.now
         return max(0.0, min(self.now, end) - self.began)
 
 
 class RunChanged(Message):
-    """The run is now as `snapshot` says."""
+    """The run has changed to `snapshot`."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class RunChanged(Message):
 
 
 class FeedFailed(Message):
-    """The run cannot be shown, or not any longer."""
+    """The run cannot be shown, or no longer."""
 
     def __init__(self, error: DisttuiError) -> None:
         super().__init__()
@@ -112,30 +112,30 @@ class FeedFailed(Message):
 
 
 class Taker:
-    """Takes records that were folded, and keeps what the state does not: history, moments, when who was heard of.
+    """Collects from folded records what the state does not keep: history, moments, the time of each host's last record.
 
     Args:
-        empty: The run before anything is known of it.
+        empty: The state of the run before its first record.
     """
 
     def __init__(self, empty: RunState, mirror: Path) -> None:
         self.state = empty
-        self._told = Snapshot(empty, MetricHistory(empty.world_size), mirror)
+        self._snapshot = Snapshot(empty, MetricHistory(empty.world_size), mirror)
         self._seen: dict[int, float] = {}
 
     @property
     def snapshot(self) -> Snapshot:
-        """What has been taken so far."""
-        return replace(self._told, state=self.state)
+        """The snapshot of all records taken so far."""
+        return replace(self._snapshot, state=self.state)
 
     def take(self, state: RunState, node: int, content: Content) -> None:
-        """Take a record that is folded into `state` already."""
+        """Take a record that `state` already includes."""
         self.state = state
-        told = number(_time(content))
-        now = None if told is None else number(told - state.hosts[0].story.offsets.get(node, 0.0))
+        at = number(_time(content))
+        now = None if at is None else number(at - state.hosts[0].story.offsets.get(node, 0.0))
         if now is not None:
             self._seen[node] = max(now, self._seen.get(node, 0.0))
-        history = self._told.history
+        history = self._snapshot.history
         match content:
             case MetricsLine(attempt, rank, metrics) if now is not None:
                 history.metrics(now, attempt, rank, metrics)
@@ -144,24 +144,24 @@ class Taker:
             case EventLine(event) if now is not None:
                 self._event(state, event, node, now)
             case OtherFile("spec.json", spec) if node == 0:
-                self._told = replace(self._told, setup=setup(spec))
+                self._snapshot = replace(self._snapshot, setup=setup(spec))
 
-    def add(self, told: Moment) -> None:
-        """Take a moment of the story that no host has told."""
-        self._told = replace(self._told, moments=add(self._told.moments, told))
+    def add(self, new: Moment) -> None:
+        """Add a moment that comes from no host's record."""
+        self._snapshot = replace(self._snapshot, moments=add(self._snapshot.moments, new))
 
     def _event(self, state: RunState, event: Event, node: int, now: float) -> None:
-        if not self._told.began or now < self._told.began:
-            self._told = replace(self._told, began=now)
+        if not self._snapshot.began or now < self._snapshot.began:
+            self._snapshot = replace(self._snapshot, began=now)
         if node == 0 and event["e"] == "attempt":
-            self._told.history.begun[event["attempt"]] = now
-        told = moment(event, node, now, state)
-        if told is not None:
-            self.add(told)
+            self._snapshot.history.begun[event["attempt"]] = now
+        new = moment(event, node, now, state)
+        if new is not None:
+            self.add(new)
 
     def at(self, now: float, **changes: Any) -> Snapshot:
         """The snapshot of a time."""
-        return replace(self._told, state=self.state, now=now, seen=dict(self._seen), **changes)
+        return replace(self._snapshot, state=self.state, now=now, seen=dict(self._seen), **changes)
 
 
 class Feed(ABC):
@@ -177,10 +177,10 @@ class Feed(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End the thread; the run goes on."""
+        """End the thread; the run continues."""
 
     def wait(self, limit: float) -> None:
-        """Wait for the end of the thread, at most `limit` seconds: nobody writes the mirror then."""
+        """Wait at most `limit` seconds for the thread to end; after that it no longer writes the mirror."""
         self._thread.join(limit)
 
     @abstractmethod
@@ -195,7 +195,7 @@ class Feed(ABC):
 
 
 class LiveFeed(Feed):
-    """Follows a run that goes on, or mirrors the rest of one that has ended."""
+    """Follows a running run, or mirrors the rest of an ended one."""
 
     def __init__(self, target: MessagePump, following: Following) -> None:
         super().__init__(target)
@@ -207,7 +207,7 @@ class LiveFeed(Feed):
         self._posted = 0.0
 
     def stop(self) -> None:
-        """Ask every host to stop the run; a second time, to kill it."""
+        """Ask every host to stop the run; when called again, to kill it."""
         self._stops += 1
         self._following.stop(now=self._stops > 1)
 
@@ -216,7 +216,7 @@ class LiveFeed(Feed):
         self._following.fetch(wanted)
 
     def close(self) -> None:
-        """Leave the run to itself."""
+        """Stop following; the run continues."""
         self._left = True
         self._following.leave()
 
@@ -243,14 +243,14 @@ class LiveFeed(Feed):
         self._dirty = True
 
     def refresh(self) -> None:
-        """Tell the screen, not more often than it can use."""
+        """Post a snapshot to the screen, at most one per PACE."""
         if self._dirty and time.monotonic() - self._posted >= PACE:
             self._post()
 
     def _post(self, *, ended: bool = False) -> None:
         self._dirty = False
         self._posted = time.monotonic()
-        # A run that has ended stays at its end: its charts do not grow while they are looked at.
+        # The time of an ended run stays at its end, so that its charts do not grow.
         result, now = self._taker.state.result, time.time()
         now = min(now, result.get("t", now)) if result else now
         self._target.post_message(RunChanged(self._taker.at(now, ended=ended)))
@@ -275,7 +275,7 @@ def _time(content: Content) -> object:
 
 
 def setup(spec: Mapping[str, object]) -> Setup:
-    """What a spec says about how the run is set up; nonsense counts as not said."""
+    """The settings in a spec; malformed values are ignored."""
     launch, target = spec.get("launch"), spec.get("target")
     arguments = target.get("args") if isinstance(target, Mapping) else None
     words = [str(word) for word in arguments] if isinstance(arguments, list) else []

@@ -1,4 +1,4 @@
-"""The numbers that can be drawn: what each is called, and how its values are written."""
+"""The metrics that charts can show: their names, and how their values are written."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def bytes_(value: float, like: float | None = None) -> str:
-    """`1.2 GiB`; in the unit that suits `like`, where that is given."""
+    """`1.2 GiB`; in the unit of `like` if that is given."""
     for size, unit in _BYTES:
         if abs(value if like is None else like) >= size:
             scaled = value / size
@@ -46,21 +46,21 @@ def _with(unit: str) -> Callable[[float], str]:
 
 
 class Metric(NamedTuple):
-    """A number that can be drawn."""
+    """A metric that a chart can show."""
 
     name: str
-    """As in the history."""
+    """Its name in the history."""
     label: str
     words: Callable[[float], str] = plain
     per: str = "rank"
-    """Whose number it is: rank, host or GPU."""
+    """What has one value each: rank, host or GPU."""
     beside: str | None = None
-    """Another metric that belongs into the same chart."""
+    """Another metric to draw in the same chart."""
     binary: bool = False
     """Whether it counts bytes, which are round in powers of 1024."""
 
     def ticks(self, values: Sequence[float]) -> list[str]:
-        """The values of an axis as words; bytes in one unit, but for what is too small for it."""
+        """The labels of an axis; bytes share one unit, except values too small for it."""
         if not self.binary:
             return [self.words(value) for value in values]
         most = max(map(abs, values), default=0.0)
@@ -86,11 +86,11 @@ METRICS = (
     Metric("forward_time", "forward time", seconds),
     Metric("val_loss", "validation loss"),
 )
-"""Those with a meaning everywhere, the ones people look at first in front."""
+"""The metrics that every job can have, the most important first."""
 
 
 def available(history: MetricHistory) -> list[Metric]:
-    """What a run has, and after it what only this job knows."""
+    """The metrics that a run has; those that only its job defines come last."""
     known = [metric for metric in METRICS if metric.name in history.all]
     names = {metric.name for metric in METRICS}
     own = sorted(name for name in tuple(history.all) if name not in names)

@@ -14,7 +14,7 @@ from runner.text import clean
 from tui.run.feed import Snapshot
 
 RECENT = 5
-"""Steps whose median is a rank's pace: a single late step is noise."""
+"""A rank's pace is the median of this many steps, because a single late step is noise."""
 _PACED = ("running", "slow", "finished", "stopping")
 PACES = ("forward_time", "step_time")
 """Under DDP every rank waits for the slowest, so that only the forward pass shows who it is."""
@@ -28,38 +28,38 @@ class RankNow:
     node: int
     word: str
     """running, slow, failed, not seen, loading, waiting, or how its host ended; awaited: others wait for it; pulled
-    down: it failed because another had."""
+    down: it failed because another rank did."""
     pace: float | None = None
-    """Seconds of a step or its forward pass."""
+    """Seconds per step or per forward pass."""
     ratio: float = 1.0
-    """`pace` by the median of all ranks."""
+    """`pace` divided by the median of all ranks."""
     culprit: bool = False
-    """Whether it has brought the run down, or keeps the others waiting."""
+    """Whether it made the run fail, or the others wait for it."""
     victim: bool = False
-    """Whether it only suffers from that."""
+    """Whether it failed or waits because of a culprit."""
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Who has brought something about, and whom it has hit."""
+    """The ranks that caused a failure or a stall, and the ranks that it affected."""
 
     culprits: frozenset[int] = frozenset()
     victims: frozenset[int] = frozenset()
     node: int | None = None
-    """The host that it began on."""
+    """The node rank of the host where it began."""
     said: Mapping[int, str] = field(default_factory=dict)
     """Rank → the first line of what it raised."""
     stalled: bool = False
-    """Whether the others only wait."""
+    """Whether it is a stall: the others have not failed but wait."""
 
 
 def pace_name(snapshot: Snapshot) -> str:
-    """What the paces are: forward time where the job tells it, else step time."""
+    """The metric that paces are measured by: forward time if the job reports it, else step time."""
     return next((name for name in PACES if name in snapshot.history.each), PACES[-1])
 
 
 def blamed(snapshot: Snapshot) -> Roles:
-    """Who keeps the others from going on, or has brought the run down, and who only suffers from it."""
+    """The ranks that made the run fail or stall, and the ranks affected by that."""
     state = snapshot.state
     cause = find(state) if any(host.exit or _errors(host, state.attempt) for host in state.hosts) else None
     if cause is not None:
@@ -82,22 +82,22 @@ def _errors(host: HostState, attempt: int) -> bool:
 
 
 def ranks_now(snapshot: Snapshot) -> list[RankNow]:
-    """All ranks, by rank."""
+    """The present state of all ranks, by rank."""
     roles = blamed(snapshot)
     stalled = snapshot.state.hosts[0].story.stall is not None
     tracks = snapshot.history.each.get(pace_name(snapshot), {})
-    # A copy: the feed's thread may put the first record of another rank meanwhile.
+    # A copy: the feed's thread may add another rank's first record meanwhile.
     recent = {rank: track.recent(RECENT, snapshot.now) for rank, track in tracks.copy().items()}
     paces = {rank: pace for rank, pace in recent.items() if pace is not None and pace > 0}
     middle = sorted(paces.values())[len(paces) // 2] if paces else None
-    told = snapshot.state.hosts[0].story.slow
+    reported = snapshot.state.hosts[0].story.slow
     found, first = [], 0
     for host in snapshot.state.hosts:
         words = _words(snapshot.state, host, first)
         for rank in range(first, first + host.nproc):
             word, pace = words[rank - first], paces.get(rank)
             ratio = pace / middle if pace and middle else 1.0
-            if word == "running" and (ratio >= SLOW or rank in told):
+            if word == "running" and (ratio >= SLOW or rank in reported):
                 word = "slow"
             if rank in roles.culprits and stalled and word in ("running", "slow"):
                 word = "awaited"

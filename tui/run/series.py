@@ -1,6 +1,6 @@
 """The history of a run's numbers, for charts: compact arrays of bounded size, outside the state.
 
-One thread puts, any thread reads: arrays only grow at their end, and a shorter copy takes their place at once.
+One thread writes, any thread reads: arrays only grow at their end, and a shorter copy replaces one in one step.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from runner.protocol.metrics import Metrics
 from runner.protocol.telemetry import Telemetry
 
 BUDGET = 1 << 21
-"""Samples kept of a run over all ranks and metrics, 12 to 24 bytes each."""
+"""The most samples kept of a run over all ranks and metrics, 12 to 24 bytes each."""
 NAMES = 48
-"""Metrics kept at most; what a job invents beyond that is not drawn."""
+"""The most metrics kept; further ones of a job are not drawn."""
 ATTEMPTS = 256
-"""Attempts whose steps are kept at most."""
+"""The most attempts whose steps are kept."""
 OPEN = 64
-"""Samples of an aggregate that ranks which are behind may still add to."""
+"""Newest samples of an aggregate to which slower ranks may still add."""
 
 _NO_METRICS = frozenset({"t", "step", "steps", "epoch"})
 _HOST = ("cpu", "mem_used", "net_rx", "net_tx")
@@ -41,26 +41,26 @@ class Bucket(NamedTuple):
 
 @dataclass
 class _Data:
-    """Samples; of values that nobody has merged yet `low`, `high` and `mean` are the same array."""
+    """Samples; before the first merge `low`, `high` and `mean` are the same array."""
 
     times: array[float]
     low: array[float]
     high: array[float]
     mean: array[float]
-    """The last that grows: readers count these."""
+    """Grows last, so its length is the number of complete samples for readers."""
     weight: array[float]
-    """Values in a sample; of an aggregate only."""
+    """Number of values in each sample; in aggregates only."""
 
 
 class Track:
     """One number of a rank, a host or a GPU over time.
 
     Args:
-        limit: Samples kept; beyond that neighbours are merged, which keeps lows and highs.
+        limit: The most samples kept; beyond it neighbours are merged, which keeps lows and highs.
     """
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit & ~1  # they are merged in pairs
+        self._limit = limit & ~1  # samples are merged in pairs
         values = array("f")
         self._data = _Data(array("d"), values, values, values, array("f"))
 
@@ -74,7 +74,7 @@ class Track:
 
     @property
     def latest(self) -> float:
-        """When the newest value came."""
+        """The time of the newest value (unix time, s)."""
         return self._data.times[-1] if self._data.times else -math.inf
 
     @property
@@ -97,7 +97,7 @@ class Track:
         data.mean.append(value)
 
     def at(self, time: float) -> float | None:
-        """The value at a time: the newest one that is not later."""
+        """The newest value that is not later than a time."""
         data = self._data
         place = bisect_right(data.times, time, 0, len(data.mean))
         return data.mean[place - 1] if place else None
@@ -110,17 +110,17 @@ class Track:
         return values[len(values) // 2] if values else None
 
     def when(self, value: float, otherwise: float) -> float:
-        """The first time at which a track of rising values was at least `value`, or `otherwise`."""
+        """The first time at which a track of rising values reached `value`; `otherwise` if it never did."""
         data = self._data
         place = bisect_left(data.mean, value)
         return data.times[place] if place < len(data.mean) else otherwise
 
     def columns(self, begin: float, end: float, count: int, until: float) -> list[Bucket | None]:
-        """Lows, highs and means of `count` equal spans of the time from `begin` to `end`, nothing after `until`."""
+        """Lows, highs and means of `count` equal spans from `begin` to `end`, without values after `until`."""
         return self.between([begin + (end - begin) * column / count for column in range(count + 1)], until)
 
     def between(self, edges: Sequence[float], until: float) -> list[Bucket | None]:
-        """Lows, highs and means between one time and the next, nothing after `until`."""
+        """Lows, highs and means between each edge and the next, without values after `until`."""
         data = self._data
         size = len(data.mean)
         first, last = bisect_left(data.times, edges[0], 0, size), 0
@@ -156,7 +156,7 @@ class Aggregate(Track):
         self._open: dict[Hashable, int] = {}
 
     def put(self, time: float, value: float, key: Hashable = None) -> None:
-        """Add a value; values of the same `key` that come close together are one sample."""
+        """Add a value; values with the same `key` and nearly the same time become one sample."""
         at = self._open.get(key)
         if at is None:
             at = self._nearest(time) if key is not None else None
@@ -183,9 +183,9 @@ class Aggregate(Track):
         super().put(time, value)
 
     def _nearest(self, time: float) -> int | None:
-        """The sample that a value belongs to whose own is not open; None: a new one.
+        """The sample for a value whose own sample is no longer open; None: a new one.
 
-        Of a rank that is far behind (a late viewer is told one rank's whole story after another's) it is the nearest.
+        For a rank that is far behind it is the nearest: a late viewer receives one rank after another.
         """
         times = self._data.times
         if len(times) <= OPEN or time >= times[-OPEN]:
@@ -202,7 +202,7 @@ def _column(data: _Data, first: int, last: int) -> Bucket:
 
 
 Place = int | tuple[int, int]
-"""Whose number: a rank, a node, or (node, GPU)."""
+"""The owner of a track: a rank, a node, or (node, GPU)."""
 
 
 class MetricHistory:
@@ -215,9 +215,9 @@ class MetricHistory:
         self.all: dict[str, Aggregate] = {}
         self.each: dict[str, dict[Place, Track]] = {}
         self.begun: dict[int, float] = {}
-        """Attempt → when it began."""
+        """Attempt → when it began (unix time, s)."""
         self.steps: dict[int, Track] = {}
-        """Attempt → the highest step of any rank over time, which only rises."""
+        """Attempt → the highest step of any rank over time."""
         self._tracks: dict[Place, dict[str, tuple[Track, Aggregate]]] = {}
         self._limit = max(256, min(1 << 15, BUDGET // (8 * max(1, world_size))))
 
@@ -235,8 +235,8 @@ class MetricHistory:
         figures: Mapping[str, object] = record
         self._put(time, key, node, {name: figures[name] for name in _HOST if name in figures})
         for gpu in record.get("gpus", []):
-            told: Mapping[str, object] = gpu
-            self._put(time, key, (node, gpu["index"]), {_GPU[name]: told[name] for name in _GPU if name in told})
+            card: Mapping[str, object] = gpu
+            self._put(time, key, (node, gpu["index"]), {_GPU[name]: card[name] for name in _GPU if name in card})
 
     def _reach(self, time: float, attempt: int, step: float) -> None:
         steps = self.steps.get(attempt)
@@ -244,7 +244,7 @@ class MetricHistory:
             if len(self.steps) >= ATTEMPTS:
                 return
             steps = self.steps[attempt] = Track(self._limit)
-        # The story of another rank, told after the first one's, says of earlier times what is known already.
+        # The story of another rank, read after the first one's, repeats earlier steps.
         if (steps.last is None or steps.last < step < 1e15) and time > steps.latest:
             steps.put(time, step)
 
@@ -256,7 +256,7 @@ class MetricHistory:
             if name in _NO_METRICS:
                 continue
             real = value if type(value) is float else number(value)
-            # A float32's range; what is not finite is not in it either.
+            # The range of a float32; excludes inf and NaN, too.
             if real is None or not -1e38 < real < 1e38:
                 continue
             pair = known.get(name) or self._begin(known, name, place)

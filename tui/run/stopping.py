@@ -1,4 +1,4 @@
-"""A run is stopped, whether anybody looks at it or not."""
+"""Stops a run, whether a screen shows it or not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def end(app: Shell, run_id: str) -> None:
-    """Stop a run on all its hosts and bring its mirror to its end; to be called in a thread. Raises DisttuiError."""
+    """Stop a run on all its hosts and complete its mirror; call it in a thread. Raises DisttuiError."""
 
     def tell(news: HostNotice | StopAsked) -> None:
         if isinstance(news, HostNotice):

@@ -1,4 +1,4 @@
-"""A choice among a few words, in one line."""
+"""A choice between a few words, in one line."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Cycle(Widget, can_focus=True):
             self.refresh()
 
     def render(self) -> Content:
-        """All words, the chosen one strong."""
+        """Draw all words, the chosen one bold."""
         parts: list[str | tuple[str, str]] = []
         for word in self._choices:
             parts += [(f" {word} ", "bold $accent") if word == self.value else (f" {word} ", "$muted"), " "]

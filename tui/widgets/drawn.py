@@ -26,9 +26,9 @@ _CLASSES = STATE_CLASSES | RAMP_CLASSES | SERIES_CLASSES
 
 
 class Drawn(Widget):
-    """Base of the dashboard's panes: a subclass gives `draw`, and calls `redraw` when it has other things to show.
+    """Base of the dashboard's panes: a subclass defines `draw`, and calls `redraw` when its content has changed.
 
-    mypy refuses to make one without `draw`; Textual's widgets have a metaclass of their own, so this is no ABC.
+    mypy rejects a subclass without `draw`; it cannot be an ABC, because Textual's widgets have their own metaclass.
     """
 
     DEFAULT_CSS = (
@@ -46,16 +46,16 @@ class Drawn(Widget):
         """Make the lines; fewer than `height` is fine."""
 
     def rows(self, width: int) -> int:
-        """The lines there are to draw at a width, for panes whose height is `auto`."""
+        """Number of lines needed at a width, for panes whose height is `auto`."""
         return 1
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As many rows as there is something to draw for."""
+        """Return `rows`."""
         return self.rows(width)
 
     def component(self, name: str) -> Style:
         """The colours of a component class."""
-        # Kept from one drawing to the next: Textual makes them anew after every refresh.
+        # Cached, because Textual computes them again after every refresh.
         if self._colours is None:
             self._colours = {}
         if name not in self._colours:
@@ -63,7 +63,7 @@ class Drawn(Widget):
         return self._colours[name]
 
     def set_title(self, *words: str) -> None:
-        """Set the words in the border; they must be clean, and are never taken as markup."""
+        """Set the text in the border; it must be clean, and is never parsed as markup."""
         title = "   ".join(word for word in words if word)
         if title != self._title:
             self._title = title
@@ -72,14 +72,14 @@ class Drawn(Widget):
             self._only_title = False
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
-        """Repaint; another title repaints the line it stands in, not the whole pane."""
+        """Repaint; a new title repaints its own line only, not the whole pane."""
         if self._only_title:
             offset = self.content_offset
             regions = (Region(-offset.x, -offset.y, self.outer_size.width, 1),)
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def redraw(self) -> None:
-        """Draw anew, and repaint what differs."""
+        """Draw, and repaint the cells that have changed."""
         if self._strips is None:
             self.refresh()
             return
@@ -94,7 +94,7 @@ class Drawn(Widget):
             self.refresh(*changed)
 
     def render_line(self, y: int) -> Strip:
-        """One line of what was drawn last."""
+        """Return one line of the last drawing."""
         if self._strips is None:
             self._strips = self._drawn()
         return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, self.rich_style)
@@ -119,12 +119,12 @@ Piece = str | tuple[str, Style]
 
 
 def cells(pieces: Iterable[Piece]) -> int:
-    """How wide texts are together."""
+    """The total width of texts, in cells."""
     return sum(cell_len(piece if isinstance(piece, str) else piece[0]) for piece in pieces)
 
 
 def line(pieces: Iterable[Piece]) -> Strip:
-    """A strip of texts, each with its style or without. The texts must be clean."""
+    """A strip of texts, each with or without a style. The texts must be clean."""
     return Strip(
         [Segment(piece, _NO_STYLE) if isinstance(piece, str) else Segment(*piece) for piece in pieces if piece]
     )

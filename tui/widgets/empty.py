@@ -1,4 +1,4 @@
-"""What stands where nothing is yet."""
+"""The placeholder of a pane without content."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from textual.widgets import Static
 
 
 class Empty(Static):
-    """A quiet line or two that say what is missing, and the key that brings it.
+    """A line or two that say what is missing, and which key adds it.
 
     Args:
-        what: What is not there.
+        what: What is missing.
         keys: (key, what it does) pairs.
     """
 

@@ -1,4 +1,4 @@
-"""The line at the bottom of every screen: the keys that mean something now."""
+"""The line at the bottom of every screen: the keys that can be used now."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class KeyHint(NamedTuple):
 
 
 def _put_in_place(active: list[ActiveBinding], moved: ActiveBinding) -> None:
-    """Give a binding with a key of the user's config the place among the others of its node that it is written at."""
+    """Move a binding that the user's config remaps to its declared position among the bindings of its node."""
     written = [one for base in reversed(type(moved.node).__mro__) for one in vars(base).get("BINDINGS", ())]
     ids = [one.id for one in written if isinstance(one, Binding)]
     if moved.binding.id in ids:
@@ -42,8 +42,8 @@ def _put_in_place(active: list[ActiveBinding], moved: ActiveBinding) -> None:
 
 
 class FooterBar(Widget):
-    """Key and label of what can be done here, the focused widget's first; `?` and the palette keep their place at
-    the right. What does not fit is left out: it stands in the help. A click is the key."""
+    """Keys and labels of the available actions, the focused widget's first; `?` and the palette keep their place at
+    the right. Keys that do not fit are left out (the help lists them). A click presses the key."""
 
     DEFAULT_CSS = """
     FooterBar {
@@ -66,7 +66,7 @@ class FooterBar(Widget):
         self._shown: list[KeyHint] = []
 
     def render(self) -> Content:
-        """The hints that fit."""
+        """Draw the hints that fit."""
         hints = self._shown = self._hints()
         here = [hint for hint in hints if not hint.everywhere]
         always = [hint for hint in hints if hint.everywhere]
@@ -93,7 +93,7 @@ class FooterBar(Widget):
 
     def _hints(self) -> list[KeyHint]:
         found: dict[str, KeyHint] = {}
-        # A key that comes before what the focused widget makes of it is what the screen is for.
+        # Priority bindings come first: they are the main actions of the screen.
         active = sorted(self.screen.active_bindings.values(), key=lambda one: not one.binding.priority)
         for one in [one for one in active if one.binding.id in self._remapped]:
             _put_in_place(active, one)
@@ -105,12 +105,12 @@ class FooterBar(Widget):
 
     @property
     def _remapped(self) -> Mapping[str, str]:
-        """The keys of the user's config."""
+        """Binding id → keys of the user's config."""
         settings = getattr(self.app, "settings", None)
         return settings.keys if settings is not None else {}
 
     def on_mount(self) -> None:
-        """Follow the bindings."""
+        """Redraw when the bindings change."""
         self.screen.bindings_updated_signal.subscribe(self, self._follow)
 
     def _follow(self, screen: Screen[object]) -> None:

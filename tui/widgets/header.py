@@ -13,7 +13,7 @@ from tui.theme import state_words
 
 
 class HeaderBar(Widget):
-    """One line: what is looked at, its facts, and on the right its state. Facts that do not fit are left out."""
+    """One line: subject, facts, and at the right the state. Facts that do not fit are left out."""
 
     DEFAULT_CSS = """
     HeaderBar {
@@ -36,13 +36,13 @@ class HeaderBar(Widget):
         self._right = ""
 
     def show(self, title: str, facts: Sequence[str] = (), state: str = "", right: str = "") -> None:
-        """Show other words; nothing is drawn when they are the same.
+        """Set the texts; nothing is drawn if they are unchanged.
 
         Args:
             title: Name of the run, profile or screen.
             facts: The most important first.
             state: A word that `tui.theme.look` knows, shown with its glyph and colour.
-            right: What stands at the right end, such as the elapsed time.
+            right: Text at the right end, such as the elapsed time.
         """
         words = short(clean(title)), tuple(map(clean, facts)), clean(state), clean(right)
         if words != (self._title, self._facts, self._state, self._right):
@@ -50,7 +50,7 @@ class HeaderBar(Widget):
             self.refresh()
 
     def render(self) -> Content:
-        """Title and facts from the left, state from the right."""
+        """Draw title and facts from the left, the state at the right."""
         right = Content.assemble(
             state_words(self._state) if self._state else "",
             "  " if self._state and self._right else "",

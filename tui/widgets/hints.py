@@ -23,11 +23,11 @@ LEAVE = Key("escape", "esc", "leave it")
 
 
 class Hints(Widget):
-    """`enter save   esc leave it`; a click on one is the key.
+    """`enter save   esc leave it`; a click on a hint presses its key.
 
     Args:
         keys: The keys.
-        after: Words behind them that are no key.
+        after: Text after the keys.
     """
 
     DEFAULT_CSS = "Hints { height: auto; color: $muted; pointer: pointer; }"
@@ -40,7 +40,7 @@ class Hints(Widget):
         self._after = after
 
     def _rows(self, width: int) -> list[list[tuple[int, Key]]]:
-        """What stands in each row, with the column it begins at; what does not fit goes to the next."""
+        """The keys of each row with their columns; keys that do not fit go to the next row."""
         rows: list[list[tuple[int, Key]]] = [[]]
         at = 0
         for key in self._keys:
@@ -53,15 +53,15 @@ class Hints(Widget):
         return rows
 
     def render(self) -> Content:
-        """The keys, and the words."""
+        """Draw the keys and the text."""
         lines = [
             Content(" " * self.GAP).join(
                 Content.assemble((key.shown, "bold $accent"), f" {key.does}") for _, key in row
             )
             for row in self._rows(self.content_size.width or 80)
         ]
-        told = Content("\n").join(lines)
-        return Content.assemble(told, " " * self.GAP, self._after) if self._after else told
+        hints = Content("\n").join(lines)
+        return Content.assemble(hints, " " * self.GAP, self._after) if self._after else hints
 
     def on_click(self, event: events.Click) -> None:
         """Press the key under the pointer."""

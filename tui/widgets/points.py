@@ -1,4 +1,4 @@
-"""Text in points: a mark or a label, and words that wrap beside it, never under it."""
+"""Lists of points: a mark or label, and text that wraps beside it, not below it."""
 
 from __future__ import annotations
 
@@ -19,28 +19,29 @@ from runner.text import clean
 from tui.keys import MOVE, bind
 
 _LEAST = 20
-"""Cells for the words; where fewer are left beside the mark, they wrap under it."""
+"""The least cells for the text; with fewer left beside the mark, it wraps below the mark."""
 
 
 class Point(NamedTuple):
-    """One line, as long as it likes. Plain words are made safe here; of a `Content` they must be."""
+    """One line of any length. A plain string is cleaned here; a `Content` must be clean."""
 
     text: str | Content
     style: str = ""
     mark: str = ""
-    """What stands before the text."""
+    """Text before the point."""
     mark_style: str | None = None
-    """None: the text's."""
+    """None: the style of the text."""
     hang: int | None = None
-    """Cells that its further lines stand in; None: as wide as the mark."""
+    """Indentation of further lines in cells; None: the width of the mark."""
 
     @property
     def plain(self) -> str:
-        """Its words as they are copied."""
+        """Its text for copying."""
+
         return self.mark + clean(str(self.text))
 
     def lines(self, width: int) -> list[Content]:
-        """Its lines at a width."""
+        """Wrap it to a width."""
         mark = Content.styled(self.mark, self.style if self.mark_style is None else self.mark_style)
         text = self.text if isinstance(self.text, Content) else Content.styled(clean(self.text), self.style)
         indent = cell_len(self.mark) if self.hang is None else self.hang
@@ -54,7 +55,7 @@ class Point(NamedTuple):
 
 
 class Points(Visual):
-    """Several points, one under the other."""
+    """Several points, one below the other."""
 
     def __init__(self, points: Sequence[Point]) -> None:
         self._points = points
@@ -69,15 +70,15 @@ class Points(Visual):
         return max((cell_len(point.plain) for point in self._points), default=0)
 
     def get_minimal_width(self, rules: RulesMap) -> int:
-        """Any width will do."""
+        """Accept any width."""
         return 1
 
     def get_height(self, rules: RulesMap, width: int) -> int:
-        """The lines they take."""
+        """The number of lines at a width."""
         return self._at(width).get_height(rules, width) if self._points else 0
 
     def top(self, index: int, width: int) -> int:
-        """The row in which a point begins."""
+        """The first row of a point."""
         return sum(len(point.lines(width)) for point in self._points[:index])
 
     def _at(self, width: int) -> Content:
@@ -87,7 +88,7 @@ class Points(Visual):
 
 
 class Pages(VerticalScroll, can_focus=True):
-    """Points that scroll where they are longer than the room."""
+    """Points that scroll if they do not fit."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("pane.down", "j,down", "scroll_down", "down", group=MOVE, show=False),
@@ -100,10 +101,10 @@ class Pages(VerticalScroll, can_focus=True):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(Static(), id=id)
         self.plain = ""
-        """Its words as they are copied."""
+        """Its text for copying."""
 
     def show(self, points: Iterable[Point]) -> None:
-        """Show other points; their words must be clean."""
-        told = list(points)
-        self.plain = "".join(f"{point.plain}\n" for point in told)
-        self.query_one(Static).update(Points(told))
+        """Replace the points; their texts must be clean."""
+        shown = list(points)
+        self.plain = "".join(f"{point.plain}\n" for point in shown)
+        self.query_one(Static).update(Points(shown))

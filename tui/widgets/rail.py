@@ -1,4 +1,4 @@
-"""The steps of something, in one line: which are done, which one is open."""
+"""A line of steps: which are done, which one is open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 
 class Rail(Widget):
-    """Numbered steps; the open one strong, those behind it marked. A click goes there."""
+    """Numbered steps: the open one bold, the finished ones marked. A click opens a step."""
 
     DEFAULT_CSS = """
     Rail { height: 1; padding: 0 1; color: $muted; text-wrap: nowrap; pointer: pointer; }
@@ -38,7 +38,7 @@ class Rail(Widget):
         self.refresh()
 
     def render(self) -> Content:
-        """All titles where they fit, else the open one's."""
+        """Draw all titles if they fit, else only the open step's."""
         whole = sum(len(title) + 7 for title in self._titles) <= self.size.width + 5
         parts: list[str | tuple[str, str]] = []
         self._places, at = [], 0

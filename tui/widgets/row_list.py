@@ -1,4 +1,4 @@
-"""Rows under one line of heads, with a cursor, an order and a filter: the widget behind lists of live figures."""
+"""Rows below a line of heads, with a cursor, an order and a filter: the base of lists of live figures."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tui.widgets.drawn import Drawn, Piece, line
 
 Item = TypeVar("Item")
 WHEEL = 3
-"""Rows that a turn of the wheel moves."""
+"""Rows per step of the mouse wheel."""
 
 
 class Sort(NamedTuple, Generic[Item]):
     """A way to order rows."""
 
     name: str
-    """Also the title of its column."""
+    """The name, and the title of its column."""
     key: Callable[[Item], Any]
-    """What is compared; the largest comes first."""
+    """The sort key; the largest value comes first."""
     words: str | None = None
-    """What the pane's title says of it; None: `by name ▾`."""
+    """Its words in the pane's title; None: `by name ▾`."""
 
 
 class RowList(Drawn, Generic[Item]):
-    """A subclass gives the rows in their order, draws the head and one row, and binds keys to the actions."""
+    """A subclass returns the rows in their order, draws the head and one row, and binds keys to the actions."""
 
     can_focus = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -49,9 +49,9 @@ class RowList(Drawn, Generic[Item]):
     """
     SORTS: ClassVar[Sequence[Sort[Any]]] = ()
     QUIET_CURSOR: ClassVar[bool] = False
-    """Whether the cursor is a colour alone, seen with the focus only: its rows have no cells for a mark."""
+    """Whether the cursor is only a colour, shown with the focus only: the rows have no cells for a mark."""
     CLINGS: ClassVar[bool] = False
-    """Whether the cursor stays on its row also before it was moved, else it stays at the top until then."""
+    """Whether the cursor follows its row even before it was moved; else it stays at the top until then."""
 
     class Opened(Message):
         """A row was opened."""
@@ -71,17 +71,17 @@ class RowList(Drawn, Generic[Item]):
         self.sorted_by = 0
         self.turned = False
         self.words: list[str] = []
-        """Only rows that hold all of them are shown."""
+        """Only rows that contain all of these words are shown."""
         self._cursor = 0
         self._chosen = False
         self.top = 0
-        """The first row in sight."""
+        """Index of the first row on the screen."""
 
-    # What a subclass gives
+    # Defined by a subclass
 
     @abstractmethod
     def key_of(self, item: Item) -> str:
-        """Names a row; the cursor stays on it when rows come and go."""
+        """The identity of a row, by which the cursor follows it."""
 
     @abstractmethod
     def ordered(self) -> list[Item]:
@@ -95,7 +95,7 @@ class RowList(Drawn, Generic[Item]):
     def row(self, item: Item, width: int) -> list[Piece]:
         """One row."""
 
-    # What it does
+    # Behaviour
 
     @property
     def here(self) -> Item | None:
@@ -103,7 +103,7 @@ class RowList(Drawn, Generic[Item]):
         return self.items[self._cursor] if self._cursor < len(self.items) else None
 
     def settle(self) -> None:
-        """Arrange anew; a cursor that was moved stays on its row, else it stays at the top."""
+        """Sort and filter again; a cursor that was moved stays on its row, else it stays at the top."""
         clings = self._chosen or self.CLINGS
         key = self.key_of(self.here) if self.here is not None and clings else ""
         self.items = self.ordered()
@@ -113,12 +113,12 @@ class RowList(Drawn, Generic[Item]):
         self.redraw()
 
     def filter(self, text: str) -> None:
-        """Show only rows that hold every word of `text`."""
+        """Show only rows that contain every word of `text`."""
         self.words = text.casefold().split()
         self.settle()
 
     def fits(self, *texts: str) -> bool:
-        """Whether a row of these texts holds all words of the filter."""
+        """Whether a row with these texts contains all words of the filter."""
         text = " ".join(texts).casefold()
         return all(word in text for word in self.words)
 
@@ -133,7 +133,7 @@ class RowList(Drawn, Generic[Item]):
         return sort.words if sort.words is not None else f"by {sort.name} {'▴' if self.turned else '▾'}"
 
     def title(self, text: str) -> Piece:
-        """A head, marked where the rows are ordered by it."""
+        """The head of a column, marked if the rows are ordered by it."""
         name = self.SORTS[self.sorted_by].name
         return text, self.component("rows--sorted" if text.strip() == name else "rows--quiet")
 
@@ -149,7 +149,7 @@ class RowList(Drawn, Generic[Item]):
             strip = line([mark if lead else "", *self.row(self.items[index], width - lead)])
             strip = strip.adjust_cell_length(width)
             if here:
-                # Under what the row has of its own, so that states keep their colours.
+                # Below the row's own styles, so that states keep their colours.
                 strip = strip.apply_style(self.component("rows--cursor" if self.has_focus else "rows--cursor-far"))
             strips.append(strip)
         return strips
@@ -184,7 +184,7 @@ class RowList(Drawn, Generic[Item]):
         self.redraw()
 
     def on_click(self, event: events.Click) -> None:
-        """Put the cursor where the pointer is; a double click opens, one on a head sorts."""
+        """Put the cursor under the pointer; open the row on a double click, sort on a click on the head."""
         offset = event.get_content_offset(self)
         if offset is None:
             return
@@ -206,7 +206,7 @@ class RowList(Drawn, Generic[Item]):
         self.go(self._cursor - WHEEL)
 
     def sort_at(self, x: int) -> None:
-        """The head was clicked, `x` cells from its left: order by that column, once more the other way round."""
+        """Order by the column at cell `x` of the head; if it is the order already, reverse it."""
         at = 0 if self.QUIET_CURSOR else 2
         for piece in self.head(self.size.width - at):
             text = piece if isinstance(piece, str) else piece[0]
@@ -225,7 +225,7 @@ class RowList(Drawn, Generic[Item]):
         self.settle()
 
     def action_turn(self) -> None:
-        """Turn the order round."""
+        """Reverse the order."""
         self.turned = not self.turned
         self.settle()
 

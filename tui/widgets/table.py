@@ -1,4 +1,4 @@
-"""Rows under a head: columns that fit the width, a cursor, a filter."""
+"""Rows below a head: columns that fit the width, a cursor, a filter."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class Column(NamedTuple):
     title: str
     align: Literal["left", "right"] = "left"
     rank: int = 0
-    """Where there is too little room, the columns of the highest rank are left out first."""
+    """With too little room, the columns with the highest rank are left out first."""
     most: int = 40
-    """Cells it takes at most."""
+    """Its greatest width in cells."""
     grows: bool = False
-    whole: bool = False
-    """Whether it keeps its width where there is little room: what has to be typed or copied is no use cut off."""
     """Whether it takes the room that is left."""
+    whole: bool = False
+    """Whether it keeps its width when there is little room: text to type or copy is useless when cut off."""
 
 
 class Row(NamedTuple):
     """A row of a table."""
 
     key: str
-    """Names the row in messages; the cursor stays on it when rows come and go."""
+    """Identifies the row in messages; the cursor follows it."""
     cells: Sequence[Cell]
 
 
@@ -90,7 +90,7 @@ class Table(ScrollView, can_focus=True):
         """A row was opened, by key or double click."""
 
     class Highlighted(RowMessage):
-        """The cursor went to another row; `key` is empty where there is none."""
+        """The cursor went to another row; `key` is empty without one."""
 
     class HeadClicked(Message):
         """The head of a column was clicked."""
@@ -117,16 +117,16 @@ class Table(ScrollView, can_focus=True):
 
     @property
     def key(self) -> str:
-        """Key of the row under the cursor, empty where there is none."""
+        """Key of the row under the cursor; empty without one."""
         return self._rows[self._cursor].key if self._rows else ""
 
     @property
     def marked(self) -> frozenset[str]:
-        """Keys of the rows that are marked, whether they are shown or not."""
+        """Keys of the marked rows, shown or not."""
         return frozenset(self._marked)
 
     def mark(self) -> None:
-        """Mark the row under the cursor, or no longer, and go to the next."""
+        """Mark or unmark the row under the cursor, and go to the next."""
         if self.key:
             self._marked ^= {self.key}
             self.refresh()
@@ -140,16 +140,16 @@ class Table(ScrollView, can_focus=True):
 
     @property
     def count(self) -> int:
-        """Rows that are shown."""
+        """Number of rows shown."""
         return len(self._rows)
 
     @property
     def all(self) -> int:
-        """Rows there are, shown or not."""
+        """Number of all rows, shown or not."""
         return len(self._all)
 
     def show(self, rows: Sequence[Row], columns: Sequence[Column] | None = None) -> None:
-        """Show other rows; nothing is drawn when they are the same."""
+        """Replace the rows; nothing is drawn if they are unchanged."""
         if columns is not None and list(columns) != self._columns:
             self._columns = list(columns)
             self._grown, self._widths = [0] * len(columns), [0] * len(columns)
@@ -160,7 +160,7 @@ class Table(ScrollView, can_focus=True):
         self._settle()
 
     def filter(self, text: str) -> None:
-        """Show only rows that hold every word of `text`."""
+        """Show only rows that contain every word of `text`."""
         words = text.casefold().split()
         if words != self._filter:
             self._filter = words
@@ -173,12 +173,12 @@ class Table(ScrollView, can_focus=True):
                 self._go(index)
 
     def _settle(self) -> None:
-        """Choose the rows anew, and keep the cursor where it was."""
+        """Filter the rows again, and keep the cursor on its row."""
         before, self._rows = self.key, [row for row in self._all if self._fits(row)]
         keys = [row.key for row in self._rows]
         self._cursor = keys.index(before) if before in keys else max(0, min(self._cursor, len(keys) - 1))
         for index, width in enumerate(self._natural()):
-            # Columns never get narrower, so that numbers that come and go do not move the others.
+            # Columns never get narrower, so that changing numbers do not move other columns.
             self._grown[index] = max(self._grown[index], width)
         self._lay_out()
         if self.key != before:
@@ -255,7 +255,7 @@ class Table(ScrollView, can_focus=True):
         self._go(self._cursor)
 
     def on_click(self, event: events.Click) -> None:
-        """Put the cursor where the pointer is; a double click opens."""
+        """Put the cursor under the pointer; open the row on a double click."""
         offset = event.get_content_offset(self)
         if offset is None:
             return
@@ -270,11 +270,11 @@ class Table(ScrollView, can_focus=True):
                 self.action_open()
 
     def cell_clicked(self, column: int, x: int) -> bool:
-        """A cell of the row under the cursor was clicked, `x` cells from its left; whether that was all of it."""
+        """Handle a click on a cell of the row under the cursor, `x` cells from its left; True if it did."""
         return False
 
     def _column_at(self, x: int) -> tuple[int, int]:
-        """The column that is `x` cells from the left, -1 for none, and how far in it that is."""
+        """The column at cell `x` (-1: none), and the position within it."""
         at = 2
         for index, width in enumerate(self._widths):
             if width and at <= x < at + width:

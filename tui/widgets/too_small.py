@@ -1,4 +1,4 @@
-"""What is shown instead of a screen that does not fit."""
+"""The notice in place of a screen that does not fit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from textual.widget import Widget
 
 
 class TooSmall(Widget):
-    """Says the size that is needed and the size there is; hidden while there is room."""
+    """Shows the size that is needed and the present size; hidden while the screen fits."""
 
     DEFAULT_CSS = """
     TooSmall { display: none; width: 100%; height: 100%; content-align: center middle; text-align: center; }
@@ -18,7 +18,7 @@ class TooSmall(Widget):
         self._needs = needs
 
     def render(self) -> Content:
-        """Both sizes."""
+        """Draw both sizes."""
         columns, rows = self._needs
         width, height = self.screen.size
         return Content.assemble(

@@ -1,15 +1,15 @@
-"""Long lines of prose and paths, broken where a reader expects it."""
+"""Wraps long lines of prose and paths where a reader expects it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 INDENT = "  "
-"""Before whatever goes on from the line above."""
+"""Indentation of continuation lines."""
 
 
 def wrapped(lines: Iterable[str], width: int) -> list[str]:
-    """Lines of at most `width` characters, at least 10: broken at a blank, else behind a slash, else anywhere."""
+    """Lines of at most `width` characters, at least 10: broken at a blank, else after a slash, else anywhere."""
     found = []
     for text in lines:
         rest = text
@@ -22,7 +22,7 @@ def wrapped(lines: Iterable[str], width: int) -> list[str]:
 
 
 def _cut(text: str, width: int) -> int:
-    """Where to break a text that is too long; never within its indentation, which would not make it shorter."""
+    """Where to break a text that is too long; never within its indentation, which would not shorten it."""
     begin = len(text) - len(text.lstrip()) + len(INDENT) + 1
     blank = text.rfind(" ", begin, width + 1)
     if blank > 0 and (blank > width // 2 or len(text[blank + 1 :].split(" ", 1)[0]) <= width - len(INDENT)):

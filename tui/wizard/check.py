@@ -1,4 +1,4 @@
-"""Step 5: what would go wrong, the file, the commands; save and launch."""
+"""Step 5: findings, the file, the commands; save and launch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DIFF = {"+": "$state-done", "-": "$state-failed", "@": "$muted"}
 
 
 class Pane(Pages):
-    """One of the three texts."""
+    """A pane with one of the three texts."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"pane-{name}")
@@ -43,7 +43,7 @@ class Pane(Pages):
         self.label = f"{PANES.index(name) + 1} {name}"
 
     def tell(self, points: Iterable[Point], title: str = "") -> None:
-        """Show other points; their words must be clean."""
+        """Replace the points; their texts must be clean."""
         self.show(points)
         if title:
             self.label = clean(title)
@@ -51,7 +51,7 @@ class Pane(Pages):
 
 
 class Tabs(Widget):
-    """The names of the panes, where there is room for one of them; a click shows it."""
+    """The names of the panes, for a terminal with room for one pane; a click on a name shows its pane."""
 
     DEFAULT_CSS = "Tabs { height: 1; padding: 0 1; pointer: pointer; }"
     ALLOW_SELECT = False
@@ -74,7 +74,7 @@ class Tabs(Widget):
         self.refresh()
 
     def render(self) -> Content:
-        """The labels, that of the shown pane strong."""
+        """Draw the labels, that of the shown pane bold."""
         parts = ((label, "bold $accent" if here else "$muted") for _, label, here in self._panes)
         return Content(" " * self.GAP).join(Content.styled(*part) for part in parts)
 
@@ -110,12 +110,12 @@ class CheckStep(Step):
         super().__init__()
         self._whole = False
         self.busy = ""
-        """What is being done just now."""
+        """The action in progress, in words; empty for none."""
         self.too_soon = False
-        """Whether a key that starts the run came before the checks could be read."""
+        """Whether the key that starts the run was pressed before the checks could be read."""
 
     def compose(self) -> ComposeResult:
-        """Tabs, panes, verdict."""
+        """Yield tabs, panes and verdict."""
         yield Tabs()
         with Container(id="check-panes"):
             yield Pane("checks")
@@ -124,7 +124,7 @@ class CheckStep(Step):
         yield Static(id="verdict")
 
     def show(self, view: WizardState) -> None:
-        """Show what follows from the draft."""
+        """Show the findings, file and commands of the draft."""
         super().show(view)
         weighed = view.weighed
         self._pane("checks").tell(_findings(view))
@@ -139,11 +139,11 @@ class CheckStep(Step):
         self._mark()
 
     def enter(self) -> None:
-        """To the findings."""
+        """Focus the findings."""
         self.action_to("checks")
 
     def on_descendant_focus(self) -> None:
-        """The focused pane is the one that is shown where there is room for one."""
+        """Show the focused pane where there is room for one only."""
         if isinstance(self.screen.focused, Pane):
             for pane in self.query(Pane):
                 pane.set_class(pane is self.screen.focused, "-current")
@@ -165,13 +165,13 @@ class CheckStep(Step):
         self.action_to(PANES[(at + by) % len(PANES)])
 
     def action_diff(self) -> None:
-        """Change between the whole file and its changes."""
+        """Switch between the whole file and its changes."""
         self._whole = not self._whole
         if self.view:
             self.show(self.view)
 
     def action_copy(self) -> None:
-        """Copy the pane."""
+        """Copy the text of the pane."""
         pane = next((pane for pane in self.query(Pane) if pane.has_focus), self._pane("commands"))
         self.app.copy_to_clipboard(pane.plain)
 

@@ -1,4 +1,4 @@
-"""What the wizard has gathered so far: an immutable draft of a profile, what its hosts have, and what follows."""
+"""The state of the wizard: an immutable draft of a profile, the facts of its hosts, and the plan that follows."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ JOB_KINDS = ("builtin", "script", "module", "command")
 
 @dataclass(frozen=True)
 class Draft:
-    """A profile on its way. Its data is what the file will say; whatever is not in it is decided from the hosts."""
+    """An unfinished profile. `data` is the content of the file; values missing there are decided from the hosts."""
 
     data: Mapping[str, Any]
     old: str = ""
-    """Text of the file that is edited."""
+    """Text of the file that is being edited."""
     path: Path | None = None
     sandbox: bool = False
-    """Whether the hosts are played on this machine."""
+    """Whether the hosts are sandbox hosts on this machine."""
     named: bool = False
-    """Whether somebody has chosen the name."""
+    """Whether the user has chosen the name."""
     again: Again | None = None
-    """The run that is to be run again."""
+    """The run to run again."""
 
     @property
     def hosts(self) -> list[str]:
-        """The hosts as one would type them, in their order."""
+        """The hosts as a user would type them, in their order."""
         return [entry_name(entry) for entry in self.data.get("hosts", ())]
 
     @property
     def ssh_config(self) -> str | None:
-        """The ssh configuration of the run that is to be run again; None: the app's."""
+        """The ssh configuration of the run to run again; None: the app's."""
         return self.again.ssh_config if self.again else None
 
     @cached_property
     def text(self) -> str:
-        """The file."""
+        """The text of the file."""
         return edit(self.old, self.data) if self.old else render(self.data)
 
     @cached_property
     def problems(self) -> tuple[str, ...]:
-        """What keeps it from being a profile, in words; the missing hosts of a new one are left out."""
+        """The errors of the draft in words, without "no hosts" for a new one."""
         return () if self._checked[0] else self._checked[1]
 
     @property
     def profile(self) -> Profile | None:
-        """The profile, None while there are problems."""
+        """The profile; None while there are problems."""
         return self._checked[0]
 
     @cached_property
@@ -72,17 +72,17 @@ class Draft:
             return None, tuple(one.reason for one in error.problems)
 
     def host(self, name: str) -> Host:
-        """The host that is typed so. Raises InputError."""
+        """The host of a typed name. Raises InputError."""
         known = self.hosts.index(name) if name in self.hosts else -1
         return self.profile.hosts[known] if self.profile and known >= 0 else parse_host(name)
 
     def with_hosts(self, names: Sequence[str], *, sandbox: bool = False) -> Draft:
-        """The same job on other hosts; what is said of a host that stays is kept."""
+        """The same job on other hosts; keeps the settings of hosts that stay."""
         before = {entry_name(entry): entry for entry in self.data.get("hosts", ())}
         return self.put(("hosts",), [before.get(name, name) for name in names], sandbox=sandbox)
 
     def with_processes(self, rank: int, count: int | None) -> Draft:
-        """One host's processes, None: decided. Written once where it is the same for all."""
+        """Set one host's number of processes; None: decided from the host. Written once if it is the same for all."""
         top = self.data.get("num_processes")
         entries = list(self.data.get("hosts", ()))
         wanted = [entry.get("num_processes", top) if isinstance(entry, Mapping) else top for entry in entries]
@@ -97,18 +97,18 @@ class Draft:
         return self.put(("hosts",), hosts).put(("num_processes",), top)
 
     def said(self, rank: int) -> Mapping[str, Any]:
-        """What the file says of one host alone."""
+        """The file's settings for one host alone."""
         entry = self.data.get("hosts", ())[rank]
         return entry if isinstance(entry, Mapping) else {"host": entry}
 
     def with_host(self, rank: int, key: str, value: Any) -> Draft:
-        """Another value for one host alone, None: decided."""
+        """Set a value for one host alone; None: decided from the host."""
         entries = list(self.data.get("hosts", ()))
         entries[rank] = _with_key(entries[rank], key, value)
         return self.put(("hosts",), entries)
 
     def with_job(self, kind: str, value: Any, args: Sequence[str] | None = None) -> Draft:
-        """Another thing to run, with its arguments (None: those that are there); folder and environment stay."""
+        """Set what to run and its arguments (None: keep them); folder and environment stay."""
         job = {key: inner for key, inner in self.data.get("job", {}).items() if key not in JOB_KINDS}
         if args is not None:
             job["args"] = list(args)
@@ -118,14 +118,14 @@ class Draft:
         return draft if kind == "builtin" else draft.put(("parallel", "strategy"), None).put(("precision",), None)
 
     def put(self, path: tuple[str, ...], value: Any, **changes: Any) -> Draft:
-        """The draft with one value put in; None or nothing takes the key out."""
+        """Set one value; None or an empty value removes the key."""
         draft = replace(self, data=_put(self.data, path, value), **changes)
         return draft if draft.named else replace(draft, data={**draft.data, "name": _name(draft.data)})
 
 
 @dataclass(frozen=True)
 class HostCheck:
-    """How far one host is."""
+    """The state of one host's check."""
 
     name: str
     state: str
@@ -136,13 +136,13 @@ class HostCheck:
 
     @property
     def pending(self) -> bool:
-        """Whether an answer may still come."""
+        """Whether it has not finished yet."""
         return self.state in ("connecting", "probing")
 
 
 @dataclass(frozen=True)
 class WizardState:
-    """Everything that the steps show."""
+    """All that the steps show."""
 
     draft: Draft
     states: Mapping[str, HostCheck] = field(default_factory=dict)
@@ -155,18 +155,18 @@ class WizardState:
 
     @property
     def startable(self) -> bool:
-        """Whether all hosts have answered and nothing keeps the run from being started."""
+        """Whether all hosts have answered and no error prevents the start."""
         answered = not any(state.pending for state in self.of_hosts())
         return answered and self.weighed is not None and not self.weighed.errors
 
     @property
     def stuck(self) -> bool:
-        """Whether the run cannot be started as it is, whatever the hosts still answer."""
+        """Whether an error prevents the start, independent of answers still to come."""
         failed = any(state.error for state in self.of_hosts())
         return failed or bool(self.draft.problems) or (self.weighed is not None and bool(self.weighed.errors))
 
     def errors(self, state: HostCheck) -> list[Finding]:
-        """What keeps the run from being started with a host that has answered, as far as it is known by now."""
+        """The errors known by now that prevent a start on a host that has answered."""
         if self.weighed is not None:
             rank = self.draft.hosts.index(state.name)
             name = self.weighed.plan.hosts[rank].name if rank < len(self.weighed.plan.hosts) else state.name
@@ -179,29 +179,29 @@ class WizardState:
 
 
 def new_draft() -> Draft:
-    """What a newcomer begins with: the built-in job, no hosts."""
+    """The first draft: the built-in job, no hosts."""
     return Draft({"disttui": 1, "hosts": [], "job": {"builtin": "bytegpt", "args": ["--steps", "300"]}})
 
 
 def open_draft(path: Path, text: str | None = None) -> Draft:
-    """The draft of a file, with what it held when it was read (None: it is read now). Raises InputError."""
+    """The draft of a file with its text (None: read it now). Raises InputError."""
     text = (read(path).text if text is None else text).replace("\r\n", "\n").replace("\r", "\n")
     profile = parse(text, str(path))
     return Draft(dict(profile.as_written()), text, path, named=True)
 
 
 def draft_again(again: Again) -> Draft:
-    """The draft of a run that is to be run again: its profile as it was run."""
+    """The draft of a run to run again: its profile as it was run."""
     return Draft(dict(again.profile.as_written()), sandbox=again.sandbox, named=True, again=again)
 
 
 def runnable(draft: Draft) -> Profile | None:
-    """The profile as it is to be run from here; None while there are problems."""
+    """The profile as it would run from here; None while there are problems."""
     return None if draft.profile is None else as_run(draft.profile, sandbox=draft.sandbox)
 
 
 def planned(view: WizardState, environ: Mapping[str, str]) -> Planned | None:
-    """Recommend, plan and check; None until all hosts have answered and the draft is a profile."""
+    """Recommend, plan and check; None until all hosts have answered and the draft is valid."""
     profile = runnable(view.draft)
     facts = tuple(state.facts for state in view.of_hosts() if state.facts)
     if profile is None or len(facts) < len(profile.hosts):
@@ -210,13 +210,13 @@ def planned(view: WizardState, environ: Mapping[str, str]) -> Planned | None:
 
 
 def asked_of(draft: Draft, name: str) -> Asked | None:
-    """What the probe is to find out of one host; None while there is no profile."""
+    """The probe's request for one host; None while there is no profile."""
     profile = runnable(draft)
     return Asked(profile, draft.hosts.index(name)) if profile and name in draft.hosts else None
 
 
 def entry_name(entry: Any) -> str:
-    """A host of the file as one would type it."""
+    """A host entry of the file as a user would type it."""
     if not isinstance(entry, Mapping):
         return str(entry)
     host, user, port = str(entry.get("host", "")), entry.get("user"), entry.get("port")
@@ -225,7 +225,7 @@ def entry_name(entry: Any) -> str:
 
 
 def _with_key(entry: Any, key: str, value: Any) -> Any:
-    """A host with a key of its own, or without it; written as one word where nothing else is said of it."""
+    """A host entry with a key set or removed; a plain word if it has no other keys."""
     given = dict(entry) if isinstance(entry, Mapping) else {"host": entry}
     if value is None:
         given.pop(key, None)
@@ -244,7 +244,7 @@ def _put(data: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str
 
 
 def _name(data: Mapping[str, Any]) -> str:
-    """A name for a profile that nobody has named: the job's, and how many hosts."""
+    """A default name for a profile: the job's, and the number of hosts."""
     job = data.get("job", {})
     word = job.get("builtin") or Path(str(job.get("script") or "")).stem or job.get("module")
     word = word or next(iter(job.get("command") or ()), "")

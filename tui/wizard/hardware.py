@@ -1,4 +1,4 @@
-"""Step 2: what the hosts have."""
+"""Step 2: the hardware and software of the hosts."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ class HardwareTable(Table):
     ]
 
     class Asked(Message):
-        """Something is wanted with a host: `retry` or `drop`; or with all that have failed: `drop dead`."""
+        """Requests an action on a host, `retry` or `drop`, or on all that have failed: `drop dead`."""
 
         def __init__(self, key: str, what: str) -> None:
             super().__init__()
             self.key, self.what = key, what
 
     def action_ask(self, what: str) -> None:
-        """Ask it of the screen."""
+        """Post the request to the screen."""
         if self.key:
             self.post_message(self.Asked(self.key, what))
 
 
 class HardwareStep(Step):
-    """What each host has, who uses it, and how the hosts differ."""
+    """Each host's facts, who uses its GPUs, and how the hosts differ."""
 
     TITLE = "Hardware"
     COLUMNS: ClassVar[Sequence[Column]] = (
@@ -58,13 +58,13 @@ class HardwareStep(Step):
     )  # fmt: skip
 
     def compose(self) -> ComposeResult:
-        """Table, details of one host."""
+        """Yield the table and the details of one host."""
         with Vertical(classes="main"):
             yield HardwareTable(self.COLUMNS, id="hardware-table")
         yield StepNotes()
 
     def show(self, view: WizardState) -> None:
-        """Show every host, with what is not as on most marked."""
+        """Show every host, marking values that differ from most hosts'."""
         super().show(view)
         states = view.of_hosts()
         known = [(state.name, state.facts) for state in states if state.facts]
@@ -75,11 +75,11 @@ class HardwareStep(Step):
         self._tell()
 
     def enter(self) -> None:
-        """To the table."""
+        """Focus the table."""
         self.query_one(HardwareTable).focus()
 
     def leave(self) -> str:
-        """All hosts must have answered."""
+        """Say which hosts have not answered or failed."""
         assert self.view is not None
         waiting = [state.name for state in self.view.of_hosts() if state.pending]
         failed = [state.name for state in self.view.of_hosts() if state.state in ("failed", "left out")]
@@ -133,19 +133,19 @@ def _row(state: HostCheck, at: int, marked: set[tuple[int, str]], wrong: bool) -
     gpus = cell("GPUs", gpu_kinds(facts))
     busy = any(gpu.busy for gpu in facts.gpus)
     seen = LOOKS["failed" if wrong else "done"]
-    told_torch: Cell = [(torch, "state--failed")]
+    torch_cell: Cell = [(torch, "state--failed")]
     if any(one.torch for one in facts.interpreters):
-        told_torch = cell("torch", torch)
+        torch_cell = cell("torch", torch)
     return Row(
         state.name,
         ([(seen.glyph, seen.css)], [(state.name, "table--strong")], gpus,
          [(free.removesuffix(" free"), "state--slow" if busy else "")], cell("cores", cores),
-         cell("memory", memory.removesuffix(" GiB")), told_torch, address),
+         cell("memory", memory.removesuffix(" GiB")), torch_cell, address),
     )  # fmt: skip
 
 
 def _joined(lines: Iterable[str], indent: str) -> Iterator[str]:
-    """Lines as they were before they were wrapped; `indent` is that of what was wrapped."""
+    """Join wrapped lines again; continuation lines begin with `indent`."""
     whole = ""
     for line in lines:
         if whole and not line.startswith(indent):

@@ -1,4 +1,4 @@
-"""All that can be said of one host alone: how many processes, which GPUs, how the others reach it, which Python."""
+"""The form of one host: number of processes, GPUs, address and interface for the others, Python."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FormTable(ValueTable):
     ]
 
     def cell_clicked(self, column: int, x: int) -> bool:
-        """A click on the tick of a GPU is space."""
+        """Treat a click on the tick of a GPU as space."""
         ticks = column == _VALUE and x < len("[x]") and self.key.startswith(_GPU)
         if ticks:
             self.action_change(1)
@@ -46,12 +46,12 @@ class FormTable(ValueTable):
 
 
 class HostForm(DisttuiModal[None]):
-    """Shows what one host gives, and changes it at once.
+    """Shows the values of one host, and applies each change at once.
 
     Args:
         rank: Its node rank.
-        view: What the wizard shows.
-        change: Takes another draft, and says what follows.
+        view: The state that the wizard shows.
+        change: Takes a new draft and returns the state that follows.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [bind("form.close", "escape,q,e", "close", "done")]
@@ -70,7 +70,7 @@ class HostForm(DisttuiModal[None]):
         self._take(view)
 
     def _take(self, view: WizardState) -> None:
-        """What is shown stays where a draft is none that can be weighed."""
+        """Show a new state; keep the one shown if the draft has errors."""
         self._draft = view.draft
         if view.weighed:
             self._weighed: Planned = view.weighed
@@ -80,7 +80,7 @@ class HostForm(DisttuiModal[None]):
         return self._weighed.facts[self._rank]
 
     def compose(self) -> ComposeResult:
-        """Name, values, what follows from them, keys."""
+        """Yield name, values, their consequences, keys."""
         keys = (Key("space", "space", "tick"), Key("left", "←", "less"), Key("right", "→", "more"),
                 Key("a", "a", "auto"), Key("escape", "esc", "done"))  # fmt: skip
         host = self._draft.hosts[self._rank]
@@ -123,7 +123,7 @@ class HostForm(DisttuiModal[None]):
         return Row(key, (label, shown, mark, [(what, "table--muted")]))
 
     def _gpus(self) -> tuple[int, ...]:
-        """The GPUs that are ticked: those the profile lists, else those that are taken."""
+        """The ticked GPUs: those that the profile lists, else the recommended ones."""
         said = self._draft.said(self._rank).get("gpus")
         return tuple(said) if isinstance(said, list | tuple) else self._weighed.plan.hosts[self._rank].gpus or ()
 
@@ -171,7 +171,7 @@ class HostForm(DisttuiModal[None]):
         return draft.with_host(rank, key, None if event.by is None else offered[(at + event.by) % len(offered)])
 
     def _offered(self, key: str) -> list[Any]:
-        """None and what the probe has found, as far as a profile may say it."""
+        """None and the values that the probe has found, if a profile accepts them."""
         facts = self._facts
         nics = [nic for nic in facts.nics if nic.up]
         found = {
@@ -184,5 +184,5 @@ class HostForm(DisttuiModal[None]):
 
     @on(Table.Opened)
     def action_close(self) -> None:
-        """Back to the step."""
+        """Close the form."""
         self.dismiss()

@@ -1,4 +1,4 @@
-"""Step 1: which hosts."""
+"""Step 1: choose the hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tui.wizard.hardware import gpu_kinds
 from tui.wizard.step import Step, StepNotes, count, folded, trouble
 
 PLAYED = "sandbox"
-"""The row of the hosts that are played on this machine."""
+"""Key of the row for the sandbox hosts on this machine."""
 _HERE = (
     Candidate("local", "here", "this machine, without SSH"),
     Candidate(PLAYED, "here", f"{' and '.join(SANDBOX)} played on this machine, for trying things out"),
@@ -33,7 +33,7 @@ _KEY = "bold $accent"
 
 
 class HostTable(Table):
-    """The hosts that can be ticked."""
+    """The table of hosts to tick."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("hosts.tick", "space", "tick", "tick", "take this host, or leave it out", group=OPEN),
@@ -45,21 +45,21 @@ class HostTable(Table):
     ]
 
     class Ticked(Message):
-        """A host was ticked, or the tick taken away."""
+        """A host was ticked or unticked."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
             self.key = key
 
     class Asked(Message):
-        """Something is wanted with a host: `retry` or `cancel`; or with all that have failed: `drop dead`."""
+        """Requests an action on a host, `retry` or `cancel`, or on all that have failed: `drop dead`."""
 
         def __init__(self, key: str, what: str) -> None:
             super().__init__()
             self.key, self.what = key, what
 
     def cell_clicked(self, column: int, x: int) -> bool:
-        """A click on a tick is space."""
+        """Treat a click on a tick as space."""
         if column == 0:
             self.action_tick()
         return column == 0
@@ -70,24 +70,24 @@ class HostTable(Table):
             self.post_message(self.Ticked(self.key))
 
     def action_retry(self) -> None:
-        """Reach it again."""
+        """Connect to the host again."""
         self.post_message(self.Asked(self.key, "retry"))
 
     def action_cancel(self) -> None:
-        """Give it up."""
+        """Stop waiting for the host."""
         self.post_message(self.Asked(self.key, "cancel"))
 
     def action_drop_dead(self) -> None:
-        """Leave out what has failed."""
+        """Leave out all hosts that have failed."""
         self.post_message(self.Asked(self.key, "drop dead"))
 
     def action_type(self) -> None:
-        """To the input."""
+        """Focus the input."""
         self.screen.query_one("#names", Input).focus()
 
 
 class NameInput(Input):
-    """Takes host names, and filters the list meanwhile."""
+    """Takes host names, and filters the list as the user types."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("names.list", "down,tab", "to_list", "choose", "to the list of hosts", group=OPEN),
@@ -96,17 +96,17 @@ class NameInput(Input):
     ]
 
     def on_paste(self, event: events.Paste) -> None:
-        """Take all lines: Textual's own line takes the first alone."""
+        """Take all pasted lines; Textual's Input takes only the first."""
         event.stop()
         event.prevent_default()
         self.replace(" ".join(event.text.split()), *self.selection)
 
     def action_to_list(self) -> None:
-        """To the list."""
+        """Focus the list."""
         self.screen.query_one(HostTable).focus()
 
     async def action_clear_or_back(self) -> None:
-        """Empty the line, or leave."""
+        """Clear the input; if it is empty, go back."""
         if self.value:
             self.value = ""
         else:
@@ -114,7 +114,7 @@ class NameInput(Input):
 
 
 class HostsStep(Step):
-    """Choose hosts from the sources, or type them; each is reached as soon as it is ticked."""
+    """Choose hosts from the sources, or type them; the wizard connects to each as soon as it is ticked."""
 
     TITLE = "Hosts"
     COLUMNS: ClassVar[Sequence[Column]] = (
@@ -127,14 +127,14 @@ class HostsStep(Step):
     """
 
     class FileNamed(Message):
-        """A file with hosts was typed."""
+        """The user typed the path of a file with hosts."""
 
         def __init__(self, path: Path) -> None:
             super().__init__()
             self.path = path
 
     def compose(self) -> ComposeResult:
-        """Input, list, notes."""
+        """Yield input, list and notes."""
         with Vertical(classes="main"):
             yield NameInput(placeholder="host names, or words to filter, or a hostfile or inventory", id="names")
             yield HostTable(self.COLUMNS, id="hosts-table")
@@ -147,11 +147,11 @@ class HostsStep(Step):
         self._tell()
 
     def enter(self) -> None:
-        """To the line: what is typed blindly must tick nothing in a list."""
+        """Focus the input: keys typed ahead must not tick hosts in the list."""
         self.query_one(NameInput).focus()
 
     def leave(self) -> str:
-        """At least one host."""
+        """Require at least one host."""
         return "" if self.draft.hosts else "Tick a host with space, or type its name."
 
     def _candidates(self) -> list[Candidate]:
@@ -208,7 +208,7 @@ class HostsStep(Step):
             yield from (Point(problem, "$state-slow", "▲ ") for problem in source.problems[:3])
 
     def _about(self, key: str) -> Iterator[Point | str]:
-        """The row under the cursor of the list."""
+        """Yield the notes on the row under the cursor."""
         assert self.view is not None
         state = self.view.states.get(key) if key in self.draft.hosts else None
         if key == PLAYED:
@@ -222,7 +222,7 @@ class HostsStep(Step):
             yield Point("stops waiting for it", mark="x ", mark_style=_KEY)
 
     def _meaning(self, typed: str) -> Point | str:
-        """What enter would do with what is typed."""
+        """What enter would do with the typed text."""
         if path := _file(typed):
             return f"enter reads the hosts of {path.name}"
         if one := self._only(typed):
@@ -233,7 +233,7 @@ class HostsStep(Step):
         return f"enter adds {', '.join(one.host for one in found.candidates[:8])}"
 
     def _only(self, typed: str) -> str:
-        """The one host that is meant by a part of its name."""
+        """The host whose name contains the typed text, if it is the only one."""
         words = typed.casefold().split()
         known = [one.host for one in self._candidates()]
         if typed in known or len(words) != 1:
@@ -289,7 +289,7 @@ class HostsStep(Step):
 
 
 def _file(text: str) -> Path | None:
-    """The file that was typed; a path has a slash or is there."""
+    """The typed file: a text with a slash, or a file that exists."""
     try:
         path = Path(text.strip()).expanduser()
         return (
@@ -321,5 +321,5 @@ def _what(one: Candidate, states: Sequence[HostCheck]) -> Cell:
 def summary(state: HostCheck) -> str:
     """`8 × A100-SXM4-80GB 80 GiB · 64 cores · 512.0 GiB`."""
     assert state.facts is not None
-    told = gpu_kinds(state.facts) if state.facts.gpus else "no GPU"
-    return f"{told} · {count(state.facts.cpu.available, 'core')} · {gibibytes(state.facts.memory.total)}"
+    gpus = gpu_kinds(state.facts) if state.facts.gpus else "no GPU"
+    return f"{gpus} · {count(state.facts.cpu.available, 'core')} · {gibibytes(state.facts.memory.total)}"

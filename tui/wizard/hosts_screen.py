@@ -1,4 +1,4 @@
-"""The part of the wizard that owns the draft and reaches its hosts."""
+"""The part of the wizard that owns the draft and connects to its hosts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tui.wizard.step import Step
 
 
 class HostsScreen(DisttuiScreen):
-    """Keeps one `WizardState` true: what somebody changes in the draft, and what the hosts answer."""
+    """Keeps one `WizardState` up to date with the user's changes to the draft and the hosts' answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,11 +30,11 @@ class HostsScreen(DisttuiScreen):
         self._reach = Reach(self, self._link_to)
 
     def _show(self) -> None:
-        """Show the view; called whenever it has changed."""
+        """Show the state; called after each change."""
         raise NotImplementedError
 
     def on_unmount(self) -> None:
-        """Let go of the hosts."""
+        """Close the connections to the hosts."""
         self._reach.close()
 
     @on(Step.Changed)
@@ -43,7 +43,7 @@ class HostsScreen(DisttuiScreen):
         self._show()
 
     def _take(self, draft: Draft) -> None:
-        """Take another draft, and reach the hosts that are new in it."""
+        """Take a new draft, and connect to its new hosts."""
         before, self._view = self._view, replace(self._view, draft=draft)
         moved = before.draft.sandbox != draft.sandbox
         if draft.sandbox and sandbox.close not in self.disttui.at_end:
@@ -58,11 +58,11 @@ class HostsScreen(DisttuiScreen):
             self._start(name)
 
     def _link_to(self, host: Host) -> Link:
-        """In a thread: reach a host. Raises DisttuiError."""
+        """Connect to a host; called in a thread. Raises DisttuiError."""
         return self._viewer().open_link(host, self._view.draft.ssh_config)
 
     def _viewer(self) -> Viewer:
-        """In a thread: who reaches the hosts."""
+        """The viewer that connects to the hosts; called in a thread."""
         app = self.disttui
         return sandbox.ground(app.environ) if self._view.draft.sandbox else app.viewer()
 
@@ -73,7 +73,7 @@ class HostsScreen(DisttuiScreen):
         self._view = replace(self._view, found=(*self._view.found, *found))
         self._show()
         hosts = self.query_one(HostsStep)
-        # Whoever has begun to type a name goes on with it.
+        # A user who is typing a name keeps the focus.
         typing = isinstance(self.focused, NameInput) and self.focused.value
         if hosts.has_class("-current") and not typing and not self._view.draft.hosts:
             hosts.enter()
@@ -103,7 +103,7 @@ class HostsScreen(DisttuiScreen):
         self._reach.start(name, host, asked_of(draft, name))
 
     def _ask_again(self) -> None:
-        """Probe all hosts once more: folder, script and interpreter may be others than at first."""
+        """Probe all hosts again: folder, script and interpreter may have changed."""
         for name in self._view.draft.hosts:
             self._start(name)
 
@@ -111,7 +111,7 @@ class HostsScreen(DisttuiScreen):
         self._view = replace(self._view, states={**self._view.states, state.name: state})
 
     def on_host_changed(self, message: HostChanged) -> None:
-        """A host has come a step further."""
+        """Take the new state of a host."""
         state = message.state
         old = self._view.states.get(state.name)
         if state.name not in self._view.draft.hosts:
@@ -122,7 +122,7 @@ class HostsScreen(DisttuiScreen):
         self._show()
 
     def _drop_dead(self) -> None:
-        """Leave out every host that has failed, where another is left."""
+        """Leave out every host that has failed, if another one is left."""
         draft = self._view.draft
         left = [state.name for state in self._view.of_hosts() if state.error is None]
         if left and len(left) < len(draft.hosts):

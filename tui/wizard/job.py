@@ -1,4 +1,4 @@
-"""Step 4: what runs."""
+"""Step 4: the job."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _ORDER = (
 
 
 class RemotePaths(Suggester):
-    """Offers what a path may become on the first host that is reached."""
+    """Completes a path on the first connected host."""
 
     def __init__(self, ask: Callable[[str], Mapping[str, Any]], tell: Callable[[Sequence[str], bool], None]) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
@@ -73,20 +73,20 @@ class RemotePaths(Suggester):
         self._tell = tell
 
     async def get_suggestion(self, value: str) -> str | None:
-        """The first name; all of them are told."""
+        """Return the first completion, and post all of them."""
         try:
             answer = await aside(lambda: self._ask(value))
         except DisttuiError:
             return None
         names = [str(name) for name in answer.get("names", ())][:100]
-        # What cannot be shown as it is cannot be typed either.
+        # A name with characters that are not shown cannot be typed, either.
         safe = [name for name in names if clean(name) == name]
         self._tell(safe, bool(answer.get("more")))
         return safe[0] if safe else None
 
 
 class Field(Input):
-    """A line of the form."""
+    """An input of the form."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("field.down", "down", "app.focus_next", "next line", "to the next line", group=MOVE),
@@ -105,7 +105,7 @@ class Choice(Cycle):
 
 
 class JobStep(Step):
-    """The job: built in, or a script of one's own, with its arguments and environment."""
+    """The job: built-in, or the user's own, with its arguments and environment."""
 
     TITLE = "Job"
     DEFAULT_CSS = """
@@ -123,10 +123,10 @@ class JobStep(Step):
         self._offered: tuple[Sequence[str], bool] = ((), False)
         self._flaw: dict[str, str] = {}
         self._jobs: dict[str, tuple[Any, Sequence[str]]] = {}
-        """Kind → what ran and its arguments when another kind was chosen, for coming back."""
+        """Kind → its value and arguments when another kind was chosen, to restore them."""
 
     def compose(self) -> ComposeResult:
-        """A line for each value."""
+        """Yield a line for each value."""
         with VerticalScroll(can_focus=False, classes="main"):
             for key in _ORDER:
                 with Horizontal(classes="line", id=f"line-{key}"):
@@ -142,7 +142,7 @@ class JobStep(Step):
         yield StepNotes()
 
     def show(self, view: WizardState) -> None:
-        """Fill in what the draft says; a line that somebody is typing in stays."""
+        """Fill in the values of the draft, except in the input that has the focus."""
         super().show(view)
         job = view.draft.data.get("job", {})
         kind = next(shown for shown, key in _KINDS.items() if key in job)
@@ -161,11 +161,11 @@ class JobStep(Step):
         self._tell()
 
     def enter(self) -> None:
-        """To the first line."""
+        """Focus the first input."""
         self.query_one("#choice-kind").focus()
 
     def leave(self) -> str:
-        """The draft must be a profile."""
+        """Say which errors the draft has."""
         return "; ".join([*self._flaw.values(), *self.draft.problems])
 
     @on(Cycle.Changed)
@@ -198,7 +198,7 @@ class JobStep(Step):
         self.post_message(self.GoOn())
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Say what the line is for."""
+        """Show the purpose of the focused line."""
         self._tell()
 
     def _change(self, draft: Draft) -> None:
@@ -222,7 +222,7 @@ class JobStep(Step):
         self._tell()
 
     def _complete(self, path: str) -> Mapping[str, Any]:
-        """In a thread: ask the first host that is reached."""
+        """Ask the first connected host for completions; called in a thread."""
         assert self.view is not None
         link = next((state.link for state in self.view.of_hosts() if state.link and state.facts), None)
         if link is None:
@@ -233,7 +233,7 @@ class JobStep(Step):
 
 
 def _words(text: str) -> list[str]:
-    """Words as a shell has them. Raises ValueError."""
+    """Split text into words as a shell does. Raises ValueError."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -241,7 +241,7 @@ def _words(text: str) -> list[str]:
 
 
 def _put(draft: Draft, key: str, text: str) -> Draft:
-    """The draft with what was typed. Raises ValueError for what cannot be read."""
+    """The draft with a typed value. Raises ValueError for a malformed one."""
     stripped = text.strip()
     if key == "name":
         return replace(draft, named=bool(stripped)).put(("name",), stripped or None)
@@ -263,7 +263,7 @@ def _put(draft: Draft, key: str, text: str) -> Draft:
 
 
 def _written(draft: Draft, key: str) -> str:
-    """What the draft says, as one would type it."""
+    """The value of the draft, as a user would type it."""
     job, data = draft.data.get("job", {}), draft.data
     if key in ("args", "command"):
         return " ".join(_quote(str(word)) for word in job.get(key, ()))

@@ -1,4 +1,4 @@
-"""Starting the run that the wizard has prepared. All of it blocks."""
+"""Starts the run that the wizard has prepared. All functions block."""
 
 from __future__ import annotations
 

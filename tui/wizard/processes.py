@@ -1,4 +1,4 @@
-"""Step 3: how many processes each host gets, and what follows."""
+"""Step 3: the number of processes per host, and the plan that follows."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ _CHOICES = {
 
 
 class HostValues(ValueTable):
-    """What each host gives."""
+    """The values of each host."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("values.edit", "e", "edit", "edit host", "this host's GPUs, interface, address, Python", group=OPEN),
     ]
 
     class Edit(Message):
-        """All that can be said of one host is wanted."""
+        """Requests the form of one host."""
 
         def __init__(self, rank: int) -> None:
             super().__init__()
             self.rank = rank
 
     def action_edit(self) -> None:
-        """Ask for the host's form."""
+        """Post the request for the host's form."""
         if self.key:
             self.post_message(self.Edit(int(self.key)))
 
 
 class ProcessesStep(Step):
-    """The recommendation, every number with its reason, and what a change brings."""
+    """The recommendation, with the reason of every number, and the effect of each change."""
 
     TITLE = "Processes"
     HOSTS: ClassVar[Sequence[Column]] = (
@@ -65,7 +65,7 @@ class ProcessesStep(Step):
     )  # fmt: skip
 
     def compose(self) -> ComposeResult:
-        """Hosts, the whole run, reasons."""
+        """Yield the tables of hosts and of the whole run, and the reasons."""
         with Vertical(classes="main"):
             yield HostValues(self.HOSTS, id="per-host")
             yield ValueTable(self.RUN, id="whole-run")
@@ -77,7 +77,7 @@ class ProcessesStep(Step):
         self._at_run = False
 
     def show(self, view: WizardState) -> None:
-        """Show what follows from the draft."""
+        """Show the plan of the draft."""
         super().show(view)
         if weighed := view.weighed:
             choices = weighed.recommendation.hosts
@@ -86,11 +86,11 @@ class ProcessesStep(Step):
         self._tell()
 
     def enter(self) -> None:
-        """To the hosts."""
+        """Focus the hosts."""
         self.query_one("#per-host", ValueTable).focus()
 
     def leave(self) -> str:
-        """Everything is decided."""
+        """Say why the plan is not complete."""
         assert self.view is not None
         return "" if self.view.weighed else "\n".join(self.draft.problems) or "Not all hosts have answered."
 
@@ -125,7 +125,7 @@ class ProcessesStep(Step):
         self._tell()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Tell about the table that has the focus."""
+        """Show the notes for the table that has the focus."""
         if isinstance(event.widget, ValueTable):
             self._at_run = event.widget.id == "whole-run"
             self._tell()
@@ -142,7 +142,7 @@ class ProcessesStep(Step):
         title += f" · ▲ {warnings} to know" if warnings else ""
         run = self.query_one("#whole-run", ValueTable)
         about = _about_run(run.key, weighed) if self._at_run else self._about_host(weighed)
-        # What the cursor is on comes first; what else keeps the run from starting is counted in the title.
+        # Notes on the row under the cursor come first; the title counts the other errors.
         notes.tell(title, *about, *errors)
 
     def _about_host(self, weighed: Planned) -> Iterator[Point | str]:

@@ -1,4 +1,4 @@
-"""Reaching hosts in threads of our own: one that never answers holds up nobody, and the app ends without it."""
+"""Connects to hosts in daemon threads: one that never answers delays neither others nor the end of the app."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class HostChanged(Message):
-    """A host has answered, or come a step further."""
+    """The check of a host has made progress."""
 
     def __init__(self, state: HostCheck) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class HostChanged(Message):
 
 
 class Reach:
-    """Connects and probes, and posts `HostChanged`. Its methods are called on the app's thread.
+    """Connects and probes, and posts `HostChanged`. Call its methods from the app's thread.
 
     Args:
         reach: Opens a link to a host; called in threads. Raises DisttuiError.
@@ -40,29 +40,29 @@ class Reach:
         self._target = target
         self._reach = reach
         self._current: dict[str, object] = {}
-        """Host → the try whose news count."""
+        """Host → its current attempt; results of earlier ones are ignored."""
         self._links: dict[str, Link] = {}
 
     def start(self, name: str, host: Host, asked: Asked | None) -> None:
-        """Connect to a host and probe it; or, where there is a link already, probe it again."""
+        """Connect to a host and probe it; if there is a link already, only probe it again."""
         token = self._current[name] = object()
         link = self._links.get(name)
         apart(lambda: self._one(name, host, asked, token, link))
 
     def drop(self, name: str) -> None:
-        """Give a host up: what it still says is not heard."""
+        """Stop the check of a host and ignore its further results."""
         self._current.pop(name, None)
         if link := self._links.pop(name, None):
             apart(link.close)
 
     def keep_links(self) -> dict[str, Link]:
-        """Hand all open links over to somebody else."""
+        """Return all open links; the caller closes them."""
         links, self._links = self._links, {}
         self._current.clear()
         return links
 
     def close(self) -> None:
-        """Give all hosts up."""
+        """Stop the checks of all hosts."""
         for name in {*self._current, *self._links}:
             self.drop(name)
 
@@ -95,12 +95,12 @@ class Reach:
 
 
 def apart(work: Callable[[], object]) -> None:
-    """Do something in a thread that nobody waits for, not even the end of the process."""
+    """Run `work` in a daemon thread, which does not delay the end of the process."""
     threading.Thread(target=work, name="apart", daemon=True).start()
 
 
 async def aside(work: Callable[[], Result]) -> Result:
-    """Wait for something that is done in a thread of its own. The pool of asyncio would fill up with dead hosts."""
+    """Run `work` in a thread of its own and await it. Dead hosts would fill asyncio's pool."""
     future: Future[Result] = Future()
 
     def run() -> None:

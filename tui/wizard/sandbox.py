@@ -1,4 +1,4 @@
-"""The sandbox of the app: hosts played on this machine, until the app ends, with whatever runs on them."""
+"""The sandbox of the app: hosts on this machine that end with the app, and their runs with them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _runs: list[tuple[str, str, Mapping[int, Link]]] = []
 
 
 def ground(environ: Mapping[str, str]) -> Viewer:
-    """The viewer of the played hosts, which are made when it is first asked for. Blocks.
+    """The viewer of the sandbox hosts; the first call starts them. Blocks.
 
-    It is not the app's own: that is closed with the app, before `close` has ended the runs.
+    It is not the app's own viewer, which the app closes before `close` has ended the runs.
     """
     with _lock:
         if not _played:
@@ -30,7 +30,7 @@ def ground(environ: Mapping[str, str]) -> Viewer:
 
 
 def end_with_app(run: str, run_dir: str, links: Mapping[int, Link]) -> None:
-    """Have a run end when the app does.
+    """Make a run end with the app.
 
     Args:
         links: Node rank → a link that stays open.
@@ -39,18 +39,18 @@ def end_with_app(run: str, run_dir: str, links: Mapping[int, Link]) -> None:
 
 
 def close() -> None:
-    """End the runs and the hosts; done when the app has been left."""
+    """End the runs and the hosts; called after the app has ended."""
     alive = [(link, {"run": run, "run_dir": folder, "node_rank": node})
              for run, folder, links in _runs for node, link in links.items()]  # fmt: skip
     _runs.clear()
     for link, request in alive:
         link.submit("stop", now=True, reason="user", **request)
     deadline = time.monotonic() + _PATIENCE
-    told = False
+    reported = False
     while alive and time.monotonic() < deadline:
         alive = [(link, request) for link, request in alive if _lives(link, request)]
-        if alive and not told:
-            told = True
+        if alive and not reported:
+            reported = True
             sys.stderr.write("disttui: ending the sandbox and what runs in it\n")
         time.sleep(0.1 if alive else 0)
     with _lock:

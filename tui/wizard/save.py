@@ -1,4 +1,4 @@
-"""The question where to save."""
+"""The dialog that asks where to save."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tui.wizard.draft import Draft
 
 
 class SaveScreen(DisttuiModal[Path | None]):
-    """Offers the library's folders, the folder that disttui was started in, and any path; closes when it is saved.
+    """Offers the library's folders, the current folder, and any path; closes after the profile is saved.
 
     Args:
-        save: Saves to a path, and says what is wrong with it; empty: nothing.
+        save: Saves to a path and returns the error, empty for none.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -48,7 +48,7 @@ class SaveScreen(DisttuiModal[Path | None]):
         self._places = places(draft)
 
     def compose(self) -> ComposeResult:
-        """Places, path."""
+        """Yield the places and the input for the path."""
         with VerticalScroll(classes="box wide", can_focus=False):
             yield Static(Content.styled("Save the profile", "bold"))
             yield Cycle(list(self._places), id="place")
@@ -71,7 +71,7 @@ class SaveScreen(DisttuiModal[Path | None]):
     @on(Input.Submitted)
     @work(group="save", exclusive=True)
     async def action_save(self) -> None:
-        """Save to the path, or say beside it what is wrong with it."""
+        """Save to the path, or show the error below it."""
         text = self.query_one(Input).value.strip()
         try:
             path = Path(text).expanduser()
@@ -90,7 +90,7 @@ class SaveScreen(DisttuiModal[Path | None]):
 
 
 def places(draft: Draft) -> Mapping[str, Path]:
-    """Where a profile may be saved, by what the place is called; the likeliest first."""
+    """Name of a place → path for saving the profile; the likeliest first."""
     file = f"{clean(str(draft.data.get('name') or 'run'))}.yaml".replace("/", "-")
     known = list(folders())
     shipped = next((folder for origin, folder in known if origin == "built in"), None)

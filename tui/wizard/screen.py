@@ -1,4 +1,4 @@
-"""The screen that walks through the steps: it owns the draft, reaches the hosts, saves and launches."""
+"""The screen of the wizard: shows the steps in turn, saves and launches."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class WizardScreen(HostsScreen):
     """From hosts to a running training.
 
     Args:
-        profile: The file to begin with.
-        launch: Reach the hosts and check behind a dialog over what was there, and launch when nothing is in the way.
-        text: What the file held when it was looked at; None: it is read now.
-        again: The run to run once more, in place of a file.
+        profile: The file to open.
+        launch: Connect and check behind a dialog over the screen before, and launch if no check fails.
+        text: The file's text as the user saw it; None: read it now.
+        again: The run to run again, instead of a file.
     """
 
     HELP = """Five steps, walked both ways: enter goes on, escape goes back, and nothing is lost on the way. What you
@@ -108,12 +108,12 @@ class WizardScreen(HostsScreen):
         self.set_class(launch, "-hurry")
         self._at = 0
         self._calm = Calm()
-        """Since when "enter starts it" can have been read."""
+        """Decides whether "enter starts it" has been readable long enough."""
         self._saved: Mapping[str, object] = self._view.draft.data
         self._launching = False
 
     def body(self) -> Iterable[Widget]:
-        """The rail and the steps, and what stands over the screen before while they are hidden."""
+        """Yield the rail and the steps, and the dialog that is shown while they are hidden."""
         yield Rail([step.TITLE for step in STEPS])
         yield from (step() for step in STEPS)
         yield Starting()
@@ -129,12 +129,12 @@ class WizardScreen(HostsScreen):
             self._open(self._file)
 
     def commands(self) -> Iterator[Command]:
-        """Every step, for the palette."""
+        """Yield a command for every step."""
         for number, step in enumerate(STEPS):
             yield Command(f"Step {number + 1}: {step.TITLE}", "of the wizard", partial(self._try, number))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Launch and save at the end only."""
+        """Offer launch and save in the last step only."""
         if action == "checks":
             return self._hurry
         if action == "on":
@@ -151,18 +151,18 @@ class WizardScreen(HostsScreen):
         return self.query(Step)[self._at]
 
     def action_on(self) -> None:
-        """To the next step."""
+        """Go to the next step."""
         self._try(self._at + 1)
 
     async def action_back(self) -> None:
-        """To the step before; from the first, leave."""
+        """Go to the step before; from the first, leave the wizard."""
         if self._at == 0 or self._hurry:
             self._leave()
         else:
             self._go(self._at - 1)
 
     def _try(self, wanted: int) -> None:
-        """Go to a step, as far as those before it let."""
+        """Go to a step, or to the first before it that is not complete."""
         while self._at < min(wanted, LAST):
             if why := self._step.leave():
                 self.notify(why, severity="warning")
@@ -190,7 +190,7 @@ class WizardScreen(HostsScreen):
         unsaved = self._view.draft.data != self._saved and self._view.draft.hosts
         if unsaved and not await self.disttui.ask("Leave the wizard?", "What you have chosen is not saved.", "leave"):
             return
-        # Not awaited: the screen waits for its workers before it is gone.
+        # Not awaited: closing the screen waits for its workers, such as this one.
         self.app.pop_screen()
 
     @on(Step.GoOn)
@@ -267,7 +267,7 @@ class WizardScreen(HostsScreen):
 
     @on(Starting.ChecksWanted)
     def action_checks(self) -> None:
-        """Show the steps; from now on a key starts the run."""
+        """Show the steps; from now on only a key starts the run."""
         if self._hurry:
             self.remove_class("-hurry")
             self.call_after_refresh(self._step.enter)
@@ -294,11 +294,11 @@ class WizardScreen(HostsScreen):
 
     @property
     def heeds_launch(self) -> bool:
-        """Whether the key that starts the run would do so now."""
+        """Whether the key that starts the run has an effect now."""
         return self._calm.ready
 
     def action_launch(self) -> None:
-        """Start the run with a key that was typed when the checks could be read."""
+        """Start the run, if the key was typed after the checks could be read."""
         weighed, check = self._view.weighed, self.query_one(CheckStep)
         if self._launching:
             return
@@ -337,12 +337,12 @@ class WizardScreen(HostsScreen):
             sandbox.end_with_app(run, weighed.profile.launch.run_dir, nodes)
         else:
             apart(partial(_close, kept.values()))
-        if self.app.screen is not self:  # but help, or a question of a host's
+        if self.app.screen is not self:  # but the help, or a question about a host
             self.notify(f"{short(run)} has started: its dashboard comes when this is closed")
         self.disttui.router.open_run(run, instead=self)
 
     async def _save(self, draft: Draft, path: Path) -> str:
-        """Save, and say why it is not saved; empty: it is."""
+        """Save; return the error, empty if it was saved."""
         same = draft.path is not None and path == draft.path
         try:
             if await aside(path.is_dir):

@@ -1,4 +1,4 @@
-"""What stands over the screen before while a profile's hosts are reached and checked, to be started at once."""
+"""The dialog shown while the hosts of a profile are checked for an immediate start."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tui.wizard.draft import WizardState
 from tui.wizard.step import count
 
 _NAMES = 6
-"""Hosts that are named."""
+"""The most hosts that are named."""
 
 
 class Starting(VerticalScroll, can_focus=False):
     """The hosts that have not answered yet, and two ways out: to the checks, and back."""
 
     class ChecksWanted(Message):
-        """Somebody wants to see the checks."""
+        """The user wants to see the checks."""
 
     class Left(Message):
-        """Somebody wants to start nothing."""
+        """The user does not want to start the run."""
 
     def __init__(self) -> None:
         super().__init__(classes="box")
 
     def compose(self) -> ComposeResult:
-        """Name, state, answers."""
+        """Yield name, state and buttons."""
         yield Static(id="starting-what")
         yield Static(id="starting-state", classes="quiet")
         with Horizontal(classes="answers"):
@@ -39,7 +39,7 @@ class Starting(VerticalScroll, can_focus=False):
                 yield Button(Content.assemble(word, (f" {key}", "$muted")), id=name, compact=True)
 
     def show(self, view: WizardState, launching: bool) -> None:
-        """Show how far it is."""
+        """Show the state of the checks."""
         name = clean(str(view.draft.data.get("name") or (view.draft.path.stem if view.draft.path else "")))
         self.query_one("#starting-what", Static).update(Content.styled(f"Starting {name}", "bold"))
         lines = ["being started on its hosts"] if launching else self._lines(view)
@@ -60,6 +60,6 @@ class Starting(VerticalScroll, can_focus=False):
             yield f"checking {count(len(view.draft.hosts), 'host')}"
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Pass it on."""
+        """Post the message of the pressed button."""
         event.stop()
         self.post_message(self.ChecksWanted() if event.button.id == "starting-checks" else self.Left())

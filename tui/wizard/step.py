@@ -1,4 +1,4 @@
-"""What the five steps have in common."""
+"""The base of the five steps."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tui.widgets.points import Pages, Point
 from tui.wizard.draft import Draft, HostCheck, WizardState
 
 _ADDRESS = re.compile(r"^\S*(?:\d+\.){3}\d+\]?(?::\d+)?\s|^\S+:\d+\s")
-"""The address that begins the words of what keeps a host from being reached."""
+"""The address at the start of a connection error."""
 
 
 class Step(Vertical):
-    """One step. It shows a `WizardState`, and posts `Changed` when somebody has changed the draft."""
+    """One step. It shows a `WizardState`, and posts `Changed` when the user has changed the draft."""
 
     TITLE: ClassVar[str] = ""
     DEFAULT_CSS = """
@@ -29,14 +29,14 @@ class Step(Vertical):
     """
 
     class Changed(Message):
-        """Somebody has changed the draft."""
+        """The user has changed the draft."""
 
         def __init__(self, draft: Draft) -> None:
             super().__init__()
             self.draft = draft
 
     class GoOn(Message):
-        """Somebody wants the next step."""
+        """The user wants the next step."""
 
     def __init__(self) -> None:
         super().__init__(id=f"step-{type(self).__name__.lower()}")
@@ -49,19 +49,19 @@ class Step(Vertical):
         return self.view.draft
 
     def show(self, view: WizardState) -> None:
-        """Show this; called again whenever anything has changed."""
+        """Show the state; called after each change."""
         self.view = view
 
     def enter(self) -> None:
-        """Put the focus where one begins."""
+        """Focus the first widget of the step."""
 
     def leave(self) -> str:
-        """Why one cannot go on yet; empty where nothing is in the way."""
+        """Return why the step is not complete; empty if it is."""
         return ""
 
 
 class StepNotes(Pages):
-    """Points about whatever has the cursor, under a rule. Where they are longer than the room, they take the focus."""
+    """Points about the row under the cursor, below a rule. They take the focus if they need scrolling."""
 
     DEFAULT_CSS = """
     StepNotes { height: 1fr; padding: 0 1; border-top: solid $rule; color: $muted;
@@ -70,14 +70,14 @@ class StepNotes(Pages):
     """
 
     def allow_focus(self) -> bool:
-        """Only what can be scrolled."""
+        """Allow the focus only if there is something to scroll."""
         return self.max_scroll_y > 0
 
     def tell(self, title: str, *points: Point | str) -> None:
-        """Show other points; they are cleaned, and never taken as markup."""
+        """Replace the points; they are cleaned, and never parsed as markup."""
         self.border_title = Content(f" {clean(title)} ") if title else ""
-        told = [point if isinstance(point, Point) else Point(point) for point in points]
-        self.show(point._replace(text=clean(str(point.text)), mark=clean(point.mark)) for point in told)
+        shown = [point if isinstance(point, Point) else Point(point) for point in points]
+        self.show(point._replace(text=clean(str(point.text)), mark=clean(point.mark)) for point in shown)
 
 
 def count(number: int, word: str) -> str:
@@ -86,7 +86,7 @@ def count(number: int, word: str) -> str:
 
 
 def folded(states: Iterable[HostCheck]) -> Iterator[Point]:
-    """What keeps hosts from being used: each trouble once, with its hosts, the commonest first."""
+    """Yield the errors of hosts: each once, with its hosts, the most frequent first."""
     kinds: dict[str, list[str]] = {}
     for state in states:
         if state.error:
@@ -97,13 +97,13 @@ def folded(states: Iterable[HostCheck]) -> Iterator[Point]:
 
 
 def _kind(what: str) -> str:
-    """A trouble's first line without the address, which differs between hosts that have the same one."""
+    """An error's first line without the address, which differs between hosts with the same error."""
     line = (what.splitlines() or [""])[0]
     return _ADDRESS.sub("", line).partition(": ")[0]
 
 
 def trouble(error: DisttuiError) -> Iterator[Point]:
-    """What is wrong, and what helps."""
+    """Yield the error and its cure."""
     first, *rest = error.sentence.splitlines()[:6] or [""]
     yield Point(first, "$state-failed", "✗ ")
     yield from (Point(line, "$state-failed", "  ") for line in rest)

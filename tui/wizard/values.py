@@ -1,4 +1,4 @@
-"""Rows whose value can be changed: by one more or less, by typing a number, or back to what is recommended."""
+"""Rows with a value that keys change: one more or less, a typed number, or the recommended value."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tui.widgets.table import Table
 from tui.wizard.step import count
 
 MOST = 1024
-"""Processes on one host."""
+"""The most processes on one host."""
 LABELS = {
     "num_processes": "processes", "omp_num_threads": "threads", "gpus": "GPUs", "python": "Python",
     "interface": "interface", "addresses": "addresses",
 }  # fmt: skip
-"""Field of `runner.planning.choose.HostChoice` → what it is called here."""
+"""Field of `runner.planning.choose.HostChoice` → its name here."""
 
 
 class ValueTable(Table):
@@ -34,7 +34,7 @@ class ValueTable(Table):
     ]
 
     class Wanted(Message):
-        """Another value is wanted: by some more or less, a digit more, or None for what is recommended."""
+        """Requests another value: more or less by a number, one more digit, or None for the recommended value."""
 
         def __init__(self, table: ValueTable, key: str, by: int | None, digit: str = "") -> None:
             super().__init__()
@@ -46,22 +46,22 @@ class ValueTable(Table):
             return self.table
 
     def action_change(self, by: int) -> None:
-        """More or less."""
+        """Request one more or one less."""
         self._want(by)
 
     def action_decided(self) -> None:
-        """As recommended."""
+        """Request the recommended value."""
         self._want(None)
 
     def on_key(self, event: events.Key) -> None:
-        """Take digits."""
+        """Take digits as parts of a number."""
         if event.character and event.character in "0123456789":
             event.stop()
             event.prevent_default()
             self._want(0, event.character)
 
     def action_digit(self) -> None:
-        """Digits are taken as keys; this is for the help."""
+        """Do nothing: `on_key` handles digits; the binding is for the help."""
 
     def _want(self, by: int | None, digit: str = "") -> None:
         if self.key:
@@ -75,11 +75,11 @@ class Typing:
         self._typed = ("", "")
 
     def forget(self) -> None:
-        """The next digit begins a number."""
+        """Begin a new number with the next digit."""
         self._typed = ("", "")
 
     def number(self, wanted: ValueTable.Wanted, before: int) -> int | None:
-        """What is meant now; None: nothing that can be."""
+        """The number after a request; None if there is no such number."""
         assert wanted.by is not None
         if not wanted.digit:
             self.forget()
