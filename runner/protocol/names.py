@@ -10,3 +10,7 @@ RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """The id of a run."""
 RUN_DIR = "~/.disttui/runs"
 """Where a host keeps its runs unless the profile says otherwise."""
+HOST_FILE = re.compile(r"(attempt-[0-9]{1,9}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""A file that a host mirrors: a script that makes others in its folder must not cost its run the viewers."""
+VIEWER_FILE = re.compile(r"(?=.{1,200}\Z)([A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*")
+"""A file that a viewer takes: never one of its own, never outside of its folder."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import threading
 import time
 import zlib
@@ -18,6 +17,7 @@ from runner.bounded import whole
 from runner.errors import DisttuiError
 from runner.paths import PathError, inside
 from runner.protocol.limits import CHECKED
+from runner.protocol.names import VIEWER_FILE
 from runner.records import json_object
 from runner.user_folders import user_folder
 
@@ -25,7 +25,6 @@ KEPT: Final = ".mirror.json"
 """Which generation of which file the mirror holds, and from which offset on: name → [generation, start]."""
 _KEPT_PART: Final = ".mirror.json.part"
 PIECE = 64 * 1024
-_NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*")
 _LONGEST_NAME = 200
 _LONGEST_FILE = 1 << 43
 """Bytes: what every file system of ours can hold."""
@@ -238,6 +237,6 @@ def _write_at(handle: BinaryIO, offset: int, data: bytes | memoryview) -> None:
 
 def _safe_name(name: Any) -> str:
     """A mirrored file has a name as the node program gives it: never one of ours, never outside of its folder."""
-    if not isinstance(name, str) or len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not VIEWER_FILE.fullmatch(name):
         raise PathError(f"a host announced a file named {str(name)[:_LONGEST_NAME]!r}")
     return name

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import zlib
 from typing import Callable, Dict, List, Optional, Tuple
 
 from ...protocol.limits import CHECKED, CHUNK
+from ...protocol.names import HOST_FILE
 from ..journal import is_gone
 from ..observe.log_limit import data_from
 from .watch import Watch
 
 NAMES = (".jsonl", ".log", ".json", "launcher.ready")
 PRIVATE = ("supervisor.json", "untagged.json")
-_NAME = re.compile(r"(attempt-[0-9]{1,9}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""What our files are called: a script that makes others in our folder must not cost its run the viewers."""
 
 
 class _MirroredFile:
@@ -102,7 +100,8 @@ class Mirror:
             for base in names:
                 path = os.path.join(folder, base)
                 name = os.path.relpath(path, self._folder)
-                if name not in self._files and _NAME.fullmatch(name) and base.endswith(NAMES) and base not in PRIVATE:
+                ours = base.endswith(NAMES) and base not in PRIVATE and HOST_FILE.fullmatch(name)
+                if ours and name not in self._files:
                     self._files[name] = _MirroredFile(len(self._files), name, path)
 
     def _find_folders(self) -> List[str]:
