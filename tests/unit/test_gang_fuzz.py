@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from runner.node.gang import follower as follower_module
 from runner.node.gang import messages
 from runner.node.gang.follower import Follower
-from runner.node.gang.gang import Gang
+from runner.node.gang.gang import Gang, Phase
 from runner.node.gang.leader import Leader
 from runner.node.gang.link import Channel
 from runner.node.gang.wirehmac import BrokenWireError, WireSession
@@ -310,7 +310,7 @@ def test_a_host_with_the_key_ends_no_other_host_by_what_it_says() -> None:
             bad = gate.join(2) if numbered else Peer(gate.door.knock(), leads=False)
             gate.turn()
             bad.read()
-            gate.gang._phase = phase
+            gate.gang._phase = Phase(phase)
             for number, word in enumerate(words, 1):
                 bad.say({**word, "id": number} if numbered else word)
             gate.check()

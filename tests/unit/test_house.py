@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from runner.node.gang.gang import Phase
+
 ROOT = Path(__file__).parents[2]
 PATHS = sorted(path for room in ("runner", "tui") for path in (ROOT / room).rglob("*.py"))
 
@@ -131,3 +133,7 @@ def test_no_two_classes_share_a_name_unless_they_are_the_same_idea() -> None:
     assert {name: modules for name, modules in shared.items() if name not in _SAME} == {}
     assert _SAME.keys() - shared.keys() == set(), "no longer shared: take it off the list"
     assert {name: modules for name, modules in shared.items() if len(modules) > 2} == {}
+
+
+def test_the_diagram_of_the_gang_has_every_phase() -> None:
+    assert {phase.name for phase in Phase if phase.name not in (Phase.__doc__ or "")} == set()

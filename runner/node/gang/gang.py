@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from enum import Enum
 from typing import Any, Callable
 
 from ...protocol import cause
@@ -47,8 +48,41 @@ def awaited(name: str, seconds: float) -> Note:
     return {**note(text), "stop": True}
 
 
+class Phase(Enum):
+    """Where the gang is.
+
+        JOINING ── all have joined ──▶ STARTING ── node 0 listens ──▶ RUNNING ── all are done ──▶ OVER
+           │                            ▲    │                           │                         ▲
+           │ join_timeout      all back │    │ failed, lost              │ failed, lost            │
+           ▼                            │    ▼                           ▼                         │
+        ENDING ◀────────────────────────│────┴───────────────────────────┘                         │
+         │ ▲ └── another attempt ──▶ REGROUPING                                                    │
+         │ └──── rejoin_timeout, lost ──┘                                                          │
+         └────── stopped, or no further attempt ───────────────────────────────────────────────────┘
+
+    Where the master port is taken, STARTING begins again with the next port.
+    A run on one host has no other host to wait for, and goes past STARTING.
+    A stop leads from each phase but OVER to ENDING. OVER is final: the verdict is out.
+    """
+
+    JOINING = "joining"
+    """Hosts join for the first time."""
+    STARTING = "starting"
+    """Node 0 has been given the word; the other hosts get it when torch's store listens there."""
+    RUNNING = "running"
+    """Every host has been given the word."""
+    ENDING = "ending"
+    """The hosts end their ranks; the phase is left when each has said so, or is lost."""
+    REGROUPING = "regrouping"
+    """An attempt is over, and the next one waits for lost hosts to come back."""
+    OVER = "over"
+    """The run has its verdict."""
+
+
 class Gang:
     """The state of the whole run, fed with messages of the hosts and with their silence.
+
+    Its phases and what leads from one to the next: see `Phase`.
 
     Args:
         say: Takes an event.
@@ -69,7 +103,7 @@ class Gang:
         self._say = say
         self._send = send
         self._roll = Roll(host.spec["hosts"], addresses)
-        self._phase = "joining"
+        self._phase = Phase.JOINING
         self._offsets: dict[int, float] = {0: 0.0}
         self._attempt = 1
         self._went = 0.0
@@ -95,12 +129,12 @@ class Gang:
     @property
     def open(self) -> bool:
         """Whether a host may still join for the first time."""
-        return self._phase == "joining"
+        return self._phase is Phase.JOINING
 
     @property
     def over(self) -> bool:
         """Whether the verdict is out: hosts that leave from now on are no loss."""
-        return self._phase == "over"
+        return self._phase is Phase.OVER
 
     def start(self) -> None:
         """Begin to wait for the others."""
@@ -124,10 +158,10 @@ class Gang:
         Args:
             last: Unix time of its last sign of life.
         """
-        if self._phase == "joining":
+        if self._phase is Phase.JOINING:
             self._roll.strike(node)
             return
-        if node in self._roll.lost or self._phase == "over":
+        if node in self._roll.lost or self._phase is Phase.OVER:
             return
         self._roll.lost[node] = last
         why = f"not heard of for {self._host.launch['host_timeout']:g} s"
@@ -136,7 +170,7 @@ class Gang:
             self._hopeless = True
         else:
             self._fenced = time.monotonic() + float(self._host.launch["grace"]) + FENCE
-        if self._phase == "regrouping" and not gone:
+        if self._phase is Phase.REGROUPING and not gone:
             self._deadline = max(self._deadline, self._fenced + self._return)
             return
         self._fail(of_host(node, "host lost", why, last), "host lost")
@@ -165,13 +199,13 @@ class Gang:
 
         Whatever became of the words that should have told it, an attempt that no longer runs on a host is over.
         """
-        begun = self._phase in ("running", "ending") or (self._phase == "starting" and node == 0)
+        begun = self._phase in (Phase.RUNNING, Phase.ENDING) or (self._phase is Phase.STARTING and node == 0)
         if not idle or not begun or node in self._ended or attempt > self._attempt:
             self._idle.pop(node, None)
             return
         if time.monotonic() - self._idle.setdefault(node, time.monotonic()) < _IDLE:
             return
-        if self._phase == "ending":
+        if self._phase is Phase.ENDING:
             self._ended[node] = {"begun": False, "saved": False, "step": None}
             self._maybe_settle()
         else:
@@ -180,10 +214,10 @@ class Gang:
 
     def stop(self, reason: str, now: bool) -> None:
         """Stop the run, on every host."""
-        if self._phase == "over":
+        if self._phase is Phase.OVER:
             return
         self._stop = True
-        self._phase = "ending"
+        self._phase = Phase.ENDING
         for node in self._roll.nodes:
             if node in self._roll.present:
                 self._send(node, {"k": "stop", "reason": reason, "now": now})
@@ -191,7 +225,7 @@ class Gang:
 
     def receive(self, node: int, message: Report) -> None:
         """Take a message of a host; those of older attempts are dropped."""
-        if attempt_of(message, self._attempt) != self._attempt or self._phase == "over":
+        if attempt_of(message, self._attempt) != self._attempt or self._phase is Phase.OVER:
             return
         if message["k"] == "reached":
             self._roll.reach(node, message["addresses"])
@@ -216,20 +250,20 @@ class Gang:
         self._resume.hear(int(message["attempt"]), message)
 
     def _look_at_health(self) -> None:
-        self._health.look(self._attempt if self._phase == "running" else 0, time.monotonic())
+        self._health.look(self._attempt if self._phase is Phase.RUNNING else 0, time.monotonic())
 
     def _ask_stacks(self, number: int) -> None:
         for node in self._roll.nodes:
             self._send(node, {"k": "stacks", "attempt": self._attempt, "number": number})
 
     def _on_listening(self) -> None:
-        if self._phase == "starting":
-            self._phase = "running"
+        if self._phase is Phase.STARTING:
+            self._phase = Phase.RUNNING
             for other in self._roll.nodes[1:]:
                 self._send_go(other)
 
     def _on_failed(self, node: int, message: FailedMessage) -> None:
-        alone = self._phase == "starting" or len(self._roll.nodes) == 1
+        alone = self._phase is Phase.STARTING or len(self._roll.nodes) == 1
         if message["port_in_use"] and node == 0 and alone:
             self._refused.add(self._port)
             self._go_on_next_port()
@@ -260,11 +294,11 @@ class Gang:
     def _on_done(self, node: int, message: DoneMessage) -> None:
         self._done.add(node)
         self._ended[node] = message
-        if self._phase != "ending" and self._done >= set(self._roll.nodes):
+        if self._phase is not Phase.ENDING and self._done >= set(self._roll.nodes):
             self._conclude("finished", 0, None)
 
     def _on_ended(self, node: int, message: EndedMessage) -> None:
-        if self._phase == "ending":
+        if self._phase is Phase.ENDING:
             self._ended[node] = message
             self._maybe_settle()
 
@@ -281,7 +315,7 @@ class Gang:
         self._maybe_go()
 
     def _check_patience(self) -> None:
-        if self._phase not in ("joining", "regrouping"):
+        if self._phase not in (Phase.JOINING, Phase.REGROUPING):
             self._patience.cancel()
             return
         now = time.monotonic()
@@ -305,7 +339,7 @@ class Gang:
         self._maybe_settle()
 
     def _maybe_go(self) -> None:
-        if self._phase not in ("joining", "regrouping") or time.monotonic() < self._fenced:
+        if self._phase not in (Phase.JOINING, Phase.REGROUPING) or time.monotonic() < self._fenced:
             return
         if not self._roll.missing and self._roll.master:
             self._go_on_next_port()
@@ -331,7 +365,7 @@ class Gang:
             AttemptBegins(t=stamp(), e="attempt", attempt=attempt, master=master, port=self._port, world_size=size)
         )
         self._go = GoMessage(k="go", attempt=self._attempt, master=master, port=self._port)
-        self._phase = "starting" if len(self._roll.nodes) > 1 else "running"
+        self._phase = Phase.STARTING if len(self._roll.nodes) > 1 else Phase.RUNNING
         self._send_go(0)
 
     def _send_go(self, node: int) -> None:
@@ -339,8 +373,8 @@ class Gang:
 
     def _fail(self, failure: Cause, reason: str) -> None:
         self._failures.append(failure)
-        if self._phase not in ("ending", "over"):
-            self._phase = "ending"
+        if self._phase not in (Phase.ENDING, Phase.OVER):
+            self._phase = Phase.ENDING
             self._lasted = time.monotonic() - self._went if self._went else 0.0
             message = EndMessage(k="end", attempt=self._attempt, reason=reason, now=False)
             for node in self._roll.nodes:
@@ -348,7 +382,7 @@ class Gang:
                     self._send(node, message)
 
     def _maybe_settle(self) -> None:
-        if self._phase != "ending" or not self._roll.present <= {*self._ended, *self._roll.lost}:
+        if self._phase is not Phase.ENDING or not self._roll.present <= {*self._ended, *self._roll.lost}:
             return
         if self._stop:
             # A lost host must have ended its ranks by then; if it is back before, it is stopped like the others.
@@ -385,7 +419,7 @@ class Gang:
 
     def _next_attempt(self) -> None:
         self._attempt += 1
-        self._phase = "regrouping"
+        self._phase = Phase.REGROUPING
         self._failures, self._ended, self._done, self._went = [], {}, set(), 0.0
         self._refused.clear()
         self._idle.clear()
@@ -395,7 +429,7 @@ class Gang:
         self._wait_for_all()
 
     def _conclude(self, state: State, code: int, blamed: Cause | None) -> None:
-        self._phase = "over"
+        self._phase = Phase.OVER
         verdict = VerdictMessage(k="verdict", state=state, code=code, attempt=self._attempt, cause=blamed)
         for node in self._roll.nodes:
             if node in self._roll.present:
