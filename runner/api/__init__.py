@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from runner.api.following import Following as Following
     from runner.api.following import attach as attach
     from runner.api.following import follow as follow
+    from runner.api.importing import import_profile as import_profile
     from runner.api.library import DistrustError as DistrustError
     from runner.api.library import ReadProfile as ReadProfile
     from runner.api.library import load_profile as load_profile
@@ -85,6 +86,7 @@ _HOMES = {
     "runner.api.ending": "StopAsked StopResult catch_up forget forget_here stop",
     "runner.api.finding": "adopt find_run known_runs",
     "runner.api.following": "Following attach follow",
+    "runner.api.importing": "import_profile",
     "runner.api.library": "DistrustError ReadProfile load_profile read_profile",
     "runner.api.listing": "Listing RunStatus list_runs refresh",
     "runner.api.log_lines": "LineFilter LogLines logs",

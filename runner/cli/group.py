@@ -12,6 +12,7 @@ from runner.cli import (
     diagnose,
     forget,
     gc,
+    importing,
     logs,
     metrics,
     orphans,
@@ -108,7 +109,7 @@ def bytegpt() -> None:
 
 
 for _command in (
-    *(probe.probe, validate.validate, plan.plan, top.top),
+    *(probe.probe, validate.validate, plan.plan, importing.import_, top.top),
     *(run.run, rerun.rerun, ps.ps, attach.attach, logs.logs, show.show, metrics.metrics, diagnose.diagnose),
     *(replay.replay, pull.pull, stop.stop, orphans.orphans, forget.forget, gc.gc),
 ):

@@ -1,0 +1,188 @@
+"""What an importer collects of a foreign file, and the profile that is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from runner.errors import InputError
+from runner.hosts.discovery.candidate import flaw_of
+from runner.profile import parse
+from runner.profile.fields import MOST_PROCESSES, slug
+from runner.profile.problems import ProfileErrors, ProfileProblem
+from runner.profile.render import render
+from runner.profile.schema import MOST_HOSTS
+from runner.text import clean
+
+Fate = Literal["translated", "dropped", "ambiguous"]
+SCRIPT = "train.py"
+"""Stands in the place of a script that a file does not name."""
+
+
+class LineNote(NamedTuple):
+    """What became of one line of a file; line 0 for what the file lacks."""
+
+    line: int
+    key: str
+    fate: Fate
+    what: str
+
+
+class Machine(NamedTuple):
+    """One host, as the profile writes it; None: as many processes as it has GPUs or cores."""
+
+    host: str
+    num_processes: int | None = None
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A profile as text, and what became of every line."""
+
+    text: str
+    notes: tuple[LineNote, ...]
+    missing: InputError | None
+    """The hosts that the file does not name; marked lines stand in their place, and the profile cannot be used yet."""
+
+
+@dataclass
+class Translation:
+    """A profile that is being put together from the file `source`."""
+
+    source: str
+    notes: list[LineNote] = field(default_factory=list)
+    problems: list[ProfileProblem] = field(default_factory=list)
+    name: str = ""
+    hosts: list[Machine] = field(default_factory=list)
+    """Those that the file names."""
+    listed: bool = False
+    """Whether the file is the list of all hosts, so that none is given beside it."""
+    wanted: int = 0
+    """How many hosts the file speaks of; 0: it does not say."""
+    wanted_by: tuple[int, str] = (0, "hosts")
+    """The line and the key that say so."""
+    num_processes: int | None = None
+    """Per host, for those without their own number."""
+    gpus: tuple[int, ...] | None = None
+    """Of the only host."""
+    python: str = ""
+    job: dict[str, object] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+    launch: dict[str, object] = field(default_factory=dict)
+
+    def translated(self, line: int, key: str, what: str) -> None:
+        """Note what a line has become."""
+        self.notes.append(LineNote(line, key, "translated", what))
+
+    def dropped(self, line: int, key: str, why: str) -> None:
+        """Note why a line has no counterpart in the profile."""
+        self.notes.append(LineNote(line, key, "dropped", why))
+
+    def ambiguous(self, line: int, key: str, what: str) -> None:
+        """Note what a reader must decide."""
+        self.notes.append(LineNote(line, key, "ambiguous", what))
+
+    def wrong(self, line: int, column: int, what: str, expected: str) -> None:
+        """Note what makes the file unusable."""
+        self.problems.append(ProfileProblem(line, column, what, expected, self.source))
+
+
+def finish(draft: Translation, hosts: Sequence[str], script: str | None) -> Imported:
+    """The profile of a draft.
+
+    Args:
+        hosts: Given beside the file, for one that names none.
+        script: What runs, for a file that does not say.
+
+    Raises:
+        InputError: The hosts do not fit the file.
+        ProfileErrors: The file cannot be used.
+    """
+    if draft.problems:
+        raise ProfileErrors(draft.problems)
+    machines, missing = _machines(draft, hosts)
+    _settle_job(draft, script)
+    data = _data(draft, machines)
+    text = render(data)
+    try:
+        # A marked line is no host: what stands beside it is checked all the same.
+        parse(render({**data, "hosts": [f"node{rank}" for rank in range(len(machines))]}) if missing else text, "")
+    except ProfileErrors as errors:
+        reasons = "; ".join(problem.reason for problem in errors.problems[:5])
+        raise InputError(f"no profile can be made of it: {reasons}", place=draft.source) from None
+    head = f"# Imported from {clean(draft.source)}. disttui plan shows what would run where.\n"
+    return Imported(head + text, tuple(sorted(draft.notes, key=lambda note: note.line)), missing)
+
+
+def _machines(draft: Translation, hosts: Sequence[str]) -> tuple[list[Machine], InputError | None]:
+    line, key = draft.wanted_by
+    place = f"{draft.source}:{line}" if line else draft.source
+    for host in hosts:
+        if flaw := flaw_of(host):
+            raise InputError(f"--host {clean(host)}: {flaw}", "Give an ssh alias, user@host:port or local.")
+    if hosts and draft.listed:
+        raise InputError("the file names its hosts", "Leave --host out, or change the file.", place=place)
+    if hosts and draft.wanted and len(hosts) != draft.wanted:
+        cure = f"Give --host {draft.wanted} time{'s' if draft.wanted > 1 else ''}, in the order of the node ranks."
+        raise InputError(f"{key} is {draft.wanted:,}, and --host is given {len(hosts)} times", cure, place=place)
+    if hosts:
+        return [Machine(host) for host in hosts], None
+    found = list(draft.hosts)
+    wanted = max(draft.wanted, len(found), 1)
+    if wanted > MOST_HOSTS:
+        raise InputError(f"{wanted:,} hosts", f"A profile has at most {MOST_HOSTS:,}.", place=place)
+    lacking = wanted - len(found)
+    if not lacking:
+        return found, None
+    found += [Machine(f"<host {rank + 1} of {wanted}>") for rank in range(len(found), wanted)]
+    what = f"the file does not name {lacking} of {wanted} hosts" if wanted > 1 else "the file names no host"
+    given = " ".join("--host NAME" for _ in range(min(wanted, 3))) + (" …" if wanted > 3 else "")
+    cure = f"Import it with {given}, or write names in place of the lines <host …> of the profile."
+    return found, InputError(what, cure, place=place)
+
+
+def _settle_job(draft: Translation, script: str | None) -> None:
+    kinds = ("script", "module", "command")
+    if script is not None:
+        for kind in kinds:
+            draft.job.pop(kind, None)
+        draft.job = {"script": script, **draft.job}
+    elif not any(kind in draft.job for kind in kinds):
+        draft.job = {"script": SCRIPT, **draft.job}
+        what = f"the file names no script: {SCRIPT} stands in its place; --script names yours"
+        draft.ambiguous(0, "job.script", what)
+
+
+def _data(draft: Translation, machines: Sequence[Machine]) -> dict[str, object]:
+    counts = {one.num_processes for one in machines}
+    common = draft.num_processes if counts == {None} else counts.pop() if len(counts) == 1 else None
+    single = {"gpus": list(draft.gpus)} if draft.gpus is not None and len(machines) == 1 else {}
+    listed: list[object] = []
+    for one in machines:
+        own = {} if common is not None or one.num_processes is None else {"num_processes": one.num_processes}
+        listed.append({"host": one.host, **own, **single} if own or single else one.host)
+    data: dict[str, object] = {
+        "disttui": 1,
+        "name": slug(draft.name or draft.source.rpartition("/")[2].partition(".")[0]),
+        "hosts": listed,
+        "num_processes": common,
+        "python": draft.python,
+        "job": {**draft.job, **({"env": draft.env} if draft.env else {})},
+        "launch": draft.launch,
+    }
+    return {key: value for key, value in data.items() if value not in (None, "", {})}
+
+
+def count(draft: Translation, line: int, key: str, text: str, most: int = MOST_PROCESSES) -> int | None:
+    """A whole number from 1 on; None, and a problem, for anything else."""
+    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most:
+        return int(text)
+    draft.wrong(line, 1, f"{key}: {shown(text)}", f"expected a whole number from 1 to {most:,}")
+    return None
+
+
+def shown(text: str) -> str:
+    """A value of the file for a note: short, and safe for a terminal."""
+    text = clean(text)
+    return (text if len(text) <= 60 else text[:59] + "…") or "''"

@@ -1,0 +1,82 @@
+"""A configuration of DeepSpeed (JSON) → a draft of a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runner.planning.interop.draft import Translation, shown
+from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+_SIZES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+_STAYS = "stays in the file, which the script reads"
+
+
+def read(root: MappingNode, draft: Translation, hosts: int) -> None:
+    """Hand the file to the script, and take from it how many processes there are.
+
+    Args:
+        hosts: How many are given beside the file, which names none.
+    """
+    file = draft.source.rpartition("/")[2]
+    draft.job["args"] = ["--deepspeed", "--deepspeed_config", file]
+    what = f"job.args name {shown(file)} as DeepSpeed's own examples do; Trainer takes --deepspeed {shown(file)}"
+    draft.ambiguous(0, "job.args", f"{what}; the file has to lie in job.workdir on every host")
+    for place, path, node in _values(root, ""):
+        if isinstance(node, ScalarNode) and node.text == "auto":
+            what = "Trainer and Accelerate fill it in; a script that gives the file to DeepSpeed itself fails"
+            draft.ambiguous(place, path, f"auto: {what}")
+        elif path not in _SIZES:
+            draft.translated(place, path, _STAYS)
+    _processes(root, draft, hosts)
+
+
+def _values(node: MappingNode, above: str) -> Iterator[tuple[int, str, Node]]:
+    """Line, path and value of each key that holds a value."""
+    for key, (place, value) in node.entries.items():
+        path = f"{above}{key}"
+        if isinstance(value, MappingNode) and value.entries:
+            yield from _values(value, f"{path}.")
+        elif isinstance(value, SequenceNode):
+            yield place.line, path, value
+        else:
+            yield place.line, path, value
+
+
+def _processes(root: MappingNode, draft: Translation, hosts: int) -> None:
+    """train_batch_size = micro batch × accumulation × processes."""
+    numbers: dict[str, int] = {}
+    lines: dict[str, int] = {}
+    for key in _SIZES:
+        place, node = root.entries.get(key, (root.place, None))
+        text = node.text if isinstance(node, ScalarNode) else ""
+        lines[key] = place.line
+        if text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text):
+            numbers[key] = int(text)
+        elif node is not None and text != "auto":
+            draft.wrong(place.line, place.column, f"{key}: {shown(text)}", "expected a whole number from 1")
+    total, micro = numbers.get(_SIZES[0]), numbers.get(_SIZES[1])
+    steps = numbers.get(_SIZES[2], 1 if _SIZES[2] not in root.entries else 0)
+    if not (total and micro and steps):
+        for key, number in numbers.items():
+            draft.translated(lines[key], key, f"{number}: {_STAYS}")
+        draft.ambiguous(0, "num_processes", "the file does not say how many → auto: one for each GPU, or each core")
+        return
+    processes, left = divmod(total, micro * steps)
+    if left or not processes:
+        what = f"{_SIZES[0]}: {total} is no multiple of micro batch {micro} × accumulation {steps}"
+        draft.wrong(lines[_SIZES[0]], 1, what, "DeepSpeed refuses it; correct one of them")
+        return
+    for key in (_SIZES[1], _SIZES[2]):
+        if key in numbers:
+            draft.translated(lines[key], key, f"{numbers[key]}: {_STAYS}")
+    if processes % max(hosts, 1):
+        what = f"{_SIZES[0]}: {total} means {processes} processes, which {hosts} hosts cannot share equally"
+        draft.wrong(lines[_SIZES[0]], 1, what, "give another number of hosts by --host")
+    elif hosts:
+        draft.num_processes = processes // hosts
+        what = f"{total} = {micro} × {steps} × {processes} processes → num_processes: {draft.num_processes} per host"
+        draft.translated(lines[_SIZES[0]], _SIZES[0], what)
+    else:
+        what = f"{total} = {micro} × {steps} × {processes} processes → num_processes: {processes}, on one host"
+        draft.num_processes = processes
+        draft.ambiguous(lines[_SIZES[0]], _SIZES[0], f"{what}; with --host they are shared between the hosts")

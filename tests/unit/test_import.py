@@ -1,0 +1,234 @@
+"""Files of other launchers become profiles, with a word about every line, and nothing of them is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runner.cli.group import cli
+from runner.errors import InputError
+from runner.planning.interop.draft import Imported
+from runner.planning.interop.read import read_foreign
+from runner.planning.interop.recognise import Kind
+from runner.profile import Profile, parse
+
+ONE_MACHINE = """\
+compute_environment: LOCAL_MACHINE
+distributed_type: MULTI_GPU
+mixed_precision: bf16
+num_machines: 1
+num_processes: 8
+rdzv_backend: static
+same_network: true
+use_cpu: false
+"""
+TWO_MACHINES = """\
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+fsdp_config:
+  fsdp_version: 2
+  fsdp_reshard_after_forward: true
+gpu_ids: 0,1
+machine_rank: 1
+main_process_ip: 10.0.0.1
+main_process_port: 29600
+num_machines: 2
+num_processes: 16
+strange: 1
+"""
+SBATCH = """\
+#!/bin/bash
+#SBATCH -J My_Job -N 2 --ntasks-per-node=1 -o x-%j.out
+#SBATCH --gres=gpu:4 --nodelist=n[1,3]
+#SBATCH --burst-buffer=x
+
+touch WITNESS
+srun -l --kill-on-bad-exit=1 torchrun --nnodes 2 --nproc_per_node=4 \\
+  --node-rank=$SLURM_NODEID --max-restarts 3 \\
+  train.py --lr 1e-3 --out "$SCRATCH"
+#SBATCH --time=1
+"""
+DEEPSPEED = """{
+\t"train_batch_size": 64,
+\t"train_micro_batch_size_per_gpu": 4,
+\t"zero_optimization": {"stage": 2},
+\t"optimizer": {"params": {"lr": "auto"}}
+}"""
+
+
+def taken(text: str, name: str = "file", *, hosts: tuple[str, ...] = ()) -> tuple[Profile, str]:
+    """The profile of a text, and its notes, one a line."""
+    imported = read_foreign(text, name, hosts=hosts)
+    assert imported.missing is None
+    return parse(imported.text, "imported.yaml"), notes(imported)
+
+
+def notes(imported: Imported) -> str:
+    return "\n".join(f"{one.line}: {one.key}: {one.fate}: {one.what}" for one in imported.notes)
+
+
+def refused(text: str, *, hosts: tuple[str, ...] = ()) -> str:
+    with pytest.raises(InputError) as caught:
+        read_foreign(text, "file", hosts=hosts)
+    return str(caught.value)
+
+
+def test_an_accelerate_file_of_one_machine_is_eight_processes_on_it() -> None:
+    profile, said = taken(ONE_MACHINE)
+    assert [(host.host, host.num_processes) for host in profile.hosts] == [("local", 8)]
+    assert profile.launch.backend == "nccl"
+    assert profile.job.env == {"ACCELERATE_MIXED_PRECISION": "bf16"}
+    assert "5: num_processes: translated: 8 in all, on 1 machine → num_processes: 8 per host" in said
+    assert {int(line.partition(":")[0]) for line in said.splitlines()} == set(range(9))
+
+
+def test_num_processes_of_accelerate_is_the_total_and_another_machine_rank_is_told() -> None:
+    profile, said = taken(TWO_MACHINES, hosts=("box1", "box2"))
+    assert [(host.host, host.num_processes) for host in profile.hosts] == [("box1", 8), ("box2", 8)]
+    assert profile.launch.master == "10.0.0.1" and profile.launch.ports == (29600, 29699)
+    assert profile.job.env["FSDP_VERSION"] == "2" and profile.job.env["FSDP_RESHARD_AFTER_FORWARD"] == "true"
+    assert "7: machine_rank: ambiguous: 1: the file of another machine" in said
+    assert "6: gpu_ids: ambiguous: 0,1 is of one machine" in said
+    assert "12: strange: ambiguous: not known here" in said
+
+
+def test_hosts_that_the_file_does_not_name_are_marked_and_told() -> None:
+    imported = read_foreign(TWO_MACHINES, "acc.yaml")
+    assert '  - "<host 2 of 2>"\n' in imported.text
+    assert str(imported.missing).startswith(
+        "acc.yaml:10: the file does not name 1 of 2 hosts\n  → Import it with --host"
+    )
+    with pytest.raises(InputError, match=r"<host 2 of 2>"):
+        parse(imported.text, "acc.yaml")
+
+
+WRONG = [
+    (TWO_MACHINES.replace("16", "15"), "file:11:1: num_processes: 15 is the total, and 2 machines cannot share it"),
+    (TWO_MACHINES.replace("rank: 1", "rank: 2"), "file:7:1: machine_rank: 2, expected 0 to 1, with num_machines: 2"),
+    (ONE_MACHINE.replace("MULTI_GPU", "XLA"), "file:2:1: distributed_type: XLA, expected one of MULTI_GPU"),
+    (ONE_MACHINE.replace("LOCAL_MACHINE", "AMAZON_SAGEMAKER"), "file:1:1: compute_environment: AMAZON_SAGEMAKER"),
+    (ONE_MACHINE.replace("bf16", "bf17"), "file:3:1: mixed_precision: bf17, expected no, fp16, bf16 or fp8"),
+    (ONE_MACHINE.replace("8", "eight"), "file:5:1: num_processes: eight, expected a whole number from 1"),
+    (ONE_MACHINE + "a: [", "file:9:5: not valid YAML"),
+    ("node1 slots=4\nbad$host slots=2\n", "file:2:1: bad$host is no host"),
+    ("node1 slots=0\n", "file:1:1: node1: 0 slots, expected 1 to 1,024"),
+    (DEEPSPEED.replace("64", "63"), "file:2:1: train_batch_size: 63 is no multiple of micro batch 4"),
+    (SBATCH.replace("-N 2", "-N 3"), "file:2:1: nodes: 3, and the nodelist has 2"),
+    (SBATCH.replace("-N 2", "-N x"), "file:2:1: nodes: x, expected a whole number from 1 to 1,024"),
+    ("disttui: 1\nhosts: [a]\n", "file: this is a profile already"),
+    ("", "file: the file is empty"),
+    ("what is this?\n", "file: this is no file of accelerate, hostfile, deepspeed or sbatch\n  → Say by --from"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_what_cannot_be_imported_is_told_with_its_line(text: str, message: str) -> None:
+    assert message in refused(text)
+
+
+def test_as_many_hosts_are_given_as_the_file_has_machines() -> None:
+    said = refused(TWO_MACHINES, hosts=("a", "b", "c"))
+    assert "file:10: num_machines is 2, and --host is given 3 times\n  → Give --host 2 times" in said
+    assert "the file names its hosts" in refused("node1 slots=4\n", hosts=("a",))
+    assert "--host a$b: 'a$b' holds '$'" in refused(ONE_MACHINE, hosts=("a$b",))
+
+
+def test_a_hostfile_gives_each_host_its_processes() -> None:
+    profile, said = taken("# ours\nbox1 slots=4\nbox[2-3] slots=8 max_slots=9\nbox1 slots=2\nbox4:3\n")
+    assert [(one.host, one.num_processes) for one in profile.hosts] == [
+        *(("box1", 6), ("box2", 8), ("box3", 8), ("box4", 3))
+    ]
+    assert "3: box2: dropped: max_slots=9 has no counterpart" in said
+    assert "4: box1: ambiguous: a second line of this host: 4 + 2 slots" in said
+
+
+def test_a_deepspeed_file_is_handed_to_the_script_and_its_batch_says_how_many_processes() -> None:
+    profile, said = taken(DEEPSPEED, "conf/ds.json", hosts=("a", "b"))
+    assert [host.num_processes for host in profile.hosts] == [8, 8]
+    assert profile.job.args == ("--deepspeed", "--deepspeed_config", "ds.json")
+    assert "5: optimizer.params.lr: ambiguous: auto:" in said
+
+
+def test_an_sbatch_script_is_read_and_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    profile, said = taken(SBATCH.replace("touch WITNESS", "touch WITNESS $(touch WITNESS)"))
+    assert not list(tmp_path.iterdir())
+    assert profile.name == "my_job"
+    assert [(host.host, host.num_processes) for host in profile.hosts] == [("n1", 4), ("n3", 4)]
+    assert profile.job.script == "train.py" and profile.job.args == ("--lr", "1e-3", "--out", "$SCRATCH")
+    assert profile.launch.restarts == 3
+    assert "4: burst-buffer: ambiguous: not known here; dropped" in said
+    assert "6: touch: ambiguous: not understood, and not run; dropped" in said
+    assert "7: job.args: ambiguous: $SCRATCH: no shell expands it" in said
+    assert "10: #SBATCH: dropped: it stands below the first command" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "value", "processes"),
+    [
+        ("srun -n 8 python -u train.py --x 1", "script", "train.py", 4),
+        ("srun /opt/env/bin/python3 -m pkg.train", "module", "pkg.train", 3),
+        ("srun bash -c 'exec torchrun --nproc-per-node=2 --node-rank=$SLURM_NODEID a.py'", "script", "a.py", 2),
+        ("python -m torch.distributed.run --nproc-per-node 5 -m pkg.train", "module", "pkg.train", 5),
+    ],
+)
+def test_the_lines_that_start_a_job(line: str, kind: str, value: str, processes: int) -> None:
+    head = "#!/bin/sh\n#SBATCH -N2 --ntasks-per-node 3 -w n1,n2\n"
+    profile, _ = taken(f"{head}{line}\n")
+    assert (profile.job.target.kind, profile.job.target.value) == (kind, value)
+    assert profile.hosts[0].num_processes == processes
+
+
+def typed(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["import", *words], catch_exceptions=True)
+
+
+def test_the_profile_is_printed_or_written_and_the_notes_stand_beside_it(tmp_path: Path) -> None:
+    file, out = tmp_path / "a\x1b[2Jc.yaml", tmp_path / "mine.yaml"
+    file.write_text(ONE_MACHINE + 'strange\\e: "\\e[2Jx"\n')
+    printed = typed(str(file), "--script", "go.py")
+    assert printed.exit_code == 0 and parse(printed.stdout, "x").job.script == "go.py"
+    assert ":5: num_processes: 8 in all" in printed.stderr and "\x1b" not in printed.output
+    assert typed(str(file), "-o", str(out)).exit_code == 0
+    assert parse(out.read_text(), "x").hosts[0].num_processes == 8
+    again = typed(str(file), "-o", str(out))
+    assert isinstance(again.exception, InputError) and again.exception.what == "there is a file already"
+
+
+def test_a_file_that_is_too_large_or_no_text_is_refused(tmp_path: Path) -> None:
+    large, bad = tmp_path / "large", tmp_path / "bad"
+    large.write_text("n slots=1\n" * 200_000)
+    bad.write_bytes(b"n slots=1\n\xff\n")
+    assert "larger than 1 MiB" in str(typed(str(large)).exception)
+    assert "bad:2:1: byte 0xff is not UTF-8 text" in str(typed(str(bad)).exception)
+
+
+SEEDS = [ONE_MACHINE, TWO_MACHINES, SBATCH, DEEPSPEED, "box1 slots=4\nbox[2-3]:8\n"]
+PIECES = [
+    *("\n", "\x1b[2J", "'", '"', "$(x)", "[0-999]", "[0-999][0-999]", "#SBATCH --nodes=", "#SBATCH -w n[1-", " \\\n"),
+    *("9" * 5000, "-1", "\0", "\u202e", "{", "}", ": ", "auto", "&a ", "*a", "!!x ", "\t", "=", "%", "null", "٣"),
+    *("srun ", "torchrun ", "python -m ", "--nproc-per-node=", "num_processes: ", "gpu_ids: 0,0", "slots=", "a b"),
+]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_whatever_the_file_holds_it_is_a_profile_or_a_clear_error(data: st.DataObject) -> None:
+    text = data.draw(st.sampled_from(SEEDS))
+    for _ in range(data.draw(st.integers(0, 6))):
+        at, until = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
+        text = text[:at] + data.draw(st.sampled_from(PIECES) | st.text(max_size=5)) + text[until:]
+    kinds: list[Kind | None] = [None, "accelerate", "hostfile", "deepspeed", "sbatch"]
+    kind = data.draw(st.sampled_from(kinds))
+    hosts = data.draw(st.sampled_from([(), ("a",), ("a", "b")]))
+    try:
+        imported = read_foreign(text, "f", kind, hosts)
+    except InputError as error:
+        assert str(error).startswith(("f", "--host"))
+    else:
+        if imported.missing is None:
+            parse(imported.text, "f")
