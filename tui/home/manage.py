@@ -1,140 +1,97 @@
-"""What the home screen does with runs and profiles beyond opening them: delete, clean up, note, sort, edit."""
+"""What can be done with runs and profiles beyond opening them: edit, note, delete, clean up."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-
-from textual import work
-from textual.binding import BindingType
+from typing import TYPE_CHECKING
 
 from runner.errors import DisttuiError, InputError
 from runner.formatting import amount
 from runner.ids import short
 from tui.home import rows
 from tui.inventory import ProfileRow, RunRow
-from tui.keys import CHANGE, VIEW, bind
 from tui.screen import DisttuiScreen
 from tui.terminal.editor import open_editor
+
+if TYPE_CHECKING:
+    from tui.shell import Shell
 
 AGES = (("7d", "more than a week ago"), ("30d", "more than 30 days ago"), ("90d", "more than 90 days ago"))
 """Ages of ended runs that can be cleaned up, as `disttui gc --older` accepts them."""
 
-KEYS: tuple[BindingType, ...] = (
-    bind("home.edit", "e", "edit", "edit", "open this profile in $EDITOR, then check it", group=CHANGE),
-    bind("home.mark", "space", "mark", "mark", "mark this run; stop, delete and tags take all marked", group=VIEW),
-    bind("home.sort", "o", "sort", "order", "by age, name, state or how long they took", group=VIEW),
-    bind("home.notes", "a", "notes", "tags", "tags and a note for this run, kept on this machine", group=CHANGE),
-    bind("home.delete", "D", "delete", "delete", "delete this run, on its hosts and here", group=CHANGE),
-    bind("home.gc", "C", "clean_up", "clean up", "delete runs that ended long ago", group=CHANGE),
-)
-"""Bindings that the home screen adds after its own."""
 
+class Manager:
+    """Asks the user, does it, and reports the result.
 
-class ManageScreen(DisttuiScreen):
-    """The part of the home screen that changes what it lists."""
+    Args:
+        screen: Its workers do the work, its app asks.
+        changed: Called after runs or profiles have changed.
+    """
 
-    @property
-    def chosen(self) -> Sequence[RunRow]:
-        """The marked runs, or else the one under the cursor."""
-        raise NotImplementedError
+    def __init__(self, screen: DisttuiScreen, changed: Callable[[], object]) -> None:
+        self._screen = screen
+        self._changed = changed
 
     @property
-    def chosen_profile(self) -> ProfileRow | None:
-        """The profile under the cursor."""
-        raise NotImplementedError
+    def _shell(self) -> Shell:
+        return self._screen.disttui
 
-    def read_again(self) -> None:
-        """Read runs, profiles and hosts again."""
-        raise NotImplementedError
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer only actions that fit the chosen rows."""
-        if action == "edit":
-            profile = self.chosen_profile
-            usable = profile is not None and profile.origin != "built in"
-            return usable and super().check_action(action, parameters) is True
-        if action in ("notes", "delete"):
-            chosen = self.chosen
-            usable = bool(chosen) and (action == "notes" or all(row.may_go for row in chosen))
-            return usable and super().check_action(action, parameters) is True
-        if action in ("mark", "sort"):
-            return bool(self.chosen)
-        if action == "clean_up":
-            over = any(row.over for row in self.disttui.shelf.runs)
-            return over and bool(self.chosen) and super().check_action(action, parameters) is True
-        return super().check_action(action, parameters)
-
-    # Profiles
-
-    def action_edit(self) -> None:
-        """Open the profile in the user's editor; afterwards show its errors at their lines."""
-        profile = self.chosen_profile
-        if profile is None:
-            return
+    def edit(self, profile: ProfileRow) -> None:
+        """Open a profile in the user's editor; afterwards show its errors at their lines."""
         try:
-            open_editor(self.app, self.disttui.environ, profile.path)
+            open_editor(self._screen.app, self._shell.environ, profile.path)
         except InputError as error:
-            self.disttui.notify(str(error), severity="error")
+            self._shell.notify(str(error), severity="error")
         else:
-            self._check(profile.path)
+            self._screen.run_worker(partial(self._check, profile.path), thread=True, group="check", exclusive=True)
 
-    @work(thread=True, group="check", exclusive=True)
     def _check(self, path: Path) -> None:
         from runner.profile import load
 
-        app = self.disttui
+        app = self._shell
         try:
             load(path)
         except InputError:
-            self.app.call_from_thread(app.router.open_wizard, path)  # which shows the errors first
+            self._screen.app.call_from_thread(app.router.open_wizard, path)  # which shows the errors first
         else:
             app.notify(f"{path.name} is good")
-        self.app.call_from_thread(self.read_again)
+        self._screen.app.call_from_thread(self._changed)
 
-    # Runs
-
-    @work(group="ask")
-    async def action_notes(self) -> None:
+    async def notes(self, chosen: Sequence[RunRow]) -> None:
         """Ask for tags and a note, and keep them."""
         from runner.runs.notes import Notes, write_notes
         from tui.home.notes import NotesScreen, changed, shared
 
-        chosen = self.chosen
         noted = [Notes(row.tags, row.note) for row in chosen]
-        if not chosen:
-            return
         title = f"Tags and a note for {_named(chosen)}"
         before = shared(noted)
-        after = await self.app.push_screen_wait(NotesScreen(title, before))
+        after = await self._screen.app.push_screen_wait(NotesScreen(title, before))
         if after is None:
             return
         try:
             for row, one in zip(chosen, noted, strict=True):
                 await asyncio.to_thread(write_notes, row.folder, changed(one, before, after))
         except InputError as error:
-            self.disttui.notify(str(error), severity="error")
-        self.read_again()
+            self._shell.notify(str(error), severity="error")
+        self._changed()
 
-    @work(group="ask")
-    async def action_delete(self) -> None:
-        """Ask, then delete the chosen runs on their hosts and here."""
-        chosen = self.chosen
-        if not chosen or not all(row.may_go for row in chosen):
-            return
-        home = self.disttui.environ.get("HOME", "")
-        if await self.disttui.ask(f"Delete {_named(chosen)}?", rows.delete_consequence(chosen, home), "delete"):
-            self._delete(chosen)
+    async def delete(self, chosen: Sequence[RunRow]) -> None:
+        """Ask, then delete runs on their hosts and here."""
+        home = self._shell.environ.get("HOME", "")
+        if await self._shell.ask(f"Delete {_named(chosen)}?", rows.delete_consequence(chosen, home), "delete"):
+            delete = partial(self._delete, chosen)
+            self._screen.run_worker(delete, thread=True, group="delete", exit_on_error=False)
 
-    @work(thread=True, group="delete", exit_on_error=False)
     def _delete(self, chosen: Sequence[RunRow]) -> None:
         """Delete runs one after another; say how many were deleted, and why the others were not."""
         from runner.api.ending import forget
         from runner.api.finding import find_run
 
-        app, done = self.disttui, []
+        app, done = self._shell, []
         viewer = app.viewer()
         for row in chosen:
             try:
@@ -145,18 +102,17 @@ class ManageScreen(DisttuiScreen):
         if done:
             app.notify(f"{_named(done)} deleted")
         with suppress(RuntimeError):  # the app has ended meanwhile
-            self.app.call_from_thread(self.read_again)
+            self._screen.app.call_from_thread(self._changed)
 
-    @work(group="ask")
-    async def action_clean_up(self) -> None:
+    async def clean_up(self) -> None:
         """Ask for an age, find older runs on the hosts, list them, and delete them after a yes."""
         from runner.api.old import old_runs, remove
         from runner.profile.numbers import age as seconds
         from runner.render.old import forgotten, old_table
         from tui.dialogs.pick import PickScreen
 
-        app = self.disttui
-        age = await self.app.push_screen_wait(PickScreen("Delete runs that have ended", AGES, "30d"))
+        app = self._shell
+        age = await self._screen.app.push_screen_wait(PickScreen("Delete runs that have ended", AGES, "30d"))
         if age is None:
             return
         app.notify("looking on the hosts for what is old")
@@ -174,7 +130,7 @@ class ManageScreen(DisttuiScreen):
             ]
             failed = any(error for _, error in removed)
             app.notify("\n".join(said[-5:]), severity="warning" if failed else "information")
-            self.read_again()
+            self._changed()
 
 
 def _named(chosen: Sequence[RunRow]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from time import time as now
 from typing import ClassVar
@@ -21,11 +22,12 @@ from runner.errors import DisttuiError, InputError
 from runner.formatting import amount, duration
 from runner.ids import short
 from tui.home import rows
-from tui.home.manage import KEYS, ManageScreen
+from tui.home.manage import Manager
 from tui.home.messages import HostsAsked, ShelfRead
 from tui.home.news import ask_hosts
 from tui.inventory import ProfileRow, RunRow, Shelf, fingerprint, read_shelf
 from tui.keys import APP, CHANGE, MOVE, OPEN, VIEW, bind
+from tui.screen import DisttuiScreen
 from tui.widgets.table import Table
 
 LOOK_AGAIN = 4.0
@@ -35,7 +37,7 @@ ASK_AGAIN = 20.0
 PANES = ("runs", "profiles", "hosts")
 
 
-class HomeScreen(ManageScreen):
+class HomeScreen(DisttuiScreen):
     """Runs, profiles and hosts, each in a pane; on request the details of the row under the cursor."""
 
     HELP = """Runs that this machine has started or looked at, the profiles that can be run, and the hosts that either
@@ -47,7 +49,12 @@ class HomeScreen(ManageScreen):
         bind("home.top", "t", "top", "top", "what all hosts are doing now", group=OPEN),
         bind("home.details", "d", "details", "details", "more about what the cursor is on", group=VIEW),
         bind("home.filter", "slash", "filter", "filter", "show only rows with these words", group=VIEW),
-        *KEYS,
+        bind("home.edit", "e", "edit", "edit", "open this profile in $EDITOR, then check it", group=CHANGE),
+        bind("home.mark", "space", "mark", "mark", "mark this run; stop, delete and tags take all marked", group=VIEW),
+        bind("home.sort", "o", "sort", "order", "by age, name, state or how long they took", group=VIEW),
+        bind("home.notes", "a", "notes", "tags", "tags and a note for this run, kept on this machine", group=CHANGE),
+        bind("home.delete", "D", "delete", "delete", "delete this run, on its hosts and here", group=CHANGE),
+        bind("home.gc", "C", "clean_up", "clean up", "delete runs that ended long ago", group=CHANGE),
         bind("home.example", "e", "example", "example", "watch a recorded run: disttui replay example", group=OPEN,
              show=False),
         bind("home.refresh", "R", "refresh", "refresh", "read everything again", group=VIEW, show=False),
@@ -107,6 +114,7 @@ class HomeScreen(ManageScreen):
         """Run → why its hosts gave no answer when they were last asked."""
         self._asking = False
         self._order = "newest"
+        self._manager = Manager(self, partial(self.read, True))
 
     def body(self) -> Iterable[Widget]:
         """Yield welcome, panes, details and filter."""
@@ -216,10 +224,6 @@ class HomeScreen(ManageScreen):
         row = self._row
         return row if isinstance(row, ProfileRow) else None
 
-    def read_again(self) -> None:
-        """Read runs, profiles and hosts again."""
-        self.read(True)
-
     def action_mark(self) -> None:
         """Mark or unmark the run under the cursor, and go to the next."""
         self._table("runs").mark()
@@ -272,7 +276,19 @@ class HomeScreen(ManageScreen):
             return bool(chosen) and not all(row.over for row in chosen) and not self.disttui.read_only
         if action == "run":
             return self._row is not None and not self.disttui.read_only
-        return super().check_action(action, parameters)
+        return self._usable(action) and super().check_action(action, parameters)
+
+    def _usable(self, action: str) -> bool:
+        """Whether an action fits the chosen rows."""
+        if action == "edit":
+            profile = self.chosen_profile
+            return profile is not None and profile.origin != "built in"
+        if action in ("notes", "delete"):
+            chosen = self.chosen
+            return bool(chosen) and (action == "notes" or all(row.may_go for row in chosen))
+        if action == "clean_up":
+            return any(row.over for row in self.disttui.shelf.runs) and bool(self.chosen)
+        return action not in ("mark", "sort") or bool(self.chosen)
 
     @on(Table.Highlighted)
     def _moved(self) -> None:
@@ -347,6 +363,28 @@ class HomeScreen(ManageScreen):
         else:
             app.notify(f"{short(run)} stopped after {duration(monotonic() - began)}")
         self.app.call_from_thread(self.read, True)
+
+    def action_edit(self) -> None:
+        """Open the profile in the user's editor."""
+        if self.chosen_profile is not None:
+            self._manager.edit(self.chosen_profile)
+
+    @work(group="ask")
+    async def action_notes(self) -> None:
+        """Ask for tags and a note."""
+        if chosen := self.chosen:
+            await self._manager.notes(chosen)
+
+    @work(group="ask")
+    async def action_delete(self) -> None:
+        """Ask, then delete the chosen runs."""
+        if (chosen := self.chosen) and all(row.may_go for row in chosen):
+            await self._manager.delete(chosen)
+
+    @work(group="ask")
+    async def action_clean_up(self) -> None:
+        """Ask how old, then delete runs that have ended."""
+        await self._manager.clean_up()
 
     def action_details(self) -> None:
         """Show or hide the details."""
