@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -137,3 +138,16 @@ def test_no_two_classes_share_a_name_unless_they_are_the_same_idea() -> None:
 
 def test_the_diagram_of_the_gang_has_every_phase() -> None:
     assert {phase.name for phase in Phase if phase.name not in (Phase.__doc__ or "")} == set()
+
+
+def test_the_glossary_speaks_of_classes_and_files_that_exist() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    classes = {name for tree in _trees().values() for name in _classes(tree)}
+    named = set(re.findall(r"`(?:runner\.[a-z_.]+\.)?([A-Z][A-Za-z]*[a-z][A-Za-z]*)`", page))
+    assert named - classes == set()
+    assert "HostMirror" in named
+    paths = re.findall(r"`((?:runner|tui|tests)/[\w/.]+)`", page)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    words = re.findall(r"^\| ([a-z ,]+) \|", page, re.M)
+    assert sorted(set(words) - {"word"}) == sorted(word for word in words if word != "word"), "told twice"
+    assert [line for line in page.splitlines() if line.startswith("|") and line.count("|") != 3] == []
