@@ -143,7 +143,7 @@ def pid_namespace() -> str:
         return ""
 
 
-class Identity(TypedDict):
+class ProcessIdentity(TypedDict):
     """What tells a process from a later one with the same number."""
 
     pid: int
@@ -152,7 +152,7 @@ class Identity(TypedDict):
     pid_namespace: str
 
 
-def identity(pid: int) -> Identity:
+def identity(pid: int) -> ProcessIdentity:
     """What tells this process from a later one with the same number."""
     proc = read(pid)
     return {

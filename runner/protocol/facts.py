@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypedDict
 
 
-class Identity(TypedDict):
+class HostIdentity(TypedDict):
     hostname: str
     user: str
     home: str
@@ -136,7 +136,7 @@ class Parts(Software):
     linger: bool | None
 
 
-class Facts(Identity, Parts):
+class Facts(HostIdentity, Parts):
     """The answer of `probe`."""
 
     resolves_to_loopback: bool

@@ -17,7 +17,7 @@ from ..system import system
 from . import cgroup, code, cpu, gpu, interpreters, nics, place
 
 if TYPE_CHECKING:
-    from ...protocol.facts import Facts, Identity, Memory, Parts
+    from ...protocol.facts import Facts, HostIdentity, Memory, Parts
     from ...protocol.requests import ProbeRequest
 
 _LIMIT = 20.0
@@ -77,7 +77,7 @@ def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
     return facts
 
 
-def _identity(user: str) -> Identity:
+def _identity(user: str) -> HostIdentity:
     return {
         "hostname": socket.gethostname(),
         "user": user,

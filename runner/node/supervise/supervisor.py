@@ -36,10 +36,10 @@ _REASON = 200
 """Characters of a stop's reason that the gang takes."""
 
 
-class Who(procs.Identity):
+class Who(procs.ProcessIdentity):
     """supervisor.json."""
 
-    warden: procs.Identity
+    warden: procs.ProcessIdentity
     gang: LeaderPlace | None
     control: str
 
