@@ -79,3 +79,9 @@ def gibibytes(value: float) -> str:
     if number(value) is None:
         return "?"
     return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
+
+
+def plural(count: int, word: str) -> str:
+    """`1 GPU`, `2 GPUs`, `2 processes`."""
+    ending = "" if count == 1 else "es" if word.endswith("s") else "s"
+    return f"{count} {word}{ending}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from runner.formatting import plural
 from runner.hosts.facts import HostFacts, Interpreter
 from runner.planning import bytegpt
-from runner.planning.choose import HostChoice, find_python, free_gpus, plural, who_uses
+from runner.planning.interpreter import find_python
+from runner.planning.processes import HostChoice, free_gpus, who_uses
 from runner.profile import Profile
 from runner.train.batching import DEFAULT_BATCH_SIZE
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runner.hosts.facts import HostFacts
-from runner.planning import addresses, bytegpt
-from runner.planning.choose import HostChoice, Reasons, expand, find_python, release
+from runner.planning import bytegpt, network
+from runner.planning.interpreter import expand, find_python, release
 from runner.planning.launchers import torchrun
+from runner.planning.processes import HostChoice, Reasons
 from runner.planning.recommend import Recommendation, fixed_master
 from runner.profile import Profile
 from runner.protocol.files import PlannedSpec
@@ -154,7 +155,7 @@ def _host(
     port = facts[0].free_port or profile.launch.ports[0]
     added = _added_env(profile, here, recommendation, choice)
     own = profile.host_env(rank)
-    owner = addresses.owner(here, master) if nodes > 1 else None
+    owner = network.owner(here, master) if nodes > 1 else None
     interface = {} if choice.interface or not owner else {"interface": f"{owner}: it has the master's address"}
     workdir = expand(profile.workdir(rank), here)
     return HostPlan(

@@ -13,9 +13,10 @@ from typing import Literal
 
 from runner.formatting import gibibytes
 from runner.hosts.facts import Git, HostFacts, Interpreter
-from runner.planning import addresses, bytegpt
-from runner.planning.choose import find_python, release, who_uses
+from runner.planning import bytegpt, network
+from runner.planning.interpreter import find_python, release
 from runner.planning.plan import HostPlan, Plan
+from runner.planning.processes import who_uses
 from runner.profile import Profile, ProfileErrors
 from runner.profile.disclosure import names
 
@@ -200,7 +201,7 @@ def _network(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterat
     if all(found.boot_id and found.boot_id == facts[0].boot_id for found in facts):
         return  # one machine: loopback reaches all of it
     for host, found, own in zip(plan.hosts, facts, profile.hosts, strict=True):
-        if not own.address and not addresses.candidates(found):
+        if not own.address and not network.candidates(found):
             what = "no network interface with an address that other hosts could reach"
             yield Finding("error", host.name, what, "Bring one up, or name its address by `address`")
         if own.interface and own.interface not in {nic.name for nic in found.nics}:
@@ -269,7 +270,7 @@ def _shared(hosts: Sequence[str], commits: Mapping[str, str]) -> str:
 def _between(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:
     named = list(zip((host.name for host in plan.hosts), facts, strict=True))
     # A master on loopback means that all hosts are one machine.
-    known = plan.master == addresses.LOOPBACK
+    known = plan.master == network.LOOPBACK
     for (one, a), (other, b) in combinations(named, 2):
         if not known and a.boot_id and a.boot_id == b.boot_id:
             what = f"{one} and {other} are the same machine: they share its cores and memory"

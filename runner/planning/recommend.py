@@ -1,4 +1,4 @@
-"""Facts → what every host gets: processes, GPUs, interpreter, threads, network; every value with its reason. Pure."""
+"""Facts → backend, strategy, precision and master of the run, and what each host gets; all with reasons. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from runner.formatting import gibibytes
 from runner.hosts.facts import HostFacts
-from runner.planning import addresses, bytegpt
+from runner.planning import bytegpt, network
 from runner.planning.advice import Advice, advise
-from runner.planning.choose import HostChoice, Reasons, Share, choose, find_python, offered_gpus, release, usable_memory
+from runner.planning.interpreter import find_python, release
+from runner.planning.processes import HostChoice, Reasons, Share, choose, offered_gpus, usable_memory
 from runner.profile import Profile
 
 
@@ -137,9 +138,9 @@ def _master(profile: Profile, facts: Sequence[HostFacts]) -> tuple[str, str]:
     if explicit := fixed_master(profile) or first.address:
         return explicit, f"{explicit}: the profile says so"
     if len(profile.hosts) == 1:
-        return addresses.LOOPBACK, f"{addresses.LOOPBACK}: everything stays on one host"
-    found = addresses.candidates(facts[0])
+        return network.LOOPBACK, f"{network.LOOPBACK}: everything stays on one host"
+    found = network.candidates(facts[0])
     if not found:
-        return addresses.LOOPBACK, f"{addresses.LOOPBACK}: {first.name} has no address that others could reach"
+        return network.LOOPBACK, f"{network.LOOPBACK}: {first.name} has no address that others could reach"
     others = f" (also {', '.join(found[1:])})" if len(found) > 1 else ""
     return found[0], f"{found[0]}{others}: the first of {first.name}; the run takes the one that all hosts reach"

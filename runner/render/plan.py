@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from runner.planning import addresses
+from runner.planning import network
 from runner.planning.plan import HostPlan, Plan, counts_line
 from runner.planning.preflight import Finding
 from runner.planning.recommend import Recommendation
@@ -100,7 +100,7 @@ def _interface(plan: Plan, host: HostPlan) -> Mapping[str, str]:
 
     Without them gloo listens where the host's own name resolves to, often 127.0.1.1.
     """
-    if len(plan.hosts) == 1 or plan.master == addresses.LOOPBACK:
+    if len(plan.hosts) == 1 or plan.master == network.LOOPBACK:
         return {}
     found = quote(host.interface) if host.interface else ""
     name = found or f"\"$(ip -o route get {quote(plan.master)} | sed -n 's/.* dev \\([^ ]*\\).*/\\1/p')\""

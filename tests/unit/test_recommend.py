@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.planning import addresses, bytegpt
-from runner.planning.choose import free_gpus, plural, release
+from runner.formatting import plural
+from runner.planning import bytegpt, network
+from runner.planning.interpreter import release
+from runner.planning.processes import free_gpus
 from tests.unit.planning import FOLDER, facts, planned
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -133,11 +135,11 @@ def test_parameters_are_those_of_the_model() -> None:
 
 
 def test_addresses_leave_out_bridges_and_link_local_and_put_tunnels_last() -> None:
-    assert addresses.candidates(facts("vpn_docker")) == (
+    assert network.candidates(facts("vpn_docker")) == (
         "10.20.0.13", "2001:db8:20::13", "10.8.0.6", "100.101.7.9", "fd7a:115c:a1e0::7",
     )  # fmt: skip
-    assert addresses.candidates(facts("ipv6_only")) == ("2001:db8:7::5",)
-    assert addresses.candidates(facts("a100x8")) == ("10.0.0.11", "10.1.0.11")
+    assert network.candidates(facts("ipv6_only")) == ("2001:db8:7::5",)
+    assert network.candidates(facts("a100x8")) == ("10.0.0.11", "10.1.0.11")
 
 
 def test_the_master_is_an_address_of_the_first_host() -> None:

@@ -12,7 +12,7 @@ from textual.containers import VerticalScroll
 
 from runner.api.preparing import Planned
 from runner.hosts.facts import HostFacts
-from runner.planning.choose import who_uses
+from runner.planning.processes import who_uses
 from runner.text import clean
 from tui.keys import OPEN, bind
 from tui.screen import DisttuiModal

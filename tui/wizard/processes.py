@@ -14,8 +14,8 @@ from textual.message import Message
 from runner.api.preparing import Planned
 from runner.formatting import amount
 from runner.planning.advice import Advice
-from runner.planning.choose import HostChoice
 from runner.planning.preflight import Finding
+from runner.planning.processes import HostChoice
 from tui.keys import OPEN, bind
 from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table

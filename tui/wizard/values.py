@@ -19,7 +19,7 @@ LABELS = {
     "num_processes": "processes", "omp_num_threads": "threads", "gpus": "GPUs", "python": "Python",
     "interface": "interface", "addresses": "addresses",
 }  # fmt: skip
-"""Field of `runner.planning.choose.HostChoice` → its name here."""
+"""Field of `runner.planning.processes.HostChoice` → its name here."""
 
 
 class ValueTable(Table):

@@ -1,13 +1,14 @@
-"""What one host gets: interpreter, processes, GPUs, threads; every value with its reason. Pure."""
+"""What one host gets: processes, GPUs, threads, addresses; every value with its reason. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from runner.formatting import gibibytes
-from runner.hosts.facts import Gpu, HostFacts, Interpreter
-from runner.planning import addresses
+from runner.formatting import gibibytes, plural
+from runner.hosts.facts import Gpu, HostFacts
+from runner.planning import network
+from runner.planning.interpreter import find_python
 from runner.profile import Host, Profile
 from runner.profile.fields import MOST_PROCESSES
 
@@ -61,7 +62,7 @@ def choose(profile: Profile, rank: int, facts: HostFacts, backend: str, share: S
     python, _, why_python = find_python(profile, host, facts)
     cores = _cores(facts, share)
     threads, why_threads = _threads(profile.host_env(rank).get("OMP_NUM_THREADS"), cores, count.processes)
-    dial = (host.address,) if host.address else addresses.candidates(facts)
+    dial = (host.address,) if host.address else network.candidates(facts)
     said = "the profile says so"
     return HostChoice(
         node_rank=rank,
@@ -83,42 +84,6 @@ def choose(profile: Profile, rank: int, facts: HostFacts, backend: str, share: S
     )
 
 
-def find_python(profile: Profile, host: Host, facts: HostFacts) -> tuple[str, Interpreter | None, str]:
-    """The interpreter of the job: its path, what the probe knows of it (None: nothing), and why this one."""
-    if profile.job.wrap:
-        return (
-            expand(host.python or "python3", facts),
-            None,
-            f"as found inside {profile.job.wrap[0]}, which the probe does not enter",
-        )
-    if host.python:
-        path = expand(host.python, facts)
-        known = next((one for one in facts.interpreters if one.source == "profile" or one.path == path), None)
-        return (known.path if known else path), known, "the profile says so"
-    if host.activate:
-        known = next((one for one in facts.interpreters if one.source == "activate"), None)
-        if known:
-            return known.path, known, f"what `{host.activate}` gives"
-    known = next((one for one in facts.interpreters if one.torch), None)
-    if known:
-        return known.path, known, f"the first interpreter found that has torch ({known.torch})"
-    return "python3", None, "no interpreter with torch was found"
-
-
-def expand(path: str, facts: HostFacts) -> str:
-    """Put this host's home folder in place of a leading tilde."""
-    if path == "~" or path.startswith("~/"):
-        return facts.home.rstrip("/") + path[1:]
-    return path
-
-
-def release(version: str) -> tuple[int, int]:
-    """Major and minor of a version such as `2.13.0+cpu`; (0, 0) where it cannot be read."""
-    major, _, rest = version.partition(".")
-    minor = rest.partition(".")[0]
-    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)
-
-
 def free_gpus(facts: HostFacts) -> tuple[Gpu, ...]:
     """The GPUs that are not in use."""
     return tuple(gpu for gpu in facts.gpus if not gpu.busy)
@@ -131,12 +96,6 @@ def who_uses(gpu: Gpu) -> str:
     first = gpu.processes[0]
     memory = f", {gibibytes(first.memory)}" if first.memory else ""
     return f"{first.user} ({first.command}{memory})"
-
-
-def plural(count: int, word: str) -> str:
-    """`1 GPU`, `2 GPUs`, `2 processes`."""
-    ending = "" if count == 1 else "es" if word.endswith("s") else "s"
-    return f"{count} {word}{ending}"
 
 
 def offered_gpus(host: Host, facts: HostFacts, share: Share) -> tuple[int, ...]:

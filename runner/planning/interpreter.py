@@ -1,0 +1,42 @@
+"""Which Python runs the job on a host, and what is known of it. Pure."""
+
+from __future__ import annotations
+
+from runner.hosts.facts import HostFacts, Interpreter
+from runner.profile import Host, Profile
+
+
+def find_python(profile: Profile, host: Host, facts: HostFacts) -> tuple[str, Interpreter | None, str]:
+    """The interpreter of the job: its path, what the probe knows of it (None: nothing), and why this one."""
+    if profile.job.wrap:
+        return (
+            expand(host.python or "python3", facts),
+            None,
+            f"as found inside {profile.job.wrap[0]}, which the probe does not enter",
+        )
+    if host.python:
+        path = expand(host.python, facts)
+        known = next((one for one in facts.interpreters if one.source == "profile" or one.path == path), None)
+        return (known.path if known else path), known, "the profile says so"
+    if host.activate:
+        known = next((one for one in facts.interpreters if one.source == "activate"), None)
+        if known:
+            return known.path, known, f"what `{host.activate}` gives"
+    known = next((one for one in facts.interpreters if one.torch), None)
+    if known:
+        return known.path, known, f"the first interpreter found that has torch ({known.torch})"
+    return "python3", None, "no interpreter with torch was found"
+
+
+def expand(path: str, facts: HostFacts) -> str:
+    """Put this host's home folder in place of a leading tilde."""
+    if path == "~" or path.startswith("~/"):
+        return facts.home.rstrip("/") + path[1:]
+    return path
+
+
+def release(version: str) -> tuple[int, int]:
+    """Major and minor of a version such as `2.13.0+cpu`; (0, 0) where it cannot be read."""
+    major, _, rest = version.partition(".")
+    minor = rest.partition(".")[0]
+    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)
