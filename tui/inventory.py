@@ -15,7 +15,7 @@ from runner.paths import inside
 from runner.text import clean
 
 if TYPE_CHECKING:
-    from runner.runs.history import KnownRun
+    from runner.runs.registry import KnownRun
 
 QUIET = 30.0
 """Seconds without data from its hosts after which a run's state is "not seen"."""
@@ -117,7 +117,7 @@ class Shelf:
 def read_shelf(environ: Mapping[str, str], now: float) -> Shelf:
     """Read everything anew."""
     from runner.profile.library import list_profiles
-    from runner.runs.find import known_runs
+    from runner.runs.registry import known_runs
 
     known, problems = known_runs(environ)
     runs = tuple(_run_row(run, now) for run in known)

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from runner.runs.follow import LogRead as LogRead
     from runner.runs.follow import Notice as Notice
     from runner.runs.follow import RecordRead as RecordRead
-    from runner.runs.history import KnownRun as KnownRun
+    from runner.runs.registry import KnownRun as KnownRun
     from runner.runs.session import CaughtUp as CaughtUp
     from runner.runs.session import Refresh as Refresh
     from runner.runs.session import StopSent as StopSent
@@ -104,7 +104,7 @@ _HOMES = {
     "runner.api.watching": "top watch_hosts",
     "runner.errors": "DisttuiError HostError InputError LinkLostError",
     "runner.runs.follow": "LinkNews LogRead Notice RecordRead",
-    "runner.runs.history": "KnownRun",
+    "runner.runs.registry": "KnownRun",
     "runner.runs.session": "CaughtUp Refresh StopSent Update Wishes",
     "runner.runs.state": "RunState",
 }

@@ -10,7 +10,7 @@ from runner.api.viewer import Viewer
 from runner.errors import DisttuiError, InputError
 from runner.ids import short
 from runner.runs.backfill import fill
-from runner.runs.history import KnownRun, mirror_of
+from runner.runs.registry import KnownRun, mirror_of
 from runner.runs.store import HostStore, host_folder
 
 

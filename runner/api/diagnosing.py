@@ -11,7 +11,7 @@ from runner.diagnose.hang import Standing, standing, standings
 from runner.errors import DisttuiError
 from runner.protocol.files import RankStacks
 from runner.runs.diagnoses import Diagnosis, keep
-from runner.runs.history import KnownRun, mirror_of
+from runner.runs.registry import KnownRun, mirror_of
 from runner.runs.remote import Reached, missing, sync
 from runner.runs.replay import replay
 from runner.runs.state import RunState

@@ -16,8 +16,7 @@ from runner.errors import DisttuiError, HostError, InputError
 from runner.formatting import number
 from runner.hosts.answers import Exit, no_exit
 from runner.ids import short
-from runner.runs.find import folder_of
-from runner.runs.history import KnownRun, mirror_of
+from runner.runs.registry import KnownRun, folder_of, mirror_of
 from runner.runs.remote import Reached, sync
 from runner.runs.summary import summaries
 

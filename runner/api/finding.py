@@ -9,19 +9,19 @@ from runner.errors import InputError
 from runner.ids import short
 from runner.profile import Profile, parse_host
 from runner.protocol.names import RUN_DIR
-from runner.runs import find as known
+from runner.runs import registry
 from runner.runs.adopt import adopt as take_up
-from runner.runs.history import KnownHost, KnownRun
+from runner.runs.registry import KnownHost, KnownRun
 
 
 def known_runs(viewer: Viewer) -> tuple[list[KnownRun], list[str]]:
     """Every run that is known here, newest first, and what is wrong with those that cannot be read."""
-    return known.known_runs(viewer.environ)
+    return registry.known_runs(viewer.environ)
 
 
 def find_run(viewer: Viewer, text: str) -> KnownRun:
     """The run with this id, or whose id begins so. Raises InputError that lists the near ones."""
-    return known.find_run(text, viewer.environ)
+    return registry.find_run(text, viewer.environ)
 
 
 def adopt(

@@ -11,7 +11,7 @@ from runner.api.viewer import Viewer
 from runner.errors import DisttuiError
 from runner.hosts.link import Link
 from runner.runs import remote
-from runner.runs.history import KnownRun, mirror_of
+from runner.runs.registry import KnownRun, mirror_of
 from runner.runs.session import Session, Update, Wishes
 from runner.runs.state import RunState
 

@@ -10,8 +10,7 @@ from runner.errors import DisttuiError
 from runner.formatting import number
 from runner.profile import parse_host
 from runner.protocol.names import RUN_DIR
-from runner.runs.find import known_runs
-from runner.runs.history import KnownHost, KnownRun
+from runner.runs.registry import KnownHost, KnownRun, known_runs
 from runner.runs.remote import reach_hosts
 from runner.runs.summary import Summary, summaries
 from runner.text import clean

@@ -17,7 +17,7 @@ from runner.ids import short
 from runner.records import records
 from runner.runs.backfill import fill
 from runner.runs.follow import LinkNews, LogRead, Notice
-from runner.runs.history import KnownRun, mirror_of
+from runner.runs.registry import KnownRun, mirror_of
 from runner.runs.remote import Reached, missing, sync
 from runner.runs.session import CaughtUp, Update, Wishes
 from runner.runs.state import RunState

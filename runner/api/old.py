@@ -12,8 +12,7 @@ from runner.api.viewer import Viewer
 from runner.errors import DisttuiError
 from runner.ids import short
 from runner.protocol.summary import disk_use
-from runner.runs.find import known_runs
-from runner.runs.history import KnownRun
+from runner.runs.registry import KnownRun, known_runs
 from runner.runs.summary import summaries
 from runner.text import clean
 

@@ -9,8 +9,8 @@ from typing import Any
 from runner.api.viewer import Viewer
 from runner.errors import DisttuiError
 from runner.hosts.survey import side_by_side
-from runner.runs.find import known_runs
 from runner.runs.places import Destination, chosen, of_runs
+from runner.runs.registry import known_runs
 
 PATIENCE = 60.0
 """Seconds that a host may take to look, and to end what it finds."""

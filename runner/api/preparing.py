@@ -17,9 +17,8 @@ from runner.hosts.ship import train_parcel
 from runner.hosts.survey import Surveyed, Tell, survey
 from runner.ids import new_run_id
 from runner.profile import Profile
-from runner.runs.find import run_names
-from runner.runs.history import KnownRun, keep
 from runner.runs.launch import launch as start
+from runner.runs.registry import KnownRun, keep, run_names
 from runner.text import clean
 
 if TYPE_CHECKING:

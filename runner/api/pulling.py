@@ -19,7 +19,7 @@ from runner.formatting import gibibytes, number
 from runner.hosts.link import GONE, Link
 from runner.hosts.survey import HostsError
 from runner.paths import PathError, inside
-from runner.runs.history import KnownRun
+from runner.runs.registry import KnownRun
 from runner.text import clean
 
 _PART = ".part"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runner.api.viewer import Viewer
-from runner.runs.history import KnownRun, mirror_of
+from runner.runs.registry import KnownRun, mirror_of
 from runner.runs.remote import missing, sync
 from runner.runs.replay import Replay
 from runner.runs.replay import replay as fold_mirror

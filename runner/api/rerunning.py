@@ -11,7 +11,7 @@ from runner.bounded import each, text, whole
 from runner.errors import DisttuiError, InputError
 from runner.ids import short
 from runner.profile import Profile
-from runner.runs.history import KnownRun, profile_of
+from runner.runs.registry import KnownRun, profile_of
 from runner.runs.remote import REACH
 from runner.text import clean
 

@@ -18,7 +18,7 @@ from runner.transport import Connector
 if TYPE_CHECKING:
     from runner.hosts.link import Link
     from runner.profile import Host
-    from runner.runs.history import KnownRun
+    from runner.runs.registry import KnownRun
     from runner.transport.sandbox import Sandbox
 
 

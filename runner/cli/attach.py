@@ -15,7 +15,7 @@ from runner.cli.run_selector import finding, run_options
 
 if TYPE_CHECKING:
     from runner.api.viewer import Viewer
-    from runner.runs.history import KnownRun
+    from runner.runs.registry import KnownRun
 
 
 @click.command(epilog=example("disttui attach 2node-7f3a", "disttui attach 2node-7f3a --host box1"))

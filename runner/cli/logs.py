@@ -63,7 +63,7 @@ def logs(rank: int | None, follow: bool, since: str | None, grep: str | None, **
     from runner.api.log_lines import logs as lines
     from runner.cli.render.log_lines import LogPrinter
     from runner.cli.signals import Signals
-    from runner.runs.find import is_known
+    from runner.runs.registry import is_known
     from runner.runs.session import CaughtUp
 
     on_host = None

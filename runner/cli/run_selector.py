@@ -15,13 +15,13 @@ from runner.protocol.names import RUN_DIR
 
 if TYPE_CHECKING:
     from runner.api.viewer import Viewer
-    from runner.runs.history import KnownRun
+    from runner.runs.registry import KnownRun
 
 
 def complete_runs(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
     """The ids that begin so."""
     from runner.ids import short
-    from runner.runs.find import run_names
+    from runner.runs.registry import run_names
 
     names = run_names(os.environ)
     shown = {name: short(name, names) for name in names if name.startswith(incomplete)}

@@ -45,7 +45,7 @@ def run_profile(
         InputError: It could not be kept here, or not be left.
     """
     from runner.cli.viewing import viewing
-    from runner.runs.history import make_folder
+    from runner.runs.registry import make_folder
 
     if detach and sandbox:
         raise InputError("a sandbox lives only as long as its command, so it cannot be left", "Leave out --detach.")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from runner.api.old import Old
 from runner.formatting import amount, duration, gibibytes
 from runner.ids import short
-from runner.runs.history import KnownRun
+from runner.runs.registry import KnownRun
 
 
 def forgotten(run: KnownRun) -> str:

@@ -22,8 +22,7 @@ from runner.profile import Profile
 from runner.profile.addresses import split_host
 from runner.protocol.names import RUN_DIR
 from runner.records import json_object
-from runner.runs.find import load_run, refuse_newer
-from runner.runs.history import KnownHost, KnownRun, remember
+from runner.runs.registry import KnownHost, KnownRun, load_run, refuse_newer, remember
 from runner.runs.remote import REACH, reach_hosts
 from runner.runs.store import mirrors_folder
 from runner.runs.summary import Summary, summaries

@@ -11,7 +11,7 @@ from typing import Any
 from runner.errors import DisttuiError, HostError
 from runner.hosts.link import Item, Link
 from runner.protocol.limits import READ_LIMIT
-from runner.runs.history import KnownRun
+from runner.runs.registry import KnownRun
 from runner.runs.remote import REACH
 from runner.runs.store import HostStore
 

@@ -15,7 +15,7 @@ from runner.errors import DisttuiError
 from runner.ids import short
 from runner.profile import Profile
 from runner.protocol.files import Exit
-from runner.runs.history import KnownRun, profile_of
+from runner.runs.registry import KnownRun, profile_of
 from runner.runs.state import RunState
 from runner.text import clean, clean_lines
 

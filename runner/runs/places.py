@@ -9,7 +9,7 @@ from pathlib import Path
 from runner.errors import InputError
 from runner.profile import Host, load, parse_host
 from runner.profile.library import find, list_profiles
-from runner.runs.find import known_runs
+from runner.runs.registry import known_runs
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 from runner.errors import DisttuiError, HostError
 from runner.hosts.link import Item, Link
 from runner.hosts.survey import CONNECTS, HostsError, open_link
-from runner.runs.history import KnownHost, KnownRun
+from runner.runs.registry import KnownHost, KnownRun
 from runner.runs.store import HostStore, held, host_folder
 from runner.transport import Connector
 

@@ -10,7 +10,7 @@ from runner.paths import PathError
 from runner.protocol.metrics import Metrics
 from runner.records import LONGEST, Unfinished, records
 from runner.runs.contents import EventLine, NewerEvent, metrics_place, read_content
-from runner.runs.history import KnownRun
+from runner.runs.registry import KnownRun
 from runner.runs.state import RunState, fold
 from runner.runs.store import HostStore, host_folder
 

@@ -29,7 +29,7 @@ from unittest.mock import patch
 from runner.api.following import Following
 from runner.api.viewer import Viewer
 from runner.runs.contents import read_content
-from runner.runs.find import load_run
+from runner.runs.registry import load_run
 from runner.runs.state import link
 from tests.bench.screen import Screen, screen
 from tests.tui.synthetic_run import write

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from runner.runs.backfill import fill
-from runner.runs.history import KnownHost, KnownRun
+from runner.runs.registry import KnownHost, KnownRun
 from runner.runs.remote import reach, sync
 from runner.runs.store import HostStore
 from runner.transport import RefusePrompts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from runner.runs.diagnoses import Diagnosis, keep
-from runner.runs.find import find_run
+from runner.runs.registry import find_run
 from tests.tui.test_blame import stalled
 from tests.tui.test_dashboard import shown, until
 from tests.tui.widget_kit import asynchronous

@@ -8,7 +8,7 @@ import pytest
 
 from runner.diagnose.frames import Frame
 from runner.errors import InputError
-from runner.runs.history import KnownHost, KnownRun
+from runner.runs.registry import KnownHost, KnownRun
 from tui.dashboard.source import on_this_machine
 
 _CODE = "import torch\n\nraise ValueError('no such token')\n"

@@ -16,7 +16,7 @@ import pytest
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL
 from textual.widgets import Input
 
-from runner.runs.find import known_runs
+from runner.runs.registry import known_runs
 from runner.transport.sandbox_server import LoginSession, LoopbackServer
 from tests.cluster.cluster import Cluster
 from tests.tui.shelf_kit import environ

@@ -14,7 +14,7 @@ from runner.api.log_lines import LineFilter, logs
 from runner.api.viewer import Viewer
 from runner.cli.render.log_lines import LogPrinter
 from runner.profile import Profile, parse
-from runner.runs.history import KnownRun, keep
+from runner.runs.registry import KnownRun, keep
 from runner.runs.session import CaughtUp
 
 DISTTUI = str(Path(sys.executable).with_name("disttui"))

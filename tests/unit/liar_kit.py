@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import dedent, indent
 
 from runner.api.viewer import Viewer
-from runner.runs.history import KnownHost, KnownRun
+from runner.runs.registry import KnownHost, KnownRun
 from runner.transport import Connector
 
 ROOT = Path(__file__).parents[2]

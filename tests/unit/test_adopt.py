@@ -14,7 +14,7 @@ import pytest
 
 from runner.errors import DisttuiError
 from runner.runs.adopt import adopt
-from runner.runs.find import load_run
+from runner.runs.registry import load_run
 from tests.unit.history_kit import DISTTUI, environ, kept
 from tests.unit.liar_kit import connector, liar
 

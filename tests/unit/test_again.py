@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.runs.find import load_run
+from runner.runs.registry import load_run
 from tests.unit.history_kit import command
 
 _JOB = """

@@ -17,7 +17,7 @@ from runner.diagnose.hints import hint
 from runner.diagnose.traceback import fold_traceback
 from runner.render.diagnosis import diagnosis_data, diagnosis_text
 from runner.render.story import attempt_words, others
-from runner.runs.history import KnownHost, KnownRun
+from runner.runs.registry import KnownHost, KnownRun
 from runner.runs.replay import replay
 from runner.runs.state import RunState, begin
 from runner.runs.store import HostStore

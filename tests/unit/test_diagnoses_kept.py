@@ -11,7 +11,7 @@ from runner.api.diagnosing import diagnose
 from runner.api.viewer import Viewer
 from runner.render.diagnosis import diagnosis_data, diagnosis_text
 from runner.runs.diagnoses import ATTEMPTS, LONGEST, NAME, Diagnosis, keep, kept
-from runner.runs.find import find_run
+from runner.runs.registry import find_run
 from tests.tui.synthetic_run import write
 
 

@@ -15,7 +15,7 @@ import pytest
 from runner.errors import DisttuiError, HostError
 from runner.hosts.link import Item, Link
 from runner.runs.backfill import fill
-from runner.runs.history import KnownHost, KnownRun
+from runner.runs.registry import KnownHost, KnownRun
 from runner.runs.remote import TAIL, Reached, sync
 from runner.runs.store import HostStore
 from runner.transport.local import LocalConnection, LocalStream

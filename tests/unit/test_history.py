@@ -21,8 +21,7 @@ from runner.cli.stop import stop
 from runner.errors import InputError
 from runner.ids import pick
 from runner.node.serve import listing
-from runner.runs.find import find_run, known_runs, load_run
-from runner.runs.history import KnownHost, KnownRun, mirror_of, profile_of
+from runner.runs.registry import KnownHost, KnownRun, find_run, known_runs, load_run, mirror_of, profile_of
 from runner.runs.replay import replay
 from tests.unit.history_kit import command, environ, kept, lines, mirrored, profile
 from tests.unit.runs_kit import Cluster

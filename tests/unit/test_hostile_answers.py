@@ -39,7 +39,7 @@ from runner.runs import remote
 from runner.runs import store as store_module
 from runner.runs.adopt import adopt
 from runner.runs.follow import HostMirror, Notice
-from runner.runs.history import KnownHost, KnownRun
+from runner.runs.registry import KnownHost, KnownRun
 from runner.runs.store import HostStore
 from runner.runs.summary import summaries
 from tests.unit.liar_kit import connector, liar, lied, viewer

@@ -151,3 +151,17 @@ def test_the_glossary_speaks_of_classes_and_files_that_exist() -> None:
     words = re.findall(r"^\| ([a-z ,]+) \|", page, re.M)
     assert sorted(set(words) - {"word"}) == sorted(word for word in words if word != "word"), "told twice"
     assert [line for line in page.splitlines() if line.startswith("|") and line.count("|") != 3] == []
+
+
+def test_texts_name_only_modules_that_exist() -> None:
+    """In docstrings, comments and docs: `runner/planning/plan.py`, `tui.theme`, `runner.api.Viewer`."""
+    texts = [*PATHS, *(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    wrong = []
+    for path in texts:
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"`((?:runner|tui)[./][a-z_]+(?:[./][a-z_]+)*)[`:/. ]", text):
+            module = name.removesuffix(".py").replace("/", ".")
+            above = module.rpartition(".")[0]
+            if not {module, above} & _trees().keys() and not (ROOT / name).exists():
+                wrong.append(f"{path.relative_to(ROOT)}: {name}")
+    assert wrong == []

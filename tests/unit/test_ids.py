@@ -11,8 +11,7 @@ from runner.cli.render.runs import render_runs
 from runner.errors import InputError
 from runner.ids import new_run_id, pick, short
 from runner.profile import parse
-from runner.runs.find import find_run
-from runner.runs.history import keep
+from runner.runs.registry import find_run, keep
 
 ONE, OTHER = "2node-7f3a" + "0" * 12, "2node-7f3a" + "1" * 12
 

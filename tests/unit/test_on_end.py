@@ -19,7 +19,7 @@ from runner.errors import InputError
 from runner.node import procs
 from runner.profile import parse
 from runner.runs import hooks
-from runner.runs.history import keep
+from runner.runs.registry import keep
 from runner.runs.state import RunState, begin
 from tests.unit.state_kit import fold
 from tests.unit.waiting import wait_for

@@ -11,7 +11,7 @@ import pytest
 
 from runner.profile import parse
 from runner.profile.save import save
-from runner.runs.history import keep, mirror_of
+from runner.runs.registry import keep, mirror_of
 from runner.runs.store import HostStore
 from runner.transport import known_hosts
 from tui.replay import example

@@ -21,7 +21,7 @@ from runner.cli.render.printer import show_update
 from runner.errors import HostError
 from runner.hosts.link import Link
 from runner.runs.follow import LinkNews
-from runner.runs.history import KnownHost, KnownRun
+from runner.runs.registry import KnownHost, KnownRun
 from runner.runs.session import CaughtUp, Session, Wishes
 from runner.runs.state import begin
 from runner.transport.local import LocalConnection

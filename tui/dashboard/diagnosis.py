@@ -16,7 +16,7 @@ from textual.widgets import Static
 from runner.api.diagnosing import diagnose
 from runner.errors import DisttuiError
 from runner.render.diagnosis import diagnosis_text, told_before
-from runner.runs.history import KnownRun
+from runner.runs.registry import KnownRun
 from runner.text import clean_lines
 from tui.keys import bind
 from tui.screen import DisttuiModal

@@ -14,7 +14,7 @@ from runner.diagnose.frames import Frame
 from runner.errors import DisttuiError, InputError
 from runner.formatting import number
 from runner.render.story import ending
-from runner.runs.history import KnownRun
+from runner.runs.registry import KnownRun
 from runner.runs.store import host_folder
 from tui.dashboard.source import failing_frame, on_this_machine
 from tui.run.again import saved_on_hosts
@@ -79,7 +79,7 @@ def story(snapshot: Snapshot, run: KnownRun | None) -> str:
 
 
 def _workdir(snapshot: Snapshot, node: int) -> str:
-    from runner.runs.history import read_object
+    from runner.runs.registry import read_object
 
     try:
         spec = read_object(host_folder(snapshot.mirror, node) / "spec.json") or {}

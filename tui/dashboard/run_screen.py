@@ -17,7 +17,7 @@ from textual.widget import Widget
 
 from runner.api.rerunning import Checkpoint
 from runner.formatting import duration
-from runner.runs.history import KnownRun
+from runner.runs.registry import KnownRun
 from runner.text import clean
 from tui.charts.chart import Chart
 from tui.dashboard.ended import CheckpointFound, Ended, story

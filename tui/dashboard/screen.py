@@ -16,8 +16,8 @@ from textual.message import Message
 
 from runner.errors import DisttuiError
 from runner.ids import short
-from runner.runs.history import KnownRun
 from runner.runs.hooks import tell_later
+from runner.runs.registry import KnownRun
 from runner.runs.state import RunState
 from tui.dashboard.hosts import HostsPane
 from tui.dashboard.progress import run_word

@@ -11,7 +11,7 @@ from runner.diagnose.frames import Frame, own
 from runner.diagnose.traceback import frames
 from runner.errors import InputError
 from runner.paths import PathError, inside
-from runner.runs.history import KnownRun
+from runner.runs.registry import KnownRun
 from runner.text import clean
 
 _MOST = 4 << 20

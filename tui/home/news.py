@@ -12,7 +12,7 @@ NEWEST = 12
 
 def ask_hosts(environ: Mapping[str, str], ssh_config: str | None) -> Mapping[str, str]:
     """Ask as `disttui ps` does, and keep the answers; call it in a thread. Returns run → why there is no new state."""
-    from runner.runs.find import known_runs
+    from runner.runs.registry import known_runs
 
     runs = [run for run in known_runs(environ)[0] if not (run.sandbox or run.problem or run.summary().get("ended"))]
     if not runs:

@@ -328,7 +328,7 @@ class HomeScreen(DisttuiScreen):
             self.disttui.router.open_wizard(row.path, launch=True)
 
     async def _run_again(self, run: str) -> None:
-        from runner.runs.find import find_run  # slow to import, like the next ones
+        from runner.runs.registry import find_run  # slow to import, like the next ones
         from tui.run.again import run_again
 
         try:

@@ -15,7 +15,7 @@ from textual.widgets import Input
 from runner.api.beginnings import fetch_beginnings
 from runner.errors import DisttuiError, InputError
 from runner.ids import short
-from runner.runs.find import find_run
+from runner.runs.registry import find_run
 from tui.charts.chart import Chart
 from tui.dashboard.run_screen import RunScreen
 from tui.keys import MOVE, PANE_KEYS, VIEW, bind

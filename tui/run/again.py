@@ -11,7 +11,7 @@ from runner.errors import DisttuiError, InputError
 from runner.formatting import amount
 from runner.ids import short
 from runner.profile.disclosure import foreign_lines
-from runner.runs.history import KnownRun
+from runner.runs.registry import KnownRun
 from runner.text import clean
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from runner.formatting import duration, when
 from runner.ids import short
 from runner.render.status import metric_words, progress
 from runner.runs.contents import Content
-from runner.runs.history import KnownRun
+from runner.runs.registry import KnownRun
 from runner.runs.state import RunState
 from runner.text import LineMaker, clean
 

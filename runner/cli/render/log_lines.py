@@ -8,7 +8,7 @@ from typing import TextIO
 from runner.api.log_lines import LogLines
 from runner.api.news import HostNotice
 from runner.cli.render.output import put
-from runner.runs.history import KnownRun
+from runner.runs.registry import KnownRun
 from runner.text import clean_lines
 
 

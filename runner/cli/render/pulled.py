@@ -8,7 +8,7 @@ from runner.api.news import HostNotice
 from runner.api.pulling import Pulled, PullNews, ToFetch
 from runner.formatting import amount, gibibytes
 from runner.ids import short
-from runner.runs.history import KnownRun
+from runner.runs.registry import KnownRun
 from runner.text import clean
 
 

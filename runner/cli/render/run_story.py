@@ -15,8 +15,8 @@ from runner.protocol.events import Event, Unhandled
 from runner.render.status import ungrouped_words
 from runner.render.story import attempt_words, death_words, ending, root_words
 from runner.runs.contents import EventLine
-from runner.runs.history import KnownRun
 from runner.runs.hooks import end_summary
+from runner.runs.registry import KnownRun
 from runner.runs.replay import Replay
 from runner.runs.state import RunState
 from runner.text import clean, clean_lines
