@@ -1,4 +1,4 @@
-"""What every rank of a run is doing now, or why it has failed, as a text over the dashboard."""
+"""What every rank of a run is doing now, or why the run has failed: a text over the dashboard."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from tui.widgets.wrap import wrapped
 
 
 class DiagnosisText(Static):
-    """Text whose paths are broken between their folders only."""
+    """Text that wraps paths between their folders only."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self._text = text
 
     def show(self, text: str) -> None:
-        """Show another text, which must be clean."""
+        """Replace the text; it must be clean."""
         self._text = text
         self.refresh(layout=True)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As many rows as it takes at this width."""
+        """Number of lines at this width."""
         return len(self._rows(width))
 
     def render(self) -> Content:
-        """The text for the width there is."""
+        """The text, wrapped to the present width."""
         return Content("\n".join(self._rows(self.content_size.width)))
 
     def _rows(self, width: int) -> list[str]:
@@ -49,10 +49,10 @@ class DiagnosisText(Static):
 
 
 class DiagnosisScreen(DisttuiModal[None]):
-    """Asks the hosts in a thread; what it waits for stands there meanwhile."""
+    """Asks the hosts in a thread; shows a notice until they answer."""
 
-    class Told(Message):
-        """The answer is there."""
+    class Answered(Message):
+        """The hosts have answered, or could not be asked."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
@@ -73,7 +73,7 @@ class DiagnosisScreen(DisttuiModal[None]):
         self._text = ""
 
     def compose(self) -> ComposeResult:
-        """The text, scrolled by its keys."""
+        """Yield the text, which its keys scroll."""
         with VerticalScroll(classes="box wide"):
             yield DiagnosisText("asking every rank what it is doing …")
         yield Hints(Key("y", "y", "copy"), Key("escape", "esc", "close"), classes="hint")
@@ -87,14 +87,14 @@ class DiagnosisScreen(DisttuiModal[None]):
         try:
             with self.disttui.new_viewer() as viewer:
                 found = diagnose(viewer, self._run, diagnosis_text)
-            told = "\n".join([diagnosis_text(found), *(f"! {warning}" for warning in found.warnings)])
+            text = "\n".join([diagnosis_text(found), *(f"! {warning}" for warning in found.warnings)])
         except DisttuiError as error:
-            # Hosts that are gone take nothing away from what they said before.
-            told = "\n".join([str(error), *told_before(self._run.folder)])
-        self.post_message(self.Told(told))
+            # Earlier reports of lost hosts are still shown.
+            text = "\n".join([str(error), *told_before(self._run.folder)])
+        self.post_message(self.Answered(text))
 
-    def on_diagnosis_screen_told(self, event: Told) -> None:
-        """Show it."""
+    def on_diagnosis_screen_answered(self, event: Answered) -> None:
+        """Show the answer."""
         self._text = clean_lines(event.text)
         self.query_one(DiagnosisText).show(self._text)
 
@@ -104,5 +104,5 @@ class DiagnosisScreen(DisttuiModal[None]):
             self.disttui.copy(self._text)
 
     def action_close(self) -> None:
-        """Back to the run."""
+        """Return to the run."""
         self.dismiss(None)

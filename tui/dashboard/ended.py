@@ -23,7 +23,7 @@ from tui.terminal.editor import open_editor
 
 
 class CheckpointFound(Message):
-    """A run that has ended is known to have saved a checkpoint."""
+    """An ended run has saved a checkpoint."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class CheckpointFound(Message):
 
 
 class Ended:
-    """Finds what there is to go on from when a run has ended: its newest checkpoint, the line that failed."""
+    """Finds the newest checkpoint of an ended run, and the source line that failed."""
 
     def __init__(self) -> None:
         self.checkpoint: Checkpoint | None = None
@@ -39,7 +39,7 @@ class Ended:
         self._failing: tuple[object, Frame | None] = (None, None)
 
     def look(self, run: KnownRun, ssh_config: str | None, tell: Callable[[CheckpointFound], object]) -> None:
-        """Look for a checkpoint on the hosts, once, in a thread that calls `tell` where there is one."""
+        """Look for a checkpoint on the hosts, once, in a thread; it calls `tell` if it finds one."""
 
         def looking() -> None:
             if found := saved_on_hosts(run, ssh_config):
@@ -85,5 +85,5 @@ def _workdir(snapshot: Snapshot, node: int) -> str:
         spec = read_object(host_folder(snapshot.mirror, node) / "spec.json") or {}
     except InputError:
         spec = {}
-    told = spec.get("workdir")
-    return told if isinstance(told, str) else ""
+    workdir = spec.get("workdir")
+    return workdir if isinstance(workdir, str) else ""

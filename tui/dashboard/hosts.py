@@ -1,4 +1,4 @@
-"""The table of hosts: what each does, and how much of it is used."""
+"""The table of hosts: the state and the load of each."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from tui.widgets.drawn import Piece
 from tui.widgets.row_list import RowList, Sort
 
 KEEP = 6.0
-"""Seconds after which the last telemetry of a host no longer stands for now."""
+"""Seconds after which the last telemetry of a host is stale."""
 TROUBLE = ("failed", "unseen", "slow", "waiting")
-"""Kinds of looks that come first where trouble does."""
+"""Kinds of looks that the order "trouble" puts first."""
 
 
 class Cell(NamedTuple):
-    """A number of the table, and its share of what there is."""
+    """A value of the table, and its share of the maximum."""
 
     text: str
     share: float | None = None
 
 
 class HostStatusRow(NamedTuple):
-    """A host, and what it does."""
+    """A host, and its state in a word."""
 
     host: HostState
     word: str
-    """As the dashboard says it."""
+    """A word that `tui.theme.look` knows."""
 
 
 class HostColumns(NamedTuple):
-    """What there is room for."""
+    """The columns that fit."""
 
     name: int
-    """Cells of the hosts' names."""
+    """Width of the hosts' names, in cells."""
     word: int
-    """Cells of what they do, its glyph included."""
+    """Width of their states with the glyph, in cells."""
     shown: list[tuple[str, int, int]]
 
 
@@ -58,10 +58,10 @@ def _trouble(row: HostStatusRow) -> int:
 
 
 def _load(row: HostStatusRow) -> tuple[float, float]:
-    """By the GPUs where there are any, else by the cores."""
-    told = row.host.telemetry
-    cpu = told.get("cpu", 0.0) if told else 0.0
-    gpu = _gpu_values(told.get("gpus") if told else None).get("gpu")
+    """Sort key: the use of the GPUs, then of the cores."""
+    telemetry = row.host.telemetry
+    cpu = telemetry.get("cpu", 0.0) if telemetry else 0.0
+    gpu = _gpu_values(telemetry.get("gpus") if telemetry else None).get("gpu")
     return (gpu.share or 0.0) if gpu else 0.0, cpu
 
 
@@ -111,17 +111,17 @@ class HostsPane(RowList[HostStatusRow]):
         ("ranks", 8, 6), ("cpu", 7, 1), ("mem", 10, 2), ("gpu", 7, 3), ("gpu mem", 10, 5), ("power", 8, 7),
         ("rx/s", 10, 8), ("tx/s", 10, 9), ("seen", 10, 4),
     )  # fmt: skip
-    """Name, width, and how early it is left out (high first)."""
+    """Name, width, and rank: with too little room the highest rank is left out first."""
 
     class HostChosen(Message):
-        """The ranks of a host are to be shown."""
+        """Requests the logs of a host's ranks."""
 
         def __init__(self, node: int) -> None:
             super().__init__()
             self.node = node
 
     class TopWanted(Message):
-        """What a host does now is to be shown."""
+        """Requests the view of what a host does now."""
 
         def __init__(self, node: int) -> None:
             super().__init__()
@@ -134,7 +134,7 @@ class HostsPane(RowList[HostStatusRow]):
         self._columns = HostColumns(4, 9, [])
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show another moment; the cursor stays on its host."""
+        """Show a snapshot; the cursor stays on its host."""
         first = self._snapshot is None
         self._snapshot = snapshot
         self.settle()
@@ -143,7 +143,7 @@ class HostsPane(RowList[HostStatusRow]):
 
     @property
     def node(self) -> int | None:
-        """The host under the cursor."""
+        """Node rank of the host under the cursor."""
         return self.here.host.node if self.here is not None else None
 
     def key_of(self, item: HostStatusRow) -> str:
@@ -151,14 +151,14 @@ class HostsPane(RowList[HostStatusRow]):
         return f"{item.host.node}"
 
     def ordered(self) -> list[HostStatusRow]:
-        """All hosts; those that an order does not tell apart as in the profile."""
+        """All hosts; equal ones in the order of the profile."""
         if self._snapshot is None:
             return []
         words = _words(self._snapshot)
         return self.by_choice([HostStatusRow(host, words[host.node]) for host in self._snapshot.state.hosts])
 
     def redraw(self) -> None:
-        """Draw anew, and say in the title which rows are in sight."""
+        """Redraw, and show in the title which rows are visible."""
         page, count = max(1, self.size.height - 1), len(self.items)
         shown = f"{self.top + 1}-{min(count, self.top + page)} of {count}" if page < count else ""
         self.set_title("Hosts", self.sort_words, shown)
@@ -217,20 +217,20 @@ class HostsPane(RowList[HostStatusRow]):
         if last is not None:
             age = snapshot.now - last
             values["seen"] = Cell("now" if host.link != "not seen" and age <= KEEP else f"{duration(max(0, age))} ago")
-        told: Mapping[str, object] = host.telemetry or {}
-        cpu, used, total = (number(told.get(name)) for name in ("cpu", "mem_used", "mem_total"))
+        telemetry: Mapping[str, object] = host.telemetry or {}
+        cpu, used, total = (number(telemetry.get(name)) for name in ("cpu", "mem_used", "mem_total"))
         if cpu is not None:
             values["cpu"] = Cell(f"{cpu:.0f} %", cpu / 100)
         if used is not None:
             values["mem"] = Cell(_bytes(used), used / total if total else None)
         for name, source in (("rx/s", "net_rx"), ("tx/s", "net_tx")):
-            moved = number(told.get(source))
+            moved = number(telemetry.get(source))
             if moved is not None:
                 values[name] = Cell(_bytes(moved))
-        return values | _gpu_values(told.get("gpus"))
+        return values | _gpu_values(telemetry.get("gpus"))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What a host does now is no part of a replay."""
+        """Offer `top` only for a live run."""
         return action != "top" or (self._snapshot is not None and self._snapshot.playback is None)
 
     def action_open(self) -> None:
@@ -239,19 +239,19 @@ class HostsPane(RowList[HostStatusRow]):
             self.post_message(self.HostChosen(self.node))
 
     def action_top(self) -> None:
-        """Show what it does now."""
+        """Request the view of what the host does now."""
         if self.node is not None:
             self.post_message(self.TopWanted(self.node))
 
     def sort_at(self, x: int) -> None:
-        """Take the next order, whichever heading was clicked."""
+        """Take the next order, for a click on any heading."""
         self.action_sort(1)
 
 
 def _words(snapshot: Snapshot) -> dict[int, str]:
-    """What every host does; of those of a failed run only the one where it began has failed by itself.
+    """The state of every host in a word; in a failed run, "failed" only for the host where the failure began.
 
-    In a stall those of the ranks that others wait for are awaited, and the others waiting.
+    In a stall, hosts of ranks that others wait for are "awaited", the others "waiting".
     """
     state = snapshot.state
     words = {host.node: host_word(host, state) for host in state.hosts}
@@ -267,7 +267,7 @@ def _words(snapshot: Snapshot) -> dict[int, str]:
 
 
 def is_stale(host: HostState, snapshot: Snapshot) -> bool:
-    """Whether the figures of a host are those of another time than the one that is shown."""
+    """Whether the figures of a host are older than the time that is shown."""
     return host.telemetry is None or snapshot.now - host.telemetry["t"] > KEEP
 
 

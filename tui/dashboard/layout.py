@@ -1,4 +1,4 @@
-"""Which panes of a run's screen are shown, and where: for the size of the terminal, zoomed, or stacked."""
+"""Which panes of a run's screen are shown, and where: by the size of the terminal, zoomed, or stacked."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 CHARTS = 6
 MANY = 128
-"""Ranks from which on their grid needs the room of the events."""
+"""From this many ranks on, their grid takes the room of the events."""
 STACKED = (80, 20)
-"""Columns and rows under which the panes stand under one another, the most important first."""
+"""Columns and rows below which the panes are stacked, the most important first."""
 ROOMY = 30
-"""Rows from which on why a run has failed leaves room for all panes."""
+"""From this many rows on, all panes fit below the story of a failure."""
 LEAST = 4
-"""Rows of a pane that shows more than its title."""
+"""The least rows of a pane that shows more than its title."""
 EVENTS = 9
-"""Rows that the events keep where the load is shown above them."""
+"""Rows that the events keep when the load is shown above them."""
 
 
 class PaneLayout:
-    """Lays out the panes of a screen; the styles of its classes are the screen's."""
+    """Lays out the panes of a screen by setting CSS classes, whose styles the screen defines."""
 
     def __init__(self, screen: DisttuiScreen) -> None:
         self._screen = screen
@@ -38,18 +38,18 @@ class PaneLayout:
 
     @property
     def stacked(self) -> bool:
-        """Whether there is too little room for panes side by side."""
+        """Whether the terminal is too small for panes side by side."""
         width, height = self._screen.size
         return width < STACKED[0] or height < STACKED[1]
 
     def tell(self, *, story: bool) -> None:
-        """There is something to say of why the run has failed, or no longer."""
+        """Set whether the story has a text to show."""
         if story != self._screen.has_class("-story"):
             self._screen.set_class(story, "-story")
             self.arrange()
 
     def arrange(self) -> None:
-        """Show what there is room for."""
+        """Show the panes that fit."""
         screen, alone = self._screen, self.zoomed
         width, height = screen.size
         stack = not alone and self.stacked
@@ -73,7 +73,7 @@ class PaneLayout:
         screen.query_one("#charts").display = one is None or one.startswith("chart")
         screen.query_one("#upper").set_class(one == "log", "-off")
         if stack != screen.has_class("-stack"):
-            # What was beside the charts comes under them.
+            # Panes beside the charts move below them.
             upper, order = screen.query_one("#upper"), ("#left", "#charts")
             first, second = map(screen.query_one, reversed(order) if stack else order)
             upper.move_child(first, before=second)
@@ -83,7 +83,7 @@ class PaneLayout:
         screen.query_one(StoryPane).styles.max_height = _most_of_story(height)
 
     def _spare(self) -> int:
-        """Rows beside the charts that hosts, ranks and events leave to the load."""
+        """Rows beside the charts that hosts, ranks and events leave for the load."""
         width, height = self._screen.size
         upper = (height - 4 - self._story_rows()) * 3 // 5
         panes = (self._screen.query_one(HostsPane), self._screen.query_one(RankGrid))
@@ -92,14 +92,14 @@ class PaneLayout:
         return max(0, upper - taken - 1)
 
     def _story_rows(self) -> int:
-        """Rows that why the run has failed takes."""
+        """Rows of the story."""
         if not self._screen.has_class("-story"):
             return 0
         width, height = self._screen.size
         return min(_most_of_story(height), self._screen.query_one(StoryPane).rows(width - 2) + 1)
 
     def _stacked(self, height: int) -> tuple[str, tuple[str, ...]]:
-        """What stands at the top where there is no room for all panes, and what else does."""
+        """The pane at the top of a stack, and the other panes shown."""
         room = height - 4 - self._story_rows()
         if room < 2 * LEAST:
             return self.pane, ()
@@ -111,7 +111,7 @@ class PaneLayout:
         return "hosts" if self.pane == "hosts" else top, ("log",)
 
     def names(self, offered: int) -> list[str]:
-        """The panes that tab goes through. `offered`: numbers that charts can draw."""
+        """The panes that tab visits. `offered`: number of metrics that charts can show."""
         charts = [f"chart{number}" for number in range(min(CHARTS, max(1, offered)))]
         names = ["hosts", "ranks", *charts, "events", "log"]
         if self._screen.has_class("-alone") or self._screen.has_class("-stack"):
@@ -120,5 +120,5 @@ class PaneLayout:
 
 
 def _most_of_story(height: int) -> int:
-    """Rows at most of why a run has failed."""
+    """The most rows of the story."""
     return 4 if height < 16 else 5 if height < 24 else 7 if height < 40 else 12

@@ -1,4 +1,4 @@
-"""How busy every host and GPU of a run is and was, as bars and areas: for a large terminal and few hosts."""
+"""The load of every host and GPU, now as bars and over time as areas: for a large terminal and few hosts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tui.widgets.drawn import Drawn, Piece, line
 NAME = 14
 """Cells of a host's name."""
 KIND = 7
-"""Cells for what is measured."""
+"""Cells for the kind of the measure."""
 BAR = 14
 """Cells of a bar, beside its number."""
 TALL = 4
-"""Rows at most for one number."""
+"""The most rows for one number."""
 
 
 class Measure(NamedTuple):
@@ -33,13 +33,13 @@ class Measure(NamedTuple):
     kind: str
     """`cpu`, `memory`, `gpu 3`."""
     tracks: tuple[Track, ...]
-    """Their mean is shown."""
+    """The tracks whose mean is shown."""
     per: float = 1.0
-    """What a percent is of the track's unit."""
+    """One percent in the track's unit."""
 
 
 class LoadPane(Drawn):
-    """A row, or some, for each number; what does not fit is summed up, and at last the pane is left out."""
+    """One or more rows for each number; numbers that do not fit are combined, and without room the pane is hidden."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--rest", *RAMP_CLASSES}
     DEFAULT_CSS = """
@@ -53,13 +53,13 @@ class LoadPane(Drawn):
         super().__init__(id=id)
         self.border_title = "Load over the run"
         self.room = 0
-        """Rows that it may take at most."""
+        """The most rows that it may take."""
         self._snapshot: Snapshot | None = None
         self._measures: Sequence[Measure] = ()
         self._each = 1
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show another moment."""
+        """Show a snapshot."""
         self._snapshot = snapshot
         self.fit(self.room)
         self.redraw()
@@ -77,11 +77,11 @@ class LoadPane(Drawn):
             self.refresh(layout=True)
 
     def rows(self, width: int) -> int:
-        """All that is shown."""
+        """Number of rows shown."""
         return self._each * len(self._measures)
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """Name, kind, bar and number, and the same over time."""
+        """Draw name, kind, bar and number, and the number over time."""
         strips: list[Strip] = []
         snapshot = self._snapshot
         if snapshot is None:
@@ -103,7 +103,7 @@ class LoadPane(Drawn):
         values = [value / one.per for value in known if value is not None]
         stale = is_stale(snapshot.state.hosts[one.node], snapshot)
         now = sum(values) / len(values) if values and not stale else None
-        # The upper quarter of a row stays free, so that full ones do not touch those above.
+        # The upper quarter of a row stays empty, so that a full one does not touch the row above.
         top = 100.0 * self._each / (self._each - 0.25)
         rows = meters.area(_means(one, snapshot, room), room, self._each, top) if room else [""] * self._each
         head: list[Piece] = [title, (f" {one.kind:<{KIND}} ", quiet), *meters.bar(now, BAR, self.component), "  "]
@@ -112,7 +112,7 @@ class LoadPane(Drawn):
 
 
 def _means(one: Measure, snapshot: Snapshot, count: int) -> list[float | None]:
-    """The run so far in `count` columns."""
+    """Means of the run so far in `count` columns."""
     drawn = [track.columns(snapshot.began, snapshot.now, count, snapshot.now) for track in one.tracks]
     means = []
     for column in zip(*drawn, strict=True):
@@ -161,7 +161,7 @@ def _sums(snapshot: Snapshot) -> list[Measure]:
 
 
 def _hosts(snapshot: Snapshot) -> list[Measure]:
-    """One for each host: of its GPUs where it has any."""
+    """One measure per host: of its GPUs if it has any."""
     return [one for host in snapshot.state.hosts for one in (_mean_gpu(host, snapshot) or _cpu(host, snapshot))[:1]]
 
 

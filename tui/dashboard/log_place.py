@@ -1,4 +1,4 @@
-"""Where a run's log stands: puts it there, keeps its clocks, fetches its earlier lines, copies and pages."""
+"""The pane of a run's log: opens the log, updates its clocks, fetches earlier lines, copies, opens the pager."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class EarlierFetched(Message):
-    """What was asked for of the beginnings of logs is in the mirror, as far as `error` has not kept it from it."""
+    """The requested beginnings of logs are in the mirror, except those that failed with `error`."""
 
     def __init__(self, error: DisttuiError | None) -> None:
         super().__init__()
@@ -27,10 +27,10 @@ class EarlierFetched(Message):
 
 
 class LogPlace(Vertical):
-    """A pane that a run's log is put into, once there is one.
+    """The pane for a run's log, which is added when it exists.
 
     Args:
-        fetch: Brings beginnings of logs into the mirror; called in a thread. Raises DisttuiError.
+        fetch: Fetches beginnings of logs into the mirror; called in a thread. Raises DisttuiError.
     """
 
     def __init__(self, fetch: Callable[[Sequence[Older]], None], *, id: str, classes: str) -> None:
@@ -39,7 +39,7 @@ class LogPlace(Vertical):
 
     @property
     def view(self) -> LogView | None:
-        """The log, once it is there."""
+        """The log; None before it is opened."""
         return next(iter(self.query(LogView)), None)
 
     @property
@@ -47,19 +47,19 @@ class LogPlace(Vertical):
         return cast("Shell", self.app)
 
     def open(self, mirror: Path, names: Sequence[str], offsets: Mapping[int, float]) -> None:
-        """Put the log of a mirror here."""
+        """Show the log of a mirror in this pane."""
         self.border_title = "Log"
         self.mount(LogView(LogSources(mirror, names, offsets), read_only=self._shell.read_only))
 
     def set_clocks(self, offsets: Mapping[int, float]) -> None:
-        """Order the lines of all hosts by what is known of their clocks now."""
+        """Sort the lines of all hosts by the present clock offsets (s)."""
         view = self.view
         if view is not None and view.sources.set_offsets(offsets):
-            # Not before it has been mounted.
+            # Not before it is mounted.
             view.call_later(view.read_anew)
 
     def on_log_view_older_requested(self, event: LogView.OlderRequested) -> None:
-        """Fetch it."""
+        """Fetch the lines."""
         self._fetch_older(event.wanted)
 
     @work(thread=True, group="earlier", exit_on_error=False)
@@ -72,7 +72,7 @@ class LogPlace(Vertical):
         self.post_message(EarlierFetched(problem))
 
     def on_earlier_fetched(self, event: EarlierFetched) -> None:
-        """Show what has come, and say what has not."""
+        """Show the new lines, and say which are missing."""
         view = self.view
         if view is None:
             return
@@ -82,7 +82,7 @@ class LogPlace(Vertical):
         view.read_anew()
 
     def on_log_view_yanked(self, event: LogView.Yanked) -> None:
-        """Copy it."""
+        """Copy the lines."""
         self._shell.copy(event.text)
 
     def on_log_view_pager_requested(self, event: LogView.PagerRequested) -> None:

@@ -34,12 +34,12 @@ class ProgressLine(Drawn):
         self._snapshot: Snapshot | None = None
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show another moment."""
+        """Show a snapshot."""
         self._snapshot = snapshot
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """The bar takes what the words leave."""
+        """Draw the texts, and a bar in the remaining room."""
         if self._snapshot is None:
             return []
         snapshot, quiet = self._snapshot, self.component("progress--quiet")
@@ -86,17 +86,17 @@ class ProgressLine(Drawn):
 
 
 def time_left(state: RunState) -> float | None:
-    """Seconds left; none where nothing goes on."""
+    """Estimated seconds left; None if the run is not running."""
     attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]
     ending = state.result is not None or any(attempt and attempt.stopping for attempt in attempts)
     return None if ending or state.hosts[0].story.stall is not None else eta(state)
 
 
 def facts(snapshot: Snapshot, charted: Snapshot) -> list[str]:
-    """What stands beside a run's name, the most important first.
+    """The facts beside a run's name, the most important first.
 
     Args:
-        charted: The moment that the charts show: the numbers are theirs, means of the ranks.
+        charted: The snapshot that the charts show; the numbers are taken from it, as means of the ranks.
     """
     state = snapshot.state
     hosts, ranks = len(state.hosts), state.world_size

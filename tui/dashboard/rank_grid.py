@@ -1,4 +1,4 @@
-"""All ranks in one widget, from 1 to some thousands: what each does, and its pace against the others'."""
+"""All ranks in one widget, from 1 to some thousands: the state of each, and its pace relative to the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tui.theme import RAMP, RAMP_CLASSES, STATE_CLASSES, look
 from tui.widgets.drawn import Drawn, Piece, line
 
 CALM = 0.1
-"""How far from the median a rank may be and look like all others: steps are never quite alike."""
+"""Ranks whose pace differs less than this share from the median are drawn alike: steps always vary a little."""
 
 
 class GridLayout(NamedTuple):
@@ -27,11 +27,11 @@ class GridLayout(NamedTuple):
     """Width of a cell."""
     columns: int
     label: int
-    """Width of the first rank's number before each row, 0: it stands in the cells."""
+    """Width of the first rank's number before each row; 0: the cells contain the numbers."""
 
 
 class RankGrid(Drawn):
-    """Every rank as a cell of glyph, colour and, where there is room, its number and pace."""
+    """Shows every rank as a cell with glyph and colour, and with number and pace if there is room."""
 
     can_focus = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {"grid--quiet", "grid--cursor", *STATE_CLASSES, *RAMP_CLASSES}
@@ -53,14 +53,14 @@ class RankGrid(Drawn):
     ]  # fmt: skip
 
     class RankChosen(Message):
-        """A rank is to be shown."""
+        """Requests the log of a rank."""
 
         def __init__(self, rank: int) -> None:
             super().__init__()
             self.rank = rank
 
     class RankBlamed(Message):
-        """A rank that failed, is awaited or suffers from that is to be shown where it stopped."""
+        """Requests the log of a culprit or victim at the line where it stopped."""
 
         def __init__(self, rank: int) -> None:
             super().__init__()
@@ -76,7 +76,7 @@ class RankGrid(Drawn):
         self._top = 0
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show another moment."""
+        """Show a snapshot."""
         first = self._snapshot is None
         self._snapshot = snapshot
         self._ranks = ranks_now(snapshot)
@@ -86,18 +86,18 @@ class RankGrid(Drawn):
         self.redraw()
 
     def rows(self, width: int) -> int:
-        """Rows of the widest cells; with less room the cells become smaller."""
+        """Number of rows with the widest cells; with less room the cells become smaller."""
         return max(1, -(-len(self._ranks) // self._columns(width)))
 
     def choose(self, rank: int | None) -> None:
-        """Put the cursor on a rank, or nowhere."""
+        """Put the cursor on a rank; None: remove it."""
         self.cursor = None if rank is None or not self._ranks else max(0, min(rank, len(self._ranks) - 1))
         self._keep_in_sight()
         self._say()
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """The rows in sight."""
+        """Draw the visible rows."""
         if not self._ranks or width < 4:
             return []
         plan = self._layout(width, height)
@@ -148,20 +148,20 @@ class RankGrid(Drawn):
         return line(pieces)
 
     def _say(self) -> None:
-        """The chosen rank, or how many are slow or failed, in the border."""
+        """Show in the border the chosen rank, or how many are slow or failed."""
         name = pace_name(self._snapshot).replace("_", " ") if self._snapshot else ""
         if self.cursor is not None and self.cursor < len(self._ranks) and self._snapshot:
             one = self._ranks[self.cursor]
             host = clean(self._snapshot.state.hosts[one.node].name)
-            # What matters first: a narrow pane cuts off the end.
+            # The most important first: a narrow pane cuts off the end.
             pace, ratio = (f" {_pace(one).strip()}", f", {one.ratio:.2f}× median {name}") if one.pace else ("", "")
             self.set_title("Ranks", f"rank {one.rank} {look(one.word).glyph} {clean(one.word)}{pace} on {host}{ratio}")
             return
         words: dict[str, int] = {}
         for one in self._ranks:
             words[one.word] = words.get(one.word, 0) + 1
-        told = "  ".join(f"{look(word).glyph} {count} {clean(word)}" for word, count in sorted(words.items()))
-        self.set_title(f"Ranks · {name}", told)
+        counts = "  ".join(f"{look(word).glyph} {count} {clean(word)}" for word, count in sorted(words.items()))
+        self.set_title(f"Ranks · {name}", counts)
 
     def _keep_in_sight(self) -> None:
         width, height = self.size
@@ -180,7 +180,7 @@ class RankGrid(Drawn):
             self.choose(to)
 
     def action_slowest(self) -> None:
-        """Go to the rank that has brought the others down or keeps them waiting, then to those; else to the slowest."""
+        """Go to the culprit of a failure or stall, then to its victims; without one, to the slowest rank."""
         by_pace = sorted(self._ranks, key=lambda one: -one.ratio)
         culprits = [one.rank for one in by_pace if one.culprit]
         if culprits:
@@ -212,7 +212,7 @@ class RankGrid(Drawn):
 def _css(one: RankNow) -> str:
     if one.word != "running" or one.pace is None or abs(one.ratio - 1) < CALM:
         return look(one.word).css
-    # Blue from half the median on, orange at half as much again.
+    # Blue at half the median, orange at one and a half.
     return f"ramp--{max(0, min(RAMP - 1, int((one.ratio - 0.5) * RAMP)))}"
 
 

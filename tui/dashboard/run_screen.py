@@ -1,4 +1,4 @@
-"""The screen of a run, live or replayed: its panes, focused and kept up to date, and what can be done with its end."""
+"""The screen of a run, live or replayed: its panes, their updates and focus, and the actions on an ended run."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ from tui.screen import DisttuiScreen
 from tui.startup import settle, unsettle
 
 PACE = 1.0
-"""Seconds between two drawings of what is large: grid, charts, table."""
+"""Seconds between two drawings of the large panes: grid, charts, table."""
 TYPING = 0.8
-"""Seconds within which digits make one rank's number."""
+"""Seconds within which typed digits form one rank's number."""
 
 
 class RunScreen(DisttuiScreen):
-    """What live dashboard and replay share.
+    """The common base of the live dashboard and the replay.
 
     Args:
-        fetch: Brings beginnings of logs into the mirror; called in a thread. Raises DisttuiError.
+        fetch: Fetches beginnings of logs into the mirror; called in a thread. Raises DisttuiError.
     """
 
     SCOPED_CSS = False
@@ -116,17 +116,17 @@ class RunScreen(DisttuiScreen):
         super().__init__()
         self.snapshot: Snapshot | None = None
         self.known: KnownRun | None = None
-        """The run as this machine knows it."""
+        """The run in this machine's registry; None if it is not there."""
         self.arrangement = PaneLayout(self)
         self.log_place = LogPlace(fetch, id="log", classes="pane")
         self._ended = Ended()
         self._drawn_at = 0.0
         self._charted: Snapshot | None = None
-        """The moment that the charts show."""
+        """The snapshot that the charts show."""
         self._typed = ("", 0.0)
 
     def body(self) -> Iterable[Widget]:
-        """Progress, story, hosts, ranks, events, charts, log."""
+        """Yield progress, story, hosts, ranks, events, charts and log."""
         yield ProgressLine()
         yield self._classed(StoryPane("story"))
         with Horizontal(id="upper"):
@@ -149,13 +149,13 @@ class RunScreen(DisttuiScreen):
 
     @property
     def log_view(self) -> LogView | None:
-        """The run's log, once it is there."""
+        """The run's log; None before it is opened."""
         return self.log_place.view
 
     # Showing
 
     def show(self, snapshot: Snapshot, *, at_once: bool = False) -> None:
-        """Show another moment: words at once, what is large once a second."""
+        """Show a snapshot: texts at once, large panes once per PACE."""
         first, ended = self.snapshot is None, self.over
         self.snapshot = snapshot
         self.log_place.set_clocks(snapshot.state.hosts[0].story.offsets)
@@ -178,7 +178,7 @@ class RunScreen(DisttuiScreen):
             self._ended.look(self.known, self.disttui.ssh_config, self.post_message)
 
     def on_unmount(self) -> None:
-        """Let what was shown be forgotten."""
+        """Let the collector free the objects of this screen."""
         unsettle()
 
     def _show_head(self) -> None:
@@ -199,13 +199,13 @@ class RunScreen(DisttuiScreen):
         self._blame(snapshot)
 
     def show_log(self, mirror: Path, names: Sequence[str], offsets: Mapping[int, float]) -> None:
-        """Put the run's log in its place, with what is known of it."""
+        """Open the run's log in its pane, with the known failures marked."""
         self.log_place.open(mirror, names, offsets)
         if self.snapshot is not None:
             self._blame(self.snapshot)
 
     def _blame(self, snapshot: Snapshot) -> None:
-        """Mark the log's lines of whom the ranks' pane blames."""
+        """Mark the log lines of the ranks that the ranks' pane blames."""
         if self.log_view is not None:
             roles = blamed(snapshot)
             blame = Blame(snapshot.state.attempt, roles.culprits, roles.victims, roles.said, roles.stalled)
@@ -213,7 +213,7 @@ class RunScreen(DisttuiScreen):
 
     @work(group="large", exclusive=True)
     async def _show_large_in_turn(self, snapshot: Snapshot) -> None:
-        """A key that comes meanwhile waits for one pane, not for all."""
+        """Draw the large panes one by one, so that a key waits for one of them at most."""
         self._drawn_at = time.monotonic()
         for pane in self._large():
             pane.show(snapshot)
@@ -231,7 +231,7 @@ class RunScreen(DisttuiScreen):
         self.arrangement.arrange()
 
     def on_resize(self, event: Resize) -> None:
-        """Lay them out anew; while the screen is being opened or closed, they are not all there."""
+        """Lay the panes out again; while the screen opens or closes, some are missing."""
         super().on_resize(event)
         if self.is_mounted and self.is_attached:
             self.arrangement.arrange()
@@ -266,12 +266,12 @@ class RunScreen(DisttuiScreen):
             self.go_to(pane.id)
 
     def action_zoom(self) -> None:
-        """This pane alone, or all."""
+        """Show this pane alone, or all panes."""
         self.arrangement.zoomed = not self.arrangement.zoomed
         self.go_to(self.arrangement.pane)
 
     async def action_back(self) -> None:
-        """Out of the zoom, from one rank to all, then from this screen."""
+        """Leave the zoom, then the chosen rank, then this screen."""
         if self.arrangement.zoomed:
             self.action_zoom()
         elif self.query_one(RankGrid).cursor is not None:
@@ -281,10 +281,10 @@ class RunScreen(DisttuiScreen):
             await super().action_back()
 
     def leaving(self) -> None:
-        """Say what becomes of the run."""
+        """Say that the run continues, if it does; called on leaving."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Of a run that has ended, offer what can be done with it."""
+        """Offer the actions on an ended run only after its end."""
         if action in ("again", "resume"):
             usable = self.over and self.known is not None and (action == "again" or self._ended.checkpoint is not None)
             return usable and super().check_action(action, parameters) is True
@@ -316,13 +316,13 @@ class RunScreen(DisttuiScreen):
         self.log_place.border_title = "Log" if rank is None else f"Log · rank {rank}"
 
     def action_all_ranks(self) -> None:
-        """All ranks again."""
+        """Show all ranks again."""
         self.choose_rank(None)
 
     def action_log(self, kind: str) -> None:
-        """Ask in the log pane."""
+        """Open the log's prompt."""
         if self.log_view is not None:
-            # Not go_to: the focus that it gives comes later, and would be taken from the prompt.
+            # Not go_to: it sets the focus later, and would take it from the prompt.
             self.arrangement.pane = "log"
             self.arrangement.arrange()
             self.log_view.action_ask(kind)
@@ -352,11 +352,11 @@ class RunScreen(DisttuiScreen):
                 self.go_to("log")
 
     def action_blamed(self) -> None:
-        """Go to the rank that is to blame, from any pane."""
+        """Go to the culprit, from any pane."""
         self.query_one(RankGrid).action_slowest()
 
     def on_timeline_pane_moment_chosen(self, event: TimelinePane.MomentChosen) -> None:
-        """Show where it happened."""
+        """Show the log where it happened."""
         self.show_moment(event.moment)
 
     def show_moment(self, moment: Moment) -> None:
@@ -367,7 +367,7 @@ class RunScreen(DisttuiScreen):
 
     @work(group="pick")
     async def on_chart_pick_requested(self, event: Chart.PickRequested) -> None:
-        """Offer what can be drawn."""
+        """List the metrics to choose from."""
         if self.snapshot is None:
             return
         now = event.chart.metric
@@ -382,11 +382,11 @@ class RunScreen(DisttuiScreen):
 
     @property
     def over(self) -> bool:
-        """Whether the run has ended at the moment that is shown."""
+        """Whether the run has ended at the time that is shown."""
         return self.snapshot is not None and self.snapshot.state.result is not None
 
     def on_checkpoint_found(self, event: CheckpointFound) -> None:
-        """Offer to go on from it."""
+        """Offer to continue from the checkpoint."""
         self._ended.checkpoint = event.checkpoint
         self.refresh_bindings()
 
@@ -395,7 +395,7 @@ class RunScreen(DisttuiScreen):
         self._run_again(None)
 
     def action_resume(self) -> None:
-        """The same from its newest checkpoint."""
+        """Ask, then check the hosts and continue from the newest checkpoint."""
         if self._ended.checkpoint is not None:
             self._run_again(self._ended.checkpoint)
 

@@ -1,4 +1,4 @@
-"""The dashboard of a run that goes on."""
+"""The dashboard of a live run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tui.terminal.notices import Notices
 
 
 class RunFound(Message):
-    """The run is known, and is followed now."""
+    """The run was found, and is being followed."""
 
     def __init__(self, known: KnownRun, feed: LiveFeed, mirror: Path) -> None:
         super().__init__()
@@ -76,18 +76,18 @@ class DashboardScreen(RunScreen):
         """Follow the run."""
         self.header.show(self.run_id, state="connecting")
         self.set_interval(1.0, self._tick)
-        # Not before it can be left: a screen whose app ends while it is being opened never hears of that.
+        # Not earlier: a screen gets no unmount event if the app ends while the screen is being opened.
         self.call_later(self._follow)
 
     def on_unmount(self) -> None:
-        """Leave the run to itself."""
+        """Stop following; the run continues."""
         self._left.set()
         if self._notices is not None:
             self._notices.close()
 
     @work(thread=True, group="end", exit_on_error=False)
     def _tell_end(self, state: RunState) -> None:
-        """Run what the profile wants done at the end; the screen may be left meanwhile."""
+        """Run the profile's command for the end of a run; the user may leave the screen meanwhile."""
         if self.known:
             tell_later(self.known, state, self.app.notify)
 
@@ -105,7 +105,7 @@ class DashboardScreen(RunScreen):
             self.post_message(FeedFailed(error))
 
     def on_run_found(self, event: RunFound) -> None:
-        """Show its logs from the mirror."""
+        """Open its log from the mirror."""
         self.known, self._feed = event.known, event.feed
         self.run_id = event.known.run
         self.show_log(event.mirror, [host.name for host in event.known.hosts], {})
@@ -123,18 +123,18 @@ class DashboardScreen(RunScreen):
         self._notices.tell(short(snapshot.state.run), run_word(snapshot), over=snapshot.state.result is not None)
 
     def on_feed_failed(self, event: FeedFailed) -> None:
-        """Say what is wrong; what is on the screen stays."""
+        """Show the error; the screen keeps its content."""
         self.app.notify(str(event.error), severity="error", timeout=15)
         if self.snapshot is None:
             self.header.show(self.run_id, state="failed")
 
     def _fetch_earlier(self, wanted: Sequence[Older]) -> None:
-        """Over links of their own, beside those that follow the run."""
+        """Fetch over separate links, beside those that follow the run."""
         if self._feed:
             self._feed.earlier(wanted)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A run that has ended cannot be stopped."""
+        """Offer to stop only a run that has not ended."""
         if action == "stop" and self.over:
             return False
         return super().check_action(action, parameters)
@@ -182,14 +182,14 @@ class DashboardScreen(RunScreen):
 
     @work(group="diagnose", exclusive=True)
     async def action_diagnose(self) -> None:
-        """Ask every rank for its stack and tell what that means."""
+        """Ask every rank for its stack, and show the diagnosis."""
         from tui.dashboard.diagnosis import DiagnosisScreen
 
         if self.known is not None and self.snapshot is not None:
             await self.app.push_screen(DiagnosisScreen(self.known))
 
     def leaving(self) -> None:
-        """The run goes on."""
+        """Say that the run continues."""
         snapshot = self.snapshot
         if snapshot is not None and snapshot.state.result is None and run_word(snapshot) != "not seen":
             self.app.notify(

@@ -1,4 +1,4 @@
-"""The line of the user's own code that a run failed at, in the file that this machine has of it."""
+"""Finds the line of the user's own code where a run failed, in this machine's copy of the file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from runner.runs.registry import KnownRun
 from runner.text import clean
 
 _MOST = 4 << 20
-"""Bytes of a file that is looked into: nobody writes longer ones by hand."""
+"""The largest file to search, in bytes: source files are not longer."""
 _UP = 3
-"""Folders from the profile's own upwards in which the job's folder is looked for."""
+"""How many folders to search for the job's folder, from the profile's own upwards."""
 
 
 class SourceLine(NamedTuple):
@@ -28,20 +28,20 @@ class SourceLine(NamedTuple):
 
 
 def failing_frame(cause: RootCause | None) -> Frame | None:
-    """The innermost frame of the user's own code in the traceback of the failure, None where it has none."""
+    """The innermost frame of the user's own code in the traceback of the failure; None without one."""
     found = own(frames(cause.failure.traceback)) if cause else None
     return found if found and found.file and found.line > 0 and not found.library else None
 
 
 def on_this_machine(run: KnownRun | None, node: int, workdir: str, frame: Frame, traceback: str) -> SourceLine:
-    """Where a host's frame is in the files of this machine.
+    """The place of a host's frame in the files of this machine.
 
-    Where the host is another machine, a file of the same path, or of the same place below the profile's folder, is
-    taken for the same only where the line is the same, too.
+    If the host is another machine, a file with the same path, or at the same place below the profile's folder, counts
+    as the same only if the line is the same, too.
 
     Args:
-        workdir: The folder that the job ran in there, as its spec says; may be empty.
-        traceback: What the frame is from.
+        workdir: The job's folder on the host, from its spec; may be empty.
+        traceback: The traceback that the frame is from.
 
     Raises:
         InputError: This machine has no such file, or another version of it.
@@ -69,7 +69,7 @@ def on_this_machine(run: KnownRun | None, node: int, workdir: str, frame: Frame,
 
 
 def _candidates(run: KnownRun | None, workdir: str, file: str) -> Iterator[Path]:
-    """Regular files that may be the one of the host, the likeliest first."""
+    """Yield regular files that may be copies of the host's file, the likeliest first."""
     there = PurePosixPath(file)
     relative = there
     if there.is_absolute():
@@ -104,7 +104,7 @@ def _line_of(path: Path, number: int) -> str | None:
 
 
 def _text_of(traceback: str, frame: Frame) -> str:
-    """The source line that a traceback shows under a frame; empty where it shows none."""
+    """The source line that a traceback shows below a frame; empty without one."""
     head = f'File "{frame.file}", line {frame.line}, in '
     lines = traceback.splitlines()
     for at in range(len(lines) - 2, -1, -1):

@@ -1,4 +1,4 @@
-"""Why a run failed, stalls, or is out of sight: a panel that is only there when there is something to tell."""
+"""Why a run failed, stalls, or is not seen: a pane that is shown only in these cases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tui.widgets.wrap import wrapped
 
 
 class StoryPane(Drawn):
-    """The cause first, what followed from it, then the exception."""
+    """Shows the cause first, then its consequences, then the exception."""
 
     can_focus = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {"story--quiet", *STATE_CLASSES}
@@ -36,7 +36,7 @@ class StoryPane(Drawn):
         self._kind = "failed"
 
     def show(self, snapshot: Snapshot) -> bool:
-        """Show another moment; True when there is anything to tell."""
+        """Show a snapshot; return True if there is a story."""
         lines, self._kind = story(snapshot)
         if lines != self._lines:
             self._lines = lines
@@ -45,11 +45,11 @@ class StoryPane(Drawn):
         return bool(lines)
 
     def rows(self, width: int) -> int:
-        """Rows that the story takes at a width."""
+        """Number of rows of the story at a width."""
         return len(wrapped(self._lines, max(10, width)))
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """As much as fits: the beginning, and the last lines, where an exception names itself."""
+        """Draw as much as fits: the beginning, and the last lines, which contain the exception."""
         lines = wrapped(self._lines, max(10, width))
         if len(lines) > height > 3:
             lines = [*lines[:2], "  …", *lines[-(height - 3) :]]
@@ -58,17 +58,17 @@ class StoryPane(Drawn):
 
 
 def story(snapshot: Snapshot) -> tuple[list[str], str]:
-    """The lines to tell, cleaned, and the state they are about."""
+    """The lines of the story, cleaned, and the state that they describe."""
     state = snapshot.state
     result = state.result
     if result is not None and result.get("state") in ("failed", "lost"):
-        told = ending(state, snapshot.elapsed, snapshot.mirror, {})
-        return [clean(text) for text in told if text and not text.startswith("logs: ")], "failed"
+        texts = ending(state, snapshot.elapsed, snapshot.mirror, {})
+        return [clean(text) for text in texts if text and not text.startswith("logs: ")], "failed"
     stall = state.hosts[0].story.stall
     if result is None and stall is not None:
         return [*_stall(state, stall, snapshot.now), "  d asks every rank again"], "warning"
-    if result is not None and result.get("state") == "stopped" and (told := stall_lines(state)):
-        return [clean(text) for text in told], "warning"
+    if result is not None and result.get("state") == "stopped" and (texts := stall_lines(state)):
+        return [clean(text) for text in texts], "warning"
     unseen = [host for host in state.hosts if host.link == "not seen"]
     if result is None and unseen and snapshot.playback is None:
         lines = []
@@ -89,5 +89,5 @@ def _stall(state: RunState, stall: Stall, now: float) -> list[str]:
     since = max(0.0, now - stall["t"])
     lasted = f", for {duration(longest + since)} by now" if longest is not None else ""
     lines = [f"▲ no rank makes steps{lasted}"]
-    told = sentences(standings(state))
-    return [*lines, *(f"  {clean(text)}" for text in told)]
+    texts = sentences(standings(state))
+    return [*lines, *(f"  {clean(text)}" for text in texts)]

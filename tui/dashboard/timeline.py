@@ -69,19 +69,19 @@ class TimelinePane(Drawn):
         last = len(self._moments) - 1
         cursor = last if self._cursor is None else self._cursor
         top = max(0, min(last - height + 1, cursor - height // 2))
-        several = len({told.host for told in self._moments}) > 1
-        names = min(12, max(len(told.host) for told in self._moments)) if several and width > 50 else 0
+        several = len({moment.host for moment in self._moments}) > 1
+        names = min(12, max(len(moment.host) for moment in self._moments)) if several and width > 50 else 0
         return [
-            self._line(told, width, names, chosen=self.has_focus and at == cursor)
-            for at, told in enumerate(self._moments[top : top + height], top)
+            self._line(moment, width, names, chosen=self.has_focus and at == cursor)
+            for at, moment in enumerate(self._moments[top : top + height], top)
         ]
 
-    def _line(self, told: Moment, width: int, names: int, *, chosen: bool) -> Strip:
-        seen = look(told.look)
-        count = f"{told.count} " if told.count > 1 else ""
-        text = count + told.text
-        when = f"{duration(told.time - self._began):>7} "
-        host = f"{told.host[:names]:<{names}} " if names else ""
+    def _line(self, moment: Moment, width: int, names: int, *, chosen: bool) -> Strip:
+        seen = look(moment.look)
+        count = f"{moment.count} " if moment.count > 1 else ""
+        text = count + moment.text
+        when = f"{duration(moment.time - self._began):>7} "
+        host = f"{moment.host[:names]:<{names}} " if names else ""
         room = max(4, width - len(when) - len(host) - 2)
         text = text if len(text) <= room else text[: room - 1] + "…"
         if chosen:

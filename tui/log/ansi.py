@@ -13,7 +13,7 @@ from rich.style import Style
 from runner.text import SEQUENCE, UNSAFE
 
 Run = tuple[str, Style | None]
-"""A piece of text in one style; None: nothing special."""
+"""A piece of text in one style; None: the default style."""
 
 _SGR = re.compile(r"(?:\x1b\[|\x9b)([0-9;:]*)m")
 _STEERS = re.compile("[\r\x1b\x9b]")
@@ -34,14 +34,14 @@ class TextStyle:
 
 
 PLAIN = TextStyle()
-# Blinking and concealed text are left out on purpose: nothing that a host says may flicker or hide.
+# Blinking and concealed text are ignored on purpose: text from a host must not flicker or hide.
 _ON = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "reverse", 9: "strike"}
 _OFF = {22: ("bold", "dim"), 23: ("italic",), 24: ("underline",), 27: ("reverse",), 29: ("strike",)}
 _COLOURS = {38: "fg", 48: "bg"}
 
 
 def safe_text(raw: bytes) -> str:
-    """The text of a line as it is shown."""
+    """The text of a line, safe to show."""
     return "".join(text for text, _ in runs(raw))
 
 
@@ -59,7 +59,7 @@ def runs(raw: bytes) -> list[Run]:
 
 @lru_cache(1024)
 def style_of(look: TextStyle) -> Style | None:
-    """The style that stands for what was set; None where nothing is."""
+    """The style for the set attributes; None without any."""
     if look == PLAIN:
         return None
     return Style(
@@ -89,7 +89,7 @@ def _styled(text: str) -> list[tuple[str, TextStyle]]:
 
 
 def _fold(pieces: list[tuple[str, TextStyle]]) -> list[tuple[str, TextStyle]]:
-    """Overwrite as a carriage return does: what comes later hides what came before, as far as it reaches."""
+    """Overwrite text as carriage returns do: later text hides earlier text, up to its own length."""
     passes: list[list[tuple[str, TextStyle]]] = [[]]
     for text, look in pieces:
         first, *others = text.split("\r")
@@ -109,7 +109,7 @@ def _fold(pieces: list[tuple[str, TextStyle]]) -> list[tuple[str, TextStyle]]:
 
 
 def _set(look: TextStyle, parameters: str) -> TextStyle:
-    """Apply one SGR sequence; what makes no sense in it is skipped."""
+    """Apply one SGR sequence; malformed parameters are ignored."""
     codes = [int(code[:4] or 0) for code in re.split("[;:]", parameters[:100])]
     while codes:
         code = codes.pop(0)

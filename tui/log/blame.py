@@ -1,4 +1,4 @@
-"""Which ranks have brought a run down or keep it waiting, as the log marks their lines; and which line says so."""
+"""The ranks that made a run fail or stall, whose lines the log marks, and the line where each failed."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from tui.log.merge import BLOCK, LINE, SHIFT, MergedOrder
 from tui.log.sources import AttemptLog
 
 BACK = 400
-"""Lines from the end of a rank's log in which its failing line is looked for."""
+"""How many lines from the end of a rank's log to search for its failing line."""
 
 
 class Blame(NamedTuple):
-    """Of one attempt. What ranks have said must be clean."""
+    """The culprits and victims of one attempt. `said` must be clean."""
 
     attempt: int = 0
     culprits: frozenset[int] = frozenset()
     victims: frozenset[int] = frozenset()
     said: Mapping[int, str] = {}
-    """Rank → how its failing line ends, where that is known."""
+    """Rank → the end of its failing line, if known."""
     stalled: bool = False
-    """Whether the others only wait for the culprits."""
+    """Whether it is a stall: the others have not failed but wait."""
 
 
 def failing_line(log: AttemptLog, rank: int, said: str) -> int | None:
-    """The entry of the line in which a rank failed: the last that has what it said, else the last of its log."""
+    """The entry of the line where a rank failed: the last line with the text `said`, else the last of its log."""
     source = next((one for one in reversed(log.sources) if one.rank == rank and one.merged), None)
     if source is None:
         return None
@@ -37,7 +37,7 @@ def failing_line(log: AttemptLog, rank: int, said: str) -> int | None:
 
 
 def place_of(order: MergedOrder, entry: int) -> int | None:
-    """The place of an entry in the order; None where it has none yet."""
+    """The place of an entry in the order; None if it has none yet."""
     source, line, items = entry >> SHIFT, entry & LINE, order.items
     total = len(items)
     for first in range((total - 1) // BLOCK * BLOCK, -1, -BLOCK):

@@ -1,4 +1,4 @@
-"""What is known of a log: which lines there are to show, what each says, and whose it is."""
+"""The known contents of a log: the lines to show, their texts, and their ranks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tui.log.rows import LogFilter
 from tui.log.view import TAIL, Lines
 
 DECODED = 2048
-"""Lines that are kept as text."""
+"""The most lines kept as decoded text."""
 
 
 class Contents:
-    """The lines of a log at one moment, with whom they blame.
+    """The lines of a log at one moment, and the ranks to blame.
 
     Args:
         height: Screen rows that the line at a place takes.
@@ -29,18 +29,18 @@ class Contents:
     def __init__(self, progress: SearchProgress, height: Callable[[int], int]) -> None:
         self.progress = progress
         self.until = math.inf
-        """Lines that came later are not shown, as far as times are known."""
+        """Lines after this unix time are not shown, if their times are known."""
         self.upto = TAIL
-        """The first place that is not shown for that."""
+        """The first place that is not shown because of `until`."""
         self.blame = Blame()
         self.failing: frozenset[int] = frozenset()
-        """Entries of the lines in which the culprits failed."""
+        """Entries of the lines where the culprits failed."""
         self._height = height
         self._decoded: LRUCache[int, PaintedLine] = LRUCache(DECODED)
         self.take(progress)
 
     def take(self, progress: SearchProgress) -> None:
-        """Hold what is known now."""
+        """Take the newest state of the engine."""
         if progress.work.log is not self.progress.work.log:
             self._decoded.clear()
         self.progress = progress
@@ -55,16 +55,16 @@ class Contents:
         ranks = self.choice.ranks
         labels = [source.label for source in log.sources if ranks is None or source.rank in ranks]
         self.prefixed = len(set(labels)) > 1
-        """Whether lines begin with whose they are: there are several ranks to tell apart."""
+        """Whether lines begin with host and rank, because there are several."""
         self.label_width = max(map(len, labels)) if self.prefixed else 0
 
     @property
     def choice(self) -> LogFilter:
-        """Which lines are chosen."""
+        """The filter that chooses the lines."""
         return self.progress.work.rows.choice
 
     def line(self, place: int) -> PaintedLine:
-        """What a line says."""
+        """The text of a line, ready to draw."""
         if place >= TAIL:
             return self._tails[place - TAIL][1]
         log = self.progress.work.log
@@ -75,12 +75,12 @@ class Contents:
         return line
 
     def source(self, place: int) -> LogSource:
-        """Whose a line is."""
+        """The source of a line."""
         log = self.progress.work.log
         return self._tails[place - TAIL][0] if place >= TAIL else log.source_of(log.order.items[place])
 
     def role(self, place: int) -> str:
-        """How the rank of a line is marked: it failed or is awaited, or suffers from that, or is not to blame."""
+        """The mark for a line's rank: failed, awaited, victim, or empty."""
         blame = self.blame
         if blame.attempt != self.progress.work.log.attempt:
             return ""
@@ -90,5 +90,5 @@ class Contents:
         return "victim" if rank in blame.victims else ""
 
     def fails_at(self, place: int) -> bool:
-        """Whether a culprit failed in this line."""
+        """Whether this is the line where a culprit failed."""
         return bool(self.failing) and place < TAIL and self.progress.work.log.order.items[place] in self.failing

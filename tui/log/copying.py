@@ -1,4 +1,4 @@
-"""The text of lines to be copied: safe, without colours, tabs kept."""
+"""The text of copied lines: safe, without colours, with tabs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tui.log.ansi import safe_text
 from tui.log.sources import AttemptLog
 
 MOST = 100_000
-"""Lines copied at once."""
+"""The most lines copied at once."""
 
 
 def copied(log: AttemptLog, entries: Iterable[int], *, prefixed: bool) -> str:
-    """Join lines of the order; `prefixed`: with the host and rank before each."""
+    """Join lines of the order; `prefixed`: with host and rank before each."""
     found = []
     for entry in entries:
         text = safe_text(log.read(entry))

@@ -1,4 +1,4 @@
-"""The thread behind a log view: reads what has come and searches it, and tells at most some times a second."""
+"""The thread behind a log view: reads and searches new lines, and reports a few times per second at most."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tui.log.rows import Rows
 from tui.log.sources import AttemptLog
 
 SLICE = 0.02
-"""Seconds of one kind of work before the others have their turn."""
+"""The most seconds for one kind of work before the next kind."""
 PATIENCE = 0.08
-"""Seconds that a new choice of lines may take before what is found of it so far is shown."""
+"""Seconds that a new filter may take before its first results are shown."""
 TAILS = 8
-"""Unfinished lines that are shown at once."""
+"""The most unfinished lines shown."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What the view wants to know."""
+    """The work that a view requests."""
 
     log: AttemptLog
     rows: Rows
@@ -36,14 +36,14 @@ class SearchProgress:
 
     work: Work
     total: int
-    """Lines of all ranks."""
+    """Number of lines of all ranks."""
     count: int
-    """Rows of the choice."""
+    """Number of rows that pass the filter."""
     hits: int
     complete: bool
-    """Whether everything that has come has been looked at for the choice."""
+    """Whether the filter has seen all lines."""
     searched: bool
-    """The same for the search."""
+    """Whether the search has seen all lines."""
     tails: tuple[tuple[LogSource, bytes], ...] = ()
     attempts: tuple[int, ...] = ()
 
@@ -52,24 +52,24 @@ class Engine:
     """Works on `work` until it is stopped.
 
     Args:
-        work: What to begin with; `set` changes it.
-        tell: Called in the engine's thread.
+        work: The first work; `set` changes it.
+        tell: Takes reports; called in the engine's thread.
     """
 
     def __init__(self, work: Work, tell: Callable[[SearchProgress], None]) -> None:
         self.pace = 10.0
-        """Most times a second that it tells."""
+        """The most reports per second."""
         self._work = work
         self._tell = tell
         self._wake = threading.Event()
         self._stopped = False
-        self._told: SearchProgress | None = None
-        self._told_at = 0.0
+        self._reported: SearchProgress | None = None
+        self._reported_at = 0.0
         self._set_at = time.monotonic()
         self._quiet = 0
 
     def set(self, work: Work) -> None:
-        """Work on something else from now on; what was begun is dropped."""
+        """Replace the work; unfinished work is dropped."""
         self._work = work
         self._set_at = time.monotonic()
         self._wake.set()
@@ -85,25 +85,25 @@ class Engine:
         self._wake.set()
 
     def run(self) -> None:
-        """Work until `stop`; to be called in a thread."""
+        """Work until `stop`; call it in a thread."""
         while not self._stopped:
             work = self._work
             try:
                 busy = self._turn(work)
                 self._report(work)
             except OSError:
-                # The mirror was deleted, or its disk is gone: what is shown stays, and it may come back.
+                # The mirror was deleted, or its disk is gone: keep the lines shown, it may come back.
                 busy = False
             self._quiet = 0 if busy else self._quiet + 1
             if busy:
-                time.sleep(0)  # lets the event loop have the interpreter
+                time.sleep(0)  # lets the event loop run
             else:
                 self._wake.wait(0.1 if self._quiet < 20 else 0.4)
                 self._wake.clear()
         TRIALS.close()
 
     def _turn(self, work: Work) -> bool:
-        # What somebody waits for comes first: the search's first hit, then the rows, then what is new.
+        # What the user waits for comes first: the search's first hit, then the rows, then new lines.
         changed = work.find is not None and self._steps(work.find)
         changed = self._steps(work.rows) or changed
         return work.log.poll(time.monotonic() + SLICE) or changed
@@ -118,7 +118,7 @@ class Engine:
 
     def _report(self, work: Work) -> None:
         now = time.monotonic()
-        told = self._told
+        reported = self._reported
         progress = SearchProgress(
             work,
             total=len(work.log.order),
@@ -129,16 +129,16 @@ class Engine:
             tails=tuple(self._tails(work)),
             attempts=tuple(work.log.attempts),
         )
-        if progress == told or work is not self._work:
+        if progress == reported or work is not self._work:
             return
-        fresh = told is None or told.work is not work
-        answered = told is not None and told.work.find is work.find and not told.hits and progress.hits
+        fresh = reported is None or reported.work is not work
+        answered = reported is not None and reported.work.find is work.find and not reported.hits and progress.hits
         if fresh:
             due = progress.complete or bool(progress.hits) or now - self._set_at > PATIENCE
         else:
-            due = bool(answered) or now - self._told_at >= 1 / self.pace
+            due = bool(answered) or now - self._reported_at >= 1 / self.pace
         if due:
-            self._told, self._told_at = progress, now
+            self._reported, self._reported_at = progress, now
             self._tell(progress)
 
     def _tails(self, work: Work) -> list[tuple[LogSource, bytes]]:

@@ -1,4 +1,4 @@
-"""The lines of a log on the screen, moved through by keys and mouse."""
+"""The lines of a log on the screen, with keys and mouse to move."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class LogBody(Widget, can_focus=True):
         super().__init__(name=name, id=id)
         self.view = LogViewState()
         self.nothing = ""
-        """What to say where there are no lines."""
+        """The text shown without lines."""
         self.contents = Contents(progress, self._height_at)
         self._painter = RowPainter(self.contents, self.get_component_rich_style)
         self._page: list[tuple[int, int]] = []
@@ -109,30 +109,30 @@ class LogBody(Widget, can_focus=True):
 
     @property
     def progress(self) -> SearchProgress:
-        """What is known."""
+        """The newest report of the engine."""
         return self.contents.progress
 
     @property
     def lines(self) -> Lines:
-        """The lines there are to show."""
+        """The lines to show."""
         return self.contents.lines
 
     def blame(self, blame: Blame, failing: frozenset[int]) -> None:
-        """Mark the lines of those to blame, and where they failed."""
+        """Mark the lines of culprits and victims, and the lines where culprits failed."""
         contents = self.contents
         if (blame, failing) != (contents.blame, contents.failing):
             contents.blame, contents.failing = blame, failing
             self.refresh()
 
     def show_until(self, time: float) -> None:
-        """Show no line that came after a time, unix seconds."""
+        """Hide lines that came after a time (unix time, s)."""
         self.contents.until = time
         self.take(self.progress)
 
     def take(self, progress: SearchProgress) -> None:
-        """Show what is known now."""
+        """Show a report of the engine."""
         self.contents.take(progress)
-        # While paused nothing on the screen changes: then nothing is sent to the terminal either.
+        # While paused nothing on the screen changes, so nothing is sent to the terminal.
         if self._looks() != self._drawn:
             self.refresh()
 
@@ -153,12 +153,12 @@ class LogBody(Widget, can_focus=True):
         return [place for row in chosen(self.paused(), self.lines) if (place := self.lines.place(row)) < TAIL]
 
     def paused(self) -> LogViewState:
-        """The view, staying at what is shown now."""
+        """The view, paused at the lines shown now."""
         return pause(self.view, self.lines, self.size.height, self.progress.total)
 
     @property
     def cursor_seen(self) -> bool:
-        """Whether the cursor stands on a line that is on the screen, and is to stay there."""
+        """Whether the cursor's line is on the screen and must stay there."""
         return not self.view.following and on_screen(self.view, self.lines, self.size.height)
 
     def keep_cursor(self) -> None:
@@ -172,7 +172,7 @@ class LogBody(Widget, can_focus=True):
 
     @property
     def cursor_y(self) -> int | None:
-        """The screen row at which the cursor's line begins; None where that is not shown."""
+        """The screen row where the cursor's line begins; None if it is not shown."""
         cursor = self.lines.row(self.view.cursor)
         rows = [row for row, _ in page(self.view, self.lines, self.size.height)]
         return rows.index(cursor) if self.lines and cursor in rows else None
@@ -191,7 +191,7 @@ class LogBody(Widget, can_focus=True):
     # Drawing
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Decide what is shown once for all lines."""
+        """Compute the visible rows once for all lines."""
         self._page = page(self.view, self.lines, self.size.height)
         self._thumbs = self._thumb(self._page)
         self._drawn = self._looks()
@@ -224,7 +224,7 @@ class LogBody(Widget, can_focus=True):
         return "No line fits the filter; esc drops it." if filtered else self.nothing
 
     def _looks(self) -> object:
-        """Whatever, besides the view, decides what is drawn: a change of it needs a new drawing."""
+        """All that determines the drawing besides the view: if it changes, draw again."""
         lines = self.lines
         rows = page(self.view, lines, self.size.height)
         places = tuple((lines.place(row), part, lines.rows.count(row)) for row, part in rows)
@@ -232,7 +232,7 @@ class LogBody(Widget, can_focus=True):
         return self.contents.choice, self.contents.prefixed, places, tails, self._thumb(rows)
 
     def _thumb(self, rows: list[tuple[int, int]]) -> range:
-        """The rows of the bar in the last column that stand for what is shown; none where all is."""
+        """The rows of the scroll bar's thumb; none if all lines are shown."""
         height, total = self.size.height, len(self.lines)
         if not rows or rows[-1][0] - rows[0][0] + 1 >= total:
             return range(0)
@@ -254,7 +254,7 @@ class LogBody(Widget, can_focus=True):
         self.show(follow(self.view))
 
     def action_move(self, by: int) -> None:
-        """Move the cursor; at the end of a log that is followed there is nowhere down to go."""
+        """Move the cursor; while following, it cannot move down from the end."""
         if not (self.view.following and by > 0):
             self.show(move(self.paused(), self.lines, self.size.height, by))
 
@@ -278,7 +278,7 @@ class LogBody(Widget, can_focus=True):
             self.show(replace(self.view, x=max(0, min(self.view.x + by * SIDEWAYS, max(most, self.view.x)))))
 
     def action_wrap(self) -> None:
-        """Wrap long lines, or scroll them; a cursor that was seen still is."""
+        """Wrap long lines, or scroll them; a visible cursor stays visible."""
         seen = self.cursor_seen
         self.show(replace(self.view, wrap=not self.view.wrap, skip=0, x=0))
         if seen:
@@ -305,7 +305,7 @@ class LogBody(Widget, can_focus=True):
         self.show(scroll(self.paused(), self.lines, self.size.height, -WHEEL))
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Put the cursor on a line and begin a range there, or take hold of the bar."""
+        """Put the cursor on a line and begin a range there, or start dragging the bar."""
         if event.button != 1 or not self.lines:
             return
         self.capture_mouse()
@@ -315,7 +315,7 @@ class LogBody(Widget, can_focus=True):
         self.on_mouse_move(event)
 
     def on_mouse_move(self, event: events.MouseEvent) -> None:
-        """Draw the range, or the bar, along."""
+        """Extend the range, or move the bar."""
         if self._dragging == "bar":
             row = max(0, min(event.y * len(self.lines) // max(1, self.size.height), len(self.lines) - 1))
             self.jump(self.lines.place(row))
@@ -323,7 +323,7 @@ class LogBody(Widget, can_focus=True):
             self._drag(event.y)
 
     def on_mouse_up(self, event: events.MouseUp) -> None:
-        """Let go."""
+        """End the drag."""
         self._dragging = ""
         self.release_mouse()
 

@@ -1,4 +1,4 @@
-"""Plain ASCII text in the bytes of many lines: whether it can be there at all, and which lines have it."""
+"""Searches plain ASCII text in the bytes of many lines."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from operator import contains
 from tui.log.index import LineIndex
 
 MANY = 200
-"""Finds after which it is clear whether most lines have the text: then each is tried by itself, which is quicker."""
+"""Hits after which it is clear whether most lines match: then trying each line by itself is faster."""
 _FOLDED = b"iks"
-"""Letters that other characters than their capitals stand for as well where capitals do not matter: İ, K, ſ."""
+"""Letters that also match non-ASCII characters when case is ignored: İ, K (Kelvin sign), ſ."""
 
 
 class Literal:
-    """A text to look for.
+    """A text to search for.
 
     Args:
-        case: Whether capitals matter.
+        case: Whether case matters.
     """
 
     def __init__(self, text: str, *, case: bool) -> None:
@@ -27,13 +27,13 @@ class Literal:
         self._letters = [{bytes([letter])} | (set() if case else {bytes([letter]).upper()}) for letter in letters]
 
     def absent(self, data: bytes) -> bool:
-        """Whether at a glance no line in `data` can have it: one of its letters is not there. May be wrong about yes.
+        """Quick test: True if `data` lacks one of its letters, so that no line can match. False says nothing.
 
-        Looking for one byte is more than ten times as quick as looking for a text.
+        Searching one byte is more than ten times as fast as searching a text.
         """
         for place, forms in enumerate(self._letters):
             if not any(form in data for form in forms):
-                # It is likely to be the one that lacks in what comes next, too.
+                # The next data probably lacks the same letter.
                 self._letters.insert(0, self._letters.pop(place))
                 return True
         return False

@@ -1,4 +1,4 @@
-"""All ranks' lines in one order, which only ever grows at its end: a line's place in it is its number for good."""
+"""All ranks' lines in one order that only grows at its end: a line's place in it never changes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ SHIFT = 40
 """An entry of the order is `source << SHIFT | line`."""
 LINE = (1 << SHIFT) - 1
 BATCH = 8000
-"""Lines sorted at once."""
+"""The most lines sorted at once."""
 BLOCK = 4096
-"""Lines looked at in one step of a search."""
+"""Lines per step of a search."""
 HOLD = 0.4
 """Seconds that new lines wait for lines of other hosts that were printed before them."""
 
 
 Spans = dict[int, tuple[int, int]]
-"""Source → its first line in a block of the order, and the end of its lines; they rise in it one by one."""
+"""Source → its first line in a block of the order, and the end of its lines; in between none is missing."""
 
 
 @dataclass
 class LogSource:
-    """One log file: a rank's on a host, or what was mirrored of it before it was truncated."""
+    """One log file: a rank's on a host, or the part mirrored before it was truncated."""
 
     number: int
     node: int
@@ -38,12 +38,12 @@ class LogSource:
     index: LineIndex
     timeline: Timeline = field(default_factory=Timeline)
     merged: int = 0
-    """Lines that have their place in the order."""
+    """Number of lines that have a place in the order."""
     closed: bool = False
 
     @property
     def ready(self) -> int:
-        """Lines whose time is known."""
+        """Number of lines whose time is known."""
         return min(len(self.index), bisect_left(self.index.starts, self.timeline.covered))
 
 
@@ -59,10 +59,10 @@ class MergedOrder:
         return len(self.items)
 
     def merge(self, sources: list[LogSource], *, hold: bool) -> bool:
-        """Give places to one more batch of lines, by time; True when there were any.
+        """Give places to one more batch of lines, by time; True if there were any.
 
         Args:
-            hold: Let lines wait for `HOLD`, which live logs of several hosts need.
+            hold: Delay lines by `HOLD`, which live logs of several hosts need.
         """
         limits = self._limits([source.ready for source in sources], hold)
         ready = [(source, limit) for source, limit in zip(sources, limits, strict=False) if limit > source.merged]
@@ -79,7 +79,7 @@ class MergedOrder:
         return True
 
     def spans(self, first: int, last: int) -> Spans:
-        """Which lines of which sources lie between two places."""
+        """The lines of each source between two places."""
         if first % BLOCK == 0 and last - first == BLOCK and first // BLOCK < len(self._spans):
             return self._spans[first // BLOCK]
         return _spans(self.items[first:last])

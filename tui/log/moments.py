@@ -1,4 +1,4 @@
-"""Jumping to a time: what may be typed, and which line came then."""
+"""Parses a typed time, and finds the line that came then."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _SINCE = re.compile(r"\+(?:(\d+):)?(\d+):([0-5]\d)|\+(\d+)s?")
 
 
 def moment(text: str, begin: float) -> float:
-    """The time that `12:03`, `12:03:05`, `+90` or `+1:30` (since the log began) stands for, unix seconds.
+    """The time (unix time, s) of `12:03`, `12:03:05`, `+90` or `+1:30` (since the log began).
 
     Args:
-        begin: When the log's first line came. A clock time before it means the next day.
+        begin: The time of the log's first line. A clock time before it means the next day.
 
     Raises:
-        InputError: It is no time.
+        InputError: The text is not a time.
     """
     text = text.strip()
     if since := _SINCE.fullmatch(text):
@@ -41,5 +41,5 @@ def place_at(log: AttemptLog, time: float, total: int) -> int:
 
 
 def clock(time: float) -> str:
-    """A time of day, of this machine's zone."""
+    """A time of day in this machine's zone."""
     return datetime.fromtimestamp(time).strftime("%H:%M:%S")

@@ -1,4 +1,4 @@
-"""What a mirror lacks before the first line of a log; and how a view stays where it is when that has come."""
+"""The lines that a mirror lacks before the start of a log, and how a view keeps its position when they arrive."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tui.log.sources import AttemptLog
 from tui.log.view import TAIL, LogViewState
 
 LEAST = 4 << 20
-"""Bytes of all logs together that are asked for at once: what is held, but no less, so that each turn doubles it."""
+"""The least bytes of all logs together per request; more if more is held, so that each request doubles that."""
 NEAR = 50_000
-"""Lines around the place where a line should be that are searched before all others."""
+"""Lines around the expected place that are searched first."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,15 @@ class Older:
 
     node: int
     name: str
-    """As on the host: `attempt-1/rank-0.log`."""
+    """Its name on the host: `attempt-1/rank-0.log`."""
     start: int
-    """The first byte that is held."""
+    """Offset of the first byte in the mirror."""
     upto: int
     """Fetch from here on."""
 
 
 def wanted(lacking: Sequence[LogSource]) -> tuple[Older, ...]:
-    """What to ask for next of logs whose beginnings are on their hosts alone."""
+    """The next parts to request of logs whose beginnings are only on their hosts."""
     held = sum(source.index.size - source.index.base for source in lacking)
     each = max(LEAST, held) // len(lacking)
     return tuple(_older(source, each) for source in lacking)
@@ -44,7 +44,7 @@ def _older(source: LogSource, length: int) -> Older:
 
 
 def read_anew(log: AttemptLog, choice: LogFilter, cancelled: Callable[[], bool]) -> SearchProgress | None:
-    """Read a log up to what there is now, and what is chosen of it; None when cancelled."""
+    """Read all of a log as it is now, and filter it; None if cancelled."""
     rows = Rows(log, choice)
     while not log.settled or rows.step():
         if cancelled():
@@ -56,7 +56,7 @@ def read_anew(log: AttemptLog, choice: LogFilter, cancelled: Callable[[], bool])
 
 
 def moved(view: LogViewState, old: AttemptLog, new: AttemptLog) -> LogViewState:
-    """The same view of the same lines of `new`, which holds more of them than `old`."""
+    """The view of the same lines in `new`, which contains more lines than `old`."""
 
     def place(at: int) -> int:
         return at if at >= TAIL else _place(at, old, new)

@@ -13,7 +13,7 @@ from textual.strip import Strip
 from tui.log.ansi import Run, runs
 
 SHOWN = 4096
-"""Characters of a line that are shown; copying takes all of it."""
+"""The most characters shown of a line; copying takes all of them."""
 CUT = Style(italic=True, dim=True)
 
 
@@ -32,7 +32,7 @@ class PaintedLine:
         self._breaks: tuple[int, list[int]] = (0, [])
 
     def breaks(self, width: int) -> list[int]:
-        """Where its screen rows begin, in characters, and its end."""
+        """The start of each of its screen rows, in characters, and its end."""
         if self._breaks[0] != width:
             self._breaks = (width, self._break(max(1, width)))
         return self._breaks[1]
@@ -77,7 +77,7 @@ class PaintedLine:
         return self._padded(self.segments(begin, end, marks), end - begin, width)
 
     def scrolled(self, x: int, width: int, marks: Sequence[tuple[int, int, Style]]) -> list[Segment]:
-        """What of it is `width` cells wide from cell `x` on; `›` where it goes on."""
+        """The part from cell `x` on, `width` cells wide; `›` marks a line that continues."""
         more = self.cells > x + width
         shown = width - more
         if self.ascii:
@@ -104,7 +104,7 @@ def _crop(whole: list[Run], length: int) -> list[Run]:
 
 
 def _expand(whole: list[Run]) -> list[Run]:
-    """Tabs as spaces up to the next column of eight."""
+    """Expand tabs to the next multiple of eight columns."""
     if not any("\t" in text for text, _ in whole):
         return list(whole)
     column, expanded = 0, []

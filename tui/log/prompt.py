@@ -16,7 +16,7 @@ from runner.errors import InputError
 from tui.log.search import Pattern
 
 NARROW = 60
-"""Cells below which the switches are told by their first letters; the footer has their keys."""
+"""Below this width in cells, the switches are shown by their first letters; the footer has their keys."""
 LABELS = {"find": "/ find", "filter": "& filter", "time": "t time"}
 
 
@@ -42,7 +42,7 @@ class LogPrompt(Horizontal):
     """
 
     class Answered(Message):
-        """A pattern (None: none any more) or a time was given."""
+        """The user gave a pattern (None: remove the old one) or a time."""
 
         def __init__(self, kind: str, pattern: Pattern | None, text: str) -> None:
             super().__init__()
@@ -60,13 +60,13 @@ class LogPrompt(Horizontal):
     problem: reactive[str] = reactive("")
 
     def compose(self) -> ComposeResult:
-        """Label, input, and what is switched on."""
+        """Yield label, input and switches."""
         yield Static(id="log-prompt-label", markup=False)
         yield Input(compact=True, select_on_focus=False)
         yield Static(id="log-prompt-flags", markup=False)
 
     def ask(self, kind: str, current: Pattern | None) -> None:
-        """Open for `find`, `filter` or `time`, with what is in force."""
+        """Open for `find`, `filter` or `time`, with the current pattern."""
         self.kind, self.problem = kind, ""
         if current is not None:
             self.regex, self.case, self.inverse = current.regex, current.case, current.inverse
@@ -74,20 +74,20 @@ class LogPrompt(Horizontal):
             self.inverse = False
         box = self.query_one(Input)
         box.value = current.text if current else ""
-        # What is typed takes its place; it does not go on from there.
+        # Typing replaces the current pattern instead of extending it.
         box.select_all()
         box.placeholder = "12:03:05, or +1:30 after the beginning" if kind == "time" else ""
         self.display = True
-        # At once: keys that are typed ahead belong to the prompt.
+        # At once, because keys typed ahead belong to the prompt.
         self.screen.set_focus(box)
         self._say()
 
     def fail(self, error: InputError) -> None:
-        """Say what is wrong with the answer, and stay open."""
+        """Show what is wrong with the answer, and stay open."""
         self.problem = error.sentence
 
     def watch_problem(self) -> None:
-        """Show it in place of the switches."""
+        """Show the problem in place of the switches."""
         self._say()
 
     def _say(self) -> None:
@@ -120,12 +120,12 @@ class LogPrompt(Horizontal):
         self.post_message(self.Closed())
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """What was wrong may be mended now."""
+        """Remove the error message: the new text may be correct."""
         event.stop()
         self.problem = ""
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Give the answer, if it makes sense."""
+        """Post the answer if it is valid."""
         event.stop()
         inverse = self.inverse and self.kind == "filter"
         pattern = Pattern(event.value, self.regex, self.case, inverse) if event.value else None

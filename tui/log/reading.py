@@ -1,4 +1,4 @@
-"""What is read for a log view: an attempt, ranks, a filter, what is searched; and the thread that does it."""
+"""What a log view reads (attempt, ranks, filter, search), and the thread that reads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Reading:
 
     Args:
         attempt: Which attempt; None: the latest.
-        tell: Called in the engine's thread with what it has found.
+        tell: Takes reports; called in the engine's thread.
     """
 
     def __init__(self, sources: LogSources, attempt: int | None, tell: Callable[[SearchProgress], None]) -> None:
@@ -32,14 +32,14 @@ class Reading:
 
     @property
     def nothing_yet(self) -> SearchProgress:
-        """What is known before anything was read."""
+        """The report before anything is read."""
         return SearchProgress(self.work, 0, 0, 0, complete=False, searched=True)
 
     def set(self, view: LogViewState, *, start: int | None = None, log: AttemptLog | None = None) -> None:
-        """Read what a view wants.
+        """Read what a view needs.
 
         Args:
-            start: The place where a new search begins; None: the search goes on where there is one.
+            start: The place where a new search begins; None: continue the present search.
             log: Another attempt.
         """
         was = self.work
@@ -51,11 +51,11 @@ class Reading:
             begin = start if start is not None else find.start if find and log is was.log else 0
             find = _finder(view, log, begin)
         if not same or find is not was.find:
-            # Else what the engine has just told, of the same, would count as the answer to something else.
+            # Otherwise the engine's last report, on the same work, would count as the answer to another request.
             self._take(Work(log, rows, find))
 
     def replace(self, view: LogViewState, new: Work) -> None:
-        """Go on with work that somebody else has done, and with the view's search in it."""
+        """Continue with work that another thread has done, and with the view's search in it."""
         self._take(Work(new.log, new.rows, _finder(view, new.log, 0)))
 
     def _take(self, work: Work) -> None:
@@ -63,12 +63,12 @@ class Reading:
         self.engine.set(work)
 
     def lacking(self, ranks: frozenset[int] | None) -> list[LogSource]:
-        """The logs of these ranks, of all without, whose beginnings are on their hosts alone."""
+        """The logs of these ranks (None: of all) whose beginnings are only on their hosts."""
         return [one for one in self.log.sources if one.index.base and (ranks is None or one.rank in ranks)]
 
 
 def _finder(view: LogViewState, log: AttemptLog, begin: int) -> Rows | None:
-    """What looks for what the view marks, from a place on."""
+    """The search for the view's pattern, from a place on."""
     if view.find is None:
         return None
     patterns = (*view.choice.patterns, view.find)

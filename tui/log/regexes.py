@@ -1,7 +1,7 @@
-"""Regular expressions that somebody typed: one that takes for ever must hold up nobody.
+"""Regular expressions that the user typed: one that never ends must not block the app.
 
-Python's `re` cannot be interrupted in a thread, and holds the interpreter while it tries. So lines are tried by a child
-process that has only so much CPU time for them; in the main thread, where a signal does interrupt it, by a timer.
+Python's `re` cannot be interrupted in a thread, and blocks the interpreter while it matches. So a child process with
+limited CPU time matches lines; in the main thread, where a signal can interrupt it, a timer limits it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _PROGRAM = Path(__file__).with_name("trial.py")
 
 
 class SearchFailed(Exception):
-    """It cannot be found out which lines fit; in a few words, why."""
+    """The matching lines could not be found; the message says why in a few words."""
 
 
 class Trials:
-    """The child, started when it is first needed. For any thread."""
+    """The child process, started when it is first needed. Thread-safe."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
     def matching(self, expression: re.Pattern[AnyStr], text: AnyStr) -> list[int]:
-        """Which lines of a text an expression fits, from 0. Raises SearchFailed."""
+        """The numbers, from 0, of the lines of a text that match. Raises SearchFailed."""
         pattern = expression.pattern
         if isinstance(pattern, bytes) and isinstance(text, bytes):
             found = self._answer(BYTES, expression.flags, pattern, text)
@@ -47,7 +47,7 @@ class Trials:
     def matching_in(
         self, expression: re.Pattern[bytes], path: Path, offset: int, length: int, lines: int
     ) -> list[int] | None:
-        """The same of lines of a file, which are not sent; None where it has not that many there."""
+        """The same for lines of a file, which the child reads itself; None if the file has other lines there."""
         return self._answer(FILE, expression.flags, expression.pattern, os.fsencode(path), offset, length, lines)
 
     def _answer(self, kind: bytes, flags: int, pattern: bytes, given: bytes, *place: int) -> list[int] | None:
@@ -76,7 +76,7 @@ class Trials:
         to, back = self._child.stdin, self._child.stdout
         assert to and back
         head = b""
-        with suppress(BrokenPipeError):  # it has ended, as is seen at once
+        with suppress(BrokenPipeError):  # it has ended, which the read below detects
             to.write(question)
             to.write(given)
             to.flush()
@@ -96,7 +96,7 @@ class Trials:
             return 0
         child.terminate()
         for pipe in (child.stdin, child.stdout):
-            with suppress(OSError):  # what it was still to be told
+            with suppress(OSError):  # closing flushes the rest of a request
                 assert pipe
                 pipe.close()
         return child.wait()
@@ -107,7 +107,7 @@ TRIALS = Trials()
 
 @contextmanager
 def limited(seconds: float | None) -> Iterator[None]:
-    """Interrupt what takes longer than that of CPU time, by a TimeoutError; only in the main thread. None: no limit."""
+    """Raise TimeoutError in the block after that much CPU time; only in the main thread. None: no limit."""
     if seconds is None or threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""How the rows of a log look: whose they are, what is found in them, the bar that tells where in the log they stand."""
+"""Draws the rows of a log: prefix with host and rank, marked hits, scroll bar."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tui.theme import look
 
 NODE_STYLES = 6
 MARKING = 0.1
-"""Seconds of CPU time that marking what is found may take of one drawing; after that it goes unmarked."""
+"""Seconds of CPU time per drawing for marking hits; hits beyond that stay unmarked."""
 
 
 class RowPainter:
     """Paints rows, one screen row at a time.
 
     Args:
-        component: The colours of a component class, blended with what is behind it.
+        component: Returns the colours of a component class, blended with its background.
     """
 
     def __init__(self, contents: Contents, component: Callable[[str], Style]) -> None:
@@ -35,15 +35,15 @@ class RowPainter:
         self._unmarked: Pattern | None = None
 
     def begin(self, base: Style) -> None:
-        """Begin a drawing on a background."""
+        """Start a drawing on a background."""
         if base != self._base:
             self.forget_styles()
             self._base = base
         self._marking = MARKING
 
     def forget_styles(self) -> None:
-        """Look the colours up anew."""
-        # Kept from one drawing to the next: Textual makes them anew after every refresh, which takes longer than lines.
+        """Drop the cached colours."""
+        # Cached, because Textual computes them again after every refresh, which takes longer than drawing lines.
         self._styles.clear()
         self._inks.clear()
 
@@ -71,16 +71,16 @@ class RowPainter:
         return Segment(" " * width, self._base)
 
     def words(self, text: str) -> tuple[Segment, Style]:
-        """What is said where there are no lines, and the style of the rest of its row."""
+        """The text shown without lines, and the style of the rest of its row."""
         style = self._base + self._ink("empty")
         return Segment(f"  {text}", style), style
 
     def bar(self, *, thumb: bool) -> Segment:
-        """A cell of the last column, which tells what part of the whole is shown."""
+        """A cell of the scroll bar in the last column."""
         return Segment("┃" if thumb else " ", self._base + self._ink("thumb" if thumb else "bar"))
 
     def text_width(self, width: int) -> int:
-        """Cells for the text of a line in a widget of a width."""
+        """Cells for the text of a line in a widget of this width."""
         return max(2, width - 2 - self._prefix_width(width))
 
     def _body(self, view: LogViewState, place: int, part: int, width: int) -> list[Segment]:
@@ -133,7 +133,7 @@ class RowPainter:
         return min(self._contents.label_width, max(4, width // 4)) + self._count_width + 3
 
     def _style(self, part: str) -> Style:
-        """A part's colours, blended with what is behind it."""
+        """A part's colours, blended with its background."""
         if part not in self._styles:
             self._styles[part] = self._component(f"log-lines--{part}")
         return self._styles[part]

@@ -1,4 +1,4 @@
-"""Which lines of the merged order a view shows, found block by block so that the first are there at once."""
+"""The lines of the merged order that a view shows, found block by block so that the first appear at once."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tui.log.stretch import Stretch
 
 @dataclass(frozen=True)
 class LogFilter:
-    """What is to be shown of a log."""
+    """The choice of lines to show."""
 
     ranks: frozenset[int] | None = None
     """None: all."""
     patterns: tuple[Pattern, ...] = ()
-    """All of them must fit."""
+    """A line must match all of them."""
     fold: bool = False
-    """Show a line that several ranks wrote one after another once."""
+    """Show a line only once that several ranks wrote in succession."""
 
     @property
     def everything(self) -> bool:
@@ -36,7 +36,7 @@ class Rows:
     """The chosen lines, as places in the merged order. One thread takes steps; any thread may read.
 
     Args:
-        start: The place to begin at; what comes before it is looked at last.
+        start: The place to begin at; places before it come last.
     """
 
     def __init__(self, log: AttemptLog, choice: LogFilter, start: int = 0) -> None:
@@ -44,12 +44,12 @@ class Rows:
         self.counts = array("Q")
         """With `fold`: how many lines each row stands for."""
         self.scanned = start
-        """Everything from `start` to here has been looked at."""
+        """All places from `start` up to this one have been tried."""
         self._log = log
         self.start = start
         """Where the search began."""
         self.problem = ""
-        """Why no more can be found, in a few words."""
+        """Why the search has failed, in a few words; empty if it has not."""
         self._scanned_before = 0
         self._after = array("Q")
         self._before = array("Q")
@@ -67,11 +67,11 @@ class Rows:
 
     @property
     def complete(self) -> bool:
-        """Whether everything of the order has been looked at, or no more can be found."""
+        """Whether all places have been tried, or the search has failed."""
         return bool(self.problem) or (self.scanned == len(self._log.order) and self._scanned_before == self.start)
 
     def row_at(self, place: int) -> int:
-        """The first row at or after a place; `len(self)` where there is none."""
+        """The first row at or after a place; `len(self)` without one."""
         if self.choice.everything:
             return min(place, self.scanned)
         if place < self.start:
@@ -79,7 +79,7 @@ class Rows:
         return len(self._before) + bisect_left(self._after, place)
 
     def row_with(self, place: int) -> int:
-        """The row that holds a place, or would: with `fold` the one that it was folded into."""
+        """The row for a place: with `fold`, the row into which it was folded."""
         if self.choice.fold:
             return max(0, bisect_right(self._after, place) - 1)
         return self.row_at(place)
@@ -105,7 +105,7 @@ class Rows:
         return self.counts[row] if self.choice.fold and row < len(self.counts) else 1
 
     def step(self) -> bool:
-        """Look at one more block; False when nothing is left to look at."""
+        """Try one more block; False if none is left."""
         try:
             return not self.problem and self._step()
         except SearchFailed as failure:
@@ -145,7 +145,7 @@ class Rows:
             found.extend(compress(count(first), map(wanted.__contains__, block)))
 
     def _search(self, number: int, first: int, last: int) -> Sequence[int]:
-        """Those lines of one source that all patterns fit."""
+        """The lines of one source that match all patterns."""
         if not self.choice.patterns:
             return range(first, last)
         stretch = self._stretches.get(number)

@@ -1,4 +1,4 @@
-"""What a line must hold to be found: compiled once, tried on many lines at a time."""
+"""Search patterns: compiled once, tried on many lines at a time."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tui.log.regexes import TRIALS, limited
 
 @dataclass(frozen=True)
 class Pattern:
-    """What to look for in the text of lines as they are shown."""
+    """A pattern to search in the text of lines as they are shown."""
 
     text: str
     regex: bool = False
     case: bool = False
-    """Whether capitals matter."""
+    """Whether case matters."""
     inverse: bool = False
-    """Look for the lines that do not have it."""
+    """Find the lines that do not match."""
     hints: tuple[str, ...] = ()
-    """One of these is in every line that has it: spares trying the rest. Only for patterns known to be quick."""
+    """Every matching line contains one of these texts: other lines need no try. Only for patterns known to be fast."""
 
     def __str__(self) -> str:
         marks = [word for word, on in (("regex", self.regex), ("case", self.case), ("not", self.inverse)) if on]
@@ -36,7 +36,7 @@ class Pattern:
 
     @cached_property
     def expression(self) -> re.Pattern[str]:
-        """As a regular expression. Raises InputError where it is none."""
+        """The pattern as a regular expression. Raises InputError if it is invalid."""
         try:
             return re.compile(self.text if self.regex else re.escape(self.text), 0 if self.case else re.IGNORECASE)
         except (re.error, OverflowError, RecursionError) as error:
@@ -44,7 +44,7 @@ class Pattern:
 
     @cached_property
     def _bytes(self) -> re.Pattern[bytes] | None:
-        """For lines of nothing but printable ASCII; None where bytes would mean something else."""
+        """The expression for bytes of printable ASCII lines; None if it would match differently there."""
         if not self.text.isascii():
             return None
         try:
@@ -62,22 +62,22 @@ class Pattern:
 
     @property
     def unknown(self) -> bool:
-        """Whether trying it on a line may take for ever."""
+        """Whether matching one line may take very long."""
         return self.regex and not self.hints
 
     def has_raw(self, raw: bytes) -> bool:
-        """Whether a line of these bytes is one that is looked for. Raises SearchFailed."""
+        """Whether a line of these bytes is a hit. Raises SearchFailed."""
         return bool(self._trying([raw], plain=False)) != self.inverse
 
     def spans(self, text: str, seconds: float) -> list[tuple[int, int]]:
-        """Where in a line of text it stands, for marking it. Raises TimeoutError, in the main thread only."""
+        """The matches in a line of text, for marking. Raises TimeoutError, in the main thread only."""
         if self.inverse:
             return []
         with limited(seconds if self.unknown else None):
             return [match.span() for match in self.expression.finditer(text) if match.end() > match.start()]
 
     def lines(self, index: LineIndex, first: int, last: int, chunk: Callable[[], bytes]) -> list[int]:
-        """The numbers of those lines from `first` to `last` that are looked for; `chunk` reads them.
+        """The numbers of the hits among lines `first` to `last`; `chunk` reads their bytes.
 
         Raises SearchFailed.
         """
@@ -90,7 +90,7 @@ class Pattern:
         return sorted(set(range(first, last)).difference(found))
 
     def _found_apart(self, index: LineIndex, first: int, last: int) -> list[int] | None:
-        """The same by the process that tries what may take for ever; None where it cannot be tried there."""
+        """The same by the child process, for expressions that may never end; None if it cannot be done there."""
         if self._bytes is None or not self.unknown:
             return None
         begin, end = index.starts[first], index.starts[last]
@@ -110,7 +110,7 @@ class Pattern:
         return self._literal is not None and self._literal.absent(data)
 
     def _trying(self, lines: list[bytes], *, plain: bool) -> list[int]:
-        """Which of some lines have it; `plain`: their bytes are their text."""
+        """The indices of the lines that match; `plain`: their bytes are their text."""
         if plain and self._bytes:
             return self._matching(self._bytes, lines, b"\n")
         return self._matching(self.expression, [safe_text(line) for line in lines], "\n")
@@ -131,4 +131,4 @@ ERROR = Pattern(
         *("CUDA error", "out of memory", "egmentation fault", "Killed"),
     ),
 )
-"""What the first line of an error looks like."""
+"""Matches the first line of an error."""

@@ -1,4 +1,4 @@
-"""The logs of a run in its local mirror: which attempts there are, and the growing files of one of them."""
+"""The logs of a run in its local mirror: its attempts, and the growing files of one of them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tui.log.merge import LINE, SHIFT, LogSource, MergedOrder
 from tui.log.timeline import GrowthReader
 
 DISCOVER = 1.0
-"""Seconds between looks for new files."""
+"""Seconds between two searches for new files."""
 UNTIMED = 1.0
-"""Seconds that bytes wait for their time before the time of their arrival is taken."""
+"""Seconds to wait for the time of new bytes before their time of arrival is taken."""
 CLOCKS = 0.05
-"""Seconds that a clock's offset may change before lines are put in another order for it."""
+"""Change of a clock's offset, in seconds, from which on lines are sorted again."""
 
 _ATTEMPT = re.compile(r"attempt-([0-9]{1,6})")
 _LOG = re.compile(r"rank-([0-9]{1,7})\.log(?:~(.*))?")
@@ -29,8 +29,8 @@ class LogSources:
     """The mirror of one run.
 
     Args:
-        mirror: Its folder, with one folder per node rank in it.
-        names: The hosts' names by node rank; the number stands for one that is missing.
+        mirror: Its folder, which contains one folder per node rank.
+        names: The hosts' names by node rank; a missing name is replaced by the number.
         offsets: Node → its clock minus the leader's, seconds.
     """
 
@@ -40,18 +40,18 @@ class LogSources:
         self._offsets = dict(offsets or {})
 
     def set_offsets(self, offsets: Mapping[int, float]) -> bool:
-        """Take what is known of the clocks now; True where logs that are open should be read anew for it."""
+        """Take the present clock offsets (s); True if open logs must be read again."""
         apart = any(abs(self.offset(node) - offset) > CLOCKS for node, offset in offsets.items())
         self._offsets.update(offsets)
         return apart
 
     def attempts(self) -> list[int]:
-        """The attempts of which anything is here, in order."""
+        """The attempts with files in the mirror, in order."""
         found = (_ATTEMPT.fullmatch(path.name) for path in self.mirror.glob("*/attempt-*"))
         return sorted({int(match[1]) for match in found if match})
 
     def open(self, attempt: int | None = None) -> AttemptLog:
-        """The logs of one attempt; None: of the latest there will be at the first poll."""
+        """The logs of one attempt; None: of the latest one at the first poll."""
         return AttemptLog(self, attempt)
 
     def folders(self, attempt: int) -> dict[int, Path]:
@@ -60,7 +60,7 @@ class LogSources:
         return {int(path.parent.name): path for path in found if path.parent.name.isdecimal()}
 
     def name(self, node: int) -> str:
-        """How a host is called."""
+        """The name of a host."""
         return self._names[node] if node < len(self._names) else f"node{node}"
 
     def offset(self, node: int) -> float:
@@ -75,21 +75,21 @@ class AttemptLog:
         self._run = run
         self.attempt = attempt
         self.attempts: list[int] = []
-        """All attempts that have been seen."""
+        """All attempts seen so far."""
         self.sources: list[LogSource] = []
         self.order = MergedOrder()
         self.loaded = False
-        """Whether everything that was there at the beginning has been looked at."""
+        """Whether everything present at the start has been read."""
         self._live: dict[Path, LogSource] = {}
         self._growth: dict[int, GrowthReader] = {}
         self._untimed: dict[int, tuple[int, float]] = {}
         self.settled = False
-        """Whether it has been brought into order as well."""
+        """Whether it has been sorted, too."""
         self._discover_at = 0.0
 
     @property
     def timed(self) -> bool:
-        """Whether the lines' times come from the hosts, not from their arrival here."""
+        """Whether the lines' times come from the hosts; else they are times of arrival here."""
         return any(growth.found for growth in self._growth.values())
 
     @property
@@ -102,7 +102,7 @@ class AttemptLog:
         self._discover_at = 0.0
 
     def poll(self, deadline: float) -> bool:
-        """Take what has come, until `deadline` (monotonic); True when anything changed."""
+        """Read new lines until `deadline` (monotonic clock, s); True if anything changed."""
         changed = self._discover() if time.monotonic() >= self._discover_at else False
         for source in list(self._live.values()):
             if not source.index.look():
@@ -122,11 +122,11 @@ class AttemptLog:
         return self.sources[entry >> SHIFT].index.line(entry & LINE)
 
     def source_of(self, entry: int) -> LogSource:
-        """The file a line of the order is in."""
+        """The file that contains a line of the order."""
         return self.sources[entry >> SHIFT]
 
     def time_of(self, entry: int) -> float:
-        """When a line came, unix seconds."""
+        """The time of a line (unix time, s)."""
         source = self.source_of(entry)
         return source.timeline.times_of([source.index.starts[entry & LINE]])[0]
 
@@ -173,7 +173,7 @@ class AttemptLog:
         return source
 
     def _retire(self, source: LogSource) -> None:
-        """The mirror has put the file aside under another name and begun a new one, or somebody truncated it."""
+        """Handle a file that the mirror has renamed and begun again, or that was truncated."""
         path = source.index.path
         del self._live[path]
         for other in path.parent.glob(f"{path.name}~*"):
@@ -226,7 +226,7 @@ class AttemptLog:
 
 
 def _age(generation: str | None) -> tuple[int, int]:
-    """Order of the files of one rank: put aside before generations were counted, by generation, the present one."""
+    """Sort key for the files of one rank: renamed ones without a generation, by generation, then the present one."""
     if generation is None:
         return (2, 0)
     return (1, int(generation)) if generation.isdecimal() else (0, 0)
@@ -240,7 +240,7 @@ def _inode(path: Path) -> int:
 
 
 def _base(folder: Path, name: str) -> int:
-    """Offset in the original of the first byte mirrored; 0 where the mirror does not say."""
+    """Offset in the original of the first byte mirrored; 0 if the mirror does not record it."""
     try:
         held = json.loads((folder.parent / KEPT).read_text())
         return int(held[f"{folder.name}/{name}"][1])

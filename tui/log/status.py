@@ -1,4 +1,4 @@
-"""The last line of a log view: following or not, where the cursor is, what is filtered and found."""
+"""The last line of a log view: whether it follows, where the cursor is, filter and hits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LogStatus(Widget):
 
 
 def badge(lines: LogBody) -> str:
-    """FOLLOW, or PAUSED and how many lines have come since."""
+    """FOLLOW, or PAUSED with the number of lines since then."""
     if lines.view.following:
         return "● FOLLOW"
     new = lines.lines.new_since(lines.view.seen)
@@ -48,7 +48,7 @@ def badge(lines: LogBody) -> str:
 
 
 def parts(lines: LogBody, *, older: bool, loading: bool) -> list[Part]:
-    """What to say about the lines shown. `older`: bytes before the first are on the host only; `loading`: they come."""
+    """The parts of the status. `older`: earlier lines are on the host only; `loading`: they are being fetched."""
     view, progress = lines.view, lines.progress
     said: list[Part] = [(badge(lines), "bold $success" if view.following else "bold $warning")]
     if loading:
@@ -59,9 +59,9 @@ def parts(lines: LogBody, *, older: bool, loading: bool) -> list[Part]:
         said.append((f"{count:,} line{'s' * (count != 1)} chosen, y copies", "$accent"))
     said += _found(lines)
     if view.choice.patterns:
-        told = f"& {view.choice.patterns[0]} {lines.lines.count:,}{'' if progress.complete else '…'}"
+        filtered = f"& {view.choice.patterns[0]} {lines.lines.count:,}{'' if progress.complete else '…'}"
         problem = progress.work.rows.problem
-        said.append((f"✗ {told}: it {problem}", "bold $error") if problem else (told, "$accent"))
+        said.append((f"✗ {filtered}: it {problem}", "bold $error") if problem else (filtered, "$accent"))
     said.append((_where(lines), ""))
     said += [(word, "") for word, on in (("wrap", view.wrap), ("fold ×N", view.choice.fold)) if on]
     log = progress.work.log
@@ -105,5 +105,5 @@ def _where(lines: LogBody) -> str:
 
 
 def _latest(shown: int | None, newest: int) -> str:
-    """That there is a later attempt than the one shown. How many there may be is said beside the progress."""
+    """A note if a later attempt exists than the one shown. The progress line shows how many are allowed."""
     return f", latest {newest}" if shown != newest else ""

@@ -1,7 +1,7 @@
-"""Searching one file in stretches that grow while a search goes on.
+"""Searches one file in stretches that grow during a search.
 
-A block of the merged order has few lines of each of many ranks: to read them by themselves would take longer than to
-search them. The first stretch is no longer than what is asked for, so that the first hit does not wait for more.
+A block of the merged order has few lines of each of many ranks: reading them one by one would take longer than
+searching them. The first stretch is only as long as requested, so that the first hit does not wait for more.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from tui.log.index import LineIndex
 from tui.log.search import Pattern
 
 LEAST, MOST = 16 * 1024, 128 * 1024
-"""Bytes of the second stretch, and of the longest: what a processor's cache holds is searched up to twice as fast."""
+"""Bytes of the second stretch, and of the longest: data that fits the processor's cache is searched twice as fast."""
 ASKED = 256 * 1024
-"""The same where another process is asked for each stretch: being woken for it takes as long as searching little."""
+"""The least bytes of a stretch that another process searches: waking it takes as long as a short search."""
 TOGETHER = 4 * 1024 * 1024
-"""Bytes of the stretches of all files: they may all be read in the same step."""
+"""The most bytes of the stretches of all files together: one step may read all of them."""
 
 
 class Stretch:
-    """Those lines of one file that all patterns fit, as far as it was searched last.
+    """The lines of one file that match all patterns, in the stretch searched last.
 
     Args:
         patterns: At least one.
@@ -39,7 +39,7 @@ class Stretch:
         self._found: Sequence[int] = ()
 
     def lines(self, first: int, last: int) -> Sequence[int]:
-        """Which of the lines `first` up to but not including `last` fit. Raises SearchFailed."""
+        """The matching lines from `first` up to but not including `last`. Raises SearchFailed."""
         if first < self._begin or last > self._end:
             self._search(first, last)
         return self._found[bisect_left(self._found, first) : bisect_left(self._found, last)]

@@ -1,4 +1,4 @@
-"""When the bytes of a log came, from the sizes that the supervisor noted (docs/formats.md, growth.jsonl)."""
+"""When the bytes of a log came, from the sizes that the supervisor recorded (docs/formats.md, growth.jsonl)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 STEP = 0.25
-"""Seconds between two notes of a file that grows."""
+"""Seconds between two records of a growing file."""
 
 
 class Timeline:
@@ -26,11 +26,11 @@ class Timeline:
 
     @property
     def last(self) -> float:
-        """Time of the latest note, 0 where there is none."""
+        """Time of the latest record; 0 without one."""
         return self._times[-1] if self._times else 0.0
 
     def add(self, time: float, size: int) -> None:
-        """Note that the file held `size` bytes at `time`; what does not go forward is dropped."""
+        """Record that the file had `size` bytes at `time`; a record that does not increase is dropped."""
         if size > self.covered:
             self._times.append(max(time, self.last))
             self._sizes.append(size)
@@ -68,7 +68,7 @@ class GrowthReader:
         self.found = False
 
     def look(self) -> bool:
-        """Read what has come; True when anything has."""
+        """Read new records; True if there were any."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._read)
@@ -83,7 +83,7 @@ class GrowthReader:
         return bool(whole)
 
     def pour(self, rank: int, newer: int, base: int, into: Timeline) -> None:
-        """Hand on what is new of a rank's log.
+        """Copy new records of a rank's log into a timeline.
 
         Args:
             newer: How many files of this rank are younger than this one (a shrunk size begins a new file).

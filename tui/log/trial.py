@@ -1,6 +1,6 @@
-"""Tries regular expressions on lines, as a program of its own: from standard input to standard output.
+"""A program that tries regular expressions on lines, from standard input to standard output.
 
-It ends by a signal when it needs more CPU time for one answer than it may have, and when its input ends.
+A signal ends it when one answer takes more than LIMIT of CPU time; it also ends with its input.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from itertools import compress, count
 from typing import AnyStr
 
 HEAD = struct.Struct("<cIIIQII")
-"""What is tried, flags of the expression, the bytes it has, those that follow it; of a file: offset, bytes, lines."""
+"""Kind, flags and length of the expression, bytes that follow it; for a file: offset, bytes, lines."""
 TEXT, BYTES, FILE = b"t", b"b", b"f"
-"""The lines follow, as text or as bytes; or the path of a file that has them."""
+"""Kinds: the lines follow as text or as bytes; or the path of their file follows."""
 COUNT = struct.Struct("<I")
-"""How many numbers of lines follow, each an unsigned int."""
+"""The number of line numbers that follow, each an unsigned int."""
 OTHER = 0xFFFFFFFF
-"""Instead of that: the file has other lines there, or cannot be read."""
+"""In place of the count: the file has other lines there, or cannot be read."""
 LIMIT = 1.0
 """Seconds of CPU time for one answer."""
 
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def lines_of(path: bytes, offset: int, length: int, count: int) -> list[bytes] | None:
-    """The lines of a part of a file; None where they are not that many."""
+    """The lines of a part of a file; None if their number differs from `count`."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -63,7 +63,7 @@ def lines_of(path: bytes, offset: int, length: int, count: int) -> list[bytes] |
 
 
 def fits(expression: re.Pattern[AnyStr], lines: list[AnyStr]) -> array[int]:
-    """Which lines an expression fits."""
+    """The indices of the lines that match."""
     return array("I", compress(count(), map(expression.search, lines)))
 
 

@@ -1,7 +1,7 @@
-"""What is on the screen of a log, as one value; and how keys change it. Pure.
+"""What a log view shows, as one value, and how keys change it. Pure.
 
 A place is a line's number in the merged order, which never changes. Filters, folds and ranks decide which places have
-a row; so whatever is switched on or off, the view still knows which line it was at.
+a row; so the view keeps its line when any of them changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tui.log.rows import LogFilter, Rows
 from tui.log.search import Pattern
 
 TAIL = 1 << 62
-"""Place of the first unfinished line; these are after all others and have no number yet."""
+"""Place of the first unfinished line; these come after all others and have no number yet."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class LogViewState:
     mark: int | None = None
     """Place of the other end of the range, None: none."""
     seen: int = 0
-    """Lines that there were when following ended."""
+    """Number of lines when following ended."""
 
 
 class Lines:
-    """What there is to see at one moment.
+    """The lines to show at one moment.
 
     Args:
-        count: How many of `rows` to use: these grow in another thread.
+        count: How many of `rows` to use; another thread appends to them.
         tails: Number of unfinished lines to show after them.
         height: Screen rows that the line at a place takes.
     """
@@ -62,7 +62,7 @@ class Lines:
         return self.rows[row] if row < self.count else TAIL + row - self.count
 
     def row(self, place: int) -> int:
-        """The row of a place, or the nearest after it; the last one where there is none."""
+        """The row of a place, or the nearest one after it; without one, the last row."""
         row = self.count + place - TAIL if place >= TAIL else min(self.rows.row_with(place), self.count)
         return max(0, min(row, len(self) - 1))
 
@@ -71,11 +71,11 @@ class Lines:
         return self.height_at(self.place(row))
 
     def new_since(self, seen: int) -> int:
-        """Rows that have come since there were `seen` lines."""
+        """Number of rows since there were `seen` lines."""
         return max(0, self.count - self.rows.row_at(seen))
 
     def walk(self, row: int, skip: int, by: int) -> tuple[int, int]:
-        """Go `by` screen rows up or down from row `row`, of which `skip` are passed; stops at both ends."""
+        """Go `by` screen rows up or down from screen row `skip` of row `row`; stops at both ends."""
         skip += by
         while skip < 0 and row > 0:
             row -= 1
@@ -108,7 +108,7 @@ def _top(view: LogViewState, lines: Lines, height: int) -> tuple[int, int]:
     if view.following:
         return last_top
     row = lines.row(view.top)
-    # Only the line itself can be scrolled into, not the one that stands in for a line without a row.
+    # Skip screen rows only of the line itself, not of the row that replaces a line without one.
     skip = min(view.skip, lines.height(row) - 1) if lines.place(row) == view.top else 0
     return min((row, skip), last_top)
 
@@ -119,7 +119,7 @@ def follow(view: LogViewState) -> LogViewState:
 
 
 def pause(view: LogViewState, lines: Lines, height: int, total: int) -> LogViewState:
-    """Stay at what is shown now, while lines go on to come. `total`: lines there are now."""
+    """Stay at the lines shown now, while new lines arrive. `total`: present number of lines."""
     if not view.following or not lines:
         return view
     row, skip = _last_top(lines, height)
@@ -136,7 +136,7 @@ def scroll(view: LogViewState, lines: Lines, height: int, by: int) -> LogViewSta
 
 
 def move(view: LogViewState, lines: Lines, height: int, by: int) -> LogViewState:
-    """Move the cursor by lines, and what is shown with it where it would leave the screen."""
+    """Move the cursor by lines; scroll if it would leave the screen."""
     if not lines:
         return view
     row = max(0, min(lines.row(view.cursor) + by, len(lines) - 1))
@@ -144,7 +144,7 @@ def move(view: LogViewState, lines: Lines, height: int, by: int) -> LogViewState
 
 
 def go(view: LogViewState, lines: Lines, height: int, place: int, *, middle: bool = False) -> LogViewState:
-    """Put the cursor on a place and bring it onto the screen; `middle`: with lines around it where it was off."""
+    """Put the cursor on a place and scroll it onto the screen; `middle`: to the middle if it was off the screen."""
     if not lines:
         return replace(view, cursor=place)
     view = replace(view, cursor=place)

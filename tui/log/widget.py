@@ -31,11 +31,11 @@ from tui.log.status import LogStatus, badge, parts
 from tui.log.view import LogViewState
 
 FOCUSED_PACE = 10.0
-"""Most redraws a second for new lines while the view has the focus."""
+"""The most redraws per second for new lines while the view has the focus."""
 MARKED = 8
-"""Ranks at most whose failing line is marked."""
+"""The most ranks whose failing line is marked."""
 PACE = 4.0
-"""The same without it: a line over a slow link costs as much as it says."""
+"""The most redraws per second without the focus: each costs bandwidth on a slow link."""
 
 
 class LogView(Vertical):
@@ -44,7 +44,7 @@ class LogView(Vertical):
     Args:
         sources: The run's mirror.
         attempt: Which attempt; None: the latest, and each new one while following.
-        read_only: Leave out what starts another program.
+        read_only: Do not offer the pager, which is another program.
     """
 
     DEFAULT_CSS = """
@@ -76,9 +76,9 @@ class LogView(Vertical):
     ]
 
     class OlderRequested(Message):
-        """The first line held was reached, or nothing was found: the hosts have more, `wanted` of which comes next.
+        """Requests the earlier lines `wanted` from the hosts: the first line held was reached, or a search had no hit.
 
-        It is answered by `read_anew`, once the mirror has it, or by `older_refused`.
+        The receiver calls `read_anew` when the mirror has them, or `older_refused`.
         """
 
         def __init__(self, wanted: tuple[Older, ...]) -> None:
@@ -101,7 +101,7 @@ class LogView(Vertical):
             self.progress = progress
 
     class Yanked(Message):
-        """Lines were copied: the app brings `text` to the clipboard."""
+        """Lines were copied: the receiver puts `text` on the clipboard."""
 
         def __init__(self, text: str, lines: int) -> None:
             super().__init__()
@@ -109,7 +109,7 @@ class LogView(Vertical):
             self.lines = lines
 
     class PagerRequested(Message):
-        """A file is to be opened in the user's pager, at a line counted from 1."""
+        """Requests a file in the user's pager, at a line counted from 1."""
 
         def __init__(self, path: Path, line: int) -> None:
             super().__init__()
@@ -141,13 +141,13 @@ class LogView(Vertical):
         self._refused = False
         self._blame = Blame()
         self._sought: int | None = None
-        """A rank whose failing line is to be shown, once its lines are known."""
+        """A rank whose failing line to show when its lines are known."""
         self.reading = Reading(sources, attempt, self._tell)
         self.lines = LogBody(self.reading.nothing_yet)
         self.lines.nothing = "No lines yet: the ranks have printed nothing."
 
     def compose(self) -> ComposeResult:
-        """Lines, and under them the status or the prompt."""
+        """Yield the lines, the status and the prompt."""
         yield self.lines
         yield LogStatus()
         yield LogPrompt()
@@ -167,7 +167,7 @@ class LogView(Vertical):
     def _tell(self, progress: SearchProgress) -> None:
         self.post_message(self._Progressed(progress))
 
-    # What a screen may ask for
+    # Called by screens
 
     def refresh_sources(self) -> None:
         """Look for new lines and files at once: the mirror has grown."""
@@ -178,13 +178,13 @@ class LogView(Vertical):
         self._choose(ranks=None if ranks is None else frozenset(ranks))
 
     def blame(self, blame: Blame) -> None:
-        """Mark the lines of those who are to blame, and where each failed."""
+        """Mark the lines of culprits and victims, and where each culprit failed."""
         if blame != self._blame:
             self._blame = blame
             self._mark()
 
     def go_to_failing(self, rank: int) -> None:
-        """Show one rank's lines at the one in which it failed, or the last."""
+        """Show one rank's lines at the line where it failed, or the last."""
         log = self.reading.log
         if self._blame.attempt != log.attempt and self._blame.attempt in log.attempts:
             self.show_attempt(self._blame.attempt)
@@ -217,24 +217,24 @@ class LogView(Vertical):
         self._set(replace(view, following=True, top=0, skip=0, cursor=0, mark=None, seen=0), log=log)
 
     def filter(self, pattern: Pattern | None) -> None:
-        """Show only the lines that this fits; None: all."""
+        """Show only lines that match; None: all."""
         self._choose(patterns=() if pattern is None else (pattern,))
 
     def find(self, pattern: Pattern | None, *, begin: bool = False) -> None:
-        """Mark what this fits and go to the first such line after the top of the screen, or with `begin` of all."""
+        """Mark matches and go to the first matching line after the top of the screen; `begin`: to the first of all."""
         view = self.lines.view
         self._awaiting_hit = pattern is not None
         start = 0 if begin else (self.lines.shown_places() or [0])[0] if view.following else view.cursor
         self._set(replace(view, find=pattern), start=start)
 
     def older_refused(self) -> None:
-        """Ask no more before the first line is left and reached again."""
+        """Do not ask again before the view leaves the first line and returns to it."""
         self._loading, self._refused, self._awaiting_hit = False, True, False
         self._show_status()
 
     @work(thread=True, exclusive=True, group="log-anew")
     def read_anew(self) -> None:
-        """Bring the lines into their order once more: earlier ones have come, or clocks are known better."""
+        """Sort the lines again: earlier ones have arrived, or the clock offsets have changed."""
         old, worker = self.reading.log, get_current_worker()
         if old.attempt is not None:
             log = self.sources.open(old.attempt)
@@ -243,7 +243,7 @@ class LogView(Vertical):
                 self.post_message(self._ReadAnew(old, progress))
 
     def fold(self, on: bool) -> None:
-        """Show what several ranks printed one after another once."""
+        """Show a line only once that several ranks wrote in succession."""
         self._choose(fold=on)
 
     def _choose(self, **changes: Any) -> None:
@@ -251,17 +251,17 @@ class LogView(Vertical):
         self._set(replace(view, choice=replace(view.choice, **changes)))
 
     def _set(self, view: LogViewState, *, start: int | None = None, log: AttemptLog | None = None) -> None:
-        """Make `view` the one shown, and let the engine find what it needs."""
+        """Show `view`, and let the engine find the lines that it needs."""
         changed = view.choice != self.reading.work.rows.choice
         self._keep_cursor = changed and (self._keep_cursor or self.lines.cursor_seen)
         self.reading.set(view, start=start, log=log)
         self.lines.show(view)
         self._show_status()
 
-    # What has become known
+    # Reports of the engine
 
     def on_log_view__progressed(self, event: _Progressed) -> None:
-        """Show it, unless something else is wanted by now."""
+        """Show the report, unless the view has changed since."""
         event.stop()
         progress = event.progress
         if progress.work is not self.reading.work:
@@ -284,10 +284,10 @@ class LogView(Vertical):
         self._show_status()
 
     def go_to_hit(self, by: int, *, at_once: bool = False) -> None:
-        """Go to the next place found, or the one before; over the end to the other side.
+        """Go to the next hit, or the one before; wrap around at the ends.
 
         Args:
-            at_once: The place where the search began counts as well.
+            at_once: Include the place where the search began.
         """
         find = self.reading.work.find
         if find is None or not len(find):
@@ -303,7 +303,7 @@ class LogView(Vertical):
             self.lines.jump(place)
 
     def on_log_body_moved(self, event: LogBody.Moved) -> None:
-        """Say where the view is now, and ask for what is before its first line."""
+        """Update the status, and ask for lines before the first one."""
         event.stop()
         if not self.lines.view.following and self.lines.at_first:
             self.want_older()
@@ -312,7 +312,7 @@ class LogView(Vertical):
         self._show_status()
 
     def want_older(self) -> bool:
-        """Ask for what the hosts have before the first lines; False where that is nothing, or not to be had."""
+        """Request earlier lines from the hosts; False if there are none, or the request was refused."""
         lacking = self.reading.lacking(self.lines.view.choice.ranks)
         if not lacking or self._refused:
             return False
@@ -323,14 +323,14 @@ class LogView(Vertical):
         return True
 
     def on_log_view__read_anew(self, event: _ReadAnew) -> None:
-        """Show it in place of what was known, the same lines where they were."""
+        """Show the new order, with the same lines at the same place on the screen."""
         event.stop()
         self._loading = False
         new = event.progress.work
         if event.old is self.reading.log:
             view = moved(self.lines.view, event.old, new.log)
             if view.choice == new.rows.choice:
-                # Lines and view change at once: there is no frame with one of them. The cursor's line stays in its row.
+                # Lines and view change together: no frame shows only one of them. The cursor's line stays in its row.
                 y = self.lines.cursor_y
                 self.reading.replace(view, new)
                 self.lines.take(replace(event.progress, work=self.reading.work, searched=view.find is None))
@@ -343,11 +343,11 @@ class LogView(Vertical):
         self._show_status()
 
     def on_descendant_focus(self) -> None:
-        """Redraw as fast as eyes can use."""
+        """Redraw at FOCUSED_PACE."""
         self.reading.engine.pace = FOCUSED_PACE
 
     def on_descendant_blur(self) -> None:
-        """Spare the link."""
+        """Redraw at PACE, to save bandwidth."""
         self.reading.engine.pace = PACE
 
     def _show_status(self) -> None:
@@ -361,19 +361,19 @@ class LogView(Vertical):
     # Keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The pager is another program."""
+        """Do not offer the pager under --read-only."""
         return not (action == "pager" and self._read_only)
 
     def action_ask(self, kind: str) -> None:
         """Open the prompt."""
         view = self.lines.view
         current = view.find if kind == "find" else next(iter(view.choice.patterns), None) if kind == "filter" else None
-        # In its place, so that the lines above stay where they are.
+        # In place of the status, so that the lines above do not move.
         self.query_one(LogStatus).display = False
         self.query_one(LogPrompt).ask(kind, None if current is ERROR else current)
 
     def on_log_prompt_answered(self, event: LogPrompt.Answered) -> None:
-        """Do what was asked for."""
+        """Find, filter or go to the time."""
         event.stop()
         if event.kind == "time" and not self._go_to_time(event.text):
             return
@@ -384,7 +384,7 @@ class LogView(Vertical):
         self._close_prompt()
 
     def on_log_prompt_closed(self, event: LogPrompt.Closed) -> None:
-        """Back to the lines."""
+        """Focus the lines."""
         event.stop()
         self._close_prompt()
 
@@ -407,11 +407,11 @@ class LogView(Vertical):
         return True
 
     def action_hit(self, by: int) -> None:
-        """Go to the next place found, or the one before."""
+        """Go to the next hit, or the one before."""
         self.go_to_hit(by)
 
     def action_error(self) -> None:
-        """Go to the first line that looks like an error; the first of all may be on its host alone."""
+        """Go to the first line that looks like an error; fetch earlier lines, because it may be only on its host."""
         self.find(ERROR, begin=True)
         self.want_older()
 
@@ -436,7 +436,7 @@ class LogView(Vertical):
             self.show_attempt(min(others) if by > 0 else max(others))
 
     def action_back(self) -> None:
-        """Drop the range, or the search's marks, or the filter: one at a time."""
+        """Drop the range, else the search's marks, else the filter."""
         view = self.lines.view
         if view.mark is not None:
             self.lines.action_mark()

@@ -19,11 +19,11 @@ from tui.widgets.drawn import Drawn, Piece, line
 _GAP = 3
 _CURVES = 4
 _LEAST = 22
-"""Cells of a curve below which fewer are shown."""
+"""The least cells of a curve; with less room, fewer curves are shown."""
 
 
 class Curve(NamedTuple):
-    """A number over time, with what it is now."""
+    """A number over time, with its present value."""
 
     title: str
     values: Sequence[float | None]
@@ -31,7 +31,7 @@ class Curve(NamedTuple):
     top: float
     """The upper end of its scale."""
     end: str
-    """The same in words, empty where it goes without saying."""
+    """The upper end in words; empty if it is obvious."""
 
 
 class CurvesPane(Drawn):
@@ -53,14 +53,14 @@ class CurvesPane(Drawn):
         self._host: HostNow | None = None
 
     def show(self, hosts: Sequence[HostNow]) -> None:
-        """Show another moment."""
+        """Show the present figures."""
         name = self.only.partition("/")[0]
         self._host = next((host for host in hosts if host.name == name), None)
         if self.display:
             self.redraw()
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """As many curves as there is room for."""
+        """Draw as many curves as fit."""
         host = self._host
         if host is None or host.load is None or height < 3:
             return []

@@ -1,4 +1,4 @@
-"""All hosts as one immutable snapshot a second, made in threads of their own."""
+"""All hosts as one immutable snapshot per second, made in threads."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from runner.runs.watch import HostNow, HostsWatch
 
 PACE = 1.0
-"""Seconds between two snapshots; news of a state (a host was reached, or lost) come sooner."""
+"""Seconds between two snapshots; a changed state (a host connected, or lost) is posted sooner."""
 SOON = 0.1
 SPAN = 180
-"""Samples that a curve shows at least where that is possible."""
+"""The least samples that a curve shows, if there is room."""
 KEEP = 600
-"""Samples of history of each host and GPU."""
+"""Samples kept of each host and GPU."""
 
 
 class TopChanged(Message):
-    """The hosts are now as `hosts` says."""
+    """The state of the hosts has changed to `hosts`."""
 
     def __init__(self, hosts: tuple[HostNow, ...], now: float) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class TopChanged(Message):
 
 
 class TopFailed(Message):
-    """No host can be watched: a name is none, or the profile is broken."""
+    """No host can be watched: a name is not valid, or the profile has errors."""
 
     def __init__(self, error: DisttuiError) -> None:
         super().__init__()
@@ -52,8 +52,8 @@ class TopFeed:
 
     Args:
         words: Hosts or a profile by name; none: all hosts in view.
-        profile: The file of a profile, in the place of words.
-        viewer: Who watches; called in a thread.
+        profile: The file of a profile, instead of words.
+        viewer: Makes the viewer; called in a thread.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class TopFeed:
         self._news = threading.Event()
         self._closed = threading.Event()
         self.watch: HostsWatch | None = None
-        """None until it is known which hosts are meant."""
+        """None until the hosts are known."""
 
     def start(self) -> None:
         """Begin."""
         threading.Thread(target=self._work, name="top", daemon=True).start()
 
     def close(self) -> None:
-        """Let go of all hosts, without waiting for any."""
+        """Close the connections to all hosts, without waiting."""
         self._closed.set()
         self._news.set()
         if self.watch is not None:
@@ -100,7 +100,7 @@ class TopFeed:
             if now_states != states or time.monotonic() - posted >= PACE:
                 posted, states = time.monotonic(), now_states
                 self._target.post_message(TopChanged(hosts, time.time()))
-            # Hosts tell at any moment: those of one second are gathered.
+            # Hosts report at any moment: reports within one second are combined.
             self._closed.wait(SOON)
             self._news.wait(PACE)
         watch.close()
@@ -115,7 +115,7 @@ class LoadHistory:
         self._last: dict[str, float] = {}
 
     def take(self, hosts: Sequence[HostNow]) -> None:
-        """Add what is new."""
+        """Add the new samples."""
         for host in hosts:
             load = host.load
             if load is None or self._last.get(host.name) == load.t:
@@ -154,13 +154,13 @@ class LoadHistory:
 
 
 def step_of(width: int) -> int:
-    """Samples of a column, so that `width` of them are some minutes."""
+    """Samples per column, so that `width` columns cover some minutes."""
     return max(1, min(KEEP // max(1, width), -(-SPAN // max(1, width))))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    told = [value for value in values if value is not None]
-    return sum(told) / len(told) if told else None
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def percent(used: float | None, total: float | None) -> float | None:

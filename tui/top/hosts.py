@@ -1,4 +1,4 @@
-"""All hosts, and beneath each its GPUs: use, memory, network, power, temperature, in one widget however many."""
+"""All hosts, each with its GPUs below: use, memory, network, power, temperature, in one widget for any number."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tui.widgets.drawn import Piece
 from tui.widgets.row_list import RowList, Sort
 
 STATES = {"seen": "running", "connecting": "connecting", "failed": "failed", "not seen": "not seen"}
-"""Words that the theme knows, by the state of a host."""
+"""State of a host → a word that `tui.theme.look` knows."""
 MODES = ("auto", "open", "folded")
 
 
@@ -61,20 +61,20 @@ class HostsTable(RowList[LoadRow]):
     ]
     SORTS: ClassVar[Sequence[Sort[HostNow]]] = (
         Sort("host", lambda host: 0),
-        Sort("cpu", lambda host: sums.told(host.load, "cpu")),
+        Sort("cpu", lambda host: sums.sort_key(host.load, "cpu")),
         Sort("memory", lambda host: percent(*sums.memory(host.load)) or -1.0),
         Sort("gpus", lambda host: sums.mean(host.load, "use") or -1.0),
         Sort("gpu memory", lambda host: sums.gpu_memory(host.load) or -1.0),
         Sort("power", lambda host: sums.total(host.load, "power") or -1.0),
         Sort("hottest", lambda host: sums.hottest(host.load) or -1.0),
-        Sort("net", lambda host: sums.told(host.load, "net_rx") + sums.told(host.load, "net_tx")),
+        Sort("net", lambda host: sums.sort_key(host.load, "net_rx") + sums.sort_key(host.load, "net_tx")),
     )
 
     def __init__(self, history: LoadHistory, id: str | None = None) -> None:
         super().__init__(id=id)
         self.mode = 0
         self.room = 20
-        """Rows up to which GPUs get rows of their own by themselves."""
+        """Rows available; in the automatic mode GPUs get rows of their own if all fit in them."""
         self.only: str = ""
         """The key of the one host or GPU that is shown, empty for all."""
         self._history = history
@@ -83,16 +83,16 @@ class HostsTable(RowList[LoadRow]):
         self._now = 0.0
 
     def show(self, hosts: tuple[HostNow, ...], now: float) -> None:
-        """Show another moment."""
+        """Show the hosts at a time."""
         self._hosts, self._now = hosts, now
         self.settle()
 
     def key_of(self, item: LoadRow) -> str:
-        """Host, or host and GPU."""
+        """The key of a row: host, or host and GPU."""
         return item.key
 
     def ordered(self) -> list[LoadRow]:
-        """Hosts in their order, each with its GPUs where there is room."""
+        """Hosts in their order, each with its GPUs if there is room."""
         name, _, gpu = self.only.partition("/")
         hosts = [host for host in self._hosts if (not name or host.name == name) and self._wanted(host)]
         if self.sorted_by:
@@ -111,19 +111,19 @@ class HostsTable(RowList[LoadRow]):
         return self.fits(host.name, host.state, *names, *runs)
 
     def settle(self) -> None:
-        """Arrange anew, and say how many there are."""
+        """Sort and filter again, and show the number of hosts and GPUs."""
         before = len(self.items)
         super().settle()
         gpus = sum(len(host.load.gpus) for host in self._hosts if host.load)
         hosts = "1 host" if len(self._hosts) == 1 else f"{len(self._hosts)} hosts"
         counted = f"{hosts}, {gpus} GPU{'s' * (gpus != 1)}" if gpus else hosts
-        told = clean(self.only.replace("/", "  GPU ")) if self.only else counted
-        self.set_title(told, self.sort_words if self.sorted_by or self.turned else "")
+        title = clean(self.only.replace("/", "  GPU ")) if self.only else counted
+        self.set_title(title, self.sort_words if self.sorted_by or self.turned else "")
         if len(self.items) != before:
             self.refresh(layout=True)
 
     def draw(self, width: int, height: int) -> list[Strip]:
-        """Lay the columns out, then the rows."""
+        """Choose the columns, then draw the rows."""
         self._plan = self._laid_out(width - 2)
         return super().draw(width, height)
 
@@ -140,7 +140,7 @@ class HostsTable(RowList[LoadRow]):
         return f"{entry.gpu.index} {model}"
 
     def head(self, width: int) -> list[Piece]:
-        """The titles of a host's columns; GPUs say their units in their rows."""
+        """The titles of a host's columns; rows of GPUs contain their units."""
         plan, space = self._plan, SPACE
         alone = "/" in self.only
         pieces: list[Piece] = [self.title(f"{'gpu' if alone else 'host':<{plan.name + 2}}"), space]
@@ -181,7 +181,7 @@ class HostsTable(RowList[LoadRow]):
         return [glyph, name, *self._figures(host, host.load, width - self._plan.name - 4)]
 
     def _absent(self, host: HostNow, width: int) -> list[Piece]:
-        """What is said in the place of figures that never came."""
+        """The text in place of figures that have not arrived."""
         css = look(STATES.get(host.state, host.state)).css
         if host.state == "connecting":
             return [(f"connecting {max(0.0, self._now - host.since):.0f} s", self.component(css))]
@@ -209,14 +209,14 @@ class HostsTable(RowList[LoadRow]):
         return pieces
 
     def _lost(self, host: HostNow, width: int) -> list[Piece]:
-        """Since when nothing was heard of a host, beside the figures of then."""
+        """Since when a host is not seen, beside its last figures."""
         at = time.strftime("%H:%M:%S", time.localtime(host.heard or 0.0))
         words = f"not seen since {at}  {clean(host.problem.splitlines()[0] if host.problem else '')}"
         shown = meters.fit(words, width) if width >= 26 else f"since {at[:5]}"[:width]
         return [(shown, self.component(look("not seen").css))]
 
     def _ink(self, host: HostNow) -> meters.Paint:
-        """The colours of figures: quiet where they are of the past."""
+        """The colours of figures: muted if they are old."""
         if host.state == "seen":
             return self.component
         return lambda name: self.component("top--rest" if name == "top--rest" else "top--quiet")
@@ -251,19 +251,19 @@ class HostsTable(RowList[LoadRow]):
         rest = f"/{meters.size(whole).strip():<5}" if self._plan.of else ""
         if share is None:
             return [("─" * self._plan.bar, self.component("top--rest")), f" {meters.size(used)}{'':{len(rest)}}"]
-        told = (f" {meters.size(used)}", ink(meters.ramp(share / 100)))
-        return [*meters.strip(share, self._plan.bar, ink), told, (rest, self.component("top--quiet"))]
+        figure = (f" {meters.size(used)}", ink(meters.ramp(share / 100)))
+        return [*meters.strip(share, self._plan.bar, ink), figure, (rest, self.component("top--quiet"))]
 
     def _cells(self, gpus: Sequence[GpuLoad], ink: meters.Paint) -> list[Piece]:
         most = self._plan.gpus
         shown: list[Piece] = [meters.level(gpu.use, ink) for gpu in gpus[:most]]
-        told = [gpu.use for gpu in gpus if gpu.use is not None]
-        value = sum(told) / len(told) if told else None
+        known = [gpu.use for gpu in gpus if gpu.use is not None]
+        value = sum(known) / len(known) if known else None
         text = f"{'':6}" if value is None else f" {value:>3.0f} %"
         return [*shown, " " * (most - len(shown)), (text, ink(meters.ramp((value or 0.0) / 100)))]
 
     def action_fold(self) -> None:
-        """GPUs in rows of their own, or not."""
+        """Switch between rows for GPUs where they fit, always, and never."""
         self.mode = (self.mode + 1) % len(MODES)
         self.notify(
             ("GPUs have rows of their own where all fit", "a row for each GPU", "a row for each host")[self.mode]
@@ -288,6 +288,6 @@ def _heat(value: float | None, limit: float | None, ink: meters.Paint) -> Style:
 
 
 def _who(processes: Sequence[ProcessLoad], room: int) -> str:
-    """`alice 2node-7f3a`, everybody once; users alone where there is little room."""
+    """`alice 2node-7f3a`, each user once; users only if there is little room."""
     words = (f"{one.user} {one.run or one.command.split(' ')[0]}" if room >= 16 else one.user for one in processes)
     return ", ".join(dict.fromkeys(word.strip() for word in words))

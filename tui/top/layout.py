@@ -9,7 +9,7 @@ SPACE = "  "
 _LEAST = 4
 """Cells of a bar."""
 _WIDE = 106
-"""Columns from which there is room for the last minutes, the load, and runs."""
+"""The least width for the columns of the last minutes, the load, and runs."""
 
 
 class ColumnLayout(NamedTuple):
@@ -18,21 +18,21 @@ class ColumnLayout(NamedTuple):
     name: int
     bar: int
     trend: int
-    """0 where there is no room for it."""
+    """0: no room for it."""
     gpus: int
-    """0 where no host has any."""
+    """0: no host has GPUs."""
     who: int
     of: bool
-    """Whether memory is told as used/total."""
+    """Whether memory is shown as used/total."""
     net: bool
 
 
 def lay_out(width: int, longest: int, gpus: int) -> ColumnLayout:
-    """Fit the columns: what a narrow terminal has no room for is left out, what a wide one has goes to the bars.
+    """Fit the columns: leave out columns that do not fit, give remaining room to the bars.
 
     Args:
         longest: Cells of the longest name.
-        gpus: The most that any host has.
+        gpus: The largest number of GPUs of any host.
     """
     space, wide = len(SPACE), width >= _WIDE
     name = min(longest, 26 if wide else 10 + max(0, width - 76) // 4)

@@ -11,12 +11,12 @@ from tui.theme import FULL
 from tui.widgets.drawn import Piece
 
 Paint = Callable[[str], Style]
-"""From the name of a component class to its colours."""
+"""Maps the name of a component class to its colours."""
 _LEVELS = "▁▂▃▄▅▆▇"
-"""Without the full block, which would grow together with the row above."""
+"""Without the full block, which would touch the row above."""
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 NONE = "–"
-"""What is not told."""
+"""Shown for an unknown value."""
 
 
 def ramp(share: float) -> str:
@@ -40,7 +40,7 @@ def strip(percent: float, width: int, paint: Paint) -> list[Piece]:
 
 
 def level(percent: float | None, paint: Paint) -> Piece:
-    """One cell for a load: its height and its colour tell."""
+    """One cell for a load, which its height and colour show."""
     if percent is None:
         return "·", paint("top--quiet")
     share = max(0.0, min(1.0, percent / 100))
@@ -86,7 +86,7 @@ def _short(value: float | None, step: float, units: str) -> str:
 
 
 def fit(text: str, width: int) -> str:
-    """Text cut or filled to a width, an ellipsis where it was cut. For text of single-width characters and others."""
+    """Text cut or padded to a width in cells, with an ellipsis if cut; also for double-width characters."""
     if text.isascii():
         return text.ljust(width) if len(text) <= width else text[: max(0, width - 1)] + "…"[:width]
     if cell_len(text) <= width:

@@ -1,4 +1,4 @@
-"""The processes that matter on all hosts, on one, or on one GPU."""
+"""The most important processes of all hosts, of one, or of one GPU."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tui.widgets.row_list import RowList, Sort
 
 @dataclass(frozen=True)
 class Running:
-    """A process, and where."""
+    """A process, and its host."""
 
     host: str
     process: ProcessLoad
     gpu_total: float
-    """Memory of the GPUs it is on, 0 for none."""
+    """Total memory of the GPUs that it uses; 0 without any."""
 
 
 class _ProcessColumn(NamedTuple):
@@ -33,7 +33,7 @@ class _ProcessColumn(NamedTuple):
     width: int
     align: str
     rank: int
-    """Left out first where it is highest."""
+    """With too little room, the columns with the highest rank are left out first."""
 
 
 class ProcessPane(RowList[Running]):
@@ -60,12 +60,12 @@ class ProcessPane(RowList[Running]):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.only = ""
-        """The key of the one host or GPU whose processes are shown."""
+        """The key of the host or GPU whose processes are shown; empty for all."""
         self._all: list[Running] = []
         self._columns: list[_ProcessColumn] = []
 
     def show(self, hosts: tuple[HostNow, ...]) -> None:
-        """Show another moment."""
+        """Show the present processes."""
         self._all = [
             Running(clean(host.name), process, _memory_of(host, process))
             for host in hosts
@@ -75,11 +75,11 @@ class ProcessPane(RowList[Running]):
         self.settle()
 
     def key_of(self, item: Running) -> str:
-        """Host and pid."""
+        """The key of a row: host and pid."""
         return f"{item.host}/{item.process.pid}"
 
     def ordered(self) -> list[Running]:
-        """Those of the chosen host or GPU that the filter leaves."""
+        """The processes of the chosen host or GPU that pass the filter."""
         return self.by_choice([one for one in self._all if self._belongs(one) and self._wanted(one.process, one.host)])
 
     def _belongs(self, one: Running) -> bool:
@@ -90,7 +90,7 @@ class ProcessPane(RowList[Running]):
         return self.fits(host, f"{process.pid}", process.user, process.run, process.command)
 
     def settle(self) -> None:
-        """Arrange anew, and say how many there are."""
+        """Sort and filter again, and show the number of processes."""
         super().settle()
         where = clean(self.only.replace("/", " GPU "))
         filtered = f"filter {clean(' '.join(self.words))!r}" if self.words else ""
@@ -100,7 +100,7 @@ class ProcessPane(RowList[Running]):
         """Choose the columns, then draw the rows."""
         self._columns = self._fitting(width - 2)
         if not self.items:
-            words = "none that this filter leaves" if self.words else "none are told of yet"
+            words = "none that this filter leaves" if self.words else "none reported yet"
             return [line([("  " + words, self.component("top--quiet"))])]
         return super().draw(width, height)
 
@@ -146,7 +146,7 @@ class ProcessPane(RowList[Running]):
 
 
 def _weight(process: ProcessLoad) -> tuple[bool, bool, float]:
-    """Those on GPUs, those of runs, then the busy ones. The first two keep their places from second to second."""
+    """The order: those on GPUs, those of runs, then busy ones; the first two groups keep their places."""
     kept = bool(process.gpus or process.run)
     return bool(process.gpus), bool(process.run), 0.0 if kept else process.cpu or 0.0
 

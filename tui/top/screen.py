@@ -31,8 +31,8 @@ class TopScreen(DisttuiScreen):
     """All hosts at once.
 
     Args:
-        words: Hosts, or a profile by name; none: all in view.
-        profile: The file of a profile, in the place of words.
+        words: Hosts, or a profile by name; none: all known hosts.
+        profile: The file of a profile, instead of words.
     """
 
     HELP = (
@@ -76,7 +76,7 @@ class TopScreen(DisttuiScreen):
         self._history = LoadHistory()
 
     def body(self) -> Iterable[Widget]:
-        """Hosts, curves, processes, filter."""
+        """Yield hosts, curves, processes and filter."""
         yield HostsTable(self._history, id="load").add_class("pane")
         yield CurvesPane(self._history, id="curves").add_class("pane")
         yield ProcessPane(id="processes").add_class("pane")
@@ -84,34 +84,34 @@ class TopScreen(DisttuiScreen):
         yield Input(placeholder="words to look for", id="filter")
 
     def on_mount(self) -> None:
-        """Begin to reach for the hosts."""
+        """Begin to connect to the hosts."""
         self.header.show("top", ["finding out which hosts"])
         self._load.focus()
         self._feed = self.make_feed()
         self._feed.start()
 
     def make_feed(self) -> TopFeed:
-        """What tells of the hosts."""
+        """Make the source of the hosts' states."""
         return TopFeed(self, self._words, self._profile, self.disttui.viewer)
 
     def on_unmount(self) -> None:
-        """Let the hosts go."""
+        """Close the connections to the hosts."""
         if self._feed is not None:
             self._feed.close()
 
     def on_top_changed(self, message: TopChanged) -> None:
-        """Show another moment."""
+        """Show the new state of the hosts."""
         self.show(message.hosts, message.now)
 
     def on_top_failed(self, message: TopFailed) -> None:
-        """Say why there is nothing to show."""
+        """Say why no host can be shown."""
         self.header.show("top", state="failed")
         what, cure = clean_lines(message.error.sentence), clean_lines(message.error.cure)
         self.query_one(Empty).update(Content.assemble((what, "$state-failed"), "\n", cure))
         self.add_class("-failed")
 
     def show(self, hosts: tuple[HostNow, ...], now: float) -> None:
-        """Show hosts at a moment, whoever tells of them."""
+        """Show the hosts at a time, from any source."""
         self._hosts, self._now = hosts, now
         self._history.take(hosts)
         self._load.show(hosts, now)
@@ -153,11 +153,11 @@ class TopScreen(DisttuiScreen):
 
     @property
     def _pane(self) -> RowList[LoadRow] | RowList[Running]:
-        """The pane with the cursor."""
+        """The pane that has the focus, or had it last."""
         return self._processes if self._processes.has_focus else self._load
 
     def commands(self) -> Iterator[Command]:
-        """Every host, and its GPUs."""
+        """Yield a command for every host and its GPUs."""
         for host in self._hosts:
             name = clean(host.name)
             yield Command(f"Only {name}", f"show this host alone ({host.state})", partial(self.narrow, host.name))
@@ -166,7 +166,7 @@ class TopScreen(DisttuiScreen):
                 yield Command(f"Only {name} GPU {gpu.index}", gpu.name, partial(self.narrow, key))
 
     def on_resize(self, event: events.Resize) -> None:
-        """GPUs get rows of their own as far as there is room."""
+        """Update the room for rows of GPUs."""
         super().on_resize(event)
         self._load.room = int((event.size.height - 2) * 0.55) - 2
         self._load.settle()
@@ -238,7 +238,7 @@ class TopScreen(DisttuiScreen):
         self._load.settle()
 
     def action_leave(self) -> None:
-        """Ask the host under the cursor no more."""
+        """Stop watching the host under the cursor."""
         here = self._pane.here
         name = here.host.name if isinstance(here, LoadRow) else here.host if here else ""
         if name and self._feed is not None and self._feed.watch is not None:
@@ -248,7 +248,7 @@ class TopScreen(DisttuiScreen):
                 self.narrow("")
 
     def action_retry(self) -> None:
-        """Reach at once for whatever is not there."""
+        """Connect at once to all hosts that are not connected."""
         if self._feed is not None and self._feed.watch is not None:
             self._feed.watch.retry()
 
