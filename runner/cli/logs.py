@@ -79,4 +79,4 @@ def logs(rank: int | None, follow: bool, since: str | None, grep: str | None, **
                 if isinstance(item, CaughtUp):
                     signals.hold_back()
                 else:
-                    printer.show(item)
+                    printer.write(item)

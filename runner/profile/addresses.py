@@ -8,7 +8,7 @@ import re
 from pydantic_core import PydanticCustomError
 
 from runner.profile.numbers import port_number
-from runner.profile.problems import bad, show
+from runner.profile.problems import bad, quoted
 
 # Leaves out what OpenSSH refuses in names, since a ProxyCommand hands them to a shell, and what splits an address.
 _UNFIT = re.compile(r"[^\w.:%+=~^-]")
@@ -20,13 +20,13 @@ def host_part(text: str) -> str:
     if not text:
         raise bad("an empty name", _HOST_EXPECTED)
     if text.startswith("-"):
-        raise bad(f"{show(text)} begins with '-', which ssh takes for an option", _HOST_EXPECTED)
+        raise bad(f"{quoted(text)} begins with '-', which ssh takes for an option", _HOST_EXPECTED)
     if not text.strip("."):
-        raise bad(f"{show(text)} is no name", _HOST_EXPECTED)  # but a folder
+        raise bad(f"{quoted(text)} is no name", _HOST_EXPECTED)  # but a folder
     if found := _UNFIT.search(text):
-        raise bad(f"{show(text)} holds {show(found[0])}", _HOST_EXPECTED)
+        raise bad(f"{quoted(text)} holds {quoted(found[0])}", _HOST_EXPECTED)
     if len(text) > 255:
-        raise bad(f"{show(text)} is longer than 255 characters", _HOST_EXPECTED)
+        raise bad(f"{quoted(text)} is longer than 255 characters", _HOST_EXPECTED)
     return text
 
 
@@ -43,12 +43,12 @@ def split_host(text: str) -> tuple[str | None, str, int | None]:
     if rest.startswith("["):
         host, bracket, after = rest[1:].partition("]")
         if not bracket or not _is_v6(host) or not (after == "" or after.startswith(":")):
-            raise bad(f"{show(text)} is no address", "expected [IPv6 address]:port")
+            raise bad(f"{quoted(text)} is no address", "expected [IPv6 address]:port")
         port = after[1:] if after else None
     elif rest.count(":") > 1:
         host = rest
         if not _is_v6(host):
-            raise bad(f"{show(text)} has too many colons", "expected host:port, or [IPv6 address]:port")
+            raise bad(f"{quoted(text)} has too many colons", "expected host:port, or [IPv6 address]:port")
     else:
         host, colon, after = rest.partition(":")
         port = after if colon else None
@@ -82,7 +82,7 @@ def ip(value: str) -> str:
     try:
         address = ipaddress.ip_address(value)
     except ValueError:
-        raise bad(show(value), "expected an IP address") from None
+        raise bad(quoted(value), "expected an IP address") from None
     if address.is_unspecified or address.is_multicast:
         raise bad(f"{value} is not the address of one machine", "expected an IP address")
     return value

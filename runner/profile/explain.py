@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from runner.profile.problems import Path, ProfileProblem, SourceLocation, near, show
+from runner.profile.problems import Path, ProfileProblem, SourceLocation, near, quoted
 from runner.profile.schema import Profile
 from runner.profile.sections import Host, Job, Launch, Metrics, OnEnd, Parallel
 
@@ -54,13 +54,13 @@ def _one(found: Mapping[str, Any], root: MappingNode) -> list[ProfileProblem]:
     place, node = _locate(root, path, key=is_key or kind == "extra_forbidden")
     name = next((str(part) for part in reversed(path) if isinstance(part, str)), "profile")
     if kind == "profile":
-        label = "" if is_key else f"{show(name)[1:-1]}: "
+        label = "" if is_key else f"{quoted(name)[1:-1]}: "
         return [ProfileProblem.at(place, label + context["what"], context["expected"])]
     if kind == "missing":
-        return [ProfileProblem.at(place, f"{show(name)} is missing", _MISSING.get(name, ""))]
+        return [ProfileProblem.at(place, f"{quoted(name)} is missing", _MISSING.get(name, ""))]
     if kind == "extra_forbidden":
-        return [ProfileProblem.at(place, f"unknown key {show(name)}", _meant(name, path))]
-    return [ProfileProblem.at(place, f"{show(name)[1:-1]}: {_describe(node)}", _expected(kind, name))]
+        return [ProfileProblem.at(place, f"unknown key {quoted(name)}", _meant(name, path))]
+    return [ProfileProblem.at(place, f"{quoted(name)[1:-1]}: {_describe(node)}", _expected(kind, name))]
 
 
 def _locate(root: MappingNode, path: Path, *, key: bool = False) -> tuple[SourceLocation, Node]:
@@ -80,7 +80,7 @@ def _locate(root: MappingNode, path: Path, *, key: bool = False) -> tuple[Source
 
 def _describe(node: Node) -> str:
     if isinstance(node, ScalarNode):
-        return (node.text or "nothing") if node.is_null else show(node.text)
+        return (node.text or "nothing") if node.is_null else quoted(node.text)
     return "a list" if isinstance(node, SequenceNode) else "a mapping"
 
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, StringConstraints
 
 from runner.profile import addresses, numbers
 from runner.profile.numbers import whole
-from runner.profile.problems import bad, near, show
+from runner.profile.problems import bad, near, quoted
 from runner.protocol.names import RUN_DIR
 from runner.text import UNSAFE
 
@@ -53,9 +53,9 @@ def one_of(*known: str, later: tuple[str, ...] = ()) -> BeforeValidator:
         if not isinstance(value, str) or value in known:
             return value
         if value in later:
-            raise bad(f"{show(value)} is not built yet", f"expected {' or '.join(known)}")
+            raise bad(f"{quoted(value)} is not built yet", f"expected {' or '.join(known)}")
         meant = near(value, known)
-        raise bad(show(value), f"did you mean {meant!r}?" if meant else f"expected {' or '.join(known)}")
+        raise bad(quoted(value), f"did you mean {meant!r}?" if meant else f"expected {' or '.join(known)}")
 
     return BeforeValidator(check)
 
@@ -80,7 +80,7 @@ def _flag(value: Any) -> Any:
     if isinstance(value, str):
         word = value.lower()
         if word not in ("true", "false", "yes", "no", "on", "off"):
-            raise bad(show(value), "expected true or false")
+            raise bad(quoted(value), "expected true or false")
         return word in ("true", "yes", "on")
     return value
 
@@ -88,7 +88,7 @@ def _flag(value: Any) -> Any:
 def _matches(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
     def check(value: str) -> str:
         if not pattern.fullmatch(value):
-            raise bad(show(value), expected)
+            raise bad(quoted(value), expected)
         return value
 
     return check
@@ -108,7 +108,7 @@ def _once(value: tuple[int, ...] | None) -> tuple[int, ...] | None:
 def _run_name(value: str) -> str:
     if not _RUN_NAME.fullmatch(value):
         raise bad(
-            f"{show(value)} is no name for a run (a-z 0-9 . _ -, at most 40, a letter or digit first)",
+            f"{quoted(value)} is no name for a run (a-z 0-9 . _ -, at most 40, a letter or digit first)",
             f"try {slug(value)!r}",
         )
     return value
@@ -124,8 +124,8 @@ def _visible(*, most: int, lines: bool = False) -> AfterValidator:
 
     def check(value: str) -> str:
         if found := UNSAFE.search(value.replace("\n", "") if lines else value):
-            what = "a line break" if found[0] == "\n" else f"the character {show(found[0])}, which cannot be seen"
-            raise bad(f"{show(value)} holds {what}", "remove it")
+            what = "a line break" if found[0] == "\n" else f"the character {quoted(found[0])}, which cannot be seen"
+            raise bad(f"{quoted(value)} holds {what}", "remove it")
         return _fits(value, most)
 
     return AfterValidator(check)
@@ -143,30 +143,30 @@ def _fits(value: str, most: int) -> str:
 
 def _folder(value: str) -> str:
     if not re.match(r"/|~[^/]*(/|\Z)", value):
-        raise bad(show(value), "expected an absolute path or one that starts with ~/")
+        raise bad(quoted(value), "expected an absolute path or one that starts with ~/")
     return value
 
 
 def _below(value: str) -> str:
     parts = value.rstrip("/").split("/")
     if not value or value.startswith(("/", "~")) or any(part in ("", ".", "..") for part in parts):
-        raise bad(show(value), "expected a folder or a file below workdir, like out/")
+        raise bad(quoted(value), "expected a folder or a file below workdir, like out/")
     return "/".join(parts)
 
 
 def _env_name(value: str) -> str:
     if not _ENV_NAME.fullmatch(value):
-        raise bad(f"{show(value)} is no name for a variable", "expected letters, digits and _, no digit first")
+        raise bad(f"{quoted(value)} is no name for a variable", "expected letters, digits and _, no digit first")
     if value == "CUDA_VISIBLE_DEVICES":
         raise bad("CUDA_VISIBLE_DEVICES is set from the GPUs of the host", "choose them by gpus: [0, 1]")
     if value in _OWN_VARIABLES or value.startswith(("DISTTUI_", "TORCHELASTIC_")):
-        raise bad(f"{show(value)} is set by disttui for every rank", _INSTEAD.get(value, "remove it"))
+        raise bad(f"{quoted(value)} is set by disttui for every rank", _INSTEAD.get(value, "remove it"))
     return value
 
 
 def _env_value(value: str) -> str:
     if "${env:" in REFERENCE.sub("", value):
-        raise bad(f"{show(value)} holds a broken reference", "expected ${env:NAME}")
+        raise bad(f"{quoted(value)} holds a broken reference", "expected ${env:NAME}")
     return value
 
 
@@ -174,15 +174,15 @@ def _pattern(value: str) -> str:
     if len(value) > 1000:
         raise bad(f"a pattern of {len(value):,} characters", "expected at most 1,000")
     if len(_WIDE_RANGE.findall(value)) > _MOST_WIDE_RANGES:
-        raise bad(f"{show(value)} has many ranges beyond ASCII", f"expected at most {_MOST_WIDE_RANGES}")
+        raise bad(f"{quoted(value)} has many ranges beyond ASCII", f"expected at most {_MOST_WIDE_RANGES}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             groups = re.compile(value).groupindex
     except (re.error, OverflowError, RecursionError) as error:
-        raise bad(f"{show(value)} is no regular expression: {error}") from None
+        raise bad(f"{quoted(value)} is no regular expression: {error}") from None
     if not groups:
-        raise bad(f"{show(value)} names no metric", "expected named groups, like loss=(?P<loss>[0-9.]+)")
+        raise bad(f"{quoted(value)} names no metric", "expected named groups, like loss=(?P<loss>[0-9.]+)")
     return value
 
 
@@ -198,7 +198,7 @@ def _url(value: str) -> str:
     except ValueError:
         known = False
     if not known or not re.fullmatch(r"[!-~]+", value):
-        raise bad(show(value), "expected http://… or https://…")
+        raise bad(quoted(value), "expected http://… or https://…")
     return value
 
 

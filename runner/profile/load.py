@@ -17,7 +17,7 @@ from runner.profile.explain import explain
 from runner.profile.fields import slug
 from runner.profile.nodes import MAX_SIZE, MappingNode, Node, ScalarNode, SequenceNode, compose, walk
 from runner.profile.override import apply
-from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, printable, show
+from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, printable, quoted
 from runner.profile.schema import VERSION, Profile
 
 
@@ -120,7 +120,7 @@ def _references(root: MappingNode, problems: list[ProfileProblem]) -> dict[Path,
     found = {path: scalar.reference for path, scalar in walk(root) if scalar.reference}
     for path, place in found.items():
         if not _is_env(path[:-1]):
-            what = f"a ${{env:…}} reference in {show('.'.join(map(str, path)))}"
+            what = f"a ${{env:…}} reference in {quoted('.'.join(map(str, path)))}"
             problems.append(ProfileProblem.at(place, what, "expected only as the value of an env variable"))
     return found
 

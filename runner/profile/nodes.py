@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, show
+from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, quoted
 
 MAX_SIZE = 1024 * 1024
 """Characters of a file, and of what it expands to."""
@@ -157,7 +157,7 @@ class _Composer:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(str(event.anchor), place, depth)
         if event.tag is not None:
-            self._problem(place, f"the tag {show(event.tag)} is not allowed", "quote the value to make it text")
+            self._problem(place, f"the tag {quoted(event.tag)} is not allowed", "quote the value to make it text")
         if event.anchor is not None:
             self._anchors[event.anchor] = None
         if isinstance(event, yaml.ScalarEvent):
@@ -191,7 +191,7 @@ class _Composer:
             elif key.text in entries:
                 first = entries[key.text][0]
                 cure = f"first on line {first.line}" if first.line else ""
-                self._problem(at, f"key {show(key.text)} is given twice", cure)
+                self._problem(at, f"key {quoted(key.text)} is given twice", cure)
             else:
                 entries[key.text] = (at, value)
         nodes, size, height = _measure([value for _, value in entries.values()])
@@ -217,10 +217,10 @@ class _Composer:
 
     def _alias(self, name: str, place: SourceLocation, depth: int) -> Node:
         if name not in self._anchors:
-            raise self._end(place, f"the alias {show('*' + name)} names no anchor above it")
+            raise self._end(place, f"the alias {quoted('*' + name)} names no anchor above it")
         node = self._anchors[name]
         if node is None:
-            raise self._end(place, f"the alias {show('*' + name)} contains itself")
+            raise self._end(place, f"the alias {quoted('*' + name)} contains itself")
         if depth + node.height > MAX_DEPTH:
             raise self._end(place, f"nested deeper than {MAX_DEPTH} levels")
         self._count(node.nodes, node.size, place)

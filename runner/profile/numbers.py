@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from runner.profile.problems import bad, show
+from runner.profile.problems import bad, quoted
 
 
 def _integer(value: Any, low: int, high: int, expected: str) -> Any:
@@ -16,9 +16,9 @@ def _integer(value: Any, low: int, high: int, expected: str) -> Any:
         return value
     text = value.strip()
     if re.fullmatch(r"[+-]?0[0-9]+", text):
-        raise bad(f"{show(text)} begins with 0, which YAML may read as octal", f"write {int(text[:18])}")
+        raise bad(f"{quoted(text)} begins with 0, which YAML may read as octal", f"write {int(text[:18])}")
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not low <= int(text) <= high:
-        raise bad(show(value), expected)
+        raise bad(quoted(value), expected)
     return int(text)
 
 
@@ -37,7 +37,7 @@ def seconds(value: Any) -> Any:
     """Seconds, a week at most."""
     if isinstance(value, str):
         if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?", value) or float(value) > 604_800:
-            raise bad(show(value), "expected seconds, from 0 to 604800 (a week)")
+            raise bad(quoted(value), "expected seconds, from 0 to 604800 (a week)")
         return float(value)
     return value
 
@@ -60,7 +60,7 @@ def log_size(value: Any) -> Any:
         return value
     found = size(value)
     if value != "none" and (found is None or found < 2**20):
-        raise bad(show(value), "expected none or a size like 2GiB, 1MiB at least")
+        raise bad(quoted(value), "expected none or a size like 2GiB, 1MiB at least")
     return found
 
 
@@ -73,7 +73,7 @@ def some_seconds(value: float) -> float:
 
 def ports(value: Any) -> Any:
     """One port, `first-last` or [first, last] → first and last."""
-    shown = show(value) if isinstance(value, str) else "this"
+    shown = quoted(value) if isinstance(value, str) else "this"
     if isinstance(value, str):
         value = value.split("-")
     if not isinstance(value, list):

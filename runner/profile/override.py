@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.profile.nodes import MAX_DEPTH, MappingNode, Node, ScalarNode, SequenceNode, compose
-from runner.profile.problems import ProfileErrors, ProfileProblem, SourceLocation, show
+from runner.profile.problems import ProfileErrors, ProfileProblem, SourceLocation, quoted
 
 
 def apply(root: MappingNode, overrides: Sequence[str], problems: list[ProfileProblem]) -> MappingNode:
@@ -48,7 +48,7 @@ def _put(node: Node, keys: list[str], value: Node, place: SourceLocation) -> Nod
         if not (key.isascii() and key.isdigit() and len(key) < 6 and int(key) < len(node.items)):
             last = len(node.items) - 1
             raise _error(
-                place, f"{show(key)} is no index", f"expected 0 to {last}" if last >= 0 else "the list is empty"
+                place, f"{quoted(key)} is no index", f"expected 0 to {last}" if last >= 0 else "the list is empty"
             )
         index = int(key)
         item = node.items[index]
@@ -59,7 +59,7 @@ def _put(node: Node, keys: list[str], value: Node, place: SourceLocation) -> Nod
         return SequenceNode(node.place, (*node.items[:index], changed, *node.items[index + 1 :]))
     if isinstance(node, ScalarNode):
         if not node.is_null:
-            raise _error(place, f"{show(key)} cannot be set inside the single value {show(node.text)}")
+            raise _error(place, f"{quoted(key)} cannot be set inside the single value {quoted(node.text)}")
         node = MappingNode(place)
     at, old = node.entries.get(key, (place, ScalarNode(place, "", plain=True)))
     return MappingNode(node.place, {**node.entries, key: (at, _put(old, rest, value, place))})

@@ -75,7 +75,7 @@ def conflicts(flaws: list[Flaw]) -> PydanticCustomError:
     return PydanticCustomError("conflicts", "values that do not fit together", {"flaws": flaws})
 
 
-def show(text: str) -> str:
+def quoted(text: str) -> str:
     """Quote what the user wrote for a message: one line, no control characters, at most 60 characters."""
     return repr(text if len(text) <= 60 else text[:59] + "…")
 

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validat
 
 from runner.profile import addresses
 from runner.profile import fields as f
-from runner.profile.problems import Flaw, Path, ProfileErrors, ProfileProblem, SourceLocation, bad, conflicts, show
+from runner.profile.problems import Flaw, Path, ProfileErrors, ProfileProblem, SourceLocation, bad, conflicts, quoted
 from runner.profile.sections import Host, Job, Launch, Metrics, Model, OnEnd, Parallel, Precision
 from runner.transport.base import Address
 
@@ -124,7 +124,7 @@ class Profile(Model):
             others = [host.name for host in hosts[1:]]
             what = "is not the first host" if launch.master in others else "is no IP address and no host"
             expected = f"expected auto, an IP address or {hosts[0].name}, where node rank 0 runs"
-            flaws.append((f"{show(launch.master)} {what}", expected, ("launch", "master")))
+            flaws.append((f"{quoted(launch.master)} {what}", expected, ("launch", "master")))
         job: Job | None = info.data.get("job")
         if launch.resume_args and job and job.builtin:
             flaws.append(("the built-in job resumes by itself", "remove it", ("launch", "resume_args")))
@@ -159,7 +159,7 @@ def _twice(hosts: list[Host]) -> list[Flaw]:
         if (first := endpoints.setdefault(host.endpoint, rank)) != rank:
             flaws.append((f"the host {host.label()} is listed twice", f"first as hosts.{first}", ("hosts", rank)))
         elif (first := names.setdefault(host.name, rank)) != rank:
-            what = f"two hosts are named {show(host.name)}"
+            what = f"two hosts are named {quoted(host.name)}"
             flaws.append((what, "give one another name:", ("hosts", rank, "name")))
     return flaws
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 from runner.errors import InputError
-from runner.profile.problems import printable, show
+from runner.profile.problems import printable, quoted
 from runner.profile.sections import Host
 
 
@@ -17,6 +17,6 @@ def parse_host(text: str) -> Host:
         flaw = error.errors()[0]["ctx"]
         cure = str(flaw["expected"]).replace("expected", "give", 1)
         raise InputError(
-            printable(f"{show(text)} is no host: {flaw['what']}"), f"{cure[:1].upper()}{cure[1:]}."
+            printable(f"{quoted(text)} is no host: {flaw['what']}"), f"{cure[:1].upper()}{cure[1:]}."
         ) from None
     return host.model_copy(update={"name": host.label()})

@@ -54,7 +54,7 @@ def printed(run: KnownRun, wanted: LineFilter) -> str:
     printer = LogPrinter(out, io.StringIO(), run)
     for item in logs(Viewer({}), run, wanted):
         assert not isinstance(item, CaughtUp)
-        printer.show(item)
+        printer.write(item)
     return out.getvalue()
 
 

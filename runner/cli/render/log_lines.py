@@ -24,7 +24,7 @@ class LogPrinter:
         self._width = max(len(host.name) for host in run.hosts) + 1 + ranks
         """Of `host:rank`; `host:launcher` is seldom, and may be longer."""
 
-    def show(self, item: LogLines | HostNotice) -> None:
+    def write(self, item: LogLines | HostNotice) -> None:
         """Print lines, or a word about a host beside them."""
         if isinstance(item, HostNotice):
             words = clean_lines(f"{item.host}: {item.text}")
