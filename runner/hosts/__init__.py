@@ -1,1 +1,1 @@
-"""Hosts: where they come from, the channel to each, what each has."""
+"""Hosts: their discovery, the channel to each, and their facts."""

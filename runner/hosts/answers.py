@@ -1,4 +1,4 @@
-"""What a host answers to a request: checked and bounded before it is used (docs/formats.md, "Frames")."""
+"""The answers of a host, checked and bounded before they are used (docs/formats.md, "Frames")."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Completed(TypedDict):
 
 
 def read_answer(op: str, answer: Any) -> Any:
-    """An answer as its kind has it. Raises ValueError for a malformed one."""
+    """An answer as the type of its op. Raises ValueError for a malformed one."""
     if not isinstance(answer, dict):
         raise ValueError("no object")
     return _READERS[op](answer) if op in _READERS else answer

@@ -1,4 +1,4 @@
-"""What a host has: the probe's answer (docs/formats.md, "Probe") as frozen dataclasses."""
+"""The facts of a host: the probe's answer (docs/formats.md, "Probe") as frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GpuProcess:
     pid: int
     user: str
     memory: int | None
-    """Bytes, None where the driver does not say."""
+    """Bytes, None where the driver does not report them."""
     command: str
 
 
@@ -47,7 +47,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Cpu:
-    """Processors: what is there, and what affinity and cgroup quota leave of it."""
+    """Processors: the existing ones, and those that affinity and cgroup quota leave."""
 
     model: str
     physical: int
@@ -105,7 +105,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class Workdir:
-    """The folder the job runs in, and whether its script is there."""
+    """The folder the job runs in, and whether its script exists."""
 
     path: str
     exists: bool
@@ -115,10 +115,10 @@ class Workdir:
 
 @dataclass(frozen=True)
 class Needs:
-    """What the job needs and the host does not have, where that is known."""
+    """What the job needs and the host lacks, if known."""
 
     module: str | None = None
-    """The first part of the module's name that is not there; empty: it is there; None: not known."""
+    """The first missing part of the module's name; empty: it exists; None: unknown."""
     programs: tuple[str, ...] = ()
 
 
@@ -132,7 +132,7 @@ class Git:
 
 @dataclass(frozen=True)
 class Code:
-    """Fingerprints of the job's own code, None where it cannot be read or is too much to look at."""
+    """Fingerprints of the job's own code, None where it cannot be read or is too large."""
 
     script: str | None
     folder: str | None
@@ -170,14 +170,14 @@ class HostFacts:
     linger: bool | None
     problems: tuple[str, ...]
     activate_problem: str = ""
-    """How `activate` failed, which is one of `problems`; empty: it did not."""
+    """How `activate` failed, which is also one of `problems`; empty: it did not fail."""
     needs: Needs = Needs()
     code: Code | None = None
-    """None: the job is no file of its own."""
+    """None: the job has no file to compare."""
     ports_held: str = ""
-    """Who listens at the ports of the profile, in words, where none is free."""
+    """The listeners on the profile's ports, as a text, where no port is free."""
     seen: float = 0.0
-    """This machine's unix time when the host's `time` came: hosts are not probed at the same moment."""
+    """This machine's unix time when the host's `time` arrived: hosts are not probed at the same moment."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> HostFacts:
@@ -213,7 +213,7 @@ class HostFacts:
 
 
 def facts_of(host: str, answer: Any) -> HostFacts:
-    """What a host answers to the probe. Raises HostError for a malformed answer."""
+    """A host's answer to the probe. Raises HostError for a malformed one."""
     try:
         return replace(HostFacts.from_json(answer), seen=time.time())
     except (ValueError, AttributeError) as error:

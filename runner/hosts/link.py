@@ -25,16 +25,16 @@ from runner.transport import Connection, Stream
 NOISE_LIMIT = 64 * 1024
 """Bytes that login scripts may print before the loader's marker."""
 BEGIN = 30.0
-"""Seconds that a host may stay silent before its Python says its first word."""
+"""Seconds that a host may stay silent before the loader's marker."""
 HELLO = 90.0
-"""Seconds until that first word, however much login scripts print before it."""
+"""Seconds until that marker, however much login scripts print before it."""
 _ANSWER_LIMIT = 4096
-"""Bytes of the loader's answer, which has a version and two short names."""
+"""The most bytes of the loader's answer, which has a version and two short names."""
 SILENCE = 5.0
 """Seconds without a frame after which a host counts as not seen."""
 GONE = 7.0
-"""Seconds without a frame after which the channel is given up and made anew: the kernel repeats what a cut has lost
-ever more slowly, a new connection is back sooner."""
+"""Seconds without a frame after which the channel is closed and made anew: after a cut, TCP retransmits at growing
+intervals, so a new connection is sooner back."""
 _PROBLEM = 20_000
 """Characters that are kept of a problem from a host, such as a traceback of the node program."""
 _MOST = 4 << 20
@@ -50,10 +50,10 @@ Handler = Callable[[Item], None]
 
 
 class Link:
-    """Speaks to one host's node program.
+    """A connection to one host's node program.
 
-    The reader thread calls stream handlers directly: a handler that blocks holds back only its own host, and with it,
-    through the SSH window, only the reading of files there.
+    The reader thread calls stream handlers directly: a handler that blocks delays only its own host, and there, by
+    the SSH window, only the reading of files.
 
     Args:
         connection: An open connection; the link closes it.
@@ -90,7 +90,7 @@ class Link:
         self._reader.start()
 
     def request(self, op: str, *, timeout: float | None = 60.0, **arguments: Any) -> Any:
-        """Ask the node program for something and wait for the answer.
+        """Send a request to the node program and wait for the answer.
 
         Raises:
             HostError: The host answered with a problem, not at all within `timeout` seconds, or the link broke.
@@ -112,7 +112,7 @@ class Link:
         return future
 
     def stream(self, op: str, handler: Handler, **arguments: Any) -> Future[Any]:
-        """Ask for a stream; its events go to `handler`. The future is done when the stream has ended."""
+        """Request a stream; its items go to `handler`. The future is done when the stream has ended."""
         number = next(self._numbers)
         future: Future[Any] = Future()
         self._waiting[number] = op, future
@@ -123,14 +123,14 @@ class Link:
         return future
 
     def cancel(self, future: Future[Any]) -> None:
-        """End a stream: its future is done once nothing more of it will come."""
+        """End a stream: its future is done after its last item."""
         for number, (_, waiting) in list(self._waiting.items()):
             if waiting is future:
                 self._send({"cancel": number})
 
     @property
     def silence(self) -> float:
-        """Seconds since the host was last heard."""
+        """Seconds since the last frame of the host."""
         return time.monotonic() - self.heard
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class Link:
     def _shake_hands(self, python: str) -> bytes:
         marker = secrets.token_hex(16)
         hello = {"marker": marker, "node": node_parcel().sha256, "train": train_parcel().sha256}
-        with suppress(ConnectionError):  # a command that has ended at once is explained by what it said
+        with suppress(ConnectionError):  # the output of a command that ended at once explains why
             self._stream.write(loader_line() + json.dumps(hello).encode() + b"\n")
         answer, rest = _read_answer(self._stream, self.host, marker.encode(), python)
         self.node_python = clean(str(answer.get("python", "?"))[:100])
@@ -270,7 +270,7 @@ def _read_answer(stream: Stream, host: str, marker: bytes, python: str) -> tuple
 
 
 def _answer_of(host: str, line: bytes) -> Mapping[str, Any]:
-    """Parse the loader's answer. Raises HostError where it cannot be the loader's."""
+    """Parse the loader's answer. Raises HostError for an invalid one."""
     try:
         answer = json.loads(line) if len(line) <= _ANSWER_LIMIT else None
     except (ValueError, RecursionError):
@@ -283,7 +283,7 @@ def _answer_of(host: str, line: bytes) -> Mapping[str, Any]:
 
 
 def _no_start(stream: Stream, host: str, heard: bytes, python: str, what: str) -> HostError:
-    # Standard error may still be on its way when standard output has ended.
+    # Standard error may arrive after the end of standard output.
     deadline = time.monotonic() + 1.0
     while stream.exit_status() is None and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""What a host is doing, as telemetry records say it: typed, checked, and safe to show."""
+"""A host's load from its telemetry records: typed, checked, and safe to show."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GpuLoad:
     temp: float | None = None
     """°C."""
     throttle: bool = False
-    """Whether it is slowed down by heat."""
+    """Whether it is throttled by heat."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ProcessLoad:
     gpus: tuple[int, ...] = ()
     gpu_memory: float | None = None
     run: str = ""
-    """The run it belongs to, as people see its id; empty for none."""
+    """The short id of its run; empty for none."""
     tag: str = ""
     """run/node/attempt."""
 

@@ -1,4 +1,4 @@
-"""What is sent to hosts: the node program and the built-in job as zips, and the line of Python that receives them."""
+"""Makes what is sent to hosts: the node program and the built-in job as zips, and the loader, one line of Python."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _MAKING = Lock()
 COMMAND = (
     'exec {python} -c "import sys;sys.path[:1]=[];import signal;signal.alarm(60);exec(sys.stdin.buffer.readline())"'
 )
-"""The one remote command. No `!`, backslash, `$` or newline: every login shell reads it alike.
+"""The only remote command. Without `!`, backslash, `$` and newline it means the same in every login shell.
 
-It ends by itself where the viewer was cut off before its first word: an sshd may notice that hours later, or never.
+It ends by itself if the viewer is cut off before it sends anything: sshd may notice that hours later, or never.
 """
 
 
@@ -40,12 +40,12 @@ class Parcel:
 
     @property
     def remote_path(self) -> str:
-        """Where the loader puts it on a host with a writable home."""
+        """Its path on a host with a writable home."""
         return f"~/.cache/disttui/{self.kind}-{self.sha256[:16]}.zip"
 
 
 def node_parcel() -> Parcel:
-    """The node program: node/ and protocol/ side by side as here, so that relative imports mean the same there.
+    """The node program: node/ and protocol/ side by side as here, so that relative imports work unchanged.
 
     The package above them is named `_disttui`, so that it shadows no module of the user.
     """
@@ -79,8 +79,8 @@ def _zip(packages: Mapping[str, Path | None], start: str) -> bytes:
     """Zip packages' sources; the same sources give the same bytes on every machine.
 
     Args:
-        packages: Folder in the zip → where its sources are; None: an empty package.
-        start: What the zip does when a Python runs it.
+        packages: Folder in the zip → folder of its sources; None: an empty package.
+        start: The source of the zip's `__main__`.
     """
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:

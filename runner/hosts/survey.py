@@ -1,4 +1,4 @@
-"""Reach every host of a profile and find out what each has, all at once."""
+"""Connects to all hosts of a profile and probes them concurrently."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from runner.protocol.requests import ProbeRequest
 from runner.transport import Connector
 
 Tell = Callable[[int, str, str], None]
-"""Takes news of a host: node rank, what it is doing now, a note."""
+"""Takes progress of a host: node rank, its present step, a note."""
 
 CONNECTS = 16
-"""Hosts that are connected to at the same time; more at once is slower for all (sshd's own limits, key exchanges)."""
+"""Concurrent connects; more of them are slower for all (sshd's own limits, key exchanges)."""
 
 
 _Item = TypeVar("_Item")
@@ -26,7 +26,7 @@ _Result = TypeVar("_Result")
 
 
 class HostsError(DisttuiError):
-    """Several hosts cannot be used; every one is named with its reason."""
+    """Several hosts cannot be used; the message names each with its reason."""
 
     exit_code = 3
 
@@ -37,7 +37,7 @@ class HostsError(DisttuiError):
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A host that was reached, and what it has."""
+    """A host that was reached, and its facts."""
 
     host: Host
     link: Link
@@ -55,7 +55,7 @@ def open_link(host: Host, connector: Connector) -> Link:
 
 
 def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]:
-    """Connect to all hosts and probe them, side by side. A link that breaks meanwhile is made once more.
+    """Connect to all hosts and probe them concurrently. A link that breaks meanwhile is made once more.
 
     Raises:
         HostsError: Some hosts cannot be used; the links to the others are closed.
@@ -116,14 +116,14 @@ def probe_request(profile: Profile, node: int) -> ProbeRequest:
 
 
 def _wanted_module(profile: Profile, node: int) -> str:
-    """The module that the probe is to look for: not inside a container, nor by other search paths."""
+    """The module that the probe searches for; none inside a container or with other search paths."""
     target, wrap, env = profile.job.target, profile.job.wrap, profile.host_env(node)
     elsewhere = wrap or {"PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH"} & env.keys()
     return target.value if target.kind == "module" and not elsewhere else ""
 
 
 def _wanted_programs(profile: Profile, node: int) -> list[str]:
-    """The programs that it is to look for, unless that is by another search path."""
+    """The programs that it searches for; none with another search path."""
     target, wrap = profile.job.target, profile.job.wrap
     program = wrap[0] if wrap else target.value if target.kind == "command" else ""
     return [program] if program and "PATH" not in profile.host_env(node) else []

@@ -1,4 +1,4 @@
-"""Processes below a run's ranks that carry no tag, noted while they can be seen to be below them.
+"""Untagged descendants of a run's ranks, noted while their descent is visible.
 
 A daemon that has cleared its environment is the supervisor's child for as long as that lives. Once supervisor and
 warden have been killed, nothing about it says where it came from.
@@ -24,7 +24,7 @@ class Descent:
         self._noted: List[List[int]] = []
 
     def look(self) -> None:
-        """Note those that are there now. Never raises OSError: what cannot be written now is tried again later."""
+        """Note the present ones. Never raises OSError: a failed write is tried again at the next call."""
         table = procs.table()
         us = table.get(os.getpid())
         if us is None:
@@ -44,7 +44,7 @@ class Descent:
 
 
 def noted(folder: str) -> Set[int]:
-    """Those of a run's folder that still live, here and in this boot, as this user's."""
+    """Return the noted processes that still live, in this boot, as this user's."""
     data = read_json(os.path.join(folder, NAME))
     processes = data.get("processes") if isinstance(data, dict) else None
     here = (procs.boot_id(), procs.pid_namespace())

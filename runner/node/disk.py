@@ -21,7 +21,7 @@ class Room(NamedTuple):
 def room(path: str) -> Room:
     """Look at the file system that `path` is on. Raises OSError."""
     seen = os.statvfs(path)
-    root = os.geteuid() == 0  # what is set aside is set aside for root
+    root = os.geteuid() == 0  # only root may use the reserved blocks
     free, inodes = (seen.f_bfree, seen.f_ffree) if root else (seen.f_bavail, seen.f_favail)
     return Room(free * seen.f_frsize, seen.f_blocks * seen.f_frsize, inodes, seen.f_files)
 

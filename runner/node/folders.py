@@ -1,8 +1,8 @@
-"""Folders in which nobody but this user and root can put one thing in the place of another.
+"""Folders in which only this user and root can replace an entry.
 
 A path is safe when every folder on the way to it belongs to root or to this user, and no other user can write in it. In
 one that all may write in (/tmp) the sticky bit keeps an entry for its owner. sshd asks the same of authorized_keys.
-Whatever has been looked at cannot be changed by others any more: from there on names are as good as descriptors.
+Others cannot change a path that has passed this check: from then on names are as good as descriptors.
 
 The loader runs this file before the node program is there: it imports nothing of ours.
 """
@@ -86,7 +86,7 @@ def _look(path: str, make: bool) -> os.stat_result:
         os.mkdir(path, 0o700)
         os.chmod(path, 0o700)  # a umask may have taken away even our own rights
     except FileExistsError:
-        pass  # somebody was faster, and is judged below
+        pass  # another process was faster; its folder is checked below
     return os.lstat(path)
 
 
@@ -140,7 +140,7 @@ def _group_name(gid: int) -> str:
 
 
 def _nobody() -> int:
-    """Who the system's folders seem to belong to in a user namespace that leaves root out (Apptainer); else root."""
+    """The uid that the system's folders have in a user namespace without root (Apptainer); else root's."""
     if sys.platform != "linux":
         return 0
     try:

@@ -1,4 +1,4 @@
-"""Several look-ups at once, none of which may hang the others."""
+"""Concurrent look-ups, each with a time limit, so that none blocks the others."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any, Callable, Dict, Mapping
 def together(tasks: Mapping[str, Callable[[], Any]], limit: float) -> Dict[str, Any]:
     """Run every task in a thread of its own and return the results by name.
 
-    A task that raised has the exception for its result, and one that did not end within `limit` seconds a
-    TimeoutError: its thread (a dead NFS server, a DNS that is silent) is left behind, and does not keep the program
-    from ending.
+    The result of a task that raised is its exception, that of one that did not end within `limit` seconds a
+    TimeoutError: its thread (a dead NFS server, a silent DNS) is abandoned, and does not keep the program from ending.
     """
     results: Dict[str, Any] = {}
 

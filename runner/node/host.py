@@ -1,4 +1,4 @@
-"""What a supervisor knows of its own host's part in a run, and the launcher's command that follows from it."""
+"""A host's part of a run as its supervisor sees it, and the launcher's command that follows from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AFTER_ACTIVATE = """
 case $? in 0) ;; *) echo "disttui: activate ended with status $?" >&2; exit 1 ;; esac
 exec "$@"
 """
-"""In another environment than the profile's, a job may well run, and compute something else."""
+"""Where `activate` fails, the launcher must not start: in another environment the job may compute something else."""
 
 
 class HostPart(NamedTuple):
@@ -28,7 +28,7 @@ class HostPart(NamedTuple):
     train_zip: str | None
     secrets: Secrets
     umask: int
-    """The login's, which the job gets."""
+    """The login's environment, which the job inherits."""
 
     @property
     def run(self) -> str:
@@ -63,11 +63,11 @@ class HostPart(NamedTuple):
 
     @property
     def resume_from(self) -> str:
-        """The folder with the checkpoints of the run that this one goes on from; empty: it begins anew."""
+        """The folder with the checkpoints of the run that this one continues; empty: it begins anew."""
         return os.path.expanduser(self.spec.get("resume_from") or "")
 
     def resumes(self, attempt: int) -> bool:
-        """Whether an attempt goes on from a checkpoint, where there is one."""
+        """Whether an attempt continues from a checkpoint, if one exists."""
         return attempt > 1 or bool(self.resume_from)
 
     @property
@@ -129,7 +129,7 @@ class HostPart(NamedTuple):
 
 
 def plan_hash(spec: Spec) -> str:
-    """Names what all hosts of a run must agree on."""
+    """A hash of what all hosts of a run must agree on."""
     common = {
         "run": spec["run"],
         "hosts": spec["hosts"],
@@ -141,5 +141,5 @@ def plan_hash(spec: Spec) -> str:
 
 
 def to_bytes(text: str) -> bytes:
-    """UTF-8 whatever the locale says, undecodable bytes as they were."""
+    """Encode as UTF-8 in every locale; bytes that were undecodable are restored."""
     return text.encode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""Writing a run's files so that neither a crash nor a full disk leaves half a line behind."""
+"""Writes a run's files so that neither a crash nor a full disk leaves half a line."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Journal:
         self._waiting: list[bytes] = []
 
     def add(self, record: Mapping[str, object]) -> None:
-        """Append a record. Never raises OSError: what cannot be written now is tried again later."""
+        """Append a record. Never raises OSError: a failed write is tried again later."""
         self._waiting.append(json.dumps(record, separators=(",", ":")).encode() + b"\n")
-        # The first may be half written, the last are the news: what is lost is lost between them.
+        # The first record may be half written and the last are the newest: records between them are dropped.
         del self._waiting[1 : max(1, len(self._waiting) - _WAITING_LINES)]
         self.flush()
 
     def flush(self) -> None:
-        """Write what waits, as far as it goes."""
+        """Write the waiting records, as many as the disk takes."""
         try:
             if self._fd is None:
                 self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -75,9 +75,9 @@ def write_json(path: str, data: Any) -> None:
 
 
 def read_json(path: str) -> Any:
-    """What a JSON file holds, None when it is missing, broken, no file or too large to be one of ours."""
+    """The content of a JSON file; None if it is missing, malformed, not a regular file or too large to be ours."""
     try:
-        # A pipe in its place would hold us for ever.
+        # Opening a FIFO in its place would block for ever.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             return json.loads(file.read(_LONGEST_JSON))
     except (OSError, ValueError, RecursionError):
@@ -85,7 +85,7 @@ def read_json(path: str) -> Any:
 
 
 def is_gone(path: str) -> bool:
-    """Whether nothing is there: a file that just cannot be looked at is not gone."""
+    """Whether nothing exists at `path`; a file that cannot be examined is not gone."""
     try:
         os.stat(path)
     except FileNotFoundError:
@@ -96,7 +96,7 @@ def is_gone(path: str) -> bool:
 
 
 def prepare_exit(folder: str) -> None:
-    """Set room aside for exit.json, so that a full disk cannot keep a run from ending. Raises OSError."""
+    """Reserve disk space for exit.json, so that a full disk cannot keep a run from ending. Raises OSError."""
     path = os.path.join(folder, _EXIT_ROOM)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -106,7 +106,7 @@ def prepare_exit(folder: str) -> None:
 
 
 def write_exit(folder: str, data: Exit) -> None:
-    """Write exit.json, the last file of a run, into the room set aside. Raises OSError."""
+    """Write exit.json, the last file of a run, into the reserved space. Raises OSError."""
     path = os.path.join(folder, _EXIT_ROOM)
     body = json.dumps({"t": round(time.time(), 6), **data}, separators=(",", ":")).encode()
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -136,7 +136,7 @@ class Tail:
         except OSError:
             return []
         end = data.rfind(b"\n") + 1
-        # A line longer than the limit is nothing of ours: skip it instead of stopping at it for ever.
+        # We write no line longer than the limit: skip it instead of stopping at it for ever.
         self._offset += end if end else (len(data) if len(data) == 1 << 20 else 0)
         return data[:end].splitlines()
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def cache_folder() -> str:
-    """A 0700 folder that no other user can have made or can replace: in the home, else wherever one can be made."""
+    """A 0700 folder that no other user can have made or can replace: in the home, else where one can be made."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     places = [os.path.expanduser("~/.cache/disttui")]
     if runtime:
@@ -27,7 +27,7 @@ def cache_folder() -> str:
         try:
             problem = weakness(folder, make=True)
             if not problem and not os.lstat(folder).st_mode & 0o022:
-                os.chmod(folder, 0o700)  # others could read it, no more
+                os.chmod(folder, 0o700)  # others could only read it
             problem = problem or foreign(folder)
             if not problem:
                 probe = os.path.join(folder, ".%d" % os.getpid())
@@ -42,9 +42,9 @@ def cache_folder() -> str:
 
 
 def with_bytecode(data: bytes, path: str) -> bytes:
-    """Add the modules compiled by this Python beside their sources, which every other Python goes on to read.
+    """Add bytecode of this Python beside the sources, which other versions of Python still read.
 
-    Python keeps no compiled form of what it imports from a zip: each of a run's processes would compile it anew.
+    Python caches no bytecode of what it imports from a zip: each of a run's processes would compile it anew.
     """
     import importlib.util
     import io
@@ -70,12 +70,12 @@ def receive(path: str, digest: str, stdin: BinaryIO) -> None:
     if hashlib.sha256(data).hexdigest() != digest:
         raise SystemExit("the node program arrived damaged")
     data = seal(with_bytecode(data, path), digest)
-    if not is_whole(path, digest):  # else another host that shares this disk was faster, and imports from its own
+    if not is_whole(path, digest):  # else another host on this disk was faster, and imports from its file
         place(path, data)
 
 
 _PARCELS = 600
-"""Seconds that the zips may take on a slow link; a viewer that was cut off meanwhile may never be seen to be."""
+"""Seconds that receiving the zips may take; a viewer that was cut off meanwhile may send no end of file."""
 
 
 def load() -> None:
@@ -102,7 +102,7 @@ def load() -> None:
     signal.alarm(_PARCELS)
     for kind in missing:
         receive(paths[kind], hello[kind], stdin)
-    signal.alarm(0)  # from here on it is missed by its beats
+    signal.alarm(0)  # from here on missing beats show a lost viewer
     sys.path.insert(0, paths["node"])
     from _disttui.node.serve.channel import main  # type: ignore[import-not-found]
 

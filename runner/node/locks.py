@@ -1,8 +1,8 @@
-"""Locks of a run's folder that one process of this user can hold at a time: flock on a file that nobody else can open.
+"""Exclusive locks of a run's folder: flock on a file that only this user can open.
 
 The file lies in the run's folder. Where that is on a file server, whose locks are slow and may hang, or cannot be
-locked, it lies on this machine, under a name that only the run's folder tells. A lock ends with the process that holds
-it. The holder may remove its file: a process that has locked one checks that it is still the file of that name.
+locked, it lies on this machine, under a name derived from a secret in the run's folder. A lock ends with the process
+that holds it. The holder may remove its file: a process that has locked one checks that the name still leads to it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _REMOTE = {
     0x73757245: "coda", 0x0BD00BD0: "lustre", 0x47504653: "gpfs", 0x19830326: "beegfs", 0x00C36400: "ceph",
     0x01021997: "9p", 0x65735546: "fuse", 0x7461636F: "ocfs2", 0x01161970: "gfs2", 0xAAD7AAEA: "panfs",
 }  # fmt: skip
-"""Kinds of file systems (statfs(2)) that other machines may share."""
+"""Types of file systems (statfs(2)) that other machines may share."""
 _NO_LOCK_HERE = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR,
                  errno.ENXIO, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # fmt: skip
 
 
 class LockHeld(Problem):
-    """Another process has the lock and does not give it back."""
+    """Another process holds the lock and did not release it in time."""
 
 
 class Lock:
@@ -43,14 +43,14 @@ class Lock:
         self._fd = fd
 
     def close(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         os.close(self._fd)
 
 
 def take(kind: str, folder: str) -> Lock | None:
-    """Take a lock of a run's folder without waiting; None: somebody has it.
+    """Take a lock of a run's folder without waiting; None: another process holds it.
 
-    Raises OSError: the folder is not there, or no file can be locked anywhere.
+    Raises OSError: the folder does not exist, or no file can be locked anywhere.
     """
     problem: OSError | None = None
     for path in _places(kind, folder):
@@ -95,7 +95,7 @@ def hold(kind: str, folder: str, timeout: float = 30.0) -> Iterator[None]:
 
 
 def holder(kind: str, folder: str) -> str:
-    """Who holds a lock, in words."""
+    """The process that holds a lock, as a text."""
     for path in _places(kind, folder):
         pid = _holder(path)
         if pid:
@@ -104,7 +104,7 @@ def holder(kind: str, folder: str) -> str:
 
 
 def forget(folder: str) -> None:
-    """Remove what lies outside of a folder that is about to be removed. Raises OSError."""
+    """Remove the lock files that lie outside of a folder that is about to be removed. Raises OSError."""
     if not os.path.exists(os.path.join(folder, _NAME)):
         return
     for kind in ("start", "run"):
@@ -130,7 +130,7 @@ def _places(kind: str, folder: str) -> Iterator[str]:
 
 def _open(path: str) -> int:
     """Open a lock's file, or make it. Raises OSError, EACCES for one that others could open or have made."""
-    # A FIFO or a device in its place must not make us wait.
+    # Opening a FIFO or a device in its place must not block.
     fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
@@ -147,7 +147,7 @@ def _is_at(fd: int, path: str) -> bool:
 
 
 def _token(folder: str) -> str:
-    """A word that the run's folder keeps, the same for all who ask."""
+    """A random token that the run's folder keeps, the same for every caller."""
     path = os.path.join(folder, _NAME)
     passing = f"{path}.{os.urandom(8).hex()}"
     try:
@@ -183,7 +183,7 @@ def _is_remote(folder: str) -> bool:
 
 
 def _holder(path: str) -> int:
-    """The pid that /proc/locks names for a file, 0: none that can be seen from here."""
+    """The pid that /proc/locks names for a file, 0: none is visible."""
     try:
         inode = str(os.lstat(path).st_ino)
         with open("/proc/locks", encoding="ascii") as file:

@@ -25,13 +25,13 @@ class Timer:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Never call it again, and hold nothing of it: what it would call may be large."""
+        """Never call it again, and drop the reference to the callback, which may keep large objects alive."""
         self.cancelled = True
         self.callback = _nothing
 
 
 class Loop:
-    """Calls back when descriptors are ready and timers are due. An exception of a callback ends it."""
+    """Calls back when descriptors are ready and timers are due. An exception in a callback ends `run`."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -40,7 +40,7 @@ class Loop:
         self._running = True
 
     def watch(self, fd: Any, reader: _Callback | None, writer: _Callback | None = None) -> None:
-        """Call `reader` and `writer` when `fd` is ready for them, instead of what was there before."""
+        """Call `reader` and `writer` when `fd` is ready for them; replaces earlier callbacks."""
         events = (selectors.EVENT_READ if reader else 0) | (selectors.EVENT_WRITE if writer else 0)
         try:
             self._selector.modify(fd, events, (reader, writer))
@@ -48,7 +48,7 @@ class Loop:
             self._selector.register(fd, events, (reader, writer))
 
     def forget(self, fd: Any) -> None:
-        """Watch `fd` no longer; do it before closing it."""
+        """Stop watching `fd`; must be called before closing it."""
         try:
             self._selector.unregister(fd)
         except (KeyError, ValueError):
@@ -59,7 +59,7 @@ class Loop:
         return self._push(Timer(time.monotonic() + seconds, callback, None))
 
     def every(self, seconds: float, callback: _Callback) -> Timer:
-        """Call back every `seconds`, without catching up on what was missed."""
+        """Call back every `seconds`; missed calls are not repeated."""
         return self._push(Timer(time.monotonic() + seconds, callback, seconds))
 
     def soon(self, callback: _Callback) -> None:

@@ -1,4 +1,4 @@
-"""What the shipped zip does when a Python runs it: one word chooses the part."""
+"""Entry point of the shipped zip: the first argument chooses the part."""
 
 from __future__ import annotations
 

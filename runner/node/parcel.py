@@ -1,4 +1,4 @@
-"""A shipped zip as it lies on a host: sealed when it is stored, proven whole each time before it is used.
+"""A shipped zip as it lies on a host: sealed with a hash when it is stored, verified each time before it is used.
 
 The loader runs this file before the node program is there: it imports nothing of ours.
 """
@@ -12,19 +12,19 @@ _SEAL = 64
 
 
 def seal(data: bytes, digest: str) -> bytes:
-    """Give a zip without a comment one: the hash of its content, and of `digest`, the hash of what it was made from."""
+    """Append a zip comment: a hash over the content and `digest`, the hash of the zip it was made from."""
     body = data[:-2] + _SEAL.to_bytes(2, "little")
     return body + _hash(body, digest)
 
 
 def is_whole(path: str, digest: str) -> bool:
-    """Whether a file of this user's alone is there, and is what was sealed with `digest`."""
+    """Whether `path` is a private file of this user with the content that was sealed with `digest`."""
     data = read(path)
     return data is not None and data[-_SEAL:] == _hash(data[:-_SEAL], digest)
 
 
 def read(path: str) -> Optional[bytes]:
-    """What a file holds that is this user's alone, None where there is none."""
+    """The content of a private file of this user, None where there is none."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             seen = os.fstat(file.fileno())
@@ -36,7 +36,7 @@ def read(path: str) -> Optional[bytes]:
 
 
 def place(path: str, data: bytes) -> None:
-    """Put a file of this user's alone at `path` in one step, so that it is whole after a crash, too. Raises OSError."""
+    """Write a private file at `path` atomically, so that it is whole also after a crash. Raises OSError."""
     part = "%s.%d" % (path, os.getpid())
     if os.path.lexists(part):
         os.unlink(part)  # of a process that was killed

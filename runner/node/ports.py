@@ -1,4 +1,4 @@
-"""TCP ports of this host: which are free, which are spoken for, and who listens."""
+"""TCP ports of this host: which are free, which are reserved, and which processes listen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .problem import Problem
 
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _SHOWN = os.path.exists(_TABLES[0])
-"""Whether the system shows who listens where."""
+"""Whether the system shows which process listens where."""
 
 
 class Reserved(NamedTuple):
@@ -22,9 +22,9 @@ class Reserved(NamedTuple):
 
 
 def reserve(ports: tuple[int, int], after: int = 0, only: str | None = None, without: Container[int] = ()) -> Reserved:
-    """Listen at a free port of an inclusive range, starting behind `after`; of every address, or of one alone.
+    """Listen on a free port of an inclusive range, starting behind `after`; on every address, or on `only` that one.
 
-    Raises Problem when none but those of `without` is left, which says who has them.
+    Raises Problem, with the holders of the ports, when none but those of `without` is left.
     """
     first, last = ports
     order = [*range(max(first, after + 1), last + 1), *range(first, min(after, last) + 1)]
@@ -40,7 +40,7 @@ def reserve(ports: tuple[int, int], after: int = 0, only: str | None = None, wit
 
 
 def holders(ports: tuple[int, int]) -> str:
-    """Who listens at the ports of an inclusive range, in words; empty where the system hides that."""
+    """The processes that listen on ports of an inclusive range, as a text; empty where the system hides that."""
     first, last = ports
     found: dict[int, dict[str, int]] = {}
     for row in _listening():
@@ -73,7 +73,7 @@ def listen(port: int, only: str | None = None) -> socket.socket:
 def is_listening(port: int, pids: Callable[[], Iterable[int]]) -> bool:
     """Whether one of these processes listens on the port; where the system hides that, whether anybody does.
 
-    They are asked for only when somebody listens: finding them may mean reading the whole process table.
+    `pids` is called only when a process listens: finding them may mean reading the whole process table.
     """
     if not _SHOWN:
         return _answers(port)
@@ -129,7 +129,7 @@ def _listening() -> list[_SocketRow]:
 
 
 def _all_sockets() -> dict[int, set[str]]:
-    """The inodes of all sockets that may be looked at, by pid."""
+    """The inodes of all visible sockets, by pid."""
     return {int(name): _sockets(int(name)) for name in os.listdir("/proc") if name.isdigit()}
 
 

@@ -1,4 +1,4 @@
-"""The one exception that a request to the node program may end with."""
+"""The exception for failures that a request to the node program reports to its user."""
 
 from __future__ import annotations
 

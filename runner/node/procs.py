@@ -1,4 +1,4 @@
-"""Processes of this host: who they are, who started whom, and which carry a run's tag."""
+"""Processes of this host: identity, parents, and run tags."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Proc(NamedTuple):
 
     @property
     def dead(self) -> bool:
-        """Whether it only waits for its parent to take note of its end."""
-        # While other threads still end, memory and ports are held, and the parent is not told.
+        """Whether it is a zombie without threads that still end."""
+        # While other threads still end, memory and ports are held, and the parent gets no SIGCHLD.
         return self.state in "ZX" and self.threads < 2
 
     @property
     def dying(self) -> bool:
-        """Whether it is dead, or the kernel still takes it apart: what a GPU driver holds takes its time."""
+        """Whether it is dead, or the kernel still releases its resources: those of a GPU driver take time."""
         return self.state in "ZX" or bool(self.flags & _EXITING)
 
 
@@ -84,7 +84,7 @@ def descendants(procs: dict[int, Proc], root: int) -> set[int]:
 
 
 def tag(pid: int) -> str:
-    """The run tag in a process's environment, empty when it has none or may not be looked at."""
+    """The run tag in a process's environment, empty when it has none or may not be read."""
     return variable(pid, TAG)
 
 
@@ -110,13 +110,13 @@ def owner(pid: int) -> int | None:
 
 
 def tagged(procs: dict[int, Proc], run: str, node: int) -> set[int]:
-    """All of this user that carry the tag of this run and node, of whichever attempt: others may write any tag."""
+    """This user's processes with the tag of this run and node, of any attempt: other users could forge tags."""
     prefix = f"{run}/{node}/"
     return {pid for pid in procs if tag(pid).startswith(prefix) and owner(pid) == os.getuid()}
 
 
 def command(pid: int) -> str:
-    """The command line of a process for people to read, empty when it is gone."""
+    """The command line of a process in readable form, empty when it is gone."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             return file.read(4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()
@@ -126,7 +126,7 @@ def command(pid: int) -> str:
 
 @functools.lru_cache(maxsize=None)
 def boot_id() -> str:
-    """Names this boot of this machine; empty where the system does not say."""
+    """The id of this boot of this machine; empty where the system has none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -136,7 +136,7 @@ def boot_id() -> str:
 
 @functools.lru_cache(maxsize=None)
 def pid_namespace() -> str:
-    """Names the space in which our process numbers are valid; empty where there is only one."""
+    """The id of our PID namespace; empty where the system has no namespaces."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -153,7 +153,7 @@ class ProcessIdentity(TypedDict):
 
 
 def identity(pid: int) -> ProcessIdentity:
-    """What tells this process from a later one with the same number."""
+    """What distinguishes this process from a later one with the same pid."""
     proc = read(pid)
     return {
         "pid": pid,
@@ -164,7 +164,7 @@ def identity(pid: int) -> ProcessIdentity:
 
 
 def alive(who: Any) -> bool:
-    """Whether the process of an `identity` still runs, here and in this boot; False for what is none."""
+    """Whether the process of an `identity` still runs, here and in this boot; False for an invalid one."""
     if not isinstance(who, dict) or not isinstance(who.get("pid"), int):
         return False
     if (who.get("boot_id"), who.get("pid_namespace")) != (boot_id(), pid_namespace()):

@@ -1,7 +1,7 @@
-"""UNIX sockets between processes of one user: a name that nobody can guess, and a look at who is at the other end.
+"""UNIX sockets between processes of one user: an unguessable name, and a check of the peer's user.
 
-An abstract name can be bound by anybody as long as nobody has it. So it is made anew for every socket, is kept where
-only its user can read, and neither side believes a word before it knows whose process it talks to.
+Every user can bind a free abstract name. So each socket gets a new random name, which is stored where only its user
+can read it, and both sides check the user of the other process before they use its data.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 
 
 def listen() -> socket.socket:
-    """Listen at a new name: an abstract one, on macOS a file of the private folder for temporary files."""
+    """Listen on a new name: an abstract one, on macOS a file in the private folder for temporary files."""
     name = "disttui-" + os.urandom(16).hex()
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -26,17 +26,17 @@ def listen() -> socket.socket:
 
 
 def address_of(server: socket.socket) -> str:
-    """What others need to connect: an abstract name without its leading NUL, or a path."""
+    """The address for `connect`: an abstract name without its leading NUL, or a path."""
     address = server.getsockname()
     return address[1:].decode() if isinstance(address, bytes) else str(address)
 
 
 def connect(address: str, timeout: float) -> socket.socket:
-    """Connect to a socket of this user or of root. Raises OSError, also where it is somebody else's."""
+    """Connect to a socket of this user or of root. Raises OSError, also where it belongs to another user."""
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Any user can fill the queue of an abstract name, and go on. Python's own timeout would give up at once where
-        # it is full; the kernel lets those who wait there in by turns.
+        # Any user can keep the queue of an abstract name full. Python's own timeout would fail at once then; a blocking
+        # connect waits, and the kernel admits waiting clients in turn.
         wait = struct.pack("@ll", int(timeout), int(timeout % 1 * 1e6))
         client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, wait)
         client.connect(address if address.startswith("/") else "\0" + address)
@@ -50,9 +50,9 @@ def connect(address: str, timeout: float) -> socket.socket:
 
 
 def same_user(peer: socket.socket) -> bool:
-    """Whether the other end belongs to this user or to root: abstract names have no permissions."""
+    """Whether the peer belongs to this user or to root: abstract names have no permissions."""
     if not hasattr(socket, "SO_PEERCRED"):
-        return True  # a file in a folder that is this user's alone
+        return True  # a file in a private folder of this user
     _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return uid in (0, os.getuid())
 

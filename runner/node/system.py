@@ -27,7 +27,7 @@ class MachineMemory(NamedTuple):
 
 
 class System(Protocol):
-    """The counters, without state: rates are up to whoever asks twice."""
+    """Stateless counters; the caller computes rates from two readings."""
 
     def cpu(self) -> Optional[Tuple[float, float]]:
         """Return the seconds that all CPUs together were busy, and the seconds that have passed on them."""
@@ -39,13 +39,13 @@ class System(Protocol):
         """Return bytes received and sent by the interfaces that lead off the machine."""
 
     def process(self, pid: int) -> Optional[Process]:
-        """Return what a process has used, None when it has ended (a zombie has) or may not be looked at."""
+        """Return what a process has used, None when it has ended (also as a zombie) or may not be read."""
 
 
 def system() -> System:
-    """Return the way of reading counters that works here.
+    """Return the reader of counters that works here.
 
-    Where there is a /proc it gives the same figures for a third of psutil's CPU time, and without its import.
+    /proc, where there is one, costs a third of psutil's CPU time for the same figures, and needs no import.
     """
     if os.path.exists("/proc/stat"):
         return ByProc()
@@ -74,7 +74,7 @@ class ByProc:
         return (total - ticks[3] - ticks[4]) / self._tick, total / self._tick
 
     def memory(self) -> MachineMemory:
-        """Read /proc/meminfo; kernels before 3.14 do not say what is available."""
+        """Read /proc/meminfo; kernels before 3.14 have no MemAvailable."""
         size = {}
         for line in self._read("meminfo").splitlines():
             name, _, rest = line.partition(b":")
@@ -98,7 +98,7 @@ class ByProc:
         return _sum(counters, self._external)
 
     def process(self, pid: int) -> Optional[Process]:
-        """Read /proc/PID/stat, whose name field may hold spaces and brackets, and statm: stat's own rss is rough."""
+        """Read /proc/PID/stat, whose name field may hold spaces and brackets, and statm: the rss in stat is inexact."""
         data = self._read(f"{pid}/stat")
         fields = data[data.rfind(b")") + 1 :].split()
         memory = self._read(f"{pid}/statm").split()

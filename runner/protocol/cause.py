@@ -7,7 +7,7 @@ from typing import Sequence, TypedDict
 
 
 class Cause(TypedDict, total=False):
-    """Why an attempt or a run has failed (docs/formats.md, "exit.json"). Whoever tells it may not know all of it."""
+    """Why an attempt or a run has failed (docs/formats.md, "exit.json"). Unknown fields are absent."""
 
     node: int
     rank: int | None
@@ -20,17 +20,17 @@ class Cause(TypedDict, total=False):
     at: float
     """Unix time."""
     last: float | None
-    """Of a host or a supervisor that is lost: unix time of its last sign of life."""
+    """Unix time of the last sign of life of a lost host or supervisor."""
 
 
 class FailureReport(Cause, total=False):
-    """A cause on its way to the leader."""
+    """A cause as it is sent to the leader."""
 
     disk: str
-    """What the host says of its full disk, where that is why."""
+    """The host's description of its full disk, where that is the reason."""
 
 
-# What ranks die of when another has died before (gloo, NCCL, the store).
+# Errors of ranks after another rank has died (gloo, NCCL, the store).
 _CONSEQUENCE = re.compile(
     r"connection (was )?(closed|reset)( by)? ?(the )?(remote )?(peer)?|connection closed by peer|connection refused"
     r"|read error|broken pipe|timed out waiting|socket timeout|failed to recv, got 0 bytes"
@@ -41,7 +41,7 @@ _CONSEQUENCE = re.compile(
 
 
 def is_consequence(failure: Cause) -> bool:
-    """Whether a failure looks like the echo of another one."""
+    """Whether a failure looks like the consequence of another one."""
     if failure["kind"] == "signal":
         return bool(failure["code"] == -15)
     return failure["kind"] == "exception" and bool(
@@ -50,6 +50,6 @@ def is_consequence(failure: Cause) -> bool:
 
 
 def root(failures: Sequence[Cause]) -> Cause | None:
-    """The failure to blame: the earliest that is no consequence. Times must be of one clock."""
+    """The root cause: the earliest failure that is no consequence. Times must be of one clock."""
     own = [failure for failure in failures if not is_consequence(failure)]
     return min(own or failures, key=lambda failure: float(failure["at"]), default=None)

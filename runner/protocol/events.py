@@ -1,4 +1,4 @@
-"""What events.jsonl tells: one type for each kind of event (docs/formats.md, "events.jsonl").
+"""The records of events.jsonl: one type for each kind of event (docs/formats.md, "events.jsonl").
 
 A field that a kind inherits from a class whose name ends in `Maybe` may be absent; every other is there.
 """
@@ -17,7 +17,7 @@ State = Literal["finished", "failed", "stopped", "lost"]
 
 class _Event(TypedDict):
     t: float
-    """Unix time of the host that tells it."""
+    """Unix time by the clock of the host that records it."""
 
 
 class _OfAttempt(_Event):
@@ -26,7 +26,7 @@ class _OfAttempt(_Event):
 
 class _OverMaybe(TypedDict, total=False):
     over: bool
-    """Whether it tells the end of what an earlier event of this kind told the beginning of."""
+    """Whether it marks the end of a condition whose beginning an earlier event of this kind has marked."""
 
 
 class _SupervisorMaybe(TypedDict, total=False):
@@ -132,10 +132,10 @@ class Error(_OfAttempt, _ErrorMaybe):
 
 
 class OomEvidence(TypedDict, total=False):
-    """What speaks for the kernel's out-of-memory killer."""
+    """Evidence of the kernel's out-of-memory killer."""
 
     group: int
-    """Processes that it took meanwhile in the run's control group."""
+    """Processes that it has killed meanwhile in the run's control group."""
     machine: int
     """The same on the machine."""
     kernel: str
@@ -206,7 +206,7 @@ class _PortHeld(TypedDict):
 
 
 class PortHeld(_PortHeld, total=False):
-    """A master port that is still in use, and the process that listens there, as far as it is known."""
+    """A master port that is still in use, and the process that listens on it, if known."""
 
     pid: int | None
     command: str
@@ -223,7 +223,7 @@ class MemoryHeld(_MemoryHeld, total=False):
 
 
 class Held(TypedDict, total=False):
-    """What the processes, though gone, still hold."""
+    """What is still held for processes that have ended."""
 
     port: PortHeld
     gpu_memory: list[MemoryHeld]
@@ -237,7 +237,7 @@ class Left(_Event, Held):
 class _NoteMaybe(TypedDict, total=False):
     level: Level
     stop: bool
-    """Whether it says what a stop waits for."""
+    """Whether it describes what a stop waits for."""
 
 
 class Note(_Event, _NoteMaybe):
@@ -297,11 +297,11 @@ Event = Union[
     SupervisorBegins, Listen, Join, Waiting, Dial, Clock, AttemptBegins, LaunchBegins, RankBegins, Group, Ungrouped,
     FirstStep, Error, Death, LauncherEnds, Failed, HostSeen, Stopping, Left, Note, Stall, Straggler, Alarm, Verdict,
 ]  # fmt: skip
-"""Each place that takes the kinds apart ends with `raise Unhandled(event)`: mypy names it where a kind is forgotten."""
+"""Every `match` over the kinds ends with `raise Unhandled(event)`: mypy reports the place where a kind is missing."""
 
 
 class Unhandled(AssertionError):
-    """Raised where no value can come: mypy refuses the call, and names the types, while one can."""
+    """Marks code that no value can reach: while one can, mypy refuses the call and names its type."""
 
     def __init__(self, value: NoReturn) -> None:
         super().__init__(f"not handled: {value!r}")

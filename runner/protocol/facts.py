@@ -1,4 +1,4 @@
-"""What a probe finds on a host (docs/formats.md, "Probe"). Bytes are bytes, never MiB."""
+"""The result of a probe (docs/formats.md, "Probe"). Sizes are in bytes."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ class Interpreter(TypedDict):
 
 
 class Needs(TypedDict):
-    """What is not there, where the job will look."""
+    """What is missing in the environment that the job will run in."""
 
     module: str | None
-    """The first missing part; empty where it is there, null where that is not known without importing it."""
+    """The first missing part; empty if the module exists, null if only an import would show it."""
     programs: list[str]
 
 
@@ -96,7 +96,7 @@ class Git(TypedDict):
 
 
 class Code(TypedDict):
-    """What tells versions of the job's own code apart."""
+    """Fingerprints that distinguish versions of the job's own code."""
 
     script: str | None
     folder: str | None
@@ -119,7 +119,7 @@ class Workdir(TypedDict):
 
 
 class Parts(Software):
-    """What is looked at side by side; any part may stay unread."""
+    """The parts that are read concurrently; any of them may stay unread."""
 
     boot_id: str
     resolves: list[str]

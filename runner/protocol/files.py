@@ -1,4 +1,4 @@
-"""The files of a run's folder but for its JSON lines (docs/formats.md, "The run directory")."""
+"""The files of a run's folder except its JSON lines (docs/formats.md, "The run directory")."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Launch(TypedDict):
 
 
 class LeaderPlace(TypedDict):
-    """Where the leader takes its followers."""
+    """Where followers connect to the leader."""
 
     port: int
     addresses: list[str]
 
 
 class PlannedSpec(TypedDict):
-    """What the plan says of a host's part in a run."""
+    """A host's part of a run as the plan describes it."""
 
     disttui: int
     run: str
@@ -63,13 +63,13 @@ class PlannedSpec(TypedDict):
     leader: LeaderPlace | None
     metrics_pattern: str | None
     outputs: list[str]
-    """What `pull` copies of the job's folder."""
+    """The files of the job's folder that `pull` copies."""
     profile: Mapping[str, object]
 
 
 class _SpecMaybe(TypedDict, total=False):
     resume_from: str | None
-    """The folder with the checkpoints of the run that this one goes on from."""
+    """The folder with the checkpoints of the run that this one continues."""
 
 
 class Spec(PlannedSpec, _SpecMaybe):
@@ -89,7 +89,7 @@ class Secrets(TypedDict, total=False):
 
 
 class Given(TypedDict):
-    """What a supervisor is started with besides its folder."""
+    """The arguments of a supervisor besides its folder."""
 
     secrets: Secrets
     train_zip: str | None
@@ -123,11 +123,11 @@ class Thread(TypedDict, total=False):
 
 
 class RankStacks(TypedDict, total=False):
-    """Where a rank is."""
+    """The stacks of a rank."""
 
     threads: list[Thread]
     recorder: dict[str, object]
-    """Backend → what its flight recorder tells."""
+    """Backend → the content of its flight recorder."""
     text: str
     """faulthandler's words."""
     note: str
@@ -158,7 +158,7 @@ class Ready(TypedDict, total=False):
 
 
 class LauncherFailure(TypedDict):
-    """A rank that torchrun found failed."""
+    """A failed rank as torchrun reports it."""
 
     local_rank: int
     code: int | None

@@ -1,4 +1,4 @@
-"""Frames: how the node program and a viewer speak over one byte stream (docs/formats.md, "Frames")."""
+"""Frames: the protocol between the node program and a viewer on one byte stream (docs/formats.md, "Frames")."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def pack_data(file: int, generation: int, offset: int, data: bytes) -> bytes:
 
 
 class Unpacker:
-    """Cuts a byte stream into frames. Raises ValueError when the stream is no stream of frames.
+    """Splits a byte stream into frames. Raises ValueError for an invalid stream.
 
     Args:
-        read: Makes an object of a `J` frame's bytes; None where they are none.
+        read: Parses the bytes of a `J` frame; returns None where they are no JSON object.
     """
 
     def __init__(self, read: Optional[Callable[[bytes], Any]] = None) -> None:
         self._read = read or _loads
         self._begun = bytearray()
-        """The frame whose end has not come yet."""
+        """The frame that is not complete yet."""
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Take bytes; yield the frames they complete. What a file holds is not copied: it keeps `data` alive."""
+        """Take bytes; yield the frames they complete. Pieces of files are not copied: they keep `data` alive."""
         rest = memoryview(data)
         while rest:
             size = _size(self._begun or rest)
@@ -67,7 +67,7 @@ class Unpacker:
 
 
 def _size(frame: Union[bytearray, memoryview]) -> int:
-    """Bytes of the frame that begins so, as far as they are known: those of its header at least."""
+    """Bytes of the frame with this beginning, or of its header while the length is not known."""
     if len(frame) < HEADER.size:
         return HEADER.size
     kind, length = HEADER.unpack_from(frame)

@@ -1,4 +1,4 @@
-"""What the hosts of a gang say to each other (docs/formats.md, "The gang"); `gang/messages.py` has the bounds."""
+"""The messages between the hosts of a gang (docs/formats.md, "The gang"); `gang/messages.py` has the bounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .events import State
 
 
 class AttemptProgress(TypedDict):
-    """How far an attempt has come on a host."""
+    """The progress of an attempt on a host."""
 
     begun: bool
     saved: bool
@@ -27,7 +27,7 @@ class ReachedMessage(TypedDict):
 
 
 class ListeningMessage(_AboutAttempt):
-    """Never on the wire: node 0's own launcher listens at the master port."""
+    """Never sent over the network: node 0's own launcher listens on the master port."""
 
     k: Literal["listening"]
 
@@ -109,14 +109,14 @@ Order = Union[OverMessage, WarmMessage, GoMessage, EndMessage, StopMessage, AskS
 
 
 class RestMessage(TypedDict):
-    """Which attempt a host is in, and whether nothing of it is left to run or to be told."""
+    """A host's attempt, and whether nothing of it is left to run or to report."""
 
     attempt: int
     idle: bool
 
 
 def attempt_of(message: Union[Order, Report], otherwise: int) -> int:
-    """The attempt that a message is about, `otherwise` where it is about none."""
+    """The attempt that a message concerns, `otherwise` if it concerns none."""
     if message["k"] == "reached" or message["k"] == "stop" or message["k"] == "over":
         return otherwise
     return message["attempt"]

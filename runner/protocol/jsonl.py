@@ -1,4 +1,4 @@
-"""JSON lines as our own files have them; what else stands there is left out."""
+"""The JSON lines of our own files; other content is left out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _int(text: str) -> int:
 
 
 def records(lines: list[bytes]) -> list[dict[str, object]]:
-    """The lines that are JSON objects; broken ones, and those with numbers of more than 64 bits, are left out."""
+    """The lines that are JSON objects; malformed ones, and those with integers of more than 64 bits, are left out."""
     found = []
     for line in lines:
         try:

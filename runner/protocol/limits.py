@@ -1,10 +1,10 @@
-"""Bounds that both ends keep."""
+"""Limits that both ends observe."""
 
 from __future__ import annotations
 
 CHUNK = 64 * 1024
-"""Bytes of a file that a `D` frame holds at most."""
+"""The most bytes of a file in one `D` frame."""
 CHECKED = 1024
-"""Bytes before the resume offset of a mirrored file whose checksum must match what the viewer holds."""
+"""Bytes before the resume offset of a mirrored file whose checksum must match the viewer's copy."""
 READ_LIMIT = 16 << 20
 """Bytes that one `read` may ask for."""

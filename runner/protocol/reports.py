@@ -1,4 +1,4 @@
-"""What ranks say of themselves: the records of ranks.jsonl (docs/formats.md, "ranks.jsonl")."""
+"""The ranks' own reports: the records of ranks.jsonl (docs/formats.md, "ranks.jsonl")."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a viewer may ask a host's node program, and what it answers (docs/formats.md, "Frames").
+"""The requests of a viewer to a host's node program, and the answers (docs/formats.md, "Frames").
 
-A field that comes from a class whose name ends in `Maybe`, or of a type with `total=False`, may be absent.
+A field from a class whose name ends in `Maybe`, or of a type with `total=False`, may be absent.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class _RunMaybe(TypedDict, total=False):
 
 
 class Run(_RunMaybe):
-    """Which run is meant."""
+    """Names a run."""
 
     run: str
 
 
 class Part(Run):
-    """Which host's part of a run is meant."""
+    """Names one host's part of a run."""
 
     node_rank: int
 
@@ -61,7 +61,7 @@ class _MirrorMaybe(TypedDict, total=False):
     have: dict[str, list[int]]
     """Name → generation, length, CRC-32 of the last bytes."""
     tail: int | None
-    """Bytes at the end of every log to begin with."""
+    """Bytes at the end of every log where mirroring begins."""
 
 
 class MirrorRequest(Part, _MirrorMaybe):
@@ -88,13 +88,13 @@ class StatusRequest(Part, _StatusMaybe):
 class TelemetryStream(TypedDict, total=False):
     interval: float
     processes: bool | int
-    """Whether to tell of processes, or of how many."""
+    """Whether to include processes, or how many."""
 
 
 class ListRuns(TypedDict, total=False):
     run_dir: str
     run: str
-    """Of this one only."""
+    """Only this one."""
 
 
 class ReadRequest(Part):
@@ -111,9 +111,9 @@ class FetchRequest(Part):
 class OrphansRequest(TypedDict, total=False):
     end: bool
     run: str
-    """Of this one only."""
+    """Only this one."""
     run_dirs: list[str]
-    """Further ones than the default."""
+    """In addition to the default."""
 
 
 class Started(TypedDict):
@@ -196,4 +196,4 @@ class OrphansAnswer(TypedDict):
 
 
 class Nothing(TypedDict):
-    """Of a request that only does something, and of a stream."""
+    """The answer of a request without a result, and of a stream."""

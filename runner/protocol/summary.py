@@ -1,6 +1,6 @@
-"""A run in a few words, from the ends of one host's files (docs/formats.md, "A run's summary").
+"""A summary of a run, from the beginnings and ends of one host's files (docs/formats.md, "A run's summary").
 
-A viewer's mirror has the same files, so that it is summed up by the same code.
+A viewer's mirror has the same files, so that the same code summarizes it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _BEGINNING = 4096
 
 
 def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object] | None:
-    """Sum up one host's folder of a run, None when there is no run in it.
+    """Summarize one host's folder of a run, None when there is no run in it.
 
     Args:
-        alive: Whether its supervisor lives; None where that cannot be known.
+        alive: Whether its supervisor is alive; None where that is unknown.
     """
     spec_path = os.path.join(folder, "spec.json")
     spec = load(spec_path)
@@ -29,7 +29,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
     attempt = _newest_attempt(folder)
     end = _end(folder)
     lives = False if end else alive()
-    # A run that has ended in good order since then is not lost.
+    # A run that has ended normally since then is not lost.
     end = end or (None if lives else _end(folder))
     metrics = _metrics(os.path.join(folder, "attempt-%d" % attempt)) if attempt else {}
     profile, started = spec.get("profile"), spec.get("started")
@@ -53,7 +53,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
 
 
 def _figure(value: Any) -> int | float | None:
-    """A script writes what it likes into its metrics: only a number is told."""
+    """A finite number of a script's metrics; None for any other value."""
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
@@ -78,7 +78,7 @@ def _state(folder: str, end: dict[str, object] | None, lives: bool | None, attem
 
 
 def _newest_attempt(folder: str) -> int:
-    """The newest attempt that was given the word: its folder is made before, to warm the launcher up."""
+    """The newest attempt that was started; the folder exists earlier, when the launcher is warmed up."""
     newest = 0
     for line in ends(os.path.join(folder, "events.jsonl")):
         if line.get("e") in ("attempt", "launch", "verdict"):
@@ -87,7 +87,7 @@ def _newest_attempt(folder: str) -> int:
 
 
 def _metrics(folder: str) -> dict[str, object]:
-    """The newest value of every metric, from the lowest rank that has some."""
+    """The newest value of every metric, from the lowest rank that has metrics."""
     try:
         names = [name for name in os.listdir(folder) if name.endswith(".metrics.jsonl")]
     except OSError:
@@ -100,7 +100,7 @@ def _metrics(folder: str) -> dict[str, object]:
 
 
 def ends(path: str) -> list[dict[str, object]]:
-    """The records at the beginning and at the end of a JSON-lines file, broken ones left out."""
+    """The records at the beginning and at the end of a JSON-lines file, without malformed ones."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -114,7 +114,7 @@ def ends(path: str) -> list[dict[str, object]]:
 
 
 def load(path: str) -> Any:
-    """The JSON in a file, None where there is none. Raises PermissionError."""
+    """The JSON value of a file, None where there is none. Raises PermissionError."""
     try:
         with open(path, "rb") as file:
             return json.loads(file.read(4 << 20))
@@ -125,7 +125,7 @@ def load(path: str) -> Any:
 
 
 def disk_use(folder: str) -> int:
-    """Bytes on the disk, holes not counted."""
+    """Bytes on the disk, without holes."""
     total = 0
     for path, _, names in os.walk(folder):
         for name in names:

@@ -1,6 +1,6 @@
-"""A record of telemetry.jsonl, and of the stream `telemetry`: what a host does (docs/formats.md, "telemetry.jsonl").
+"""A record of telemetry.jsonl, and of the stream `telemetry`: a host's load (docs/formats.md, "telemetry.jsonl").
 
-Bytes, percent, bytes a second. A value that cannot be read is absent.
+Units: bytes, percent, bytes per second. A value that cannot be read is absent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class RankUse(TypedDict, total=False):
 
 
 class GpuCard(TypedDict, total=False):
-    """What never changes of a GPU."""
+    """The constants of a GPU."""
 
     name: str
     power_limit: float
@@ -38,9 +38,9 @@ class GpuUse(_Gpu, GpuCard, total=False):
     temp: float
     """°C."""
     throttle: bool
-    """Whether it is slowed down by heat."""
+    """Whether it is throttled by heat."""
     pids: list[int]
-    """Processes that compute on it."""
+    """The processes on it."""
 
 
 class _Process(TypedDict):
@@ -82,9 +82,9 @@ class Telemetry(_Telemetry, total=False):
     inodes_free: float
     inodes_total: float
     steal: float
-    """Percent of CPU time that the hypervisor took."""
+    """Percent of CPU time that the hypervisor has taken."""
     io_wait: float
-    """Percent of time that some process waited for a disk."""
+    """Percent of the time in which at least one process waited for a disk."""
     swap_rate: float
     """In and out."""
     ranks: dict[str, RankUse]

@@ -1,1 +1,1 @@
-"""A run seen from the viewing side: start, mirror, fold, print."""
+"""A run on the viewer's side: start, mirror, fold."""

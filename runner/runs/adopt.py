@@ -1,7 +1,7 @@
-"""Take up a run that somebody started elsewhere, from what one of its hosts tells.
+"""Adopts a run that was started elsewhere, from the answer of one of its hosts.
 
-It is that host's word and no more: the names of the run's hosts and their processes are taken from it. Nothing of it
-is run, and no host that it names is reached before the user has agreed.
+Only the names of the run's hosts and their processes are taken from that answer. Nothing of it is executed, and no
+host that it names is contacted before the user has agreed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from runner.runs.summary import Summary, summaries
 from runner.transport import Connector
 
 Agree = Callable[[str, str, Sequence[str]], None]
-"""Takes a host, the run and the other hosts that it names. Raises InputError where they are not to be reached."""
+"""Takes a host, the run and the other hosts that it names. Raises InputError where they must not be contacted."""
 
 _SPEC = 4 << 20
 _NAME = re.compile(r"[\w\[:][\w.:%+=~^@\[\]-]*")
-"""What the names of a profile's hosts are made of."""
+"""The form of host names in a profile."""
 
 
 def adopt(
@@ -47,15 +47,15 @@ def adopt(
     run_dir: str = RUN_DIR,
     ssh_config: str | None = None,
 ) -> KnownRun:
-    """Find a run on a host and keep what is needed to look at it and to stop it; one that was started here stays it.
+    """Find a run on a host and store what is needed to view and stop it; a run that was started here is left as it is.
 
     Args:
         text: The run's id, or its beginning.
-        agree: Called before anything is kept where the host names others, and no profile of the user's does.
-        profile: Whose hosts stand, in this order, for the run's; None: this user's ssh aliases of the same names.
+        agree: Called before anything is stored where the host names further hosts and `profile` is None.
+        profile: Its hosts, in this order, are those of the run; None: this user's ssh aliases of the same names.
 
     Raises:
-        InputError: There is no such run, the hosts do not fit, or they are not to be reached.
+        InputError: There is no such run, the hosts do not fit, or they must not be contacted.
         HostError: The host cannot be reached, or the run may not be read.
     """
     with reach_hosts({0: host}, connector) as reached:
@@ -76,7 +76,7 @@ def adopt(
 
 
 def _pick(text: str, found: Sequence[Summary], host: str) -> Summary:
-    """The one summary that is meant, fit to be taken up. Raises InputError or HostError."""
+    """The summary of the run with this id or beginning, checked for adoption. Raises InputError or HostError."""
     wanted = pick(text, list(dict.fromkeys(one["run"] for one in found)), host)
     told = next(one for one in found if one["run"] == wanted)
     if "problem" in told:
@@ -93,7 +93,7 @@ def _pick(text: str, found: Sequence[Summary], host: str) -> Summary:
 
 
 def _kept(run: str, environ: Mapping[str, str]) -> KnownRun | None:
-    """What is kept here of the run; None where that is nothing, or damaged."""
+    """The run as it is stored here; None if it is not, or its record is damaged."""
     try:
         return load_run(inside(mirrors_folder(environ), run))
     except InputError:
@@ -101,7 +101,7 @@ def _kept(run: str, environ: Mapping[str, str]) -> KnownRun | None:
 
 
 def _of_profile(profile: Profile, run: str, names: Sequence[str], counts: Sequence[int]) -> tuple[KnownHost, ...]:
-    """The hosts as a profile of the user's reaches them."""
+    """The hosts with the addresses of the user's profile."""
     if len(profile.hosts) != len(names):
         raise InputError(
             f"the profile has {len(profile.hosts)} hosts, {short(run)} runs on {len(names)}: {', '.join(names)}",
@@ -112,7 +112,7 @@ def _of_profile(profile: Profile, run: str, names: Sequence[str], counts: Sequen
 
 
 def _of_names(asked: KnownHost, node: int, names: Sequence[str], counts: Sequence[int]) -> tuple[KnownHost, ...]:
-    """The hosts as this user's ssh reaches these names; the one that was asked as it was asked."""
+    """The hosts as ssh aliases of these names; the asked host keeps the address it was asked at."""
     hosts = [
         KnownHost(name, asked.host, asked.user, asked.port, nproc=count)
         if rank == node
@@ -128,7 +128,7 @@ def _of_names(asked: KnownHost, node: int, names: Sequence[str], counts: Sequenc
 
 
 def _address(asked: str, name: str) -> str:
-    """The host in a name like bob@box:2222: which login and port are to be used there is nobody else's word."""
+    """The host in a name like bob@box:2222: login and port are never taken from another host's answer."""
     try:
         host = split_host(name)[1]
         KnownHost(name, host).as_host()
@@ -141,7 +141,7 @@ def _address(asked: str, name: str) -> str:
 
 
 def _written(link: Link, run: str, node: int, run_dir: str) -> Mapping[str, Any]:
-    """The profile in a run's spec.json, to be shown; empty where there is none."""
+    """The profile in a run's spec.json, for display only; empty where there is none."""
     data = bytearray()
 
     def take(item: Item) -> None:

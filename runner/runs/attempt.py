@@ -1,4 +1,4 @@
-"""One attempt as one host tells it, and what each kind of its events changes. Pure."""
+"""One attempt as one host reports it, and what each kind of event changes in it. Pure."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ Event = (
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt as one host tells it."""
+    """One attempt as one host reports it."""
 
     number: int
     master: str = ""
     port: int = 0
     world_size: int = 0
     launched: float | None = None
-    """When torchrun was given the word, unix time of the host."""
+    """When torchrun was started, unix time of the host."""
     ranks: Mapping[int, events.RankBegins] = field(default_factory=dict)
     """Rank → its last `rank` event."""
     groups: Mapping[int, events.Group] = field(default_factory=dict)
-    """Rank → its `group` event: the process group it really sees."""
+    """Rank → its `group` event: the process group it has joined."""
     errors: tuple[events.Error | events.Death, ...] = ()
     finished: Mapping[int, float] = field(default_factory=dict)
-    """Rank → when its script ended with 0, unix time of the host."""
+    """Rank → when its script ended with exit code 0, unix time of the host."""
     cause: Cause | None = None
-    """Why it failed, as the leader knows, where another attempt followed."""
+    """The leader's cause of its failure, where another attempt followed."""
     stopping: events.Stopping | None = None
     ungrouped: bool = False
-    """Whether its ranks work, or have ended well, and none was seen in a process group."""
+    """Whether its ranks work, or have ended with exit code 0, and none was seen in a process group."""
 
 
 def reported(attempt: Attempt, report: Report) -> Attempt:
-    """Take a rank's own report (docs/formats.md, "ranks.jsonl")."""
+    """Apply a rank's own report (docs/formats.md, "ranks.jsonl")."""
     if report["e"] != "exit" or report.get("code") != 0:
         return attempt
     return replace(attempt, finished={**attempt.finished, report["rank"]: float(report["t"])})
 
 
 def changed(attempt: Attempt, event: Event) -> Attempt:
-    """Take an event."""
+    """Apply an event."""
     match event["e"]:
         case "attempt":
             return replace(attempt, master=event["master"], port=event["port"], world_size=event["world_size"])

@@ -1,4 +1,4 @@
-"""Fetch the beginning of a log that was mirrored from its tail on."""
+"""Fetches the beginning of a log that was mirrored from its tail on."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from runner.runs.remote import REACH
 from runner.runs.store import HostStore
 
 AHEAD = 2
-"""Reads on their way at once: the host sends one while the word that the one before is whole comes here."""
+"""Concurrent reads: the host sends one while the answer of the previous one is on its way."""
 PIECE = 1 << 20
-"""Bytes that are written at once: every call of the system lets another thread in, and waits for it."""
+"""Bytes per write: every system call releases the interpreter's lock, and waits to get it again."""
 _LOOK = 1.0
-"""Seconds after which code that waits for a read checks whether it still comes."""
+"""Seconds after which a waiting reader checks whether bytes still arrive."""
 
 
 def fill(link: Link, run: KnownRun, node: int, store: HostStore, name: str, upto: int = 0) -> None:
-    """Fetch what is before the first byte that is held of a log, back to offset `upto`, as far as its host has it.
+    """Fetch the part of a log before the first byte in the mirror, back to offset `upto`, if its host still has it.
 
     Raises DisttuiError.
     """
@@ -50,7 +50,7 @@ def fill(link: Link, run: KnownRun, node: int, store: HostStore, name: str, upto
             if start > begin:
                 raise HostError(link.host, f"the first {start:,} bytes of {name} are not kept (launch.log_limit)")
     finally:
-        # Pieces say not which request they belong to: the link's next stream must not get these.
+        # Pieces carry no id of their request: the link's next stream must not get these.
         for _, answer in asked:
             link.cancel(answer)
         if wait([answer for _, answer in asked], REACH).not_done:
@@ -58,20 +58,20 @@ def fill(link: Link, run: KnownRun, node: int, store: HostStore, name: str, upto
 
 
 class _Writing:
-    """Writes what reads bring where it belongs, in large pieces; called by the link's reader."""
+    """Writes the pieces of reads to their offsets, in large blocks; called by the link's reader."""
 
     def __init__(self, store: HostStore, name: str) -> None:
         self.ends: set[int] = set()
         """Of the reads."""
         self.came: dict[int, int] = {}
-        """What is written: end → begin."""
+        """The written ranges: end → begin."""
         self.bytes = 0
-        """How many have come."""
+        """Bytes that have arrived."""
         self.failed: DisttuiError | None = None
         self._store = store
         self._name = name
         self._loose: dict[int, tuple[int, list[memoryview]]] = {}
-        """What is not written yet: end → begin, and the bytes between."""
+        """The ranges that are not written yet: end → begin, and the bytes between."""
 
     def take(self, item: Item) -> None:
         """Take a piece of the file."""
@@ -93,7 +93,7 @@ class _Writing:
 
 
 def _await(link: Link, name: str, answer: Future[Any], written: _Writing) -> None:
-    """Wait for the end of a read for as long as something comes and can be written."""
+    """Wait for the end of a read, as long as bytes arrive and can be written."""
     came, since = 0, time.monotonic()
     while not written.failed:
         try:

@@ -1,4 +1,4 @@
-"""What the files of a run say: each record as its type, read once, where it comes in."""
+"""The content of a run's files: each record is decoded to its type once, on arrival."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class StacksFile(NamedTuple):
 
 
 class OtherFile(NamedTuple):
-    """Any other file, and what is no record of ranks.jsonl."""
+    """Any other file, and malformed records of ranks.jsonl."""
 
     name: str
     record: Mapping[str, object]

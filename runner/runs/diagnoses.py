@@ -1,4 +1,4 @@
-"""What `diagnose` said while a run went on, kept beside its mirror: after its end nobody can ask its ranks again."""
+"""The texts of `diagnose` during a run, kept beside its mirror: after its end its ranks cannot be asked again."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from runner.text import clean_lines
 
 NAME = "diagnoses.json"
 ATTEMPTS = 4
-"""Attempts whose last diagnosis is kept."""
+"""The most attempts whose last diagnosis is kept."""
 LONGEST = 1 << 16
-"""Characters kept of one."""
+"""Characters of one that are kept."""
 
 
 class Diagnosis(NamedTuple):
-    """What the ranks of an attempt did when they were asked last."""
+    """What the ranks of an attempt did when they were last asked."""
 
     attempt: int
     time: float
@@ -29,17 +29,17 @@ class Diagnosis(NamedTuple):
 
 
 def keep(folder: Path, new: Diagnosis) -> None:
-    """Keep a diagnosis in place of the one before of its attempt. Raises OSError."""
+    """Store a diagnosis in place of the earlier one of its attempt. Raises OSError."""
     others = [one for one in kept(folder) if one.attempt != new.attempt]
     newest = sorted([*others, new._replace(text=new.text[:LONGEST])])[-ATTEMPTS:]
-    # Two viewers may ask at once: each writes a file of its own, and the last one counts.
+    # Two viewers may ask at once: each writes its own temporary file, and the last one counts.
     passing = inside(folder, f".{NAME}.{os.getpid()}")
     private.write(passing, json.dumps([one._asdict() for one in newest]))
     passing.replace(inside(folder, NAME))
 
 
 def kept(folder: Path) -> Sequence[Diagnosis]:
-    """What is kept of a run, by attempt; what cannot be read counts as nothing."""
+    """The stored diagnoses of a run, by attempt; unreadable ones are left out."""
     try:
         with inside(folder, NAME).open("rb") as file:
             data = json.loads(file.read(8 * ATTEMPTS * LONGEST))

@@ -1,4 +1,4 @@
-"""Follow one host of a run: keep its mirror whole, whatever the link does."""
+"""Follows one host of a run: keeps its mirror complete across broken links."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from runner.runs.contents import Content, read_content
 from runner.runs.store import MOST_OLD, HostStore
 
 EAGER = 300.0
-"""Seconds of trying to reconnect every 2 s; every 30 s after that."""
+"""Seconds of reconnecting every 2 s; every 30 s after that."""
 CHECK = 5.0
-"""Seconds between questions whether the run's supervisor still lives."""
+"""Seconds between checks whether the run's supervisor is alive."""
 PIECES = 256
-"""Pieces of files that may wait for the viewer: beyond that its hosts wait, and the files hold what is to come."""
+"""Updates that may wait for the viewer; beyond that its hosts pause sending, and the rest stays in their files."""
 
 
 @dataclass(frozen=True)
 class LinkNews:
-    """The viewer's link to a host has changed: seen, caught up, not seen, ended, gone, failed."""
+    """The state of the viewer's link to a host: seen, caught up, not seen, ended, gone, failed."""
 
     node: int
     kind: str
@@ -55,7 +55,7 @@ class LogRead:
 
 @dataclass(frozen=True)
 class Skipped:
-    """What is no record in a host's file: a line at an offset, or (None) one that is JSON and not of its kind."""
+    """A malformed record in a host's file: a line at an offset, or (None) JSON of the wrong form."""
 
     node: int
     file: str
@@ -64,7 +64,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that the user should know of a host, without its name."""
+    """A note about a host for the user, without its name."""
 
     node: int
     text: str
@@ -74,15 +74,15 @@ News = LinkNews | RecordRead | LogRead | Skipped | Notice
 
 
 class HostMirror:
-    """Mirrors one host's run directory and tells what is new.
+    """Mirrors one host's run directory and puts the updates into `news`.
 
     Args:
         request: Arguments of the `mirror` op (run, node_rank, run_dir).
         reopen: Makes a new link when one has broken; raises DisttuiError.
-        news: Where news go. Bounded: a slow reader slows down the reading of files, never the run.
-        replay: Bytes at the end of every log that is held already to tell before what is new; events, metrics and
-            telemetry are told whole.
-        only_look: Change nothing on the host: a run that nobody supervises any more is left as it is.
+        news: Takes the updates. Bounded: a slow reader slows down the reading of files, never the run.
+        replay: Bytes at the end of every mirrored log to emit before new ones; events, metrics and telemetry are
+            emitted completely.
+        only_look: Change nothing on the host: a run without a supervisor is not settled.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class HostMirror:
         self._thread = threading.Thread(target=self._run, name=f"follow {node}", daemon=True)
 
     def start(self, link: Link | None) -> None:
-        """Begin with a link that is open already; None: try to make one."""
+        """Begin with an open link; None: try to make one."""
         self.link = link
         self._thread.start()
 
     def close(self) -> None:
-        """End following and close the link."""
+        """Stop following and close the link."""
         self._closed.set()
         if self.link:
             self.link.close()
@@ -127,7 +127,7 @@ class HostMirror:
     def _run(self) -> None:
         self._tell_held()
         if "exit.json" in self.store.files():
-            # The last file of a run: the mirror is whole.
+            # The last file of a run: the mirror is complete.
             self._ended.set()
             self._news.put(LinkNews(self.node, "ended"))
             return
@@ -147,7 +147,7 @@ class HostMirror:
                     shown = not shown
                     self._news.put(LinkNews(self.node, "seen" if shown else "not seen"))
                 if time.monotonic() - checked > CHECK:
-                    # A supervisor and its warden that were both killed leave no word: the node program finds it out.
+                    # A supervisor and its warden that were both killed write nothing: the node program detects that.
                     checked = time.monotonic()
                     status = link.submit("status", settle=not self._only_look, **self._request)
                     if self._only_look:
@@ -159,7 +159,7 @@ class HostMirror:
             self._news.put(LinkNews(self.node, "not seen", _why(future)))
 
     def _tell_held(self) -> None:
-        """Tell what an earlier viewer has left in the mirror."""
+        """Emit what an earlier viewer has left in the mirror."""
         for name, (_, end) in sorted(self.store.files().items()):
             try:
                 for offset, data in self.store.read(name, end - self._replay if name.endswith(".log") else 0):
@@ -189,11 +189,11 @@ class HostMirror:
             else:
                 if not self._closed.is_set():
                     return self.link
-                self.link.close()  # whoever closed us meanwhile has found none to close
+                self.link.close()  # `close` was called meanwhile, and found no link to close
         return None
 
     def _take(self, item: Item) -> None:
-        """Called by the link's reader thread: write the mirror, then tell."""
+        """Called by the link's reader thread: write to the mirror, then emit the update."""
         if self._closed.is_set():
             return
         try:
@@ -219,9 +219,9 @@ class HostMirror:
                 self._ended.set()
                 self._news.put(LinkNews(self.node, "gone", "its run folder is gone"))
         except PathError:
-            raise  # this host's word alone: its link ends with the reason
+            raise  # a fault of this host's data: its link ends with this reason
         except DisttuiError as error:
-            # The viewer's disk is full, say: the run goes on, this viewer cannot.
+            # A fault of this machine, such as a full disk: the run goes on, this viewer cannot.
             self._news.put(LinkNews(self.node, "failed", str(error)))
             self._closed.set()
 

@@ -1,4 +1,4 @@
-"""What the profile wants done here when a run has ended: a command and a webhook get its summary."""
+"""The profile's `on_end`: when a run has ended, a command and a webhook on this machine get its summary."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from runner.runs.state import RunState
 from runner.text import clean, clean_lines
 
 LIMIT = 10.0
-"""Seconds that either may take."""
-TOLD = 500
-"""Characters at the end of what a command that fails has said."""
+"""Seconds that each of them may take."""
+SHOWN = 500
+"""Characters at the end of a failed command's output that are shown."""
 
 
 def tell_end(profile: Profile, run: KnownRun, state: RunState, say: Callable[[str], None]) -> None:
-    """Run the profile's `on_end`, once per run on this machine, or say when it will be.
+    """Run the profile's `on_end`, once per run on this machine, or say when it will run.
 
-    Never raises for what goes wrong in it.
+    Its errors are reported by `say` and never raised.
     """
     on_end = profile.on_end
     if not (on_end.command or on_end.webhook):
@@ -39,7 +39,7 @@ def tell_end(profile: Profile, run: KnownRun, state: RunState, say: Callable[[st
     try:
         (run.folder / ".on_end").touch(0o600, exist_ok=False)
     except FileExistsError:
-        return  # another viewer of ours was first
+        return  # another viewer of this user was first
     except OSError as error:
         say(f"on_end: {error}")
     summary = json.dumps(end_summary(run, state)).encode()
@@ -50,7 +50,7 @@ def tell_end(profile: Profile, run: KnownRun, state: RunState, say: Callable[[st
 
 
 def tell_later(run: KnownRun, state: RunState, say: Callable[[str], None]) -> None:
-    """Do as `tell_end` for a viewer that has come later, by the profile that was kept; nothing for others' runs."""
+    """Do the same for a viewer that attached later, with the stored profile; nothing for runs of other users."""
     if run.adopted:
         return
     try:
@@ -80,7 +80,7 @@ def end_summary(run: KnownRun, state: RunState) -> dict[str, object]:
 
 def _command(words: tuple[str, ...], summary: bytes, say: Callable[[str], None]) -> None:
     name = clean(words[0])
-    # Files, not pipes: what the command leaves running on purpose holds up nobody.
+    # Files, not pipes: background processes of the command must not block us.
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as complaints:
         given.write(summary)
         given.seek(0)
@@ -94,19 +94,19 @@ def _command(words: tuple[str, ...], summary: bytes, say: Callable[[str], None])
         try:
             child.wait(LIMIT)
         except subprocess.TimeoutExpired:
-            # A shell's children as well: all that is in its session.
+            # The whole session, including a shell's children.
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             say(f"on_end: {name} took longer than {LIMIT:.0f} s and was ended")
             return
         if child.returncode:
-            complaints.seek(max(0, complaints.seek(0, os.SEEK_END) - 4 * TOLD))
-            said = clean_lines(complaints.read().decode("utf-8", "replace").strip())[-TOLD:]
+            complaints.seek(max(0, complaints.seek(0, os.SEEK_END) - 4 * SHOWN))
+            said = clean_lines(complaints.read().decode("utf-8", "replace").strip())[-SHOWN:]
             say(f"on_end: {name} ended with code {child.returncode}" + (f": {said}" if said else ""))
 
 
 def _webhook(url: str, summary: bytes, say: Callable[[str], None]) -> None:
-    # Its path often is a secret: messages do not repeat it.
+    # The URL's path often is a secret: messages do not repeat it.
     request = urllib.request.Request(url, summary, {"Content-Type": "application/json"})  # noqa: S310 - checked
     try:
         with urllib.request.urlopen(request, timeout=LIMIT):  # noqa: S310 - the profile allows http and https only

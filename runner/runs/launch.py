@@ -1,4 +1,4 @@
-"""Start a run on all hosts at once, and nothing at all if one of them cannot."""
+"""Starts a run on all hosts at once; if one of them fails, those that have started are stopped."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from runner.protocol.requests import Run
 START_PATIENCE = 60.0
 """Seconds for a host to start its supervisor."""
 LEAD_PATIENCE = 30.0
-"""Seconds for followers to hear where the leader is."""
+"""Seconds for followers to get the leader's address."""
 KILL_PATIENCE = 10.0
-"""Seconds for hosts to confirm that they end what was started."""
+"""Seconds for hosts to confirm that they stop what was started."""
 
 
 def launch(
@@ -42,11 +42,11 @@ def launch(
     """Start the supervisors of all hosts.
 
     Args:
-        reopen: Makes a new link to the host of a node rank, for one whose link breaks meanwhile: it is asked once more,
+        reopen: Makes a new link to the host of a node rank where a link breaks meanwhile: the request is repeated,
             which starts nothing twice. Raises DisttuiError.
-        environ: Where `${env:NAME}` references are looked up.
-        by: Who starts it, `alice@laptop`.
-        resume_from: The folder on the hosts with the checkpoints of another run, to go on from.
+        environ: The variables for `${env:NAME}` references.
+        by: The user who starts it, `alice@laptop`.
+        resume_from: The folder on the hosts with the checkpoints of another run, to continue from.
 
     Raises:
         DisttuiError: A host could not start; those that had started are stopped before this is raised.
@@ -77,7 +77,7 @@ def launch(
         return answer
 
     try:
-        # All at once, so that every host's torch is importing while the others still start.
+        # All at once, so that every host imports torch while the others still start.
         with ThreadPoolExecutor(max_workers=len(hosts), thread_name_prefix="start") as pool:
             answers = list(pool.map(start, range(len(hosts))))
         errors = [answer for answer in answers if isinstance(answer, DisttuiError)]
@@ -90,11 +90,11 @@ def launch(
     finally:
         for before, after in zip(hosts, reached, strict=True):
             if after.link is not before.link:
-                after.link.close()  # who follows the run makes links of its own where the first are broken
+                after.link.close()  # code that follows the run replaces broken links itself
 
 
 class _Host:
-    """A host that is asked once more where its link breaks, for it does what it is asked only once.
+    """A host whose request is repeated after a broken link; requests of a start are idempotent.
 
     Args:
         reopen: Makes a new link. Raises DisttuiError.
@@ -105,7 +105,7 @@ class _Host:
         self._reopen = reopen
 
     def ask(self, op: str, patience: float, **arguments: Any) -> Any:
-        """Ask and wait for the answer. Raises DisttuiError."""
+        """Send a request and wait for the answer. Raises DisttuiError."""
         try:
             return self.link.request(op, timeout=patience, **arguments)
         except LinkLostError:
@@ -114,7 +114,7 @@ class _Host:
 
 
 def _lead(hosts: Sequence[_Host], request: Run, leader: LeaderPlace) -> list[DisttuiError]:
-    """Tell the followers where the leader takes them; returns what went wrong."""
+    """Send the leader's address to the followers; returns the errors."""
 
     def lead(node: int) -> DisttuiError | None:
         try:
@@ -128,7 +128,7 @@ def _lead(hosts: Sequence[_Host], request: Run, leader: LeaderPlace) -> list[Dis
 
 
 def _kill(hosts: Sequence[_Host], request: Run) -> None:
-    """End what was started, and wait until every host that can has heard of it: its channel is closed next."""
+    """Stop what was started, and wait for the confirmation of every reachable host: its channel is closed next."""
     answers = [
         host.link.submit("stop", **request, node_rank=node, now=True, reason="failure")
         for node, host in enumerate(hosts)

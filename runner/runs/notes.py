@@ -1,4 +1,4 @@
-"""What somebody has noted of a run on this machine: tags and a line of text, in its folder (docs/formats.md)."""
+"""A user's tags and note of a run on this machine, in its folder (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_TAGS = 16
 LONGEST_TAG = 32
 LONGEST_NOTE = 2000
 _LONGEST_FILE = 64 << 10
-"""Bytes; what is written here is shorter."""
+"""The most bytes of the file; files written here are shorter."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Notes:
 
 
 def read_notes(folder: Path) -> Notes:
-    """What is noted in a run's folder; what is no note, too long or damaged counts as not noted."""
+    """The notes in a run's folder; missing, malformed and too long values are empty."""
     try:
         with inside(folder, FILE).open("rb") as file:
             data = file.read(_LONGEST_FILE + 1)
@@ -42,7 +42,7 @@ def read_notes(folder: Path) -> Notes:
 
 
 def write_notes(folder: Path, notes: Notes) -> None:
-    """Keep notes in a run's folder, in place of those that are there. Raises InputError where that cannot be."""
+    """Write notes into a run's folder, in place of the earlier ones. Raises InputError where that fails."""
     path = inside(folder, FILE)
     part = inside(folder, FILE + ".part")
     try:
@@ -53,7 +53,7 @@ def write_notes(folder: Path, notes: Notes) -> None:
 
 
 def notes_of(tags: str, note: str) -> Notes:
-    """Notes from what is typed: tags with spaces or commas between them. Raises InputError."""
+    """Notes from typed text: tags separated by spaces or commas. Raises InputError."""
     words = tuple(dict.fromkeys(tags.replace(",", " ").split()))
     wrong = next((word for word in words if not _is_tag(word)), None)
     if wrong is not None:

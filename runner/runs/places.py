@@ -1,4 +1,4 @@
-"""The hosts that a user can mean by a name: of a profile, of runs that are known here, or typed anew."""
+"""The hosts that a user can name: those of a profile, of runs that are known here, or typed ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runner.runs.registry import known_runs
 
 @dataclass(frozen=True)
 class Destination:
-    """A host, and the ssh configuration that leads to it (None: the viewer's own)."""
+    """A host, and the ssh configuration for it (None: the viewer's own)."""
 
     host: Host
     ssh_config: str | None = None
@@ -26,10 +26,10 @@ class Destination:
 
 
 def chosen(words: Sequence[str], profile: Path | None, environ: Mapping[str, str]) -> list[Destination]:
-    """The places that words of the command line name: hosts, or one profile; without any, all in view.
+    """The hosts of a command line: names of hosts, or one profile; without words, those of `in_view`.
 
     Raises:
-        InputError: A word is no host, or the profile is broken.
+        InputError: A word is not a host, or the profile is invalid.
     """
     if profile is not None:
         return _of_profile(profile)
@@ -49,7 +49,7 @@ def in_view(environ: Mapping[str, str]) -> list[Destination]:
 
 
 def of_runs(environ: Mapping[str, str]) -> list[Destination]:
-    """The hosts of all runs that are known here, of the newest first; those of sandboxes are no more."""
+    """The hosts of all runs that are known here, of the newest first, without those of sandboxes, which are gone."""
     places: dict[tuple[object, ...], Destination] = {}
     for run in known_runs(environ)[0]:
         if not run.sandbox:
@@ -62,7 +62,7 @@ def of_runs(environ: Mapping[str, str]) -> list[Destination]:
 def _of_profiles() -> list[Destination]:
     found = []
     for entry in list_profiles():
-        if entry.origin != "built in":  # those of examples are nobody's machines
+        if entry.origin != "built in":  # hosts of examples do not exist
             try:
                 found += _of_profile(entry.path)
             except InputError:

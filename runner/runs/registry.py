@@ -33,7 +33,7 @@ from runner.text import clean
 
 _SEEN: Final = "seen.json"
 _FRESH = 15.0
-"""Seconds without news after which a sandbox, which tells something every second, must be gone."""
+"""Seconds without a record after which a sandbox, which writes telemetry every second, must have ended."""
 
 _KINDS: dict[str, Any] = {
     "run": str,
@@ -52,7 +52,7 @@ _KINDS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class KnownHost:
-    """A host of a known run, and the way to it."""
+    """A host of a known run, with its address."""
 
     name: str
     host: str
@@ -70,14 +70,14 @@ class KnownHost:
 
 @dataclass(frozen=True)
 class KnownRun:
-    """A run of which this viewer has a folder."""
+    """A run with a folder here."""
 
     run: str
     folder: Path
     """The mirror: one folder per node rank in it."""
     hosts: tuple[KnownHost, ...]
     profile: Mapping[str, Any]
-    """As written, `--set` included, references unresolved."""
+    """The profile as written, with `--set`, references unresolved."""
     run_dir: str
     started: float
     by: str
@@ -89,7 +89,7 @@ class KnownRun:
     problem: str = ""
     """Why it could not be started."""
     resume_from: str | None = None
-    """The folder on the hosts with the checkpoints of the run that it goes on from."""
+    """The folder on the hosts with the checkpoints of the run that it continues."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -98,7 +98,7 @@ class KnownRun:
         return clean(str(self.profile.get("name") or self.run.rpartition("-")[0]))
 
     def begin(self) -> RunState:
-        """Its state while nothing is known of it."""
+        """Its initial state, before any record."""
         return begin(self.run, tuple(host.name for host in self.hosts), tuple(host.nproc for host in self.hosts))
 
     def request(self) -> Run:
@@ -114,25 +114,25 @@ class KnownRun:
         _write(self.folder / "run.json", data)
 
     def failed(self, why: str) -> None:
-        """Note why the run could not be started."""
+        """Store why the run could not be started."""
         with suppress(OSError):
             replace(self, problem=why).save()
 
     def summary(self) -> dict[str, Any]:
-        """What is known of it here, in the form of the `list` op; `state` may be "unknown"."""
+        """Its summary from what is stored here, in the form of the `list` op; `state` may be "unknown"."""
         known: dict[str, Any] = {
             "run": self.run, "name": self.name, "by": self.by, "started": self.started, "state": "unknown",
             "hosts": [host.name for host in self.hosts], "nproc": [host.nproc for host in self.hosts],
         }  # fmt: skip
         if self.problem:
             return {**known, "state": "failed"}
-        # A host may say what it likes, but not which run this is.
+        # A host's data must not decide which run this is.
         seen = summary_of({**(read_object(self.folder / _SEEN) or {}), "run": self.run}) or Summary()
         try:
-            told = summarize(str(self.folder / "0"), lambda: None) or {}
+            read = summarize(str(self.folder / "0"), lambda: None) or {}
         except (OSError, ValueError, TypeError, AttributeError, OverflowError):
-            told = {}
-        mirrored = summary_of({**told, "run": self.run}) or Summary()
+            read = {}
+        mirrored = summary_of({**read, "run": self.run}) or Summary()
         newest = max(mirrored, seen, key=lambda one: (bool(one.get("ended")), one.get("step", -1), one is seen))
         found = {**known, **newest}
         if self.sandbox and not found.get("ended") and not self._fresh():
@@ -140,7 +140,7 @@ class KnownRun:
         return found
 
     def note_seen(self, summary: Mapping[str, Any]) -> None:
-        """Keep what a host has just told about the run."""
+        """Store the summary that a host has just answered."""
         with suppress(OSError):
             _write(self.folder / _SEEN, dict(summary))
 
@@ -165,10 +165,10 @@ def keep(
     environ: Mapping[str, str],
     **known: Any,
 ) -> KnownRun:
-    """Make the folder of a run that is about to be started and return it.
+    """Make the folder of a run that is about to start, and return the run.
 
     Args:
-        profile: Has the ways to the hosts.
+        profile: Has the addresses of the hosts.
         counts: Processes of every host.
         known: Further fields of KnownRun.
 
@@ -184,7 +184,7 @@ def keep(
 
 
 def remember(made: KnownRun) -> KnownRun:
-    """Make the folder of a run that goes on, or is about to. Raises InputError where that cannot be written."""
+    """Make the folder of a run. Raises InputError where it cannot be written."""
     try:
         made.save()
     except OSError as error:
@@ -209,13 +209,13 @@ def _elsewhere(error: OSError) -> str:
 
 
 def profile_of(run: KnownRun, overrides: Sequence[str] = ()) -> Profile:
-    """The profile of a run, read anew. Raises ProfileErrors."""
+    """The profile of a run, parsed again. Raises ProfileErrors."""
     return parse(json.dumps(run.profile), f"profile of {run.run}", overrides)
 
 
 @contextmanager
 def mirror_of(run: KnownRun) -> Iterator[Path]:
-    """The folder to mirror a run into: its own, or a passing one while another viewer of this machine uses that."""
+    """The folder to mirror a run into: its own, or a temporary one while another viewer of this machine uses that."""
     private.make_folder(run.folder)
     with os.fdopen(os.open(run.folder / ".viewer", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)) as lock:
         try:
@@ -231,7 +231,7 @@ def mirror_of(run: KnownRun) -> Iterator[Path]:
 
 
 def known_runs(environ: Mapping[str, str]) -> tuple[list[KnownRun], list[str]]:
-    """Every run that has a readable run.json here, newest first, and what is wrong with the others."""
+    """Every run with a readable run.json here, newest first, and the problems of the others."""
     runs, problems = [], []
     for name in run_names(environ):
         try:
@@ -281,7 +281,7 @@ def _anew(run: str) -> str:
 
 
 def refuse_newer(data: Mapping[str, object], where: str) -> None:
-    """Raise InputError for what a newer disttui has written."""
+    """Raise InputError for data that a newer disttui has written."""
     version = data.get("disttui")
     if isinstance(version, int) and version > FORMAT:
         raise InputError(
@@ -290,12 +290,12 @@ def refuse_newer(data: Mapping[str, object], where: str) -> None:
 
 
 def find_run(text: str, environ: Mapping[str, str]) -> KnownRun:
-    """The run with this id, or the one whose id begins with it. Raises InputError that lists the near ones."""
+    """The run with this id or beginning of one. Raises InputError, which lists similar ids."""
     return load_run(folder_of(text, environ))
 
 
 def folder_of(text: str, environ: Mapping[str, str]) -> Path:
-    """The folder of the run with this id or beginning, whatever is in it. Raises InputError that lists near ones."""
+    """The folder of the run with this id or beginning, readable or not. Raises InputError, which lists similar ids."""
     return inside(mirrors_folder(environ), pick(text, run_names(environ)))
 
 

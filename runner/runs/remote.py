@@ -1,4 +1,4 @@
-"""The hosts of a known run: reach them, ask them all at once, bring the mirror up to date."""
+"""The hosts of a known run: connects to them, sends requests to all, updates the mirror."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from runner.runs.store import HostStore, held, host_folder
 from runner.transport import Connector
 
 REACH = 30.0
-"""Seconds after which a host that does not answer counts as not to be reached."""
+"""Seconds after which a host that does not answer counts as unreachable."""
 TAIL = 256 * 1024
-"""Bytes of every log that a late viewer begins with."""
+"""Bytes at the end of every log that a late viewer begins with."""
 
 
 @dataclass
@@ -42,17 +42,17 @@ class Reached:
             link.close()
 
     def refuse_none(self) -> None:
-        """Raise what keeps the hosts from being reached when not one can be."""
+        """Raise the errors if no host can be reached."""
         if self.errors and not self.links:
             raise _together(list(self.errors.values()))
 
     def refuse_some(self) -> None:
-        """Raise what keeps some hosts from being reached."""
+        """Raise the errors if any host cannot be reached."""
         if self.errors:
             raise _together(list(self.errors.values()))
 
     def ask(self, op: str, nodes: Sequence[int] | None = None, **arguments: Any) -> dict[int, Any]:
-        """Ask the hosts for something side by side; node → answer or DisttuiError."""
+        """Send a request to the hosts concurrently; node → answer or DisttuiError."""
         chosen = [node for node in self.links if nodes is None or node in nodes]
         futures = {node: self.links[node].submit(op, node_rank=node, **arguments) for node in chosen}
         deadline = time.monotonic() + REACH
@@ -60,7 +60,7 @@ class Reached:
 
 
 def reach(run: KnownRun, connector: Connector, nodes: Sequence[int] | None = None, limit: float = REACH) -> Reached:
-    """Open a link to every host of a run (or to some), side by side."""
+    """Open a link to every host of a run (or to some), concurrently."""
     chosen = range(len(run.hosts)) if nodes is None else nodes
     if run.sandbox:
         what = "a host of a sandbox lives only as long as its command"
@@ -69,7 +69,7 @@ def reach(run: KnownRun, connector: Connector, nodes: Sequence[int] | None = Non
 
 
 def reach_hosts(hosts: Mapping[int, KnownHost], connector: Connector, limit: float = REACH) -> Reached:
-    """Open a link to every one of the hosts, side by side; whatever takes longer than `limit` seconds is an error."""
+    """Open a link to each of the hosts concurrently; one that takes longer than `limit` seconds is an error."""
     reached = Reached()
     over = threading.Event()
     lock = threading.Lock()
@@ -89,7 +89,7 @@ def reach_hosts(hosts: Mapping[int, KnownHost], connector: Connector, limit: flo
                 return
         link.close()
 
-    # Daemons: a host that hangs must not hold up the end of the command.
+    # Daemon threads: a host that hangs must not delay the end of the command.
     threads = [threading.Thread(target=one, args=(node,), daemon=True) for node in hosts]
     for thread in threads:
         thread.start()
@@ -106,15 +106,15 @@ def reach_hosts(hosts: Mapping[int, KnownHost], connector: Connector, limit: flo
 
 
 def missing(run: KnownRun, folder: Path) -> list[int]:
-    """The nodes whose mirror is not whole yet."""
+    """The nodes whose mirror is not complete yet."""
     return [node for node in range(len(run.hosts)) if "exit.json" not in held(host_folder(folder, node))]
 
 
 def sync(run: KnownRun, folder: Path, reached: Reached, limit: float = REACH) -> dict[int, DisttuiError]:
-    """Bring the mirror up to date: events and metrics whole, logs from their tail on. Links stay open.
+    """Update the mirror: events and metrics completely, logs from their tails on. Links stay open.
 
     Returns:
-        What went wrong, by node rank.
+        The errors, by node rank.
     """
     copies = {
         node: _Copy(run, node, HostStore(host_folder(folder, node)), link) for node, link in reached.links.items()
@@ -124,7 +124,7 @@ def sync(run: KnownRun, folder: Path, reached: Reached, limit: float = REACH) ->
 
 
 class _Copy:
-    """Mirrors one host up to what is there now."""
+    """Mirrors one host's present files."""
 
     def __init__(self, run: KnownRun, node: int, store: HostStore, link: Link) -> None:
         self._store = store
@@ -136,7 +136,7 @@ class _Copy:
         self._stream.add_done_callback(lambda _: self._done.set())
 
     def finish(self, deadline: float) -> DisttuiError | None:
-        """Wait until all has come; return what went wrong."""
+        """Wait until all has arrived; return the error, if any."""
         if not self._done.wait(max(0.0, deadline - time.monotonic())):
             self._problem = self._problem or HostError(self._link.host, "its files are still coming")
         self._link.cancel(self._stream)

@@ -1,4 +1,4 @@
-"""A run from its mirror alone: the same fold as live, and its story in the order of time."""
+"""A run from its mirror alone: the same fold as live, and its events in the order of time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _FOLDED = ("events.jsonl", "telemetry.jsonl", "exit.json")
 
 @dataclass(frozen=True)
 class Replay:
-    """A run as its mirror tells it."""
+    """A run as its mirror describes it."""
 
     state: RunState
     events: tuple[tuple[int, EventLine | NewerEvent], ...]
-    """(node, event) of all hosts, by the leader's clock as well as it is known."""
+    """(node, event) of all hosts, ordered by the leader's clock as far as offsets are known."""
     metrics: tuple[tuple[str, int, int, Metrics], ...]
     """(host, attempt, rank, record) of every metrics file, by attempt and rank."""
     files: Mapping[tuple[int, str], Mapping[str, object]]
@@ -33,7 +33,7 @@ class Replay:
 
 
 def replay(run: KnownRun, folder: Path) -> Replay:
-    """Fold what a mirror holds. Half-written and damaged lines are skipped with a warning."""
+    """Fold the records of a mirror. Half-written and damaged lines are skipped with a warning."""
     state = run.begin()
     events: list[tuple[int, EventLine | NewerEvent]] = []
     metrics: list[tuple[str, int, int, Metrics]] = []
@@ -72,14 +72,14 @@ def _file(store: HostStore, name: str) -> Iterator[tuple[int, Mapping[str, objec
     try:
         for offset, data in store.read(name):
             if name.endswith(".jsonl"):
-                # The unfinished last line of a file that grows is no damage.
+                # The unfinished last line of a growing file is not damaged.
                 yield from unfinished.lines(offset, data)
             elif len(whole) + len(data) <= LONGEST:
                 begin = begin if whole else offset
                 whole += data
     except (OSError, PathError):
         return
-    # A whole small file has no line's end.
+    # A small JSON file has no newline at its end.
     if whole:
         yield from records(whole, begin)
 

@@ -1,4 +1,4 @@
-"""A run that is followed: all its hosts are mirrored, what they tell is folded, and whatever is new is yielded."""
+"""Follows a run: mirrors all its hosts, folds their records, and yields every update."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from runner.runs.state import RunState, exit_code, fold, link
 from runner.runs.store import HostStore, host_folder
 
 LINGER = 10.0
-"""Seconds that hosts which are not seen may hold up the end of a run whose result is known."""
+"""Seconds that unreachable hosts may delay the end of a run whose result is known."""
 GONE = 60.0
-"""Seconds after which hosts that are not seen are given up, when all the others have come to their end."""
+"""Seconds after which unreachable hosts are given up when all others have ended."""
 TICK = 0.05
-"""Seconds between looks at what the user wishes while nothing comes."""
+"""Seconds between checks of the user's wishes while no update arrives."""
 
 
 @dataclass(frozen=True)
 class CaughtUp:
-    """All that was there when the following began has been taken."""
+    """Everything that existed when following began is in the state."""
 
 
 @dataclass(frozen=True)
 class StopSent:
-    """Every host that is reached was asked to stop the run; `now`: to kill it."""
+    """Every reachable host was asked to stop the run; `now`: to kill it."""
 
     now: bool
 
 
 @dataclass(frozen=True)
 class Refresh:
-    """Comes some times a second: everything that has come until now is in the state."""
+    """Emitted a few times per second: all updates so far are in the state."""
 
 
 Update = LogRead | RecordRead | LinkNews | Notice | CaughtUp | StopSent | Refresh
-"""What is new of a run that is followed. A record is folded into the state already."""
+"""An update of a followed run. A record is already folded into the state."""
 
 
 class Wishes:
-    """What the user wants of a run that is followed. May be set in any thread and in signal handlers."""
+    """What the user wants of a followed run. May be set in any thread and in signal handlers."""
 
     stops = 0
     """1: stop it, 2: kill it."""
     leave = False
-    """Leave it to itself."""
+    """Stop following; the run goes on."""
 
 
 class Session:
     """Follows one run until its end.
 
     Args:
-        folder: The run's mirror; one folder per node rank is made in it.
+        folder: The run's mirror, with one folder per node rank.
         request: Arguments that name the run to the node program (`run`, `run_dir`).
         reopen: Makes a new link to the host of a node rank. Raises DisttuiError.
-        replay: Bytes at the end of every mirrored log that come before what is new.
+        replay: Bytes at the end of every mirrored log that are emitted before new ones.
         only_look: Change nothing on the hosts.
     """
 
@@ -96,7 +96,7 @@ class Session:
         ]
 
     def follow(self, links: Sequence[Link | None]) -> Generator[Update, None, None]:
-        """Follow until the run has ended or the viewer wishes to leave.
+        """Follow until the run has ended or the user leaves.
 
         Args:
             links: One per host; None for those that cannot be reached yet.
@@ -116,14 +116,14 @@ class Session:
 
     @property
     def exit_code(self) -> int:
-        """The run's exit code; 0 when it was left, 1 when it has ended without a word."""
+        """The run's exit code; 0 when it was left, 1 when it has ended without a result."""
         result = self.state.result
         if result is not None:
             return exit_code(result)
         return 1 if self._failed or len(self._ended) == len(self.state.hosts) else 0
 
     def store(self, node: int) -> HostStore:
-        """The mirror of a host; its logs may be filled from their front meanwhile."""
+        """The mirror of a host; the beginnings of its logs may be filled in meanwhile."""
         return self._followers[node].store
 
     def _take_news(self) -> Iterator[Update]:
@@ -158,11 +158,11 @@ class Session:
 
     def _take_link(self, item: LinkNews) -> Iterator[Update]:
         if item.kind in ("caught up", "ended", "gone", "not seen", "failed") and item.node in self._behind:
-            # One that is not seen holds up nobody.
+            # Do not wait for a host that is not seen.
             self._behind.discard(item.node)
             if not self._behind:
                 yield CaughtUp()
-        # What keeps this viewer from writing one host's files keeps it from all: it is told once.
+        # What prevents this viewer from writing one host's files prevents all: report it once.
         if item.kind == "caught up" or (item.kind == "failed" and self._failed):
             return
         self.state = link(self.state, item.node, item.kind, item.note)
@@ -175,7 +175,7 @@ class Session:
     def _over(self) -> bool:
         if len(self._ended) == len(self.state.hosts):
             return True
-        # Hosts that are still seen come to their own end, the others are waited for a little.
+        # Wait for the end of hosts that are seen, and a limited time for the others.
         waiting = [host for host in self.state.hosts if host.node not in self._ended]
         if not self.state.exits or any(host.link != "not seen" for host in waiting):
             self._result_at = None

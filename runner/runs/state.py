@@ -1,6 +1,6 @@
-"""The fold: a run's files → one state. Pure; live view, attach and replay all see a run through it.
+"""The fold: a run's files → one state. Pure; used by live view, attach and replay.
 
-Every file of every host is folded on its own, and whatever concerns the whole run is derived from those parts. So the
+Every file of every host is folded on its own, and what concerns the whole run is derived from those parts. So the
 order in which the files of several hosts arrive cannot change the result.
 """
 
@@ -34,7 +34,7 @@ _Lasting = TypeVar("_Lasting", Straggler, Alarm)
 
 @dataclass(frozen=True)
 class Story:
-    """What a host's events.jsonl tells."""
+    """The content of a host's events.jsonl."""
 
     attempts: Mapping[int, Attempt] = field(default_factory=dict)
     joined: frozenset[int] = frozenset()
@@ -48,11 +48,11 @@ class Story:
     notes: tuple[Note, ...] = ()
     left: tuple[LeftProcess, ...] = ()
     stall: Stall | None = None
-    """The one that lasts."""
+    """The stall that lasts."""
     stood: Stall | None = None
-    """The last of the newest attempt."""
+    """The last stall of the newest attempt."""
     stood_until: float | None = None
-    """When that was over, if it was."""
+    """When that stall ended, if it did."""
     slow: Mapping[int, Straggler] = field(default_factory=dict)
     """By rank, while it is slow."""
     alarms: Mapping[str, Alarm] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Story:
 
 @dataclass(frozen=True)
 class Series:
-    """What a rank's metrics file tells, without its history."""
+    """The content of a rank's metrics file, without its history."""
 
     first: Metrics = field(default_factory=dict)
     latest: Metrics = field(default_factory=dict)
@@ -78,7 +78,7 @@ class HostState:
     name: str
     nproc: int
     link: str = "connecting"
-    """What this viewer has to do with it: connecting, starting, seen, not seen, ended, gone (it, or its run folder)."""
+    """The viewer's link to it: connecting, starting, seen, not seen, ended, gone (the host, or its run folder)."""
     link_note: str = ""
     story: Story = Story()
     series: Mapping[tuple[int, int], Series] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class RunState:
 
     @property
     def attempts(self) -> tuple[int, ...]:
-        """The numbers of all attempts that a host tells of."""
+        """The numbers of all attempts that a host has reported."""
         return tuple(sorted({number for host in self.hosts for number in host.story.attempts}))
 
     @property
@@ -127,7 +127,7 @@ class RunState:
 
     @property
     def result(self) -> Exit | None:
-        """How the run ended: the leader's word where it is there, else the worst of the others'; None: it lives."""
+        """How the run ended: the leader's exit.json if there is one, else the worst of the others'; None: it runs."""
         if self.hosts and self.hosts[0].exit is not None:
             return self._unless_stopped(self.hosts[0].exit)
         if self.exits and all(host.exit is not None or host.link == "gone" for host in self.hosts):
@@ -135,7 +135,7 @@ class RunState:
         return None
 
     def _unless_stopped(self, end: Exit) -> Exit:
-        """The leader's word, unless it knows only that hosts are lost which somebody has stopped meanwhile."""
+        """The leader's end, unless it only reports lost hosts that were stopped meanwhile."""
         cause = end.get("cause")
         if not cause or cause.get("kind") != "host lost":
             return end
@@ -173,23 +173,23 @@ class RunState:
 
 
 def exit_code(end: Exit) -> int:
-    """The code in a host's exit.json; 1 where it tells none."""
+    """The code in a host's exit.json; 1 where it has none."""
     return end.get("code", 1)
 
 
 def begin(run: str, names: tuple[str, ...], nproc: tuple[int, ...]) -> RunState:
-    """The state of a run of which nothing is known yet."""
+    """The initial state of a run, before any record."""
     hosts = zip(names, nproc, strict=True)
     return RunState(run, tuple(HostState(node, name, count) for node, (name, count) in enumerate(hosts)))
 
 
 def link(state: RunState, node: int, kind: str, note: str = "") -> RunState:
-    """This viewer's own news of a host: its link is now `kind`."""
+    """Set the state of the viewer's link to a host to `kind`."""
     return _with_host(state, node, link=kind, link_note=note)
 
 
 def fold(state: RunState, node: int, content: Content) -> RunState:
-    """Take one record of one host's file. Raises ValueError for one that speaks of a host that the run has not."""
+    """Apply one record of one host's file. Raises ValueError for one that names a host which the run does not have."""
     host = state.hosts[node]
     match content:
         case EventLine(event):
@@ -214,7 +214,7 @@ def fold(state: RunState, node: int, content: Content) -> RunState:
 
 
 def _check_nodes(event: Event, hosts: int) -> None:
-    """Raise ValueError for an event that speaks of no host of the run."""
+    """Raise ValueError for an event that names a host which the run does not have."""
     match event["e"]:
         case "join" | "clock" | "host":
             nodes = [event["node"]]
@@ -233,7 +233,7 @@ def _with_host(state: RunState, node: int, **changes: Any) -> RunState:
 
 
 def _fold_metrics(series: Series, record: Metrics) -> Series:
-    # Most records tell nothing for the first time: then they all share one `first`.
+    # Most records have no new names of metrics: they share one `first`.
     first = series.first if record.keys() <= series.first.keys() else {**record, **series.first}
     return Series(first, {**series.latest, **record}, series.count + 1)
 

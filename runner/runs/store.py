@@ -27,17 +27,17 @@ _KEPT_PART: Final = ".mirror.json.part"
 PIECE = 64 * 1024
 _LONGEST_NAME = 200
 _LONGEST_FILE = 1 << 43
-"""Bytes: what every file system of ours can hold."""
+"""Bytes: a size that every supported file system can hold."""
 MOST_FILES = 16_384
-"""Files of a host: a hundred attempts of eighty ranks."""
+"""The most files of a host: a hundred attempts of eighty ranks."""
 MOST_OLD = 100
-"""Times that a file may begin anew before older copies of it are not kept any more."""
+"""Times that a file may begin anew before its older copies are no longer kept."""
 _FEW = 256
-"""Changes that are noted at once, each of them."""
+"""The first changes that are each noted at once."""
 _NOTED = 0.2
-"""Seconds between two notes of what is held: a host that announces much has much to be noted."""
+"""Seconds between two writes of the notes after that: a host may announce many files."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors that more room on the disk would cure."""
+"""Errors that more free space on the disk would solve."""
 
 
 def mirrors_folder(environ: Mapping[str, str]) -> Path:
@@ -46,7 +46,7 @@ def mirrors_folder(environ: Mapping[str, str]) -> Path:
 
 
 def host_folder(folder: Path, node: int) -> Path:
-    """Where the mirror of a run holds the files of one host. Raises PathError where a link leads out of it."""
+    """The folder of one host in the mirror of a run. Raises PathError where a link leads out of it."""
     return inside(folder, str(node))
 
 
@@ -54,7 +54,7 @@ class HostStore:
     """The mirrored files of one host of one run.
 
     A log whose beginning has not been fetched is a sparse file: every byte stands at the offset it has on the host.
-    One thread may write what comes while another fills in what is before it.
+    One thread may write new bytes while another fills in earlier ones.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -84,12 +84,12 @@ class HostStore:
         return answer
 
     def files(self) -> dict[str, tuple[int, int]]:
-        """What is held of which file: name → (first offset, end)."""
+        """The mirrored range of every file: name → (first offset, end)."""
         with self._lock:
             return {name: (start, length) for name, (_, start, length) in self._held.items()}
 
     def read(self, name: str, start: int = 0) -> Iterator[tuple[int, bytes]]:
-        """The bytes held of a file from `start` on, as (offset, piece)."""
+        """The mirrored bytes of a file from `start` on, as (offset, piece)."""
         first, end = self.files().get(name, (0, 0))
         with inside(self.folder, name).open("rb") as file:
             offset = file.seek(max(first, start))
@@ -98,7 +98,7 @@ class HostStore:
                 offset += len(data)
 
     def announce(self, event: Mapping[str, object]) -> str | None:
-        """Take a file announcement; return the name when this is a new generation that starts the file over."""
+        """Process a file announcement; return the name when this is a new generation that starts the file over."""
         name = _safe_name(event.get("name"))
         file, generation = whole(event.get("file")), whole(event.get("generation"))
         start = whole(event.get("start"), _LONGEST_FILE)
@@ -115,7 +115,7 @@ class HostStore:
         if known and known[0] == generation and known[2] == start:
             return None
         if known and known[0] == generation and start > known[2]:
-            # The host has dropped what lies between: see launch.log_limit.
+            # The host has freed the part between: see launch.log_limit.
             known[1] = known[2] = start
             self._note()
             return name
@@ -124,14 +124,14 @@ class HostStore:
         if path.exists() and generation >= MOST_OLD:
             path.unlink()
         elif path.exists():
-            # What was mirrored of a truncated file stays readable beside the new one.
+            # The copy of a truncated file stays readable beside the new one.
             path.rename(inside(self.folder, f"{name}~{known[0] if known else 'old'}"))
         self._held[name] = [generation, start, start]
         self._note()
         return name
 
     def write(self, file: int, offset: int, data: bytes | memoryview) -> str | None:
-        """Append a piece to its file; return the file's name, or None for a piece already held."""
+        """Append a piece to its file; return the file's name, or None for a piece that is already mirrored."""
         name = self._names.get(file, "")
         with self._lock:
             if name not in self._held:
@@ -144,13 +144,13 @@ class HostStore:
         return name
 
     def put(self, name: str, offset: int, data: bytes) -> None:
-        """Write a piece of what lies before the first byte that is held. It is held once `fill` has said so."""
+        """Write a piece before the first mirrored byte. It counts as mirrored after the call of `fill`."""
         with self._lock:
             if offset + len(data) <= self._held[name][1]:
                 self._write(name, offset, data)
 
     def fill(self, name: str, before: int, start: int) -> None:
-        """Note that what lies between `start` and `before`, the first byte held so far, has been put there."""
+        """Note that the range from `start` to `before`, the first mirrored byte so far, has been written by `put`."""
         with self._lock:
             known = self._held[name]
             if known[1] == before:  # else the file has begun anew meanwhile
@@ -158,7 +158,7 @@ class HostStore:
                 self._note()
 
     def settle(self) -> None:
-        """Write down what is held, where that waits; called every now and then, and at the end."""
+        """Write waiting notes of what is mirrored; called regularly, and at the end."""
         with self._lock:
             if self._to_note:
                 self._noted = 0.0
@@ -195,7 +195,7 @@ class HostStore:
         return DisttuiError(f"{self.folder}/{name}: {error.strerror}", f"{cure}, and attach again.")
 
     def _note(self) -> None:
-        """Write down what is held. Lengths are the files' own, so that a viewer that is killed loses nothing."""
+        """Write what is mirrored. Lengths are those of the files, so that a killed viewer loses nothing."""
         self._notes += 1
         self._to_note = self._notes > _FEW and time.monotonic() - self._noted < _NOTED
         if self._to_note:
@@ -215,13 +215,13 @@ class HostStore:
 
 
 def held(folder: Path) -> dict[str, list[int]]:
-    """What a host's mirror holds: name → [generation, start, length]. Malformed entries count as not held."""
+    """The content of a host's mirror: name → [generation, start, length]. Malformed entries are left out."""
     found: dict[str, list[int]] = {}
     try:
         noted = json_object((folder / KEPT).read_bytes()) or {}
         for name, (generation, start) in noted.items():
             path = inside(folder, _safe_name(name))
-            # A file that is announced and still empty has no copy yet.
+            # An announced file that is still empty has no copy yet.
             length = path.stat().st_size if path.exists() else int(start)
             if 0 <= int(start) <= length:
                 found[name] = [int(generation), int(start), length]
@@ -236,7 +236,7 @@ def _write_at(handle: BinaryIO, offset: int, data: bytes | memoryview) -> None:
 
 
 def _safe_name(name: Any) -> str:
-    """A mirrored file has a name as the node program gives it: never one of ours, never outside of its folder."""
+    """The checked name of a mirrored file: not one of the viewer's own files, and inside its folder."""
     if not isinstance(name, str) or not VIEWER_FILE.fullmatch(name):
         raise PathError(f"a host announced a file named {str(name)[:_LONGEST_NAME]!r}")
     return name

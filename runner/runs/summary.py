@@ -1,4 +1,4 @@
-"""A run in a few words, as a host or a file tells it: typed, bounded, safe to show."""
+"""The summary of a run from a host or a file: typed, bounded, safe to show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runner.protocol.names import RUN
 MOST_HOSTS = 1024
 _MOST_RUNS = 10_000
 _NAME, _SENTENCE = 255, 2000
-"""Characters of a name, and of a problem."""
+"""The most characters of a name, and of a problem."""
 STATES = ("joining", "running", "stopping", "finished", "failed", "stopped", "lost", "unknown")
 _TEXTS = {"name": _NAME, "by": _NAME, "problem": _SENTENCE, "cure": _SENTENCE}
 _COUNTS = ("attempt", "step", "steps", "size", "disttui")
@@ -43,30 +43,30 @@ class Summary(TypedDict, total=False):
 
 
 def summaries(answer: Any) -> tuple[Summary, ...]:
-    """The summaries in an answer of the op `list`; what is none is left out."""
+    """The summaries in an answer of the op `list`; malformed ones are left out."""
     runs = answer.get("runs") if isinstance(answer, Mapping) else None
     return each(runs, summary_of, _MOST_RUNS)
 
 
-def summary_of(told: Mapping[str, Any]) -> Summary | None:
-    """What a host or a file tells of a run; None where it names none."""
-    run = told.get("run")
+def summary_of(fields: Mapping[str, Any]) -> Summary | None:
+    """The summary in a JSON object; None where it names no run."""
+    run = fields.get("run")
     if not isinstance(run, str) or not RUN.fullmatch(run):
         return None
-    found: dict[str, Any] = {"run": run, "node_rank": whole(told.get("node_rank"), MOST_HOSTS)}
-    found |= {key: text(told[key], most) for key, most in _TEXTS.items() if isinstance(told.get(key), str)}
-    found |= {key: whole(_integral(told.get(key))) for key in _COUNTS}
-    found |= {key: number(told.get(key)) for key in _NUMBERS}
-    if told.get("state") in STATES:
-        found["state"] = told["state"]
-    if isinstance(told.get("alive"), bool):
-        found["alive"] = told["alive"]
-    found |= _hosts(told.get("hosts"), told.get("nproc"))
+    found: dict[str, Any] = {"run": run, "node_rank": whole(fields.get("node_rank"), MOST_HOSTS)}
+    found |= {key: text(fields[key], most) for key, most in _TEXTS.items() if isinstance(fields.get(key), str)}
+    found |= {key: whole(_integral(fields.get(key))) for key in _COUNTS}
+    found |= {key: number(fields.get(key)) for key in _NUMBERS}
+    if fields.get("state") in STATES:
+        found["state"] = fields["state"]
+    if isinstance(fields.get("alive"), bool):
+        found["alive"] = fields["alive"]
+    found |= _hosts(fields.get("hosts"), fields.get("nproc"))
     return cast("Summary", {key: value for key, value in found.items() if value is not None})
 
 
 def _hosts(names: Any, counts: Any) -> dict[str, Any]:
-    """Names and processes of the hosts, where they fit together."""
+    """Names and processes of the hosts, if their numbers agree."""
     if not isinstance(names, list) or not isinstance(counts, list) or not 0 < len(names) == len(counts) <= MOST_HOSTS:
         return {}
     shown = [text(name, _NAME) for name in names]
@@ -75,5 +75,5 @@ def _hosts(names: Any, counts: Any) -> dict[str, Any]:
 
 
 def _integral(value: Any) -> Any:
-    """A step may be counted in floats."""
+    """An integral float as an integer, since a script may count steps in floats."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

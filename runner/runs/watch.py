@@ -1,4 +1,4 @@
-"""Telemetry of many hosts at once, none of which may hold up another: no run is needed."""
+"""Telemetry of many hosts, each followed independently; no run is needed."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from runner.runs.places import Destination
 from runner.transport import Connector
 
 AGAIN = (2.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds before the first, second, … further attempt to reach a host that was lost."""
+"""Seconds before the first, second, … attempt to reconnect to a lost host."""
 _MANY = 16
-"""Hosts above which fewer processes of each are asked for, so that a slow link carries them."""
+"""Number of hosts above which fewer processes of each are requested, to suit a slow link."""
 _FEW = 12
 
 
 @dataclass(frozen=True)
 class HostNow:
-    """A host as it was last heard of."""
+    """The last known state of a host."""
 
     name: str
     state: str = "connecting"
-    """connecting, seen, not seen, failed, or left (nobody asks it any more)."""
+    """connecting, seen, not seen, failed, or left (no longer followed)."""
     load: Load | None = None
-    """The last that it told."""
+    """Its last telemetry."""
     heard: float | None = None
-    """When that was, unix time of this machine."""
+    """When that arrived, unix time of this machine."""
     since: float = 0.0
     """When `state` began."""
     problem: str = ""
@@ -43,14 +43,14 @@ Tell = Callable[[], None]
 
 
 class HostsWatch:
-    """Follows hosts in a thread each, until it is closed.
+    """Follows each host in its own thread, until it is closed.
 
-    A host that was reached once is reached for again when it is lost; one that never was is left at its error until
-    `retry`, since another try may ask for a password once more.
+    A lost host is connected again. A host that was never reached keeps its error until `retry`, since another attempt
+    may ask for a password again.
 
     Args:
-        connect: The way to hosts by the ssh configuration that leads to them; called in the hosts' threads.
-        changed: Called, in any thread, whenever `now` would answer something new.
+        connect: Returns the connector for an ssh configuration; called in the hosts' threads.
+        changed: Called, in any thread, when the result of `now` has changed.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class HostsWatch:
         self._closed = False
 
     def start(self) -> None:
-        """Begin to reach for the hosts."""
+        """Begin to connect to the hosts."""
         for name in self._hosts:
-            # Daemons: a host that hangs must not hold up the end of the program.
+            # Daemon threads: a host that hangs must not delay the end of the program.
             threading.Thread(target=self._follow, args=(name,), name=f"watch {name}", daemon=True).start()
 
     def now(self) -> tuple[HostNow, ...]:
@@ -84,12 +84,12 @@ class HostsWatch:
             return tuple(host for host in self._hosts.values() if host.state != "left")
 
     def leave(self, name: str) -> None:
-        """Ask a host no more, even if it never answers."""
+        """Stop following a host, even if it does not answer."""
         self._set(name, state="left")
         self._wake[name].set()
 
     def retry(self) -> None:
-        """Reach at once for whatever is not there."""
+        """Connect at once to every host that is not seen."""
         for host in self.now():
             if host.state == "failed":
                 self._set(host.name, state="connecting", problem="", cure="")
@@ -124,7 +124,7 @@ class HostsWatch:
             tries += 1
 
     def _listen(self, name: str) -> bool:
-        """Reach a host and take what it tells until the link ends; whether it told anything. Raises DisttuiError."""
+        """Follow a host until its link ends; returns whether it sent telemetry. Raises DisttuiError."""
         place = self._places[name]
         with self._gate:
             if self._over(name):
@@ -138,7 +138,7 @@ class HostsWatch:
             while not stream.done() and not self._over(name):
                 self._note_silence(name, link)
                 if self._wake[name].wait(min(1.0, self._interval)):
-                    break  # it is to be reached for anew
+                    break  # connect again
             if stream.done():
                 stream.result()
         finally:

@@ -1,4 +1,4 @@
-"""Where hosts come from: every source gives named candidates and says what it could not read. Nothing is reached."""
+"""Sources of hosts: each gives named candidates and reports what it could not read. No host is contacted."""
 
 from runner.hosts.discovery.candidate import Candidate, Discovered
 from runner.hosts.discovery.places import find_all, read_file, usual_files

@@ -20,11 +20,11 @@ _SECTION = re.compile(r"\[\s*([^\]:]+?)\s*(?::\s*(\w+)\s*)?\]\s*(?:[#;].*)?")
 _PATIENCE = 20.0
 _DEPTH = 32
 _MOST = 100_000
-"""Groups and hosts of a YAML inventory; aliases can make more of a small file than can be counted."""
+"""The most groups and hosts of a YAML inventory: YAML aliases can multiply those of a small file without end."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Keeps each key of merged mappings (`<<`) once, before another one merges them: else they multiply."""
+    """Keeps each key of merged mappings (`<<`) once before they are merged again: otherwise they multiply."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         super().flatten_mapping(node)
@@ -121,7 +121,7 @@ def _from_yaml(text: str, source: str, problems: list[str]) -> Iterator[Candidat
 
 
 def _listed(groups: Any, depth: int) -> Iterator[tuple[str, str | None, dict[str, Any]]]:
-    """Every group, with None, and every host of it, with its variables; once for each alias that leads there."""
+    """Every group, with None, and every host of it, with its variables; once for each alias of the group."""
     for group, content in groups.items() if isinstance(groups, dict) and depth <= _DEPTH else ():
         yield str(group), None, {}
         if not isinstance(content, dict):

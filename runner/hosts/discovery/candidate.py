@@ -1,4 +1,4 @@
-"""What a source of hosts gives, and the limits that all of them keep."""
+"""The result of a source of hosts, and the limits for all sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runner.profile.addresses import split_host
 from runner.text import clean
 
 MOST = 1000
-"""Hosts that are taken from one source."""
+"""The most hosts of one source."""
 MAX_SIZE = 1024 * 1024
 """Bytes of a file that are read."""
 _RANGE = re.compile(r"\[(\d{1,9})[:-](\d{1,9})\]")
@@ -23,21 +23,21 @@ _RANGE = re.compile(r"\[(\d{1,9})[:-](\d{1,9})\]")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A host that may be meant."""
+    """A host that a source names."""
 
     host: str
     """As the profile writes it: an ssh alias, `user@host:port` or `local`."""
     source: str
-    """Where it was found, in few words."""
+    """A short name of the source."""
     note: str = ""
-    """What the source says of it, such as its address or its groups."""
+    """Details from the source, such as its address or its groups."""
     slots: int | None = None
-    """Processes that the source gives it."""
+    """The number of processes from the source."""
 
 
 @dataclass(frozen=True)
 class Discovered:
-    """What one source has, and what was wrong in it: one line each, with its place."""
+    """The hosts of one source, and its problems: one line each, with its place."""
 
     source: str
     candidates: tuple[Candidate, ...] = ()
@@ -60,7 +60,7 @@ def gather(source: str, candidates: Iterable[Candidate], problems: list[str]) ->
 
 
 def flaw_of(host: str) -> str:
-    """Why a text is no host for a profile; empty for one that is."""
+    """Why a text is not a valid host of a profile; empty for a valid one."""
     try:
         split_host(host)
     except PydanticCustomError as error:

@@ -1,4 +1,4 @@
-"""Hostfiles of MPI and DeepSpeed: `host slots=n`, or `host:n` as MPICH has it."""
+"""Hostfiles of MPI and DeepSpeed: `host slots=n`, or MPICH's form `host:n`."""
 
 from __future__ import annotations
 

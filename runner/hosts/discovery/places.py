@@ -19,11 +19,11 @@ _INI = re.compile(r"^\s*\[[A-Za-z_][^\]]*\]\s*(?:[#;].*)?$|\bansible_\w+\s*=", r
 
 
 def find_all(config_file: str | None, environ: Mapping[str, str], folder: Path) -> list[Discovered]:
-    """What every source has; empty ones are left out. Reads files, so it belongs in a thread.
+    """The results of all sources with hosts or problems. Reads files, so it belongs in a thread.
 
     Args:
         config_file: As ssh's -F.
-        folder: Where files such as `hostfile` and `inventory.ini` are looked for.
+        folder: The folder in which files such as `hostfile` and `inventory.ini` are searched.
     """
     found = [ssh_hosts(config_file)]
     for path in usual_files(environ, folder):

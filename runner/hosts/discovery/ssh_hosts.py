@@ -24,12 +24,12 @@ def ssh_hosts(config_file: str | None = None) -> Discovered:
 
 
 class _NameReader(ConfigReader[list[str]]):
-    """Collects names. A block is the list of those that its Host line gives; none of it is left out."""
+    """Collects names. A block is the list of names on its Host line; no block is skipped."""
 
     def __init__(self) -> None:
         super().__init__()
         self.hosts: dict[str, str] = {}
-        """Name → where it leads, as far as its own block says."""
+        """Name → its address, as far as its own block gives one."""
         self.problems: list[str] = []
 
     def opens(self, keyword: str, words: list[str]) -> list[str]:
@@ -54,5 +54,5 @@ class _NameReader(ConfigReader[list[str]]):
 
 
 def _readable(word: str) -> str:
-    """Bytes that are no UTF-8 as the sign for what cannot be read."""
+    """The word with U+FFFD in place of bytes that are not UTF-8."""
     return word.encode(errors="surrogateescape").decode(errors="replace")

@@ -1,4 +1,4 @@
-"""A follower's side of the wire: finding the leader, and keeping hold of it."""
+"""A follower's side of the wire: finding the leader, and staying connected to it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Follower:
 
     Args:
         take: Takes the leader's messages.
-        fence: Is called when the leader was silent for so long that it may think this host dead.
-        rest: Tells what this host's part is at: the `attempt` and `idle` of a beat.
+        fence: Called when the leader has been silent for so long that it may consider this host lost.
+        rest: Returns the state of this host's part: the `attempt` and `idle` of a beat.
         lost: Is called once when the leader is given up: kind and message of the cause, and unix time of the leader's
             last sign of life, None: there was none.
     """
@@ -74,7 +74,7 @@ class Follower:
         self._over = False
         self._began = time.monotonic()
         launch = host.launch
-        # As long as the leader waits for us: of two hosts that lose each other neither knows who was cut off.
+        # The same limit as the leader's: of two hosts that lose each other neither knows which one was cut off.
         rejoin = launch["rejoin_timeout"] if launch["restarts"] else 0.0
         self._hope = launch["grace"] + FENCE + rejoin if rejoin else 0.0
 
@@ -88,7 +88,7 @@ class Follower:
         """Take the leader's `port` and `addresses`; only the first word counts."""
         if self._addresses or self._over:
             return
-        # They are node 0's own words, which a viewer has passed on.
+        # Node 0 announced them; a viewer has passed them on.
         port, addresses = place.get("port"), place.get("addresses")
         usable = [one for one in addresses if messages.is_address(one)] if isinstance(addresses, list) else []
         if port is None or not messages.is_port(port) or not usable:
@@ -98,7 +98,7 @@ class Follower:
         self._search()
 
     def send(self, message: Report) -> None:
-        """Send a message to the leader, now or when it is back."""
+        """Send a message to the leader, now or after a reconnect."""
         self._link.send(message)
 
     def stop(self) -> float:
@@ -225,7 +225,7 @@ class Follower:
     def _rejoin(self) -> None:
         if not self._joining and not self._over and self._reached:
             self._joining = True
-            # In turn, since the interface of one may be down for good.
+            # In turn: the interface of one address may be down for good.
             self._reached.append(self._reached.pop(0))
             self._dial(self._reached[-1], probe=False)
 
@@ -301,5 +301,5 @@ class Follower:
 
 def _unreached(port: int, tried: str) -> str:
     if not port:
-        return "nobody has told this host where node 0 is: whoever started the run has gone"
+        return "this host never got the address of node 0, which the command that starts the run has to send"
     return f"node 0 was not reached at port {port} ({tried or 'no answer'})"

@@ -36,13 +36,13 @@ _WAITING = 5.0
 _LONG_ENOUGH = 60.0
 """Seconds after which an attempt counts as begun, whatever its ranks show."""
 _IDLE = 3.0
-"""Seconds that nothing of an attempt runs on a host that has said neither that it is done nor that it has failed."""
+"""Seconds without any process of an attempt on a host that has reported neither `done` nor `failed`."""
 FENCE = 6.0
-"""Seconds beyond `grace` that a host which fences itself may need for it."""
+"""Seconds beyond `grace` that a host may need to fence itself."""
 
 
 def awaited(name: str, seconds: float) -> Note:
-    """The note for a stop that waits for a host which is not heard of, and for how long at most."""
+    """The note for a stop that waits for a silent host, with the longest wait in seconds."""
     latest = f"within {max(0.0, seconds):.0f} s it ends its ranks by itself"
     text = f"the stop waits for {name}, which is not heard of: {latest}"
     return {**note(text), "stop": True}
@@ -111,11 +111,11 @@ class Gang:
         self._port = 0
         self._master_socket: socket.socket | None = None
         self._refused: set[int] = set()
-        """Ports at which torch could not listen in this attempt."""
+        """Ports on which torch could not listen in this attempt."""
         self._failures: list[Cause] = []
         self._done: set[int] = set()
         self._idle: dict[int, float] = {}
-        """Hosts on which nothing of the attempt runs though it should, and since when (monotonic seconds)."""
+        """Hosts without a process of the running attempt → since when (monotonic seconds)."""
         self._ended: dict[int, AttemptProgress] = {}
         self._hopeless = False
         self._stop = False
@@ -133,7 +133,7 @@ class Gang:
 
     @property
     def over(self) -> bool:
-        """Whether the verdict is out: hosts that leave from now on are no loss."""
+        """Whether the outcome is decided: hosts that leave from now on are not lost."""
         return self._phase is Phase.OVER
 
     def start(self) -> None:
@@ -181,7 +181,7 @@ class Gang:
         return self._stop and not self.over and node in self._roll.present and node not in self._ended
 
     def found(self, node: int) -> None:
-        """A lost host is heard of again."""
+        """A lost host has sent something again."""
         self._roll.lost.pop(node, None)
         self._maybe_go()
 
@@ -189,15 +189,15 @@ class Gang:
         """The socket that listens at the master port, once, for this host's launcher; None: it has to listen itself."""
         given, self._master_socket = self._master_socket, None
         if given and self._refused:
-            # A launcher that did not listen at the last one may not get what it is given: behind a wrapping command.
+            # A launcher that did not listen on the last socket may not inherit it: a wrapping command can close it.
             given.close()
             return None
         return given
 
     def rests(self, node: int, attempt: int, idle: bool) -> None:
-        """A host that has heard all our words says whether anything of an attempt still runs there.
+        """A host that has received all our messages reports whether anything of an attempt still runs there.
 
-        Whatever became of the words that should have told it, an attempt that no longer runs on a host is over.
+        An attempt that no longer runs on a host is over, also where the host's report of its end was lost.
         """
         begun = self._phase in (Phase.RUNNING, Phase.ENDING) or (self._phase is Phase.STARTING and node == 0)
         if not idle or not begun or node in self._ended or attempt > self._attempt:
@@ -224,7 +224,7 @@ class Gang:
         self._maybe_settle()
 
     def receive(self, node: int, message: Report) -> None:
-        """Take a message of a host; those of older attempts are dropped."""
+        """Handle a message of a host; messages of older attempts are dropped."""
         if attempt_of(message, self._attempt) != self._attempt or self._phase is Phase.OVER:
             return
         if message["k"] == "reached":
@@ -270,25 +270,25 @@ class Gang:
         elif message["port_in_use"]:
             self._fail(of_host(node, "launch", "the master port was taken by another program"), "failure")
         elif message["cause"]:
-            # A host speaks for itself alone, whatever it says.
-            told = message["cause"]
-            full = told.get("disk")
+            # A host reports failures of its own only: `node` is the sender, whatever the message contains.
+            reported = message["cause"]
+            full = reported.get("disk")
             if full and not self._hopeless and int(self._host.launch["restarts"]):
                 self._say(note(f"no further attempt: {full}"))
             self._hopeless |= bool(full)
-            # A launcher that was killed may have a better time with the next attempt.
-            self._hopeless |= told["kind"] in ("launch", "folder") and (told["code"] or 0) >= 0
+            # A launcher that was killed by a signal may succeed in the next attempt.
+            self._hopeless |= reported["kind"] in ("launch", "folder") and (reported["code"] or 0) >= 0
             failure = Cause(
                 node=node,
-                rank=told["rank"],
-                kind=told["kind"],
-                type=told["type"],
-                message=told["message"],
-                code=told["code"],
-                at=told["at"] - self._offsets.get(node, 0.0),
+                rank=reported["rank"],
+                kind=reported["kind"],
+                type=reported["type"],
+                message=reported["message"],
+                code=reported["code"],
+                at=reported["at"] - self._offsets.get(node, 0.0),
             )
-            if "last" in told:
-                failure["last"] = told["last"]
+            if "last" in reported:
+                failure["last"] = reported["last"]
             self._fail(failure, "failure")
 
     def _on_done(self, node: int, message: DoneMessage) -> None:
@@ -304,7 +304,7 @@ class Gang:
 
     @property
     def _return(self) -> float:
-        """Seconds that a lost host has to come back, from when it must have ended its ranks."""
+        """Seconds that a lost host has to reconnect, counted from when it must have ended its ranks."""
         return float(self._host.launch["rejoin_timeout"])
 
     def _wait_for_all(self) -> None:
@@ -346,8 +346,8 @@ class Gang:
 
     def _go_on_next_port(self) -> None:
         master = self._roll.master
-        # Behind a master on loopback all hosts are this machine: torch's store, which asks nobody who he is, is not for
-        # the network then.
+        # With a master on loopback all hosts are this machine: torch's store, which authenticates nobody, need not be
+        # reachable over the network.
         only = master if master in ("127.0.0.1", "::1") else None
         if self._master_socket:
             self._master_socket.close()
@@ -385,7 +385,7 @@ class Gang:
         if self._phase is not Phase.ENDING or not self._roll.present <= {*self._ended, *self._roll.lost}:
             return
         if self._stop:
-            # A lost host must have ended its ranks by then; if it is back before, it is stopped like the others.
+            # A lost host has ended its ranks by then; one that reconnects earlier is stopped like the others.
             unsure = not self._roll.lost.keys() <= self._ended.keys()
             if unsure and time.monotonic() < self._fenced:
                 self._loop.after(self._fenced - time.monotonic(), self._maybe_settle)
@@ -409,7 +409,7 @@ class Gang:
         if self._lasted <= _LONG_ENOUGH and not any(one.get("begun") for one in ends):
             why = f"this one ended {self._lasted:.0f} s after its start, before anything showed that it trains"
         elif end is not None and end == before and not any(one.get("saved") for one in ends):
-            # Scripts that log seldom may come further than that: then they save something, or fail in another way.
+            # Scripts that log seldom may get further than that: then they save something, or fail in another way.
             step, type_, _ = end
             why = f"two in a row have ended with the same {type_}, at the latest logged step {step}, and saved nothing"
         else:
@@ -439,7 +439,7 @@ class Gang:
 def _how_it_ended(ends: list[AttemptProgress], blamed: Cause | None) -> tuple[Any, ...] | None:
     """What two attempts that fail for the same reason have in common; None where that is not known."""
     step = max((step for end in ends if (step := end["step"]) is not None), default=None)
-    # Who is killed, or loses a connection, may have better luck with the next attempt.
+    # Ranks that were killed, or lost a connection, may succeed in the next attempt.
     if step is None or blamed is None or blamed["kind"] != "exception" or cause.is_consequence(blamed):
         return None
     return step, blamed["type"], blamed["message"]

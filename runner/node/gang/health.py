@@ -1,4 +1,4 @@
-"""The leader's watch over a running attempt: has the whole gang stalled, and is one rank slow for long."""
+"""The leader's watch over a running attempt: whether the whole gang has stalled, and whether one rank stays slow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AT_LEAST = 30.0
 USUAL = 5.0
 """A stall is this many times the usual pause between signs of life …"""
 LONGEST = 2.0
-"""… and this many times the longest of late: checkpoints and validation pause every run."""
+"""… and this many times the longest recent pause: checkpoints and validation interrupt every run."""
 SLOW = 1.5
 """A straggler's step takes this many times the others' median …"""
 RECOVERED = 1.2
@@ -26,7 +26,7 @@ _FRESH = 15.0
 
 
 class Health:
-    """Fed with the `signs` of all hosts; says `stall` and `straggler` events.
+    """Takes the `signs` of all hosts; emits `stall` and `straggler` events.
 
     Args:
         say: Takes an event.
@@ -48,7 +48,7 @@ class Health:
         self._times: dict[int, tuple[float, float]] = {}
         self._shows: dict[int, list[str]] = {}
         self._slow: dict[int, float] = {}
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     def hear(self, node: int, message: SignsOfLife, now: float) -> None:
         """Take the `signs` of a host. `now` is monotonic seconds."""
@@ -61,13 +61,13 @@ class Health:
             self._times[int(rank)] = (now, float(seconds))
 
     def look(self, attempt: int, now: float) -> None:
-        """Judge. `attempt` is the one that runs, 0: none does."""
+        """Check for a stall and for stragglers. `attempt` is the running one, 0: none."""
         if attempt != self._attempt:
             self._begin(attempt, now)
         if not attempt or not self._last:
             return
         newest = max(self._last.values())
-        # A host's word is up to two seconds old, and its clock of no concern here.
+        # A host's report is up to two seconds old; its clock is not used here.
         if newest > self._gang_last + 0.1:
             if self._stalled:
                 self._say_stall(now, over=True)
@@ -111,13 +111,13 @@ class Health:
             usual = median(others)
             if seconds > SLOW * usual:
                 since = self._slow.setdefault(rank, now)
-                if now - since >= LONG and rank not in self._told:
-                    self._told.add(rank)
+                if now - since >= LONG and rank not in self._reported:
+                    self._reported.add(rank)
                     self._say_straggler(rank, seconds, usual)
             elif seconds < RECOVERED * usual:
                 self._slow.pop(rank, None)
-                if rank in self._told:
-                    self._told.discard(rank)
+                if rank in self._reported:
+                    self._reported.discard(rank)
                     self._say_straggler(rank, seconds, usual, over=True)
 
     def _say_straggler(self, rank: int, seconds: float, usual: float, over: bool = False) -> None:

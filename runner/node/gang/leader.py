@@ -1,4 +1,4 @@
-"""The leader's side of the wire: the port that followers join at, and what is known of each."""
+"""The leader's side of the wire: the port that followers connect to, and the state of each follower."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .wirehmac import WireSession
 _HANDSHAKE = 5.0
 _STRANGERS = 512
 _IN_THE_KERNEL = 32 * 1024
-"""Bytes that the kernel may hold of what one connection has sent and nobody has read."""
+"""Bytes of the kernel's receive buffer for one connection."""
 _NOT_SEEN = 5.0
 _COMES_BACK = 1.5
-"""Seconds that a host with a broken connection has to connect again; who is alive does so at once."""
+"""Seconds that a host with a broken connection has to connect again; a live supervisor does so at once."""
 _NO_NEWS = {os.strerror(code) for code in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)}
-"""Ends of a connection that say nothing of the supervisor at the other end."""
+"""Errors of a connection that do not show whether the supervisor at the other end lives."""
 _CLOCK_CHANGE = 0.01
 _CLOCK_PAUSE = 10.0
 
@@ -41,14 +41,14 @@ class _Follower:
         self.waited_for = False
         self.lost = False
         self.trips: list[tuple[float, float]] = []
-        self.told: tuple[float, float] | None = None
+        self.reported: tuple[float, float] | None = None
 
 
 class Leader:
-    """Accepts followers at a listening socket and hands what they say to the gang.
+    """Accepts followers at a listening socket and passes their messages to the gang.
 
-    A connection that has not proved itself is dropped after 5 s; of those there are 512 at most, with a buffer of 1 KiB
-    each, and whatever they send costs them alone.
+    An unauthenticated connection is dropped after 5 s. There are at most 512 of them, with a buffer of 1 KiB each, and
+    an error in their data closes that connection only.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Leader:
         self._say = say
         self._key = bytes.fromhex(host.secrets["key"])
         self._strangers: dict[Channel, float] = {}
-        """Connections without a proof, oldest first, and the monotonic time of each one's limit."""
+        """Unauthenticated connections, oldest first → their deadline (monotonic seconds)."""
         self._followers = {node: _Follower() for node in range(1, len(host.spec["hosts"]))}
         # Accepted sockets inherit it.
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _IN_THE_KERNEL)
@@ -74,7 +74,7 @@ class Leader:
         loop.every(1.0, self._beat)
 
     def send(self, node: int, message: Order) -> None:
-        """Send a message to a follower, now or when it is back; it learns nothing of older attempts then."""
+        """Send a message to a follower, now or after it reconnects; queued messages of older attempts are dropped."""
         link = self._followers[node].link
         link.leave_out(attempt_of(message, 0))
         link.send(message)
@@ -110,7 +110,7 @@ class Leader:
             self._drop(stranger)
 
     def _greet(self, channel: Channel, message: dict[str, Any]) -> None:
-        """Take the first message of a connection; that it could be read proves that it has the run's key."""
+        """Handle the first message of a connection; its valid MAC proves that the sender has the run's key."""
         if channel not in self._strangers:
             return
         try:
@@ -155,7 +155,7 @@ class Leader:
             if why in _NO_NEWS:
                 return
             follower.broken = time.monotonic()
-            # A dead process is acted on as soon as it is certain, not with the next beat.
+            # React to a dead process as soon as that is certain, not at the next beat.
             self._loop.after(_COMES_BACK, self._look_at_all)
 
         channel.hand_over(take, closed)
@@ -192,17 +192,17 @@ class Leader:
             self._say(note(text))
 
     def _measure(self, node: int, follower: _Follower, beat: dict[str, Any]) -> None:
-        """Clock offset by the middle of a round trip (Cristian 1989), the quickest of the last 30 counts."""
+        """Clock offset at the middle of a round trip (Cristian 1989); the quickest of the last 30 counts."""
         echo = beat.get("echo")
         if echo is None:
             return
         now = time.time()
         follower.trips = [*follower.trips[-29:], (now - echo, beat["t"] - (now + echo) / 2)]
         offset = min(follower.trips)[1]
-        told = follower.told
-        moved = told and abs(offset - told[1]) > _CLOCK_CHANGE and now - told[0] > _CLOCK_PAUSE
-        if told is None or moved:
-            follower.told = (now, offset)
+        reported = follower.reported
+        moved = reported and abs(offset - reported[1]) > _CLOCK_CHANGE and now - reported[0] > _CLOCK_PAUSE
+        if reported is None or moved:
+            follower.reported = (now, offset)
             self._gang.clock(node, offset)
             self._say(Clock(t=stamp(), e="clock", node=node, offset=round(offset, 6)))
 

@@ -1,4 +1,4 @@
-"""Messages between two supervisors that arrive once and in order, over as many connections as it takes."""
+"""Messages between two supervisors that arrive exactly once and in order, across reconnects."""
 
 from __future__ import annotations
 
@@ -44,34 +44,34 @@ class Channel:
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError:
-            pass  # some systems say so where the other side has gone; reading finds it out
+            pass  # some systems raise where the other side has gone; the next read reports that
         self._write()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message, or as much of it as goes; the rest follows by itself."""
+        """Send a message, or as much of it as the socket takes; the rest is sent when the socket is writable."""
         if self.alive:
             self._output += self._session.pack(message)
             self._write()
 
     def hand_over(self, take: Callable[[dict[str, Any]], None], closed: Callable[[str], None]) -> None:
-        """Let others take the messages and the news of its end from now on."""
+        """Replace the callbacks for messages and for the end of the connection."""
         self._take, self._closed = take, closed
 
     def close(self) -> None:
-        """Close it, quietly, and hold nothing any more. May be called twice."""
+        """Close it without calling `closed`, and drop all references. May be called twice."""
         if self.alive:
             self.alive = False
             self._loop.forget(self._sock)
             self._sock.close()
             self._output = b""
-            # They hold this channel in turn: its memory would have to wait for the collector of cycles.
+            # They refer back to this channel: without this, only the cycle collector would free its memory.
             self._take, self._closed, self._opened = _ignore, _ignore, lambda: None
 
     def _read(self) -> None:
         if not self.alive:
             return
         try:
-            # What a stranger sends beyond its first frame stays in the kernel.
+            # Before authentication, read no more than the first frame: the rest stays in the kernel.
             data = self._sock.recv(_READ if self._session.proven else FIRST_LIMIT)
             if not data:
                 raise ConnectionResetError("the other side has closed the connection")
@@ -114,10 +114,10 @@ def _ignore(_: Any) -> None:
 
 
 class Peer:
-    """What is known of one other supervisor, and what it has yet to hear.
+    """The messages exchanged with one other supervisor: the last received one, and those not yet confirmed.
 
     Args:
-        kinds: The messages that it may send.
+        kinds: The messages that it may send to us.
     """
 
     def __init__(self, kinds: messages.Kinds) -> None:
@@ -135,7 +135,7 @@ class Peer:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection, of which it is not known that it is dead."""
+        """Whether there is a connection that is not known to be dead."""
         return self.channel is not None and self.channel.alive
 
     def send(self, message: Mapping[str, object]) -> None:
@@ -146,13 +146,13 @@ class Peer:
             self.channel.send(self._unheard[-1])
 
     def leave_out(self, attempt: int) -> None:
-        """Let what the other side has yet to hear say nothing of older attempts any more."""
+        """Drop unconfirmed messages of attempts older than `attempt`."""
         self._unheard = [
             {"k": "over", "id": old["id"]} if old.get("attempt", attempt) < attempt else old for old in self._unheard
         ]
 
     def attach(self, channel: Channel) -> None:
-        """Go on with a new connection."""
+        """Continue on a new connection: unconfirmed messages are sent again."""
         if self.channel:
             self.channel.close()
         self.channel = channel
@@ -161,14 +161,14 @@ class Peer:
             channel.send(message)
 
     def beat(self, **fields: Any) -> None:
-        """Say that we live and what we have heard."""
+        """Send a heartbeat with the number of the last message received."""
         if self.channel:
             self.channel.send({"k": "beat", "t": time.time(), "ack": self._received, **fields})
 
     def take(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        """Note an incoming message; returns it when it is a beat or new.
+        """Note an incoming message. Returns it if it is a beat or new, None for a repeated one.
 
-        Raises MalformedMessageError for one that is not as it must be; it counts as received.
+        Raises MalformedMessageError for an invalid message, which counts as received.
         """
         self.heard = time.monotonic()
         if message.get("k") == "beat":

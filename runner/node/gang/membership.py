@@ -1,4 +1,4 @@
-"""Who of the gang is here: which hosts have joined, which are lost, and by which address all reach the leader."""
+"""The membership of the gang: which hosts have joined, which are lost, and which addresses all hosts reach."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Roll:
 
     @property
     def missing(self) -> List[int]:
-        """Who has not joined or is lost."""
+        """Node ranks that have not joined or are lost."""
         return [node for node in self.nodes if node not in self.present or node in self.lost]
 
     @property
@@ -43,7 +43,7 @@ class Roll:
         self._reached[node] = set(addresses)
 
     def strike(self, node: int) -> None:
-        """A host is gone before the run has begun: as if it had never joined."""
+        """Remove a host that left before the run has begun, as if it had never joined."""
         self.present.discard(node)
         self._reached.pop(node, None)
 
@@ -69,7 +69,7 @@ class Roll:
 
 
 def of_host(node: int, kind: str, message: str, last: Optional[float] = None) -> Cause:
-    """A cause that is no rank's. `last` is the unix time of the last sign of life of a host that is lost."""
+    """A cause that belongs to no rank. `last`: unix time of a lost host's last sign of life."""
     found = Cause(node=node, rank=None, kind=kind, type="", message=message[:MESSAGE_LIMIT], code=None, at=time.time())
     if last is not None:
         found["last"] = round(last, 3)

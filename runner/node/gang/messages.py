@@ -1,6 +1,6 @@
-"""What the hosts of a gang may say to each other: every kind of message with its fields, their types and bounds.
+"""The messages between the hosts of a gang: every kind with its fields, their types and bounds.
 
-Who sends a message has the run's key, which does not make it right: a host of the run may be in other hands.
+A sender has the run's key, yet its messages are checked: a host of the run may be compromised.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _CAUSE_FIELDS = 16
 
 
 class MalformedMessageError(Exception):
-    """A message is none of ours; says in our own words what is wrong with it."""
+    """A message is invalid. The text quotes nothing of it."""
 
 
 def read(message: Mapping[str, Any], kinds: Kinds) -> Dict[str, Any]:
-    """The known fields of a message, each as it must be, and its `k`. Raises MalformedMessageError."""
+    """Return the known fields of a message, checked, and its `k`. Raises MalformedMessageError."""
     kind = message.get("k")
     fields = kinds.get(kind) if isinstance(kind, str) else None
     if fields is None:
@@ -76,7 +76,7 @@ def is_address(value: Any) -> bool:
 
 
 def is_cause(value: Any) -> bool:
-    """Who or what an attempt failed by, as in exit.json (docs/formats.md)."""
+    """The cause of a failed attempt, as in exit.json (docs/formats.md)."""
     return (
         isinstance(value, dict)
         and len(value) <= _CAUSE_FIELDS
@@ -87,7 +87,7 @@ def is_cause(value: Any) -> bool:
 
 
 def clean_cause(failure: FailureReport) -> FailureReport:
-    """A failure as a cause that the others take: parts of it are words of the ranks, which may be anything."""
+    """A failure as a cause that passes `is_cause`: parts of it come from the ranks and may hold anything."""
     found: Dict[str, Any] = {}
     for name, value in failure.items():
         is_right = _CAUSE.get(name, _is_scalar)
@@ -98,7 +98,7 @@ def clean_cause(failure: FailureReport) -> FailureReport:
 
 
 def clean_step(step: int | None) -> int | None:
-    """A step that the others take, None where it is no usual number."""
+    """A step within the bounds of the wire, None where it is not."""
     return step if _is_step(step) else None
 
 

@@ -1,4 +1,4 @@
-"""Whether all ranks go on from the same point after a restart: checkpoints of one's own may differ between hosts."""
+"""Whether all ranks continue from the same point after a restart: checkpoints on local disks may differ."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MOST_SHOWN = 8
 
 
 class Resume:
-    """Fed with the `signs` of all hosts; says one `note` for an attempt whose ranks begin at different points.
+    """Takes the `signs` of all hosts; emits one `note` for an attempt whose ranks begin at different points.
 
-    Only ranks that began the first attempt with the same step are compared: others may just log at another pace.
+    Only ranks that began the first attempt with the same step are compared: others may log at another interval.
 
     Args:
         say: Takes an event.
@@ -26,11 +26,11 @@ class Resume:
     def __init__(self, say: Callable[[Event], None]) -> None:
         self._say = say
         self._attempt = 0
-        self._told = 0
+        self._noted = 0
         self._first: Dict[str, Dict[int, float]] = {}
-        """Of the attempt that was heard of first."""
+        """Of the first attempt with reports."""
         self._now: Dict[str, Dict[int, float]] = {}
-        """Of the newest one."""
+        """Of the newest attempt."""
 
     def hear(self, attempt: int, message: SignsOfLife) -> None:
         """Take the `signs` of a host."""
@@ -44,7 +44,7 @@ class Resume:
             for rank, value in message.get(field, {}).items():
                 if len(known) < _MOST_RANKS:
                     known.setdefault(int(rank), value)
-        if self._told != attempt:
+        if self._noted != attempt:
             self._compare()
 
     def _compare(self) -> None:
@@ -52,13 +52,13 @@ class Resume:
             before = self._first.get(field, {})
             now = {rank: value for rank, value in self._now.get(field, {}).items() if rank in before}
             if len({before[rank] for rank in now}) == 1 and len(set(now.values())) > 1:
-                self._told = self._attempt
+                self._noted = self._attempt
                 points: Dict[float, List[int]] = {}
                 for rank, value in sorted(now.items()):
                     points.setdefault(value, []).append(rank)
-                told = " and ".join(f"{name} {value:g} on {_ranks(ranks)}" for value, ranks in points.items())
+                starts = " and ".join(f"{name} {value:g} on {_ranks(ranks)}" for value, ranks in points.items())
                 text = (
-                    f"the ranks do not go on from the same point: attempt {self._attempt} begins with {told}."
+                    f"the ranks do not go on from the same point: attempt {self._attempt} begins with {starts}."
                     " Checkpoints that every host keeps for itself may differ: keep them where all hosts see the same"
                 )
                 self._say(note(text))
@@ -67,5 +67,5 @@ class Resume:
 
 def _ranks(ranks: List[int]) -> str:
     more = len(ranks) - _MOST_SHOWN
-    told = ", ".join(map(str, ranks[:_MOST_SHOWN])) + (f" and {more} more" if more > 0 else "")
-    return ("ranks " if len(ranks) > 1 else "rank ") + told
+    shown = ", ".join(map(str, ranks[:_MOST_SHOWN])) + (f" and {more} more" if more > 0 else "")
+    return ("ranks " if len(ranks) > 1 else "rank ") + shown

@@ -1,6 +1,6 @@
-"""Frames of the gang: bytes that only who has the run's key can have written, in this order, in this session.
+"""Frames of the gang: authenticated with the run's key, bound to their session and their place in it.
 
-The proof is checked over the raw bytes; nothing that a stranger sends is ever parsed.
+The MAC is checked over the raw bytes before they are parsed.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 LIMIT = 64 * 1024
 """Bytes of a frame behind its length."""
 FIRST_LIMIT = 1024
-"""The same of the first frame, which has yet to prove that the other side has the key."""
+"""The same of the first frame, which is read before the other side is authenticated."""
 _PROOF = 32
 _NONCE = 32
 _DIGITS = frozenset(b"0123456789abcdef")
 
 
 class BrokenWireError(Exception):
-    """The other side is a stranger, or speaks something else."""
+    """The other side does not have the key, or speaks another protocol."""
 
 
 class WireSession:
@@ -52,7 +52,7 @@ class WireSession:
         return self._received > 0
 
     def greeting(self) -> bytes:
-        """What each side sends first, the only bytes without a proof."""
+        """The first bytes of each side, the only ones without a MAC."""
         return self._nonce
 
     def pack(self, message: dict[str, Any]) -> bytes:

@@ -1,1 +1,1 @@
-"""What the ranks of one attempt do, seen from outside: their logs, metrics, memory and deaths."""
+"""Observes the ranks of one attempt from outside: their logs, metrics, memory and deaths."""

@@ -1,4 +1,4 @@
-"""Reads the steps of a training off its progress bars (tqdm, and what is built on it)."""
+"""Reads the steps of a training from its progress bars (tqdm and libraries that use it)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ EPOCH = re.compile(r"epoch\s{0,4}\[?(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECA
 
 
 class Bars:
-    """The bars of one rank. A script has others than that of its training (downloads, evaluation): a bar counts that
-    shows a loss, or that has no title or a training's, and the length of those that counted before.
+    """The bars of one rank. A script also shows bars for downloads and evaluation: a bar counts if it shows a loss, or
+    if its title is empty or a training's and its length is that of the bars that counted before.
 
     Attributes:
         step: Steps made in the whole run, None before the first bar.
@@ -87,7 +87,7 @@ class Bars:
         return (not title or bool(_TRAINING.search(title))) and (self.step is None or total == self._total)
 
     def _by_lightning(self, done: int, total: int, epoch: int, newest: int) -> Record:
-        """Its epochs count from 0, and the last one's number stands beside: all steps are known from any bar."""
+        """Epochs count from 0 and the last epoch's number is shown: any bar gives the step and the total."""
         self._total, self._earlier = total, epoch * total
         self.step = self._earlier + done
         return {"step": self.step, "epoch": epoch, "steps": (newest + 1) * total}

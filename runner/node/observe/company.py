@@ -1,4 +1,4 @@
-"""Whether the ranks of this host have found the others: hosts that train each by itself look just as busy."""
+"""Whether the ranks of this host have joined a process group: hosts that train separately look just as busy."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..journal import stamp
 _SOLITUDE = 20.0
 """Seconds after which ranks that train should have joined their process group."""
 _EVERY = (1.0, 10.0)
-"""Seconds between two looks, in the first minute and later: the process table of a large machine takes its time."""
+"""Seconds between two checks, in the first minute and later: reading a large process table takes time."""
 _HELPERS = ("multiprocessing.resource_tracker", "torch/_inductor/", "torch._inductor")
 """Python programs that join no process group, however they are started."""
 
 
 class Company:
-    """Says `ungrouped` where ranks work and none of this host has joined a process group.
+    """Emits `ungrouped` where ranks work and none of this host has joined a process group.
 
-    Not where nobody can know: ranks that are not instrumented, and those that start further Python programs, as
-    `accelerate launch` and `torch.multiprocessing.spawn` do, which may join in their place.
+    Not where that is unknown: for ranks that are not instrumented, and for ranks that start further Python programs,
+    as `accelerate launch` and `torch.multiprocessing.spawn` do, which may join in their place.
 
     Args:
         say: Takes an event.
@@ -36,19 +36,19 @@ class Company:
         self._began: float | None = None
         self._next = 0.0
         self._grouped = False
-        self._told = False
+        self._reported = False
 
     def join(self) -> None:
         """A rank has joined a process group."""
         self._grouped = True
-        if self._told:
-            self._told = False
+        if self._reported:
+            self._reported = False
             self._say(Ungrouped(t=stamp(), e="ungrouped", attempt=self._attempt, over=True))
 
     def look(self, pids: Iterable[int], trains: bool, now: float) -> None:
-        """Look at the ranks. `trains`: they have written metrics; `now` is monotonic seconds."""
+        """Check the ranks. `trains`: they have written metrics; `now` is monotonic seconds."""
         pids = list(pids)
-        if self._grouped or self._told or not self._known or not pids or now < self._next:
+        if self._grouped or self._reported or not self._known or not pids or now < self._next:
             return
         self._began = now if self._began is None else self._began
         self._next = now + _EVERY[now - self._began > 60]
@@ -57,17 +57,17 @@ class Company:
             self._tell()
 
     def end(self) -> None:
-        """The ranks have ended well."""
-        if self._began is not None and self._known and not self._grouped and not self._told:
+        """The ranks have ended with exit code 0."""
+        if self._began is not None and self._known and not self._grouped and not self._reported:
             self._tell()
 
     def _tell(self) -> None:
-        self._told = True
+        self._reported = True
         self._say(Ungrouped(t=stamp(), e="ungrouped", attempt=self._attempt))
 
 
 def _start_programs(pids: Iterable[int]) -> bool:
-    """Whether there are other Python programs below these ranks; their forks are workers of a DataLoader."""
+    """Whether these ranks have started other Python programs; plain forks are DataLoader workers."""
     found = procs.table()
     for pid in pids:
         own = procs.command(pid)

@@ -1,4 +1,4 @@
-"""How the logs of an attempt's ranks grow: growth.jsonl (docs/formats.md), and when each rank last said something."""
+"""Records how the logs of an attempt's ranks grow: growth.jsonl (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..journal import Journal
 
 
 class GrowthWriter:
-    """Looks at the sizes of the ranks' logs; whoever calls `look` decides how often that is noted.
+    """Records the sizes of the ranks' logs, once for each call of `look`.
 
     Args:
         folder: The attempt's folder.
@@ -23,7 +23,7 @@ class GrowthWriter:
         self.sizes: dict[int, int] = {}
 
     def look(self) -> set[int]:
-        """Note the sizes that have changed since the last look; returns the ranks that have said something."""
+        """Record the sizes that have changed since the last call; returns the ranks whose logs have grown."""
         changed = {}
         for rank, log in self._logs.items():
             try:

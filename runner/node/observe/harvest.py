@@ -1,7 +1,7 @@
-"""Metrics out of what the ranks print, for scripts that write none themselves.
+"""Extracts metrics from the ranks' output, for scripts that write none themselves.
 
-Bounded in cost: a MiB of log per second for a whole host; where the ranks print more, the newest 64 KiB count. Sampled
-metrics still show the way, and the log itself is whole.
+The cost is bounded: 1 MiB of log per second for a whole host; where the ranks print more, the newest 64 KiB count, so
+that metrics are sampled. The log itself stays complete.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .scalars.sample import Sample
 _RATE = 1 << 20
 _NEWEST = 64 << 10
 _MOST_LINES = 400
-"""Lines of a host that are looked at closely each time, the newest of every rank."""
+"""Lines of a host that are parsed at each poll, the newest of every rank."""
 _MATCH_LIMIT = 0.2
 """Seconds of CPU time that a line may take."""
 _MATCH_PATIENCE = 2.0
-"""Seconds that it may take on a host that is busy with its ranks: the supervisor has beats to send meanwhile."""
+"""Wall-clock seconds that it may take on a busy host: the supervisor must send beats meanwhile."""
 _TIMERS = (
     (signal.ITIMER_PROF, signal.SIGPROF, _MATCH_LIMIT),
     (signal.ITIMER_REAL, signal.SIGALRM, _MATCH_PATIENCE),
@@ -36,13 +36,13 @@ _BREAKS = re.compile(rb"[\r\n]+")
 
 
 class Reader:
-    """Finds metrics in lines: by the profile's expression, else in the forms that are known.
+    """Finds metrics in lines: with the profile's expression, else in the known formats.
 
     Args:
         pattern: The profile's expression; its named groups are the metrics, and nothing else is looked for.
 
     Attributes:
-        notes: What the user should know, to be taken by the caller.
+        notes: Notes for the user; the caller takes them out.
     """
 
     def __init__(self, pattern: Optional[str]) -> None:
@@ -54,11 +54,11 @@ class Reader:
             self.notes.append("metrics.pattern is no regular expression: %s" % error)
 
     def read(self, lines: List[bytes], known: Recogniser, most: int) -> List[Record]:
-        """The metrics that some lines hold.
+        """Return the metrics in some lines.
 
         Args:
             known: The recogniser of the rank that has printed them.
-            most: How many lines may be looked at closely, the newest.
+            most: How many lines may be parsed, the newest.
         """
         if self._own is not None:
             return self._match(lines[-most:])
@@ -66,7 +66,7 @@ class Reader:
         return [record for line in telling if (record := known.read(line))]
 
     def _match(self, lines: List[bytes]) -> List[Record]:
-        """Apply the profile's expression, which may be one that never ends."""
+        """Apply the profile's expression, whose matching may never end."""
         found: List[Record] = []
         guard = _Guard()
         try:
@@ -89,17 +89,17 @@ class Reader:
 
 
 class Harvest:
-    """Reads the logs of one attempt's ranks and appends what it recognises to their metrics files.
+    """Reads the logs of one attempt's ranks and appends the metrics it recognises to their metrics files.
 
-    A rank whose metrics file grows by another hand is left alone: its script writes its own. What files of metrics hold
-    besides comes after the log: a name that the log has told is not taken from a file.
+    A rank whose script writes its metrics file itself is left out. The log has priority over other files of metrics: a
+    name that was found in the log is not taken from a file.
 
     Args:
         pattern: The profile's expression; its named groups are the metrics, and nothing else is looked for.
         files: The files of metrics that the ranks write.
 
     Attributes:
-        notes: What the user should know, to be taken by the caller of `poll`.
+        notes: Notes for the user; the caller of `poll` takes them out.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Harvest:
         self._files = files
 
     def poll(self, pids: Mapping[int, int], *, last: bool = False) -> None:
-        """Take what is new since the last call.
+        """Read what is new since the last call.
 
         Args:
             pids: Of the ranks that have begun.
@@ -141,7 +141,7 @@ class Harvest:
 
 
 class _RankFiles:
-    """One rank's log and metrics file, and how far both are."""
+    """One rank's log and metrics file, with the position in both."""
 
     def __init__(self, base: str) -> None:
         self.known = Recogniser()
@@ -153,20 +153,20 @@ class _RankFiles:
         self._tail = b""
         self._foreign = False
         self._logged: Set[str] = set()
-        """Names that the log has told."""
+        """Names of metrics found in the log."""
         self._step = 0
-        """The newest step that the log has told."""
+        """The newest step found in the log."""
         self._newest = 0.0
         """Time of the newest record."""
 
     def grown(self) -> bool:
-        """Whether there is anything to read for us."""
+        """Whether there is anything new to read."""
         self._size = _size(self._log) or 0
         return not self._is_foreign() and self.behind > 0
 
     def _is_foreign(self) -> bool:
         size = _size(self._metrics)
-        # Opened is as good as written: a script that is about to write its first metrics has printed them before.
+        # An open file counts as written: a script may print its first metrics before it writes them.
         self._foreign = self._foreign or (size is not None and size != (self._written or None))
         return self._foreign
 
@@ -176,7 +176,7 @@ class _RankFiles:
         return self._size - self._offset
 
     def read(self, share: int) -> List[bytes]:
-        """The whole lines that are new, the newest of them where there is more than `share` bytes."""
+        """The new complete lines, only the newest where there are more than `share` bytes."""
         skip = self.behind > share
         try:
             with open(self._log, "rb") as file:
@@ -187,13 +187,13 @@ class _RankFiles:
         except OSError:
             return []
         self._offset += len(data)
-        # The rest of a line whose beginning was skipped is made one that is too long to count.
+        # The rest of a line whose beginning was skipped is made too long to be parsed.
         lines = _BREAKS.split((b" " * LONGEST + b" " if skip else self._tail) + data)
         self._tail = lines.pop()[: LONGEST + 1]
         return [line for line in lines if 0 < len(line) <= LONGEST]
 
     def take(self, records: List[Record]) -> None:
-        """Append what the log has told."""
+        """Append metrics found in the log."""
         for record in records:
             self._logged.update(record)
             step = record.get("step")
@@ -201,14 +201,14 @@ class _RankFiles:
         self._write(records, time.time())
 
     def add(self, sample: Sample) -> None:
-        """Append what a file has told, less what the log tells: that is there at once, files lag behind."""
-        told = sample.record()
-        record = {name: value for name, value in told.items() if name not in self._logged or name == "step"}
+        """Append metrics of a file, without names found in the log: the log is up to date, files lag behind."""
+        values = sample.record()
+        record = {name: value for name, value in values.items() if name not in self._logged or name == "step"}
         if not record.keys() - {"step", "epoch"} or self._is_foreign():
             return
         step = record.get("step")
         if not isinstance(step, int) or step < self._step:
-            record.pop("step", None)  # the run is further: it must not seem to go back
+            record.pop("step", None)  # the run is further: its step must not go back
         now = time.time()
         when = now if sample.t is None or not sample.t <= now else sample.t
         self._write([record], max(when, self._newest))
@@ -233,8 +233,8 @@ class _TooSlowError(Exception):
 
 
 class _Guard:
-    """Raises _TooSlowError for a block that takes too long: during it in the main thread, where a signal can break
-    a running match off, after it elsewhere."""
+    """Raises _TooSlowError for a block that takes too long: in the main thread while it runs, since a signal can
+    interrupt a match; in other threads after it."""
 
     def __init__(self) -> None:
         self._main = threading.current_thread() is threading.main_thread()
@@ -256,7 +256,7 @@ class _Guard:
             raise _TooSlowError
 
     def close(self) -> None:
-        """Give the signals back."""
+        """Restore the signal handlers."""
         if self._main:
             for number, before in self._before.items():
                 signal.signal(number, before)

@@ -1,5 +1,5 @@
-"""What a rank's log ends with: the traceback of one that reports none itself, why native code gave up, or an error
-in the program's own words."""
+"""The end of a rank's log: the traceback of a rank that reports none itself, the reason why native code aborted, or
+an error in the program's own words."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TypedDict
 
 _TAIL = 64 * 1024
 _LONGEST_MESSAGE = 8
-"""Lines; more than those are no message but what was printed later."""
+"""Lines of an error message; beyond these the text is later output."""
 _FIRST = "Traceback (most recent call last):"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?$", re.DOTALL)
 # torch puts this in front of every line of an uncaught exception once a process group is up.
 _PREFIX = re.compile(r"^\[rank\d+\]: ?")
-# libstdc++'s words before it aborts. Behind them come torch's C++ stack, or the Python stacks that faulthandler prints.
+# libstdc++'s text before it aborts. After it comes torch's C++ stack, or the Python stacks that faulthandler prints.
 _TERMINATED = re.compile(
     r"^terminate called (?:(without an active exception)|after throwing an instance of '([^'\n]+)')"
     r"(?:\n  what\(\):  (.*?)(?=\n(?:Exception raised from|Fatal Python error|frame #|terminate called )|\Z))?",
@@ -26,13 +26,13 @@ _TERMINATED = re.compile(
 _ERROR = re.compile(r"(?:^|: )(?:fatal )?error: ", re.IGNORECASE)
 _NOT_STARTED = (126, 127)
 _LAST = 5
-"""Lines at the end among which an error is looked for; before those it was not what ended the program."""
+"""Lines at the end that are searched for an error; an earlier one did not end the program."""
 _LONGEST = 2000
 _STACKS = re.compile(r"Exception raised from|Fatal Python error|frame #")
 
 
 class Words(TypedDict):
-    """Of an exception."""
+    """An exception's type and message."""
 
     type: str
     message: str
@@ -40,7 +40,7 @@ class Words(TypedDict):
 
 
 def read(path: str, code: int) -> Words | None:
-    """Return the exception where the log at `path` ends with what explains this exit code."""
+    """Return the exception if the log at `path` ends with one that explains this exit code."""
     find = {1: at_end, -signal.SIGABRT: terminated, -signal.SIGSEGV: terminated}.get(code)
     return find(_tail(path)) if find else None
 
@@ -64,9 +64,9 @@ def _tail(path: str) -> str:
 
 
 def terminated(text: str) -> Words | None:
-    """The C++ exception that nobody caught, such as that of NCCL's watchdog; it has no Python traceback.
+    """The uncaught C++ exception, such as that of NCCL's watchdog; it has no Python traceback.
 
-    A fault while Python prints its stacks after that makes a SIGSEGV of the SIGABRT.
+    A fault while Python prints its stacks after that turns the SIGABRT into a SIGSEGV.
     """
     found = None
     for found in _TERMINATED.finditer(text):  # noqa: B007
@@ -74,14 +74,14 @@ def terminated(text: str) -> Words | None:
     if found is None:
         return None
     message, rest = (found[3] or found[1] or "").strip(), text[found.end() :].lstrip()
-    # Those of another process, whose end this rank has outlived for long.
+    # Not that of another process that this rank has long outlived.
     if message.count("\n") > _LONGEST_MESSAGE or (rest.count("\n") > _LONGEST_MESSAGE and not _STACKS.match(rest)):
         return None
     return {"type": found[2] or "std::terminate", "message": message, "traceback": ""}
 
 
 def at_end(text: str) -> Words | None:
-    """The uncaught Python exception. What libraries print behind it while the interpreter ends begins with a [mark]."""
+    """The uncaught Python exception. Lines that libraries print after it at interpreter exit begin with a [mark]."""
     lines = [line.rstrip() for line in text.split("\n")]
     plain = [_PREFIX.sub("", line) for line in lines]
     starts = [index for index, line in enumerate(plain) if line == _FIRST]

@@ -1,4 +1,4 @@
-"""The cap on a rank's log: its oldest part is given back to the disk as a hole, so that every offset stays true."""
+"""The cap on a rank's log: its oldest part is freed as a hole in the file, so that every offset stays valid."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BLOCK = 1 << 20
 
 
 class LogLimit:
-    """Keeps the newest `limit` bytes of every rank's log of an attempt, and up to an eighth more.
+    """Keeps the newest `limit` bytes, and up to an eighth more, of every rank's log of an attempt.
 
     Args:
         folder: The attempt's folder.
@@ -30,7 +30,7 @@ class LogLimit:
         self._holes: dict[int, int] = {}
 
     def look(self, rank: int, size: int) -> None:
-        """Take note of a log's size, and make room where it is too much."""
+        """Check a log's size, and free its oldest part where it is over the limit."""
         if self._limit is None:
             return
         begun = self._holes.get(rank, 0)
@@ -50,7 +50,7 @@ class LogLimit:
 
 
 def data_from(fd: int, offset: int) -> int:
-    """Where a file's bytes go on from `offset`: there, or behind the hole that begins there; its end if none do."""
+    """The offset of the next data from `offset` on: `offset` itself, the end of a hole there, or the file's end."""
     if sys.platform != "linux":
         return offset
     try:

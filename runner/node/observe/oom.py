@@ -1,4 +1,4 @@
-"""Was it the kernel's out-of-memory killer: counters before and after a death, and the kernel's own words.
+"""Evidence of the kernel's out-of-memory killer: counters before and after a death, and the kernel's log.
 
 Sources: Documentation/admin-guide/cgroup-v2.rst (memory.events), cgroup-v1/memory.rst (memory.oom_control), proc(5)
 (/proc/vmstat), Documentation/ABI/testing/dev-kmsg.
@@ -18,7 +18,7 @@ _KILLED = re.compile(r"(out of memory|oom).*?[Kk]illed process (\d+)")
 
 
 class OomWatch:
-    """Remembers how often the killer had struck when the attempt began.
+    """Compares the counters of killed processes with those at the beginning of the attempt.
 
     Args:
         proc: Where /proc is.
@@ -33,17 +33,17 @@ class OomWatch:
             self._log = os.open(kmsg, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             os.lseek(self._log, 0, os.SEEK_END)
         except OSError:
-            pass  # not readable here: the counters must do
+            pass  # not readable: only the counters are used
 
     def evidence(self, pid: int | None) -> OomEvidence | None:
-        """What speaks for the killer since the beginning or the last call, None where nothing does.
+        """Evidence of the killer since the beginning or the last call, None if there is none.
 
         Args:
-            pid: Of the process that has died. The kernel counts a container's processes by other numbers than we do,
-                so its line may fail to name the right one, but never names a wrong one.
+            pid: Of the process that has died. The kernel's pids differ from those inside a container, so that its line
+                may be missed, but never matches a wrong process.
 
         Returns:
-            `group` and `machine`: processes it has taken in this run's control group and on the machine; `kernel`:
+            `group` and `machine`: processes killed in this run's control group and on the machine; `kernel`:
             the kernel's line; `limit`: bytes that the control groups allow.
         """
         now, before = self._counters(), self._before
@@ -62,7 +62,7 @@ class OomWatch:
         return found or None
 
     def close(self) -> None:
-        """Let go of the kernel's log."""
+        """Close the kernel's log."""
         if self._log is not None:
             os.close(self._log)
             self._log = None
@@ -82,7 +82,7 @@ class OomWatch:
         return found
 
     def _words(self, pid: int | None) -> str:
-        """The kernel's line about having killed this process for memory, from what is new in its log."""
+        """The kernel's line about killing this process for memory, from the new part of its log."""
         words = ""
         for _ in range(_MOST_RECORDS if self._log is not None else 0):
             try:
@@ -90,7 +90,7 @@ class OomWatch:
             except BlockingIOError:
                 break
             except BrokenPipeError:
-                continue  # records were overwritten before we read them
+                continue  # records were overwritten before they were read
             except OSError:
                 break
             text = record.partition(";")[2].split("\n", 1)[0]

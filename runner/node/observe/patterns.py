@@ -14,7 +14,7 @@ Value = Union[int, float, str]
 Record = Dict[str, Value]
 
 LONGEST = 2000
-"""Characters of a line that are looked at; longer lines are no metrics."""
+"""Characters of the longest line that is parsed; longer lines are no metrics."""
 
 HINTS = (b"loss", b"step", b"epoch", b"iter", b"it/s", b"s/it", b"batch")
 """Lower-case bytes of which every metric line has at least one."""
@@ -23,7 +23,7 @@ _NUMBER = (
     r"[-+]?(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})?|[-+]?(?:nan|inf)\b"
 )
 _WORD = r"[\w./()%-]{0,40}"
-# 0:12:34 is a time of day, 8x a size: only these units are known. M is a million where m is minutes, which are none.
+# 0:12:34 is a time, 8x a size: only these units are known. M is a million; m is minutes, which are not accepted.
 _END = r"(?!\.?\d|[:-]\d)"
 _UNIT = r"\s?((?-i:[kKM])(?![A-Za-z])|ms\b|s\b|%)?(?![A-Za-z])"
 # name: number, name = number, name: [number/total]; a name is up to five words.
@@ -33,7 +33,7 @@ _PAIR = re.compile(
     rf"(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?{_UNIT}",
     re.IGNORECASE,
 )
-# The same without a sign between, for names that can be nothing else: Step 100, Epoch [1/10], iter 7 loss 2.3.
+# The same without a sign between, for unambiguous names: Step 100, Epoch [1/10], iter 7 loss 2.3.
 _SPACED = re.compile(
     rf"(?<![\w./-])((?:(?:train|training|val|valid|validation|eval|test)[ _])?loss|global step|step|iteration|iter"
     rf"|epoch|lr|norm|ms/batch)\s{{1,12}}\[?\s{{0,12}}({_NUMBER})"
@@ -47,18 +47,18 @@ _OPTIMIZER_STEP = re.compile(
     rf"(?<![\w./-])(?:global )?step:?\s{{1,12}}({_NUMBER})(?:\s{{0,12}}/\s{{0,12}}(\d[\d,]{{0,15}}))?(?![\w.])",
     re.IGNORECASE,
 )
-# The unit says what it is: 233.36 ms, 35149 tok/s, time 192.41ms; torchvision's and imagenet's seconds of a batch.
+# The unit identifies the metric: 233.36 ms, 35149 tok/s, time 192.41ms; seconds per batch as torchvision prints.
 _MEASURED = re.compile(
     r"(?:^|[|(,] ?|\btime:? {1,4})(\d{1,12}(?:\.\d{0,12})?) ?"
     r"(ms|tok/s|tok/sec|tokens/s|tokens/sec|samples/s|samples/sec|img/s|images/s|images/sec|steps/s|it/s)(?![\w/])",
     re.IGNORECASE,
 )
 _METER = re.compile(r"\bTime\s{1,8}(\d{1,12}\.\d{1,12}) \(\s{0,8}\d")
-# A line of a validation: its loss is no training's, its counter no step.
+# A line of a validation: its loss is not the training loss, its counter not a step.
 _VALIDATION = re.compile(r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set)?\s?:", re.IGNORECASE)
-# What accelerate's examples and many after them print of an evaluation: epoch 0: {'accuracy': 0.84, 'f1': 0.89}
+# An evaluation as accelerate's examples and many others print it: epoch 0: {'accuracy': 0.84, 'f1': 0.89}
 _EVALUATED = re.compile(r"\W{0,4}epoch (\d{1,6}):\s{1,4}\{['\"]", re.IGNORECASE)
-# Where a line of a program's own source is named, as loggers do: train.py:42, __main__:train:42.
+# A line of a source file, as loggers print it: train.py:42, __main__:train:42.
 _SOURCE = re.compile(r"\.(?:py|pyx|c|cc|cpp|cu|h|rs)$", re.IGNORECASE)
 # 'name': number, as Python prints a dictionary and JSON an object; Trainer 5 quotes its numbers.
 _QUOTED = re.compile(rf"""['"]([\w./ -]{{1,60}})['"]\s{{0,4}}:\s{{0,4}}['"]?({_NUMBER})""", re.IGNORECASE)
@@ -83,7 +83,7 @@ _NAMES = {
     "tokens_per_sec": "tokens_per_s", "tokens_per_second": "tokens_per_s", "tps": "tokens_per_s",
 }  # fmt: skip
 _KNOWN = frozenset(_NAMES.values())
-# What may stand before a name without being a part of it.
+# Characters before a name that are not a part of it.
 _BEFORE = frozenset(["info", "debug", "warning", "train", "training", "rank"])
 _TELLING = frozenset(
     ["loss", "val_loss", "lr", "grad_norm", "step_time", "steps_per_s", "samples_per_s", "tokens_per_s"]
@@ -99,7 +99,7 @@ def recognise(line: str) -> Optional[Record]:
     for match in _QUOTED.finditer(line):
         put(found, *match.groups())
     if "train_runtime" in found:
-        return None  # Trainer's summary: its loss is the mean of all that came before
+        return None  # Trainer's summary: its loss is the mean over the whole training
     evaluated = _EVALUATED.match(line) if found else None
     if evaluated:
         put(found, "epoch", evaluated.group(1))
@@ -113,7 +113,7 @@ def recognise(line: str) -> Optional[Record]:
 
 
 def _unquoted(found: Record, line: str) -> None:
-    """Note every value of a line that is written for people."""
+    """Note every value of a line in a human-readable form."""
     for counter in (_BRACKETS, _BATCHES):
         counted = counter.search(line)
         if counted:
@@ -145,7 +145,7 @@ def _is_source(line: str, match: "re.Match[str]") -> bool:
 
 
 def _validation(found: Record) -> Record:
-    """What a line of a validation tells of the training: its loss, under the name of a validation's."""
+    """The metrics of a validation line: its loss only, as the validation loss."""
     loss = found.get("val_loss", found.get("loss", found.get("average_loss")))
     rest = {name: value for name, value in found.items() if name in ("epoch", "accuracy")}
     return {} if loss is None else {"val_loss": loss, **rest}
@@ -160,7 +160,7 @@ def pairs(text: str) -> Record:
 
 
 def by_pattern(match: "re.Match[str]") -> Record:
-    """The named groups of a profile's own expression; what is no number stays out."""
+    """The named groups of a profile's own expression that are numbers."""
     found: Record = {}
     for name, text in match.groupdict().items():
         try:
@@ -171,7 +171,7 @@ def by_pattern(match: "re.Match[str]") -> Record:
 
 
 def put(found: Record, name: str, number: str, total: Optional[str] = None, unit: Optional[str] = None) -> None:
-    """Note one value under the name that is known everywhere; the first of a line counts."""
+    """Note one value under its canonical name; the first of a line counts."""
     name, unit_of_name = _canonical(name)
     value = _value(number)
     factor = _FACTORS.get(unit or unit_of_name)
@@ -179,14 +179,14 @@ def put(found: Record, name: str, number: str, total: Optional[str] = None, unit
         value = round(value * factor, 9)
     of = int(total.replace(",", "")) if total else 0
     if of and name == "accuracy" and not isinstance(value, str):
-        value = value / of  # right ones of all
+        value = value / of  # correct ones of all
     found.setdefault(name, value)
     if of and name == "step":
         found.setdefault("steps", of)
 
 
 def _canonical(name: str) -> Tuple[str, str]:
-    """The name that is known everywhere, else its words joined by underscores; and the unit it ends with."""
+    """The canonical name, else its words joined by underscores; and the unit it ends with."""
     name, in_ms, _ = name.lower().partition("(ms)")
     words = name.replace("-", "_").split()
     while len(words) > 1 and "_".join(words) not in _NAMES and words[0] in _BEFORE:
@@ -201,5 +201,5 @@ def _value(text: str) -> Value:
     number = float(text)
     if not math.isfinite(number):
         return str(number)
-    # No counter has more than 64 bits; what cannot be exact is a float.
+    # No counter has more than 64 bits; larger numbers become floats.
     return int(text) if text.lstrip("+-").isdigit() and abs(number) < 1 << 63 else number

@@ -27,17 +27,17 @@ from .signs import Signs
 MESSAGE_LIMIT = 4000
 """Characters of an error's message that a cause keeps."""
 _NEWEST = 64
-"""New metrics of a rank that are looked at each time: enough for its usual step time, and no burden at any pace."""
+"""New metrics of a rank that are read at each poll: enough for its usual step time, and a bounded cost."""
 _WORKS = 3.0
 """Seconds for which a process group must have been up, or logs have grown, until an attempt counts as begun."""
 _TORCHRUNS_LEAD = 1.0
-"""Seconds by which torchrun, which ends its ranks by the same grace, may have begun with that before us."""
+"""Seconds by which torchrun, which ends its ranks with the same grace, may have begun before us."""
 _MOST_REPORTS = 100
-"""Records of ranks.jsonl for each rank that count: one makes about four."""
+"""Records of ranks.jsonl that are accepted per rank; a rank usually writes about four."""
 
 
 class Ranks:
-    """Turns what the ranks of an attempt leave behind into events and failures.
+    """Turns the reports, metrics and deaths of an attempt's ranks into events and failures.
 
     Args:
         say: Takes an event.
@@ -67,17 +67,17 @@ class Ranks:
         self._watched: dict[int, tuple[int | None, procs.Proc]] = {}
         self._over: set[int] = set()
         self._due: float | None = None
-        """Unix time from which on a rank that is killed is killed by us."""
+        """Unix time after which a SIGKILL of a rank was sent by us."""
         self._grace = 0.0
         self._vanished: dict[int, float] = {}
-        """When ranks were first found gone, or going, of whose end nobody had told."""
+        """When ranks whose end nobody had reported were first found gone or exiting."""
         self.pids: dict[int, int] = {}
         self.failed: set[int] = set()
         self.step: int | None = None
         self.started = False
         self.begun = False
-        """Whether something shows that the ranks have come to their work: a metric, a process group that is up for
-        some seconds, or logs that grow for some."""
+        """Whether the ranks have begun to work: there is a metric, a process group that has been up for some seconds,
+        or logs that have grown for some seconds."""
         self._handlers: Dict[Kind, Callable[[Report, int], None]] = {
             "start": self._on_start,
             "group": self._on_group,
@@ -94,7 +94,7 @@ class Ranks:
         """Ranks whose first metrics have come."""
 
     def poll(self) -> None:
-        """Take what has been reported since the last call."""
+        """Handle the reports since the last call."""
         for record in map(report, self._reports.records()):
             self._reported += 1
             if record is None or self._reported > _MOST_REPORTS * len(self._host.ranks):
@@ -141,29 +141,29 @@ class Ranks:
         return {proc.pid for _, proc in self._watched.values()}
 
     def look_for_dead(self) -> None:
-        """Note every death up to now, before others are caused by ending what is left."""
+        """Note every death up to now, before ending the other ranks causes more."""
         self.poll()
         for rank in list(self._watched):
             self._check(rank)
 
     def reaped(self, pid: int, status: int) -> None:
-        """Take the end of a process that had lost its parent and so has come to us; it need not be a rank."""
+        """Handle the end of an adopted orphan, which need not be a rank."""
         for rank in [rank for rank, (_, proc) in self._watched.items() if proc.pid == pid]:
             self._unwatch(rank)
-            self.poll()  # its last words come before its death
+            self.poll()  # read its last report before its death is noted
             self._ended(rank, procs.exit_code(status), pid)
 
     def torchrun_says(self, failures: Sequence[LauncherFailure]) -> None:
-        """Take torchrun's own account of how ranks ended, for those of which nothing better is known."""
+        """Take torchrun's report of how ranks ended, for ranks without a better one."""
         for one in failures:
             self._ended(self._host.ranks[one["local_rank"]], one["code"], one["pid"], one["t"])
 
     def asked_to_end(self, grace: float) -> None:
-        """Note that ranks which are still there in `grace` seconds will be killed by us."""
+        """Note that we will kill the ranks that are still alive in `grace` seconds."""
         self._grace, self._due = grace, time.time() + max(0.0, grace - _TORCHRUNS_LEAD)
 
     def close(self) -> None:
-        """Watch no more processes."""
+        """Stop watching processes."""
         for rank in list(self._watched):
             self._unwatch(rank)
         self._oom.close()
@@ -185,7 +185,7 @@ class Ranks:
         )
         self._check_world_size(rank, world_size, record["t"])
         proc = procs.read(pid)
-        # In a container a rank may count its processes differently from us.
+        # In a container a rank's pid may differ from the one we see.
         same = proc is not None and record.get("start_time") in (None, proc.start)
         if proc is None or not same or self._over & {rank}:
             return
@@ -230,7 +230,7 @@ class Ranks:
                 self._vanished.setdefault(rank, time.time())
             return
         self._unwatch(rank)
-        self.poll()  # its last words come before its death
+        self.poll()  # read its last report before its death is noted
         if now is not None and now.start == known.start:
             self._ended(rank, procs.exit_code(now.status), known.pid)
         else:
@@ -267,7 +267,7 @@ class Ranks:
         return os.path.join(self._folder, f"rank-{rank}.log")
 
     def _read_last_words(self, rank: int, code: int, at: float) -> None:
-        """Tell of the exception for a rank that ended as one does after one, and has not told of it itself."""
+        """Report the exception in the log of a rank whose exit code fits one and which has not reported it itself."""
         words = last_words.read(self._log(rank), code)
         if words:
             self._say({**words, "t": stamp(), "e": "error", "attempt": self._attempt, "rank": rank, "at": at})

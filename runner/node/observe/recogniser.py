@@ -1,4 +1,4 @@
-"""The metrics in the lines of one rank, whose meaning may need what earlier lines said."""
+"""The metrics in the lines of one rank, whose meaning may depend on earlier lines."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b\][^\x07\x1b]{0,1000}(?:
 
 
 def may_tell(line: bytes) -> bool:
-    """Whether a line may hold metrics: a quick look that spares most lines of a log the closer one."""
+    """Whether a line may hold metrics: a cheap check before the expressions are applied."""
     lower = line.lower()
     return any(hint in lower for hint in HINTS)
 
 
 class Recogniser:
-    """Knows the forms that training scripts commonly print.
+    """Recognises the common formats of training scripts.
 
-    A counter that begins anew with every epoch counts on here, so that steps go up over the whole run.
+    A counter that restarts with every epoch is continued, so that steps increase over the whole run.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Recogniser:
         self._earlier = 0
 
     def read(self, line: bytes) -> Optional[Record]:
-        """The metrics in one line, None or none where it holds none."""
+        """The metrics in one line; None or an empty record where it holds none."""
         text = _ESCAPES.sub("", line.decode("utf-8", "replace"))
         record = self._bars.recognise(text)
         if record is not None:

@@ -1,4 +1,4 @@
-"""What ranks and their launcher say of themselves: any script may write into their files, so each record is checked."""
+"""Reports of ranks and their launcher. Any script may write into these files, so each record is checked."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _LONGEST_TYPE = 200
 _LONGEST_MESSAGE = 64 << 10
 _LONGEST_TRACEBACK = 512 << 10
 _LATEST = 1e11
-"""Unix time, seconds: beyond it is none."""
+"""The largest unix time that is accepted, in seconds."""
 _LARGEST = 1 << 31
 
 
 def report(record: Mapping[str, Any]) -> Optional[Report]:
-    """A record of ranks.jsonl with every field of its kind, what is wrong replaced; None where that makes it useless.
+    """A record of ranks.jsonl with every field of its kind; wrong values are replaced. None if it is useless then.
 
-    Texts are bounded and can be encoded. `t` is now where it is no time.
+    Texts are bounded and can be encoded. A `t` that is no time becomes the present time.
     """
     kind, rank = KINDS.get(str(record.get("e"))), whole(record.get("rank"))
     pid = whole(record.get("pid"))
@@ -45,22 +45,22 @@ def report(record: Mapping[str, Any]) -> Optional[Report]:
     )
 
 
-def launcher_end(told: Any, code: int, ranks: int) -> LauncherEnd:
-    """What launcher.json says, every field checked.
+def launcher_end(content: Any, code: int, ranks: int) -> LauncherEnd:
+    """The content of launcher.json, every field checked.
 
     Args:
-        told: What the file holds, None: nothing.
+        content: The file's JSON value, None: it has none.
         code: The launcher's exit code, where the file has none.
         ranks: How many ranks this host has.
     """
-    told = told if isinstance(told, dict) else {}
-    failures = told.get("failures")
+    fields = content if isinstance(content, dict) else {}
+    failures = fields.get("failures")
     checked = [_failure(one, ranks) for one in failures[:ranks]] if isinstance(failures, list) else []
     return {
-        "code": whole(told.get("code"), signed=True) or code,
-        "error": _text(told.get("error"), _LONGEST_MESSAGE),
-        "signal": whole(told.get("signal")),
-        "port_in_use": told.get("port_in_use") is True,
+        "code": whole(fields.get("code"), signed=True) or code,
+        "error": _text(fields.get("error"), _LONGEST_MESSAGE),
+        "signal": whole(fields.get("signal")),
+        "port_in_use": fields.get("port_in_use") is True,
         "failures": [one for one in checked if one is not None],
     }
 
@@ -78,7 +78,7 @@ def _long(value: Any) -> Optional[int]:
 
 
 def when(value: Any) -> float:
-    """A unix time; now where `value` is none."""
+    """A unix time; the present time where `value` is not one."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _LATEST
     return float(value) if fits else time.time()
 

@@ -1,4 +1,4 @@
-"""Whether the ranks of a host have saved anything: files that are new in the job's folder, or where checkpoints go."""
+"""Whether the ranks of a host have saved anything: new files in the job's folder or in that of checkpoints."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import time
 from ..host import HostPart
 
 _DEEPEST = 3
-"""Folders below those two: such as `out/`, a step's, a part's."""
+"""Levels of folders that are searched below those two, such as `out/step-100/`."""
 _PATIENCE = 0.3
-"""Seconds that the search may take: the supervisor has beats to send meanwhile, and a data set may lie there, too."""
+"""Seconds that the search may take: the supervisor must send beats meanwhile, and the folder may hold a data set."""
 
 
 def since(host: HostPart, when: float) -> bool:
-    """Whether such a file was written since `when` (unix time); True as well where there is too much to look at."""
+    """Whether such a file was written since `when` (unix time); also True where the folder is too large to search."""
     deadline = time.monotonic() + _PATIENCE
     folders = [(host.checkpoints, _DEEPEST), (host.workdir, _DEEPEST)]
     while folders:

@@ -10,17 +10,17 @@ from ...protocol.metrics import Metrics
 _RECENT = 30.0
 """Seconds of steps that a rank's usual step time is taken from."""
 _OWN_TIME = ("forward_time", "step_time")
-"""Metrics that tell a slow rank from a waiting one, the better first: under DDP every rank's step takes the same."""
+"""Metrics that distinguish a slow rank from a waiting one, best first: under DDP all ranks have the same step time."""
 
 _POINTS = ("step", "epoch")
-"""Metrics that tell where in the training a rank is."""
+"""Metrics that show where in the training a rank is."""
 
 _MOST_POINTS = 64
-"""Ranks of a host for which it is told: a message has its limits."""
+"""Ranks of a host that are reported: the size of a message is limited."""
 
 
 class Signs:
-    """Collects what the leader needs to tell a stalled gang and a slow rank. Times are monotonic seconds."""
+    """Collects what the leader needs to detect a stalled gang and a slow rank. Times are monotonic seconds."""
 
     def __init__(self, ranks: Iterable[int], now: float) -> None:
         self._last = dict.fromkeys(ranks, now)
@@ -48,10 +48,10 @@ class Signs:
                 self._first[name][str(rank)] = value
 
     def message(self, now: float, shows: Sequence[str]) -> SignsOfLife:
-        """What the message `signs` tells the leader.
+        """Return the message `signs` for the leader.
 
         Args:
-            shows: What the host shows that may slow its ranks down, as sentences.
+            shows: Conditions of the host that may slow its ranks down, as sentences.
         """
         silent = {str(rank): round(now - last, 2) for rank, last in self._last.items()}
         times = {str(rank): median([time for _, time in found]) for rank, found in self._times.items() if found}

@@ -1,4 +1,4 @@
-"""Where every rank of this host is right now: asked at its doors (doors.py), all at once, two seconds each."""
+"""Where every rank of this host is right now: asks their stack servers (stack_server.py) at once, two seconds each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LIMIT = 2.0
 _LONGEST_ANSWER = 4 << 20
 _LONGEST_TEXT = 65536
 _PAUSE = 0.4
-"""Seconds between the two looks that tell a rank which goes on from one that stands still."""
+"""Seconds between the two samples that distinguish a rank that makes progress from one that stands still."""
 
 
 def collect(folder: str) -> Dict[str, RankStacks]:
@@ -44,7 +44,7 @@ def keep(folder: str, attempt: int, number: int) -> None:
             found = Stacks(t=time.time(), attempt=attempt, ranks=collect(folder))
             write_json(os.path.join(folder, "stacks-%d.json" % number), found)
         except OSError:
-            pass  # the disk is full, which other words tell
+            pass  # the disk is full, which is reported elsewhere
 
     threading.Thread(target=work, daemon=True).start()
 
@@ -59,7 +59,7 @@ def _look(attempt: str, rank: Report) -> RankStacks:
             later = _knock(rank["door"])
             answer["moved"] = (_where(later), _entered(later)) != (_where(answer), _entered(answer))
         except (OSError, ValueError):
-            pass  # it has ended, or stands with the interpreter's lock in its hand
+            pass  # it has ended, or a thread of it holds the interpreter's lock
     return answer
 
 
@@ -75,7 +75,7 @@ def _silent(attempt: str, rank: Report) -> float:
 
 
 def _where(answer: RankStacks) -> List[Any]:
-    """The functions that the main thread is in. Its line may change in a loop that waits."""
+    """The functions of the main thread's stack, without lines: a waiting loop may change its line."""
     frames = [frame for thread in answer["threads"] if thread["main"] for frame in thread["frames"]]
     return [(frame["file"], frame["function"]) for frame in frames]
 
@@ -87,7 +87,7 @@ def _entered(answer: RankStacks) -> Dict[str, object]:
 
 
 def _newest_attempt(folder: str) -> str:
-    """The newest that has ranks: the next one's folder is there before its ranks are."""
+    """The newest attempt that has ranks: an attempt's folder exists before its ranks."""
     numbers = [int(m.group(1)) for m in map(re.compile(r"attempt-(\d+)$").match, os.listdir(folder)) if m]
     for number in sorted(numbers, reverse=True):
         attempt = os.path.join(folder, "attempt-%d" % number)
@@ -135,7 +135,7 @@ def _knock(door: str) -> RankStacks:
         _where(answer)
         _entered(answer)
     except (TypeError, KeyError, AttributeError, RecursionError):
-        # Any script can open a door and report it as a rank's: its answer costs this rank alone.
+        # Any script can listen and report that address as a rank's: a bad answer affects this rank alone.
         raise ValueError("this is no answer of a rank") from None
     return answer
 
@@ -172,7 +172,7 @@ def _catches(pid: int, number: int) -> bool:
 
 
 def _grown(path: str, before: int) -> str:
-    """What is appended to a file, until it rests for a moment or two seconds are over."""
+    """What is appended to a file until it stops growing or two seconds have passed."""
     deadline = time.monotonic() + _LIMIT
     size = before
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Commands with a time limit: asked of the host, killed when they do not answer, never waited for."""
+"""Runs commands with a time limit: one that does not end in time is killed and not waited for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_OUTPUT = 4 << 20
 
 
 class Answer(NamedTuple):
-    """What a command said. `code` is None when it was killed at its limit."""
+    """A command's exit code and output. `code` is None when it was killed at its limit."""
 
     code: Optional[int]
     out: str
@@ -58,7 +58,7 @@ def _read(child: subprocess.Popen[bytes], texts: Dict[int, bytearray], deadline:
             os.set_blocking(pipe, False)
             selector.register(pipe, selectors.EVENT_READ)
         while True:
-            # Status and time are taken before the output: what was written before is then all there to read.
+            # Status and time are read before the output, so that all output before them is read.
             ended = child.poll() is not None
             left = deadline - time.monotonic()
             open_pipes = bool(selector.get_map())

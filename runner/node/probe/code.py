@@ -1,4 +1,4 @@
-"""The job's own code on this host, as fingerprints, to tell versions apart before hosts train with different ones."""
+"""Fingerprints of the job's own code on this host, so that different versions on hosts are found before the start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_FILES = 1000
 _MOST_BYTES = 16 << 20
 _MOST_ENTRIES = 20_000
 _SECONDS = 1.0
-"""Limits of a look at a folder; one that is beyond them is not compared."""
+"""Limits for reading a folder; one beyond them is not compared."""
 _GIT_SECONDS = 3.0
 _NOT_OURS = frozenset(["__pycache__", "node_modules", "site-packages", "wandb"])
 _NCCL = re.compile(rb"""init_process_group\(\s*(?:backend\s*=\s*)?(["'])nccl\1""")
@@ -28,7 +28,7 @@ class _TooMuch(Exception):
 
 
 def facts(workdir: str, script: Optional[str], module: str) -> Optional[Code]:
-    """Return the probe's `code`, None where the job is no file of its own.
+    """Return the probe's `code`, None where the job has no file to compare.
 
     Args:
         script: Relative to `workdir`, or absolute.
@@ -43,7 +43,7 @@ def facts(workdir: str, script: Optional[str], module: str) -> Optional[Code]:
     else:
         return None
     text = _read(path, _MOST_BYTES)
-    # What lies in a home beside a script belongs to anything.
+    # Files beside a script in the home folder may belong to anything.
     at_home = os.path.realpath(folder) == os.path.realpath(os.path.expanduser("~"))
     digest, files = (None, 0) if at_home else _python_files(folder)
     if text is None and not files:
@@ -58,7 +58,7 @@ def facts(workdir: str, script: Optional[str], module: str) -> Optional[Code]:
 
 
 def _python_files(folder: str) -> Tuple[Optional[str], int]:
-    """Return the SHA-256 of all names and contents below a folder, and how many; None: too many to look at."""
+    """Return the SHA-256 of all names and contents below a folder, and their number; None: too many to read."""
     whole = hashlib.sha256()
     files = size = 0
     try:

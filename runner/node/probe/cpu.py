@@ -35,7 +35,7 @@ def facts(proc: str = "/proc", sys: str = "/sys") -> Cpu:
 
 
 def available(cores: Mapping[int, FrozenSet[int]], affinity: Set[int], physical: int, quota: Optional[float]) -> int:
-    """Return how many physical cores can be kept busy: at least 1.
+    """Return how many physical cores this login can keep busy: at least 1.
 
     Two hardware threads of one core count once, and a CPU whose core is unknown counts by itself; a quota is rounded
     down, since a process that gets half a core holds up all others.

@@ -1,4 +1,4 @@
-"""Small files of the system, which may not be there."""
+"""Reads small files of the system, which may be missing."""
 
 from __future__ import annotations
 

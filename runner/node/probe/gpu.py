@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as nvidia-smi shows them, read leniently: its output differs between driver generations."""
+"""NVIDIA GPUs as nvidia-smi reports them, parsed leniently: its output differs between driver generations."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "utilization.g
 
 _APP_FIELDS = ("gpu_uuid", "pid", "used_memory", "process_name")
 _MIB = 1 << 20
-# Said by healthy machines: none of them is a problem.
+# Messages of healthy machines: none of them is a problem.
 _QUIET = ("no running processes found", "no running compute processes found", "no devices were found")
 
 
 def facts(problems: List[str], limit: float = 10.0) -> List[Gpu]:
-    """Return the probe's `gpus`; whatever is wrong with them goes to `problems`.
+    """Return the probe's `gpus`; sentences about what is wrong with them are added to `problems`.
 
     Args:
-        problems: Sentences are added here.
-        limit: Seconds after which nvidia-smi counts as wedged and is killed.
+        problems: Takes the sentences.
+        limit: Seconds after which nvidia-smi counts as hung and is killed.
     """
     program = find_smi()
     if program is None:
@@ -113,7 +113,7 @@ def parse_apps(text: str, gpus: List[Gpu], problems: List[str]) -> None:
 
 
 def number(text: str) -> Optional[float]:
-    """Read a number; None for `[N/A]`, `[Not Supported]`, `ERR!` and whatever else stands there instead."""
+    """Read a number; None for `[N/A]`, `[Not Supported]`, `ERR!` and any other text."""
     try:
         value = float(text.split(" ", 1)[0])
     except ValueError:
@@ -153,7 +153,7 @@ def _complain(row: Sequence[str], problems: List[str]) -> None:
 
 
 def _owner(pid: int) -> str:
-    """Name the owner; `?` for a process of another PID namespace, which cannot be looked up from here."""
+    """Name the owner; `?` for a process of another PID namespace, which is not visible here."""
     import pwd
 
     try:

@@ -1,4 +1,4 @@
-"""The Pythons of a host, and which of them have torch. Nothing of torch is ever imported to find out."""
+"""The Pythons of a host, and which of them have torch. Torch itself is never imported for that."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .child import Answer, ask
 from .torch_files import PythonLayout, layout, torch_in
 
 _MARK = "disttui-interpreter "
-# Runs in the interpreter that is asked; Python 2 must survive it as well. Its arguments: a module or nothing, programs.
-# Nothing of the module is imported, and no file of the working folder may stand in for what is imported here.
+# Runs in the interpreter in question, and must not fail under Python 2. Arguments: a module or "", then programs.
+# The module is not imported, and no file of the working folder may shadow the imports here.
 _QUESTION = (
     r"""
 import sys
@@ -53,7 +53,7 @@ print(%r + json.dumps([sys.executable, sys.prefix, version, [p for p in path if 
 """
     % _MARK
 )
-# `$1` names the interpreter, empty: whichever the line has put first in PATH. `$2` is the question, the rest its words.
+# `$1`: the interpreter, empty: the first in PATH after the line. `$2`: the program above, the rest: its arguments.
 _AFTER_ACTIVATE = """
 disttui_status=$?
 disttui_python=$1
@@ -70,7 +70,7 @@ _FAILED = "activate ended with status "
 
 
 class Requirements(NamedTuple):
-    """What the job needs of its environment; empty: nothing to look for."""
+    """What the job needs in its environment; empty: nothing to search for."""
 
     module: str = ""
     programs: Tuple[str, ...] = ()
@@ -80,7 +80,7 @@ _NOTHING = Requirements()
 
 
 class Lacking(NamedTuple):
-    """What of it is not there. `module`: the first part that is missing, empty: none; None: not known."""
+    """What of it is missing. `module`: the first missing part, empty: none; None: unknown."""
 
     module: Optional[str] = None
     programs: Tuple[str, ...] = ()
@@ -99,7 +99,7 @@ def software(
     """Return the probe's `interpreters`, `activate_problem` and `needs`.
 
     Args:
-        wanted: Is looked for where the job will: after `activate`, in the interpreter that it will run in.
+        wanted: What to search for after `activate`, in the interpreter that the job will run in.
     """
     known = len(problems)
     needs: List[Lacking] = []
@@ -119,11 +119,11 @@ def _missing(needs: Lacking) -> facts_types.Needs:
 
 
 def _lacking(wanted: Requirements, found: List[Interpreter], workdir: str, limit: float) -> Lacking:
-    """Look in the login's own environment."""
+    """Search the login's own environment, without `activate`."""
     missing = [
         name for name in wanted.programs if shutil.which(os.path.join(workdir, name) if "/" in name else name) is None
     ]
-    # The one that the viewing side chooses.
+    # The interpreter that the viewer would choose.
     chosen = next((one for one in found if one["source"] == "profile"), None) or next(
         (one for one in found if one["torch"]), None
     )
@@ -149,11 +149,11 @@ def facts(
 
     Args:
         python: The profile's interpreter; empty or `auto`: none is named.
-        activate: The profile's shell line, whose environment `python` is then looked at in.
-        workdir: Where to look for virtual environments, besides the home.
-        problems: Sentences are added here.
-        limit: Seconds for the shell line, and for each interpreter that has to be asked.
-        wanted: What to look for after `activate`; what is missing is added to `needs`.
+        activate: The profile's shell line; `python` is then resolved in its environment.
+        workdir: A folder to search for virtual environments, besides the home.
+        problems: Takes sentences about problems.
+        limit: Seconds for the shell line, and for each interpreter that has to be run.
+        wanted: What to search for after `activate`; what is missing is added to `needs`.
     """
     python = "" if python == "auto" else os.path.expanduser(python)
     named = os.path.join(workdir, python) if os.sep in python else python
@@ -197,7 +197,7 @@ def _places(workdir: str) -> Iterator[Tuple[str, Source]]:
 
 
 def _look(path: str, source: Source, limit: float) -> Optional[_Found]:
-    """Return what is at `path`, None if it is no Python 3. Raises OSError when it cannot be told."""
+    """Return what is at `path`, None if it is no Python 3. Raises OSError when that cannot be determined."""
     known = layout(path)
     if known is not None:
         return _Found(path, source, known)
@@ -213,7 +213,7 @@ def _look(path: str, source: Source, limit: float) -> Optional[_Found]:
 def _activated(
     activate: str, python: str, workdir: str, limit: float, problems: List[str], wanted: Requirements
 ) -> Optional[_Found]:
-    """Run the profile's shell line where the job will run it, and ask the interpreter that it leads to."""
+    """Run the profile's shell line in the job's folder, then query the interpreter of its environment."""
     there = os.path.isdir(workdir)
     folder = workdir if there else "/"
     wanted_words = (wanted.module, *wanted.programs) if there else ()

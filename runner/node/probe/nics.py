@@ -1,4 +1,4 @@
-"""Network interfaces and their addresses, asked of the kernel by rtnetlink: no child, no iproute2 needed.
+"""Network interfaces and their addresses, read from the kernel by rtnetlink: needs no child process and no iproute2.
 
 Interfaces and flags come from netlink too, since /sys shows those of the namespace it was mounted in.
 """

@@ -1,4 +1,4 @@
-"""Where a run would live on this host: folders, script, port, host name, and what a logout does to it."""
+"""The place of a run on this host: folders, script, port, host name, and whether it survives a logout."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def disk(run_dir: str, problems: List[str]) -> Disk:
     try:
         weak = folders.weakness(parent)
     except OSError:
-        weak = ""  # told below
+        weak = ""  # reported below
     if weak:
         problems.append(f"run_dir {path} will be refused: {weak}")
     writable = True
     try:
-        # Nothing less tells: permissions say yes on a read-only mount, a full disk, or a quota that is used up.
+        # Only a write shows it: permissions do not reveal a read-only mount, a full disk or a used-up quota.
         with tempfile.NamedTemporaryFile(prefix=".disttui-", dir=parent) as file:
             file.write(b"\0" * 4096)
             file.flush()
@@ -82,7 +82,7 @@ def _can_listen(port: int) -> bool:
 
 
 def resolves(problems: List[str], limit: float = 3.0) -> List[str]:
-    """Return the addresses that this host's own name leads to; a silent DNS costs `limit` seconds."""
+    """Return the addresses that this host's own name resolves to, within `limit` seconds."""
     name = socket.gethostname()
     answer = together({"name": lambda: socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}, limit)["name"]
     if isinstance(answer, Exception):

@@ -25,9 +25,9 @@ _PORTS = (29500, 29599)
 
 
 def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
-    """Look at everything at once, and return `HostFacts` as JSON.
+    """Read all parts concurrently, and return the facts.
 
-    What cannot be read in 20 s keeps an empty value and becomes a sentence in `problems`: a probe always answers.
+    A part that cannot be read in 20 s keeps an empty value and adds a sentence to `problems`: a probe always answers.
 
     Args:
         request: The operation's arguments; all are optional.
@@ -70,7 +70,7 @@ def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
             read[name] = result
     parts: Parts = {**_unread(folder, run_dir), **read}  # type: ignore[typeddict-item]  # each is of its part's kind
     facts: Facts = {**_identity(user), **parts, "resolves_to_loopback": False, "problems": list(problems)}
-    facts["time"] = time.time()  # as the answer leaves: looking may have taken seconds
+    facts["time"] = time.time()  # when the answer is sent: reading may have taken seconds
     if facts["free_port"] is None:
         facts["ports_held"] = ports.holders((first, last))
     facts["resolves_to_loopback"] = any(ip == "::1" or ip.startswith("127.") for ip in facts["resolves"])
@@ -92,7 +92,7 @@ def _identity(user: str) -> HostIdentity:
 
 
 def _unread(folder: str, run_dir: str) -> Parts:
-    """Return what stands for a part that gave no answer."""
+    """Return the empty values of parts that gave no answer."""
     count = os.cpu_count() or 1
     return {
         "boot_id": "",

@@ -1,4 +1,4 @@
-"""Which Python and which torch an interpreter has, read from its files: starting torch would take seconds.
+"""The versions of an interpreter and its torch, read from files: importing torch would take seconds.
 
 Sources: PEP 405 (pyvenv.cfg), the documentation of `site` (folders, .pth files), PEP 376 (dist-info folders).
 """
@@ -25,7 +25,7 @@ class PythonLayout(NamedTuple):
 
 
 def layout(path: str) -> Optional[PythonLayout]:
-    """Return the layout of the interpreter at `path`, None where the files do not tell all of it (a pyenv shim)."""
+    """Return the layout of the interpreter at `path`, None where the files do not show all of it (a pyenv shim)."""
     environment = os.path.dirname(os.path.dirname(os.path.abspath(path)))
     config = _pyvenv(environment)
     if config is None:
@@ -47,7 +47,7 @@ def layout(path: str) -> Optional[PythonLayout]:
 
 
 class Torch(NamedTuple):
-    """A torch as its files tell: where, and of which version, CUDA and NCCL."""
+    """A torch as its files describe it: its folder, and its versions of torch, CUDA and NCCL."""
 
     folder: str
     version: str
@@ -82,7 +82,7 @@ def _short_version(prefix: str, path: str) -> str:
 
 
 def _full_version(prefix: str, short: str) -> str:
-    """Return `3.11.7` from the C header, which conda, pyenv and uv install, or if this very Python is meant."""
+    """Return `3.11.7` from the C header, which conda, pyenv and uv install, or if it is the running Python."""
     if not short:
         return ""
     header = read_text(os.path.join(prefix, "include", "python" + short, "patchlevel.h"))
@@ -99,7 +99,7 @@ def _site_folders(prefix: str, short: str, user: bool) -> List[str]:
     folders = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if user:
         folders.append(os.path.expanduser(f"~/.local/lib/{name}/site-packages"))
-    # Debian's own Python (prefix /usr) looks into dist-packages and puts pip's folder first.
+    # Debian's own Python (prefix /usr) uses dist-packages and puts pip's folder first.
     folders += [
         os.path.join(prefix, *parts)
         for parts in (

@@ -1,1 +1,1 @@
-"""What every rank starts as, before it becomes the user's script."""
+"""The code that every rank starts with, before it becomes the user's script."""

@@ -1,4 +1,4 @@
-"""Becoming a command with the profile's variables on top of what an activation line has set."""
+"""Executes a command with the profile's variables, which override those that the activation line has set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OVERLAY = "DISTTUI_OVERLAY"
 
 
 def main(command: list[str]) -> None:
-    """Become `command`; ends with 127 where it cannot be started."""
+    """Replace this process by `command`; exit with code 127 where it cannot be started."""
     environment = dict(os.environb)
     for name, value in json.loads(environment.pop(OVERLAY.encode(), b"{}")).items():
         environment[name.encode()] = value.encode("utf-8", "surrogateescape")

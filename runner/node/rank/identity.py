@@ -1,4 +1,4 @@
-"""Which rank this process is, whatever launcher started it, and what it reports of itself."""
+"""Determines which rank this process is, under every launcher, and writes its reports."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..problem import Problem
 
 _TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 
-# What other launchers call them; "" where they do not say. The first whose rank is there counts. Slurm comes last: its
-# variables also surround every other launcher that is started inside an allocation.
+# The variables of other launchers; "" where they set none. The first whose rank is set counts. Slurm comes last: its
+# variables are also set for every other launcher that is started inside an allocation.
 _OTHERS: Tuple[Tuple[str, str, str, str, str], ...] = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK"),  # DeepSpeed
     (
@@ -28,7 +28,7 @@ _OTHERS: Tuple[Tuple[str, str, str, str, str], ...] = (
 
 
 class RankIdentity(NamedTuple):
-    """Where this process stands in the run."""
+    """The ranks of this process, and the sizes of the run and of its host."""
 
     rank: int
     local_rank: int
@@ -36,9 +36,9 @@ class RankIdentity(NamedTuple):
 
 
 def adopt(env: MutableMapping[str, str]) -> RankIdentity:
-    """Set those of torch's variables that are missing, from what the launcher calls them.
+    """Set the missing ones of torch's variables from those of the launcher.
 
-    Raises Problem where no launcher has said which rank this is.
+    Raises Problem where no launcher has set a rank.
     """
     theirs = next((names for names in _OTHERS if names[0] in env), ())
     for name, other in zip(_TORCH, theirs):  # noqa: B905
@@ -55,14 +55,14 @@ def adopt(env: MutableMapping[str, str]) -> RankIdentity:
 
 
 class Reports:
-    """This rank's records in ranks.jsonl, each appended by one write so that ranks do not tear each other's."""
+    """This rank's records in ranks.jsonl, each appended by one write, so that records of ranks do not mix."""
 
     def __init__(self, folder: str, place: RankIdentity) -> None:
         self._path = os.path.join(folder, "ranks.jsonl")
         self._who = {"rank": place.rank, "local_rank": place.local_rank, "pid": os.getpid()}
 
     def say(self, kind: str, **fields: Any) -> None:
-        """Append one record. A full disk must not end the training: then nothing is said."""
+        """Append one record. A full disk must not end the training: the record is dropped then."""
         record = {"t": time.time(), **self._who, "e": kind, **fields}
         try:
             file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

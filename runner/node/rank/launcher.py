@@ -1,7 +1,7 @@
-"""torchrun, imported early, started by one line on standard input, and its end told in launcher.json.
+"""Imports torchrun early, starts it on one line on standard input, and writes its end to launcher.json.
 
 Runs in the job's own interpreter as `python node.zip torchrun <options> <node.zip> shim kind value args…`. Importing
-torch takes a second or two, which passes while the hosts still find each other. See docs/formats.md, "The launcher".
+torch takes a second or two; this happens while the hosts connect. See docs/formats.md, "The launcher".
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ OLDEST_TORCH = (2, 0)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Warm up, wait for the word, be torchrun, tell the end. Ends with torchrun's exit code."""
+    """Import torchrun, wait for the start line, run torchrun, write launcher.json. Returns torchrun's exit code."""
     die_with_parent()
-    # A tenth of torch's import is the search for garbage among what it has just made for good.
+    # A tenth of torch's import time is garbage collection among objects that live on.
     gc.disable()
     try:
         run = _import_torchrun()
@@ -49,9 +49,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _serve_at(number: int) -> None:
-    """Have torchrun's store serve at the listening socket that comes through a descriptor: nobody can take its port.
+    """Have torchrun's store serve on an inherited listening socket, so that no other program can take its port.
 
-    Without it (torch 2.0 cannot, a wrapping command may have closed it) the store listens by itself.
+    Without it (torch 2.0 has no support, a wrapping command may have closed it) the store listens by itself.
     """
     import array
 
@@ -76,7 +76,7 @@ def _serve_at(number: int) -> None:
         try:
             return make(host, port, world_size, is_master, *rest, **more)
         except NotImplementedError:
-            # The libuv server of torch 2.4 and some later ones.
+            # The libuv server of torch 2.4 and some later versions.
             return make(host, port, world_size, is_master, *rest, use_libuv=False, **more)
 
     static_tcp_rendezvous.TCPStore = make_at
@@ -101,7 +101,7 @@ def _import_torchrun() -> Any:
             raise _UnusableError("torch %s in %s is too old: 2.0 or later is needed" % (version, sys.executable))
         from torch.distributed import run
 
-        # torchrun itself imports these only once it has been told where to go.
+        # torchrun itself imports these only after it has its start parameters.
         import torch.distributed.elastic.rendezvous.static_tcp_rendezvous  # isort: skip
     except (ValueError, ImportError, RuntimeError) as error:
         raise _UnusableError("torch %s in %s has no torchrun: %s" % (version, sys.executable, error)) from None
@@ -134,9 +134,10 @@ def _be_torchrun(run: Any, args: List[str]) -> None:
 
 
 def _note_failures() -> List[Dict[str, Any]]:
-    """Tell of every rank that torchrun finds failed at once; returns the list of them, which grows.
+    """Write every failed rank to launcher.json as soon as torchrun finds it; returns the growing list of failures.
 
-    It ends its other ranks first, for 30 s where they are slow, and whoever ends it meanwhile would never hear of them.
+    torchrun itself reports only after it has ended its other ranks, up to 30 s later; if it is killed meanwhile, its
+    report is lost.
     """
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 

@@ -1,4 +1,4 @@
-"""Not outliving the process that started this one."""
+"""Ends this process together with its parent."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import signal
 import sys
 
 VARIABLE = "DISTTUI_PARENT"
-"""The pid of whoever starts a child that must die with it. Taken out of the environment by the child."""
+"""The pid of the parent, set for a child that must die with it. The child removes it from its environment."""
 
 _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """Ask the kernel for a TERM when the parent ends; end at once where it already has.
+    """Ask the kernel for a SIGTERM when the parent ends; exit at once where it already has.
 
-    The kernel watches the parent's thread that did the fork, so that must be one that lives on: its main thread.
+    The kernel watches the thread of the parent that forked, so that thread must live on: the main thread.
     """
     expected = os.environ.pop(VARIABLE, "")
     if sys.platform != "linux":

@@ -1,7 +1,7 @@
-"""Turns this process into `python -u script`, `python -u -m module` for good, as if it had been started so.
+"""Turns this process into `python -u script` or `python -u -m module`, as if it had been started so.
 
-runpy's own functions restore `__main__` afterwards, which breaks pickling at exit and spawned workers; so this follows
-what the interpreter's own start does (Modules/main.c, Python/pythonrun.c).
+runpy's public functions restore `__main__` afterwards, which breaks pickling at exit and spawned workers. So this
+module does what the interpreter does at its start (Modules/main.c, Python/pythonrun.c).
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from typing import Any, Callable, List, Sequence
 from .identity import Reports
 from .stack_server import tell_group
 
-# What the interpreter itself calls for -m, for zips and for folders; it restores nothing.
+# The interpreter itself calls this for -m, for zips and for folders; it restores nothing.
 _run_module_as_main: Any = vars(runpy)["_run_module_as_main"]
 
 _LONGEST_TRACEBACK = 65536
 _LONGEST_MESSAGE = 4096
 _EARLIER = "os io abc codecs encodings site stat posixpath genericpath _collections_abc _sitebuiltins".split()  # noqa: SIM905
-"""Modules that are there before any script of the user could shadow them."""
+"""Modules that Python loads at its start, before a file of the user can shadow them."""
 
 
 def become(kind: str, value: str, args: Sequence[str], reports: Reports) -> None:
     """Run a script (a file, a zip, a folder) or a module as the main program.
 
-    Returns where the interpreter is to end by itself; raises SystemExit with the script's code.
+    Returns where the interpreter then exits normally; raises SystemExit with the script's code.
     """
     main = ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
-    # Which of these there are depends on the interpreter's version.
+    # Which of these exist depends on the version of Python.
     for name, fresh in (("__annotations__", {}), ("__cached__", None)):
         if name in vars(sys.modules["__main__"]):
             main.__dict__[name] = fresh
@@ -93,7 +93,7 @@ def _compile(path: str) -> Any:
 
 
 def _absolute(path: str) -> str:
-    """As the interpreter does it, without tidying; before 3.9 it left the path as it was given."""
+    """Make a path absolute as the interpreter does: not normalised; before 3.9 it is left as given."""
     return path if sys.version_info < (3, 9) else os.path.join(os.getcwd(), path)
 
 
@@ -103,9 +103,9 @@ def _put_first(folder: str) -> None:
 
 
 def _unshadow() -> None:
-    """Forget standard modules that the shim has loaded and the user has a file of the same name for.
+    """Unload standard modules that the shim has imported and that a file of the user shadows.
 
-    Without the shim the script would have got its own.
+    Without the shim the script would import its own file.
     """
     standard = os.path.dirname(os.__file__) + os.sep
     loaded = {
@@ -144,11 +144,11 @@ def _run(body: Callable[[], Any], reports: Reports) -> None:
     pid = os.getpid()
 
     def tell_end() -> None:
-        # A fork of the script that leaves by sys.exit gets here as well.
+        # A fork of the script that exits by sys.exit gets here as well.
         if ended and os.getpid() == pid:
             reports.say("exit", code=ended[0], **said)
 
-    # Registered first, it is called last: after the script's own threads and exit functions.
+    # Registered first, so called last: after the script's own threads and exit functions.
     atexit.register(tell_end)
     problem = None
     try:
@@ -175,10 +175,10 @@ def _run(body: Callable[[], Any], reports: Reports) -> None:
 
 
 def _tell_group(reports: Reports) -> None:
-    """A script that is over in a moment may have had a process group that nobody has looked for yet."""
+    """Report the process group of a short script before the polling thread has seen it."""
     try:
         tell_group(reports)
-    except Exception:  # noqa: S110  # the script may have left anything in its modules
+    except Exception:  # noqa: S110  # the script may have replaced anything in torch's modules
         pass
 
 
@@ -189,7 +189,7 @@ def _exit_code(code: object) -> int:
 
 
 def _strip(problem: BaseException) -> None:
-    """Take the frames of this file off the traceback: the script's own remain."""
+    """Remove this file's frames from the traceback: the script's own remain."""
     trace = problem.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == _strip.__code__.co_filename:
         trace = trace.tb_next
@@ -211,7 +211,7 @@ def _describe(problem: BaseException) -> "dict[str, str]":
 
 
 def _print(problem: BaseException) -> None:
-    """What the interpreter does with an uncaught exception."""
+    """Print an uncaught exception as the interpreter does."""
     kind, trace = type(problem), problem.__traceback__
     sys.last_type, sys.last_value, sys.last_traceback = kind, problem, trace
     if sys.version_info >= (3, 12):  # novm
@@ -229,9 +229,9 @@ def _print(problem: BaseException) -> None:
 
 
 def _note_interrupt() -> bool:
-    """Have the interpreter die of SIGINT after its orderly end, as it does for a script that was interrupted.
+    """Have the interpreter end by SIGINT after its normal exit, as it does for an interrupted script.
 
-    It remembers an interrupt only from code that its own C functions have started, so one of them raises another.
+    It notes an interrupt only in code that its own C functions have started, so one of these raises another.
     """
     run = ctypes.pythonapi.PyRun_String
     run.restype = ctypes.py_object

@@ -1,7 +1,7 @@
-"""What every rank starts as: `python -u node.zip shim kind value args…`, before it becomes the user's script.
+"""The program that every rank starts as: `python -u node.zip shim kind value args…`. It becomes the user's script.
 
-Only `sys` and `os` are imported before the user's own folders are off the path: a file of theirs named like a standard
-module must not become part of the shim.
+Only `sys` and `os` are imported before the user's folders are removed from sys.path: the shim must not import a file
+of the user that is named like a standard module.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _hide_user_modules() -> List[str]:
-    """Take the zip for good, and PYTHONPATH for now, off sys.path; returns the path that is to be restored."""
+    """Remove the zip from sys.path for good, and PYTHONPATH for now; returns the path to restore later."""
     path = sys.path[1:]
     theirs = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     sys.path[:] = [entry for entry in path if entry not in theirs]
@@ -68,7 +68,7 @@ def _hide_user_modules() -> List[str]:
 
 
 def _redirect(log: str) -> None:
-    """Send both output streams to the rank's own file; where that cannot be they stay where they are."""
+    """Redirect both output streams to the rank's log; where it cannot be opened they stay as they are."""
     try:
         file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         if os.fstatvfs(file).f_bavail == 0:
@@ -82,7 +82,7 @@ def _redirect(log: str) -> None:
 
 
 def _be_first_to_go() -> None:
-    """Have the kernel take this rank, not the supervisor, when memory runs out."""
+    """Make the out-of-memory killer prefer this rank to the supervisor."""
     try:
         with open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:
             file.write(str(min(1000, int(file.read()) + 500)))

@@ -1,4 +1,4 @@
-"""The two doors through which a rank can be asked where it is, while its own code runs on undisturbed.
+"""Two ways to read a rank's stacks while its code runs on.
 
 The first is a thread on a UNIX socket: it answers processes of the same user with the stacks of all threads
 and the flight recorder. The second is faulthandler on a real-time signal, for a rank that holds the interpreter's lock.
@@ -28,19 +28,19 @@ _MOST_ENTRIES = 32
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LOOK_EVERY = 0.5
 _GROUPED: "List[Reports]" = []
-"""Those that have told of their process group."""
-"""Seconds between two looks whether the process group is up."""
+"""The pids that have reported their process group."""
+"""Seconds between two checks whether the process group is up."""
 
 
 def open_signal(path: str) -> Optional[int]:
-    """Have a real-time signal print all stacks into a file of ours; returns its number, None where that cannot be."""
+    """Have a real-time signal print all stacks into our file; returns its number, None where that is not possible."""
     faulthandler.enable()
     if sys.platform != "linux":
         return None
     number = int(signal.SIGRTMIN) + 9
     try:
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        # High up: a script may count on its own files getting low numbers, and close those that it does not know.
+        # A high descriptor: a script may expect low numbers for its own files, and close descriptors it does not know.
         high = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _HIGH)
         os.close(file)
         faulthandler.register(number, file=high, all_threads=True)
@@ -50,20 +50,20 @@ def open_signal(path: str) -> Optional[int]:
 
 
 def open_socket() -> Optional[socket.socket]:
-    """Open the door; None where none can be made."""
+    """Listen on a new socket; None where none can be made."""
     try:
         door = sockets.listen()
     except OSError:
         return None
-    # A forked DataLoader worker would hold the name after this process has ended.
+    # A forked DataLoader worker would keep the name in use after this process has ended.
     os.register_at_fork(after_in_child=door.close)
     return door
 
 
 def serve(door: socket.socket, reports: Reports) -> None:
-    """Start the thread: answer visitors, and report once when the process group is up.
+    """Start the thread that answers requests, and reports once when the process group is up.
 
-    A bare thread, not threading's: the script's `threading.enumerate()` stays as it was.
+    It is started by `_thread`, not by threading, so that it does not appear in the script's `threading.enumerate()`.
     """
     _thread.start_new_thread(_serve, (door, reports))
 
@@ -82,12 +82,12 @@ def _serve(door: socket.socket, reports: Reports) -> None:
         except socket.timeout:
             continue
         except Exception:
-            # Never a word of ours in the script's output, and never a busy loop.
+            # Print nothing into the script's output, and avoid a busy loop.
             time.sleep(_LOOK_EVERY)
 
 
 def tell_group(reports: Reports) -> bool:
-    """Look, without importing anything, whether torch.distributed is initialised; True once that is reported."""
+    """Check, without any import, whether torch.distributed is initialised; True once that is reported."""
     if reports in _GROUPED:
         return True
     distributed = sys.modules.get("torch.distributed")
@@ -105,7 +105,7 @@ def _answer() -> Dict[str, Any]:
 
 
 def _threads() -> List[Dict[str, Any]]:
-    """The stacks of all Python threads but this one. Takes none of threading's locks."""
+    """The stacks of all Python threads except this one. Takes no lock of threading."""
     threading: Any = sys.modules.get("threading")
     known = dict(threading._active) if threading else {}
     main = threading.main_thread().ident if threading else None
@@ -121,7 +121,7 @@ def _threads() -> List[Dict[str, Any]]:
 
 
 def _frames(frame: Optional[FrameType]) -> List[Dict[str, Any]]:
-    """The innermost frames of a stack, innermost last, without the shim's own at its foot."""
+    """The innermost frames of a stack, innermost last, without the shim's own outermost ones."""
     frames: List[Dict[str, Any]] = []
     while frame is not None and len(frames) < _MOST_FRAMES:
         code = frame.f_code
@@ -134,7 +134,7 @@ def _frames(frame: Optional[FrameType]) -> List[Dict[str, Any]]:
 
 
 def _recorder() -> Dict[str, Any]:
-    """What torch's flight recorder has, by backend: the state of every process group and the last collectives."""
+    """The content of torch's flight recorder by backend: the state of every process group and the last collectives."""
     bindings = sys.modules.get("torch._C._distributed_c10d")
     found = {}
     for backend, function in (("gloo", "_dump_fr_trace_json"), ("nccl", "_dump_nccl_trace_json")):

@@ -1,1 +1,1 @@
-"""The viewer's side door: requests, streams, and the mirror, over one channel."""
+"""Serves a viewer: requests, streams and the mirror, over one channel."""

@@ -1,4 +1,4 @@
-"""The viewer's end of the node program: answers requests and streams over one SSH channel.
+"""The server for one viewer: answers requests and sends streams over one SSH channel.
 
 Ends with the channel. Everything that must outlive the viewer belongs to the supervisor.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...protocol.facts import Facts
 
 SILENCE = 60.0
-"""Seconds without a word from the viewer after which it is taken for gone."""
+"""Seconds of the viewer's silence after which it counts as gone."""
 
 
 class Server:
@@ -34,7 +34,7 @@ class Server:
         self.heard = time.monotonic()
         self._cancelled: Dict[int, threading.Event] = {}
         self._reading = threading.Lock()
-        """Held by one `read` at a time: several would hand the way out to each other at every piece."""
+        """Held by one `read` at a time: concurrent ones would alternate on the output at every piece."""
         self._operations: Dict[requests.Op, Callable[[Any], object]] = {
             "probe": self._probe,
             "complete": self._complete,
@@ -56,7 +56,7 @@ class Server:
         }
 
     def handle(self, request: Any) -> None:
-        """Take one frame of the viewer."""
+        """Handle one frame of the viewer."""
         self.heard = time.monotonic()
         if "cancel" in request:
             cancelled = self._cancelled.get(request["cancel"])
@@ -67,8 +67,8 @@ class Server:
             threading.Thread(target=self._answer, args=(request,), daemon=True).start()
 
     def beat(self) -> None:
-        """Say that this host lives, every second, and end the process when the viewer has not for too long."""
-        # In a thread of its own: what is said to a viewer that is cut off waits in a full pipe, maybe for ever.
+        """Send a beat every second, and end the process when the viewer has been silent for too long."""
+        # In a separate thread: a write to a viewer that is cut off may block on a full pipe for ever.
         threading.Thread(target=self._end_alone, daemon=True).start()
         while True:
             self.sender.json({"beat": time.time()})

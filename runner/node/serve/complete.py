@@ -1,4 +1,4 @@
-"""What a path that somebody is typing may become on this host."""
+"""Completes a path that a user types."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def complete(path: str, workdir: str) -> Completed:
             if entry.name.startswith(name) and (name.startswith(".") or not entry.name.startswith(".")):
                 shown = os.path.join(typed_folder, entry.name)
                 found.append((not entry.is_file(), shown + "/" if entry.is_dir() else shown))
-    # Scripts before folders before the rest: this completes what is to be run.
+    # Scripts before folders before the rest: the path is that of a script.
     found.sort(key=lambda one: (not one[1].endswith(".py"), one[0], one[1]))
     names = [name.encode("utf-8", "replace").decode() for _, name in found]
     return {"names": names[:MOST], "more": len(names) > MOST}

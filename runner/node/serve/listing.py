@@ -1,4 +1,4 @@
-"""The runs under a run_dir in a few words each."""
+"""Summaries of the runs under a run_dir."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..problem import Problem
 
 _SENTENCE = 500
 _FRESH = 15.0
-"""Seconds after which a supervisor that lives elsewhere, on a shared disk, counts as dead without telemetry."""
+"""Seconds without telemetry after which a supervisor on another host of a shared disk counts as dead."""
 
 
 def list_runs(run_dir: str, run: str | None) -> list[dict[str, object]]:
@@ -42,7 +42,7 @@ def _nodes(folder: str, run: str) -> list[dict[str, object]]:
     try:
         owner = os.lstat(folder).st_uid
         if owner != os.getuid():
-            # Nothing in it is opened: a file there may be made so that a reader hangs.
+            # No file in it is opened: another user could have put a FIFO there that blocks a reader.
             return [{"run": run, "problem": f"{folder} belongs to {user_name(owner)}", "cure": _ask_owner(folder)}]
         names = [name for name in os.listdir(folder) if name.isdigit()]
         for name in sorted(names, key=int):
@@ -69,7 +69,7 @@ def _lives(folder: str) -> bool:
 
 
 def stop_waits(folder: str) -> str | None:
-    """What the stop of a run waits for, in the supervisor's words; None: nothing."""
+    """What the stop of a run waits for, as the supervisor wrote it; None: nothing."""
     said = [line for line in ends(os.path.join(folder, "events.jsonl")) if line.get("e") == "note" and line.get("stop")]
     return str(said[-1].get("text"))[:_SENTENCE] if said else None
 

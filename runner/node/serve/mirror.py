@@ -1,4 +1,4 @@
-"""The mirror server: sends every file of a run directory by offset, as it grows (docs/formats.md, "Mirror stream")."""
+"""The mirror server: sends the files of a run directory by offset as they grow (docs/formats.md, "Mirror stream")."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _MirroredFile:
         self.generation = 0
         self.sent = 0
         self.last = b""
-        """The last bytes sent: a file that was emptied and has outgrown `sent` again has others there."""
+        """The last bytes sent: a file that was truncated and has outgrown `sent` again differs there."""
         self.identity: Optional[Tuple[int, int]] = None
         self.announced = False
 
@@ -42,7 +42,7 @@ class Mirror:
     Args:
         have: What the viewer holds: name → [generation, length, CRC-32 of the last `CHECKED` bytes].
         tail: Start logs at most this many bytes before their end; None: where the viewer's copy ends.
-        tell: Sends an event of the stream.
+        tell: Sends a record of the stream.
         send: Sends a piece of a file: (file id, generation, offset, bytes).
     """
 
@@ -68,7 +68,7 @@ class Mirror:
         try:
             caught_up = False
             while not cancelled.is_set():
-                # Read before the sweep: what was written before exit.json is then certainly swept.
+                # Read before the sweep, so that the sweep finds everything that was written before exit.json.
                 ended = os.path.exists(os.path.join(self._folder, "exit.json"))
                 self._look()
                 while self._sweep(ended, cancelled):
@@ -114,7 +114,7 @@ class Mirror:
     def _sweep(self, ended: bool, cancelled: threading.Event) -> bool:
         """Send at most one piece of every file, events and metrics before logs; say whether more may be there."""
         more = False
-        # exit.json last: whoever holds it holds everything that was written before it.
+        # exit.json last: a mirror that has it has everything that was written before it.
         for file in sorted(self._files.values(), key=lambda f: (f.name == "exit.json", f.is_log, f.number)):
             if cancelled.is_set():
                 return False
@@ -144,7 +144,7 @@ class Mirror:
                 # The oldest part of a log that has outgrown its limit.
                 self._announce(file, seen, file.generation, start)
             data = os.pread(handle, CHUNK, file.sent)
-            # Looked at after the read: a file that was emptied and filled just before it is found out as well.
+            # Checked after the read, to detect a file that was truncated and refilled just before it.
             if _changed(file, handle):
                 self._announce(file, os.fstat(handle), file.generation + 1, 0)
                 return True
@@ -165,7 +165,7 @@ class Mirror:
         generation, length, checksum = held
         first = max(0, length - CHECKED)
         before = os.pread(handle, min(CHECKED, length), first)
-        # A hole says nothing, but a file that was begun anew has none.
+        # A hole cannot be compared, but a file that was begun anew has none.
         same = zlib.crc32(before) == checksum or data_from(handle, first) > first
         if seen.st_size >= length and same:
             late = seen.st_size - self._tail if file.is_log and self._tail is not None else 0
@@ -192,5 +192,5 @@ class Mirror:
 
 def _changed(file: _MirroredFile, handle: int) -> bool:
     first = file.sent - len(file.last)
-    # A hole says nothing, but a file that was begun anew has none.
+    # A hole cannot be compared, but a file that was begun anew has none.
     return os.pread(handle, len(file.last), first) != file.last and data_from(handle, first) == first

@@ -1,7 +1,7 @@
 """Processes of runs that have ended or lost their supervisors: found by tag, never by name, and ended on request.
 
-A process is judged by the machine it runs on. Run folders tell nothing about processes elsewhere: they may lie on a
-disk that many hosts share, or belong to a container that is not to be looked into from here.
+Only processes of this machine are judged. A run folder shows nothing about processes elsewhere: it may lie on a disk
+that many hosts share, or belong to a container whose processes are not visible here.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _SMALL = 64 * 1024
 _LISTEN = b"0A"
 _DRIVER = 5.0
-"""Seconds that the driver may take to tell who uses its GPUs."""
+"""Seconds that the driver may take to list the processes on its GPUs."""
 
 
 class _Member(NamedTuple):
-    """Where a process belongs: its tag taken apart, and the folder of its run on this host."""
+    """The run of a process: the parts of its tag, and the run's folder on this host."""
 
     run: str
     node: int
     attempt: int
     folder: str
     uid: int
-    """Whose process it is: what it says counts among that user's processes and folders alone."""
+    """The owner's uid: the tag counts only for processes and folders of that user."""
 
 
 def orphans(end: bool = False, run: str = "", run_dirs: Sequence[str] = ()) -> List[Orphan]:
-    """Return the `found` of the op `orphans` (docs/formats.md), of all users whose processes may be looked at.
+    """Return the `found` of the op `orphans` (docs/formats.md), of all users whose processes we may examine.
 
     Args:
-        end: Kill them; `ended` says which are gone.
+        end: Kill them; `ended` of a row says whether it is gone.
         run: Of this run only.
-        run_dirs: Where runs lie whose processes may have cleared their environment.
+        run_dirs: Folders of runs whose processes may have cleared their environment.
     """
     table = {pid: proc for pid, proc in procs.table().items() if not proc.dead and pid != os.getpid()}
     kept = _kept(table)
@@ -57,7 +57,7 @@ def orphans(end: bool = False, run: str = "", run_dirs: Sequence[str] = ()) -> L
         member = _member(pid)
         if member is None or (member.uid, member.folder) in kept or (run and member.run != run):
             continue
-        if own is None or own[:2] != member[:2]:  # else we are in the job's own container, the supervisor outside
+        if own is None or own[:2] != member[:2]:  # else we run in the job's own container, and the supervisor outside
             why = _why(pid, member)
             if why:
                 found[pid] = (member, why)
@@ -77,7 +77,7 @@ def orphans(end: bool = False, run: str = "", run_dirs: Sequence[str] = ()) -> L
 
 
 def _member(pid: int) -> Optional[_Member]:
-    """Where a process belongs, None for one of no run or whose environment may not be read."""
+    """The run of a process, None for one without a tag or with an unreadable environment."""
     run, _, rest = procs.tag(pid).partition("/")
     node, _, attempt = rest.partition("/")
     folder = procs.variable(pid, "DISTTUI_DIR") if _NUMBER.fullmatch(node) and _NUMBER.fullmatch(attempt) else ""
@@ -104,14 +104,14 @@ def _untagged(run_dirs: Sequence[str]) -> Dict[int, _Member]:
 
 
 def _kept(table: Dict[int, procs.Proc]) -> Set[Tuple[Optional[int], str]]:
-    """Whose folders have a warden or supervisor that can be seen alive: both have the folder as their last argument."""
+    """Owner and folder of runs with a visible live warden or supervisor: the folder is the last argument of both."""
     words = {pid: _words(pid) for pid in table}
     return {(procs.owner(pid), os.fsdecode(word[-1])) for pid, word in words.items() if word[-2:-1] == [b"warden"]}
 
 
 def _why(pid: int, member: _Member) -> str:
-    """Why a process without a living supervisor in sight is an orphan; empty where that is not certain."""
-    # Looked at as the process sees it: a container may have other disks.
+    """Why a process without a visible live supervisor is an orphan; empty where that is not certain."""
+    # Resolved in the process's own root: a container may have other disks.
     folder = "/proc/%d/root%s" % (pid, member.folder)
     try:
         seen = os.lstat(folder)
@@ -120,14 +120,14 @@ def _why(pid: int, member: _Member) -> str:
     except OSError:
         return ""
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != member.uid:
-        return ""  # its word against the folder's owner
+        return ""  # the tag names a folder of another user, so it does not count
     if os.path.lexists(folder + "/exit.json"):
         return "its run has ended"
     up = _read(folder + "/supervisor.json", member.uid)
     if up.get("boot_id") != procs.boot_id():
         return ""
     if up.get("pid_namespace") not in (procs.pid_namespace(), _namespace(pid)):
-        return ""  # the supervisor would not be in sight
+        return ""  # its supervisor would not be visible here
     if procs.alive(up) or procs.alive(up.get("warden") or {}):
         return ""
     return "its supervisor and warden are dead"
@@ -158,7 +158,7 @@ def _end(whose: _Member) -> None:
 
     stop.sweep(members)
     if whose.uid != os.geteuid():
-        return  # what another user writes, the owner could not read
+        return  # the owner could not read a file that we write
     try:
         from .runs import status
 
@@ -176,7 +176,7 @@ def _words(pid: int) -> List[bytes]:
 
 
 def _read(path: str, uid: int) -> Dict[str, object]:
-    """A small JSON object in a file of this user, empty where there is none: the path is another process's word."""
+    """A small JSON object in a file of user `uid`, else empty: the path comes from another process."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             seen = os.fstat(file.fileno())
@@ -250,9 +250,9 @@ def _listeners(pid: int) -> Set[Tuple[bytes, int]]:
 
 
 def _gpu_memory() -> Dict[int, int]:
-    """Bytes of each process on all GPUs together; empty where no driver tells in time."""
+    """Bytes of each process on all GPUs together; empty where no driver answers in time."""
     from ..gather import together
     from ..telemetry.gpu_nvml import memory_by_process
 
-    told = together({"gpus": memory_by_process}, _DRIVER)["gpus"]
-    return told if isinstance(told, dict) else {}
+    answered = together({"gpus": memory_by_process}, _DRIVER)["gpus"]
+    return answered if isinstance(answered, dict) else {}

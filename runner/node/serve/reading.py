@@ -1,4 +1,4 @@
-"""What a viewer may fetch of a run besides the mirror: any byte of a run's file, its checkpoints and outputs."""
+"""What a viewer may fetch of a run besides the mirror: ranges of a run's files, its checkpoints and outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _FILES = 20000
 _DEPTH = 16
 _OUTPUTS = "outputs"
-"""What the names of the job's outputs begin with."""
+"""The prefix of the names of the job's outputs."""
 
 Send = Callable[[int, int, int, bytes], None]
 
@@ -44,14 +44,14 @@ def read(folder: str, request: requests.ReadRequest, send: Send, cancelled: thre
 
 
 class Outputs(NamedTuple):
-    """What a run leaves in its job's folder, as its spec says."""
+    """The outputs of a run in its job's folder, as its spec names them."""
 
     workdir: str
     names: List[str]
 
 
 def outputs_of(folder: str) -> Outputs:
-    """The outputs of the run in a host's folder; none of one that has no spec, or an older one."""
+    """The outputs of the run in a host's folder; none for a missing spec or one of an older version."""
     spec = read_json(os.path.join(folder, "spec.json"))
     spec = spec if isinstance(spec, dict) else {}
     names = spec.get("outputs")
@@ -93,14 +93,14 @@ def _note_output(found: List[requests.File], left_out: List[str], top: str, name
 
 
 def _note(found: List[requests.File], path: str, inside: str, names: List[str], folders: List[str]) -> None:
-    """Note the files of one folder, `inside` being its name for the viewer; no deeper than is reasonable."""
+    """Note the files of one folder, `inside` being its name for the viewer; the depth is bounded."""
     if inside.count(os.sep) >= _DEPTH:
         del folders[:]
     for name in sorted(names):
         try:
             seen = os.lstat(os.path.join(path, name))
         except FileNotFoundError:
-            continue  # a run that goes on has removed it meanwhile
+            continue  # the running job has removed it meanwhile
         if stat.S_ISREG(seen.st_mode):
             found.append({"name": os.path.join(inside, name), "size": seen.st_size, "mtime": seen.st_mtime})
         if len(found) > _FILES:
@@ -108,7 +108,7 @@ def _note(found: List[requests.File], path: str, inside: str, names: List[str], 
 
 
 def _check_way(workdir: str, output: str) -> None:
-    """See that an output lies in the job's folder: no part of the way may be a link. Raises Problem or OSError."""
+    """Check that an output lies in the job's folder: no part of its path may be a link. Raises Problem or OSError."""
     at = workdir
     for part in output.split("/"):
         if part in ("", ".", ".."):
@@ -141,7 +141,7 @@ def fetch(
 
 
 def _base(run_folder: str, outputs: Outputs, name: str) -> Tuple[str, str]:
-    """The folder that a name of `files` is below, and the rest of the name. Raises Problem for what was not offered."""
+    """The base folder of a name of `files`, and the rest of the name. Raises Problem for a name that is not in it."""
     top, _, rest = name.partition("/")
     if top != _OUTPUTS:
         return run_folder, name
@@ -151,7 +151,7 @@ def _base(run_folder: str, outputs: Outputs, name: str) -> Tuple[str, str]:
 
 
 def _open(base: str, name: str) -> int:
-    """Open a file under `base` for reading; no part of the way may be a link. Raises Problem or OSError."""
+    """Open a file under `base` for reading; no part of its path may be a link. Raises Problem or OSError."""
     parts = name.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise Problem("%r is no file of a run" % name)

@@ -1,4 +1,4 @@
-"""The runs of this host as a viewer sees them: start, stop, status, forget."""
+"""A viewer's operations on the runs of this host: start, stop, status, forget."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _UP = 30.0
 _MOMENT = 2.0
-"""Seconds to wait for a process of ours that may hang."""
+"""Seconds to wait for one of our processes that may hang."""
 
 
 def run_folder(run_dir: str, run: str, node_rank: int) -> str:
@@ -33,7 +33,7 @@ def run_folder(run_dir: str, run: str, node_rank: int) -> str:
 
 
 def own_folder(run_dir: str, run: str, node_rank: int) -> str:
-    """The same of a run that may be there. Raises Problem where another user has put something in its place."""
+    """The same of a run that may exist. Raises Problem where the folder belongs to another user."""
     folder = run_folder(run_dir, run, node_rank)
     for path in (os.path.dirname(folder), folder):
         try:
@@ -48,12 +48,12 @@ def own_folder(run_dir: str, run: str, node_rank: int) -> str:
 
 
 def start(request: requests.StartRequest, node_zip: str, train_zip: str | None) -> requests.Started:
-    """Start a run's supervisor on this host; the same run a second time is left as it is.
+    """Start a run's supervisor on this host; a second start of the same run changes nothing.
 
     Args:
         request: `spec` and `secrets` of docs/formats.md.
         node_zip: The node program that the supervisor runs.
-        train_zip: The built-in job, where it is needed.
+        train_zip: The built-in job, if the run needs it.
 
     Raises:
         Problem: The folder cannot be written, the id belongs to another spec, or the supervisor does not come up.
@@ -71,7 +71,7 @@ def start(request: requests.StartRequest, node_zip: str, train_zip: str | None) 
                 _settle(folder)
                 return {"dir": folder, "pid": up["pid"], "already": True, "gang": up["gang"]}
             if os.path.exists(os.path.join(folder, "exit.json")):
-                os.unlink(os.path.join(folder, "exit.json"))  # of a supervisor that could not begin
+                os.unlink(os.path.join(folder, "exit.json"))  # from a supervisor that could not begin
             journal.write_json(os.path.join(folder, "spec.json"), spec)
             up = _spawn(folder, node_zip, {"secrets": request["secrets"], "train_zip": train_zip})
     except OSError as error:
@@ -81,7 +81,7 @@ def start(request: requests.StartRequest, node_zip: str, train_zip: str | None) 
 
 
 def lead(folder: str, leader: LeaderPlace) -> requests.Nothing:
-    """Tell a follower's supervisor where the leader is. Raises Problem when there is no supervisor to tell."""
+    """Send the leader's address to a follower's supervisor. Raises Problem when the supervisor does not answer."""
     _check_ours(folder)
     if not control.ask(folder, {"op": "lead", "leader": leader}):
         raise Problem(f"the supervisor of {folder} does not answer", "see supervisor.log there")
@@ -89,13 +89,13 @@ def lead(folder: str, leader: LeaderPlace) -> requests.Nothing:
 
 
 def request_stop(folder: str, now: bool, reason: str) -> requests.Stopped:
-    """Stop a run on this host, which hands it on to the others; `now` kills without grace.
+    """Stop a run on this host, which passes the stop on to the others; `now` kills without grace.
 
-    Returns `stopped` (whether there was anything to stop) and `state`. Raises Problem for a run that is not there.
+    Returns `stopped` (whether there was anything to stop) and `state`. Raises Problem for a run that does not exist.
     """
     found = status(folder)
     if found["exit"] is None and not found["alive"] and found["pid"] is not None:
-        found = _settle(folder)  # another process that has begun to do so may hang
+        found = _settle(folder)  # another process that has begun to settle it may hang
     if not found["alive"]:
         return {"stopped": False, "state": found["exit"].get("state") if found["exit"] else None}
     reason, written = reason[:200], True
@@ -110,10 +110,10 @@ def request_stop(folder: str, now: bool, reason: str) -> requests.Stopped:
 
 
 def status(folder: str, settle: bool = True) -> requests.Alive:
-    """Whether a run lives on this host, its supervisor's pid, and its end. Raises Problem when it is not there.
+    """Whether a run is alive on this host, its supervisor's pid, and its end. Raises Problem when it does not exist.
 
-    A run whose supervisor and warden were both killed is brought to its end here, if `settle`. Waits for nobody for
-    more than a moment: a run that is still being started lives.
+    With `settle`, a run whose supervisor and warden were both killed is ended here. Never waits long for a lock: a run
+    that is still being started counts as alive.
     """
     _require(folder)
     found = _look(folder)
@@ -127,7 +127,7 @@ def status(folder: str, settle: bool = True) -> requests.Alive:
 
 
 def forget(folder: str) -> requests.Nothing:
-    """Remove a run directory. Raises Problem while the run lives or when it is not there."""
+    """Remove a run directory. Raises Problem while the run is alive or when it does not exist."""
     import shutil
 
     _require(folder)
@@ -155,7 +155,7 @@ def _require(folder: str) -> None:
 def _look(folder: str) -> requests.Alive:
     up = journal.read_json(os.path.join(folder, "supervisor.json")) or {}
     alive = procs.alive(up) or procs.alive(up.get("warden", {}))
-    # Read last: whoever ends in good order between the two looks has written it before.
+    # Read last: a supervisor that ends normally between the two checks has written it before.
     end = journal.read_json(os.path.join(folder, "exit.json"))
     return {"alive": alive and end is None, "pid": up.get("pid"), "exit": end}
 
@@ -184,7 +184,7 @@ def _make_folder(folder: str) -> None:
 
 
 def _check_ours(folder: str) -> None:
-    """Raise Problem where a run's folder, or the one above it that all its hosts share, is not this user's alone."""
+    """Raise Problem where a run's folder, or its parent, which the run's hosts share, is not private to this user."""
     for path in (os.path.dirname(folder), folder):
         try:
             foreign = folders.foreign(path)
@@ -195,7 +195,7 @@ def _check_ours(folder: str) -> None:
 
 
 def _content(spec: Spec) -> str:
-    """What makes two specs the same run: all but where the leader was found."""
+    """What makes two specs the same run: everything except the leader's address."""
     return json.dumps({**spec, "leader": None}, sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""Waits for changes in folders: inotify where the kernel has it, a nap where not (NFS, macOS)."""
+"""Waits for changes in folders: by inotify where it works, by polling elsewhere (NFS, macOS)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 _MODIFY, _MOVED_TO, _CREATE = 0x2, 0x80, 0x100
 _NONBLOCK = 0o4000
 NAP = 0.02
-"""Seconds between looks where changes cannot be waited for."""
+"""Seconds between polls."""
 GATHER = 0.002
-"""Seconds given to a burst of writes to grow, so that each is not an errand of its own."""
+"""Seconds to collect a burst of writes, so that it wakes the caller once."""
 
 
 class Watch:
@@ -33,7 +33,7 @@ class Watch:
         if self._handle < 0:
             return
         if self._libc.inotify_add_watch(self._handle, os.fsencode(folder), _MODIFY | _MOVED_TO | _CREATE) < 0:
-            # Out of watches: looking now and then serves as well.
+            # No inotify watch is left: poll.
             self.close()
 
     def wait(self, limit: float) -> None:
@@ -49,7 +49,7 @@ class Watch:
                 pass
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1

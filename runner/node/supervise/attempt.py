@@ -1,4 +1,4 @@
-"""One attempt on this host: the launcher from its start to its end, and the processes below it."""
+"""One attempt on this host: its launcher from start to end, and the processes below it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from . import routes, spawn, stop
 _LOG_TAIL = 2000
 _OWN_WORDS = "disttui: "
 _READY = 5.0
-"""Seconds after the word until a launcher counts as ready that has not said so: its disk may be full."""
+"""Seconds after its start line until a launcher counts as ready without a report: its disk may be full."""
 
 
 class LauncherProcess:
-    """A launcher that waits for the word, then runs this host's ranks.
+    """A launcher that waits for its start line, then runs this host's ranks.
 
     Raises OSError where it cannot be started.
     """
@@ -51,7 +51,7 @@ class LauncherProcess:
         self._went: float | None = None
         self._began: float | None = None
         self.port: int | None = None
-        """That this host's launcher serves the gang at; None on all hosts but the first."""
+        """The master port, on the first host; None on all others."""
         self._host = host
         self._folder = host.attempt_folder(number)
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
@@ -60,7 +60,7 @@ class LauncherProcess:
                 os.unlink(self._path(name))
         command = host.command(number)
         reader, self._word = os.pipe()
-        # Beside standard input: shells behave otherwise where that is a socket.
+        # Not on standard input: shells behave differently where that is a socket.
         self._gift, gift = socket.socketpair()
         log = os.open(self._path("launcher.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -82,16 +82,16 @@ class LauncherProcess:
 
     @property
     def gone(self) -> bool:
-        """Whether the launcher has the word."""
+        """Whether the launcher has its start line."""
         return self._went is not None
 
     def go(self, master: str, port: int, server: socket.socket | None) -> None:
-        """Give the launcher the word, and the socket that listens at the port where there is one."""
+        """Send the launcher its start line, and the listening socket of the port if there is one."""
         self._went, self._began = time.monotonic(), time.time()
         self.port = None if self._host.node else port
         args = ["--master-addr", master, "--master-port", str(port)]
         args += ["--rdzv-id", f"{self._host.run}-{self.number}-{port}"]
-        # By itself torchrun leaves a folder in /tmp.
+        # Without this, torchrun leaves a folder in /tmp.
         args += ["--log-dir", self._path("torchelastic")]
         interface = self._interface or routes.interface_towards(master)
         env = {}
@@ -114,40 +114,40 @@ class LauncherProcess:
             os.write(self._word, json.dumps(word).encode() + b"\n")
             os.close(self._word)
         except OSError:
-            pass  # it has ended, which its parent will hear of in a moment
+            pass  # it has ended, which its parent learns in a moment
 
     def launcher_ended(self, status: int) -> LauncherEnd:
-        """Note the launcher's end; returns what launcher.json says, completed where it is missing."""
+        """Note the launcher's end; returns the content of launcher.json, with defaults where it is missing."""
         self.launcher = None
         if not self.gone:
             os.close(self._word)
             self._gift.close()
         code = procs.exit_code(status)
-        told = launcher_end(read_json(self._path("launcher.json")), code, len(self._host.ranks))
+        end = launcher_end(read_json(self._path("launcher.json")), code, len(self._host.ranks))
         self.ranks.poll()
-        self._say(LauncherEnds(t=stamp(), e="launcher", attempt=self.number, code=told["code"], error=told["error"]))
-        return told
+        self._say(LauncherEnds(t=stamp(), e="launcher", attempt=self.number, code=end["code"], error=end["error"]))
+        return end
 
-    def launch_failure(self, told: LauncherEnd) -> FailureReport:
+    def launch_failure(self, end: LauncherEnd) -> FailureReport:
         """The failure to report when the launcher has failed and no rank has."""
-        code = told["code"]
+        code = end["code"]
         if code < 0:
-            # Its log ends with something else: who is killed says nothing.
+            # A killed launcher prints nothing about its end: its log ends with something else.
             words = f"torchrun was ended by {signal_name(-code)}"
         else:
             last = self._last_words()
-            words = told.get("error") or f"torchrun ended with exit code {code}\n{last}".rstrip()
+            words = end.get("error") or f"torchrun ended with exit code {code}\n{last}".rstrip()
             began = os.path.exists(self._path("launcher.ready"))
             if not began and (own := last.rpartition("\n")[2]).startswith(_OWN_WORDS):
-                words = own[len(_OWN_WORDS) :]  # it never came to torchrun
+                words = own[len(_OWN_WORDS) :]  # it failed before torchrun began
         message = words[:MESSAGE_LIMIT]
         return FailureReport(rank=None, kind="launch", type="", message=message, code=code, at=time.time())
 
     def look(self, *, last: bool = False) -> None:
-        """Take what the ranks have reported, printed or written as metrics since the last call.
+        """Process the ranks' reports, output and metrics since the last call.
 
         Args:
-            last: They have ended.
+            last: The ranks have ended.
         """
         self.ranks.poll()
         self._harvest.poll(self.ranks.pids, last=last)
@@ -157,7 +157,7 @@ class LauncherProcess:
         self.ranks.poll_metrics()
 
     def progress(self) -> AttemptProgress:
-        """What the leader weighs before it gives the word for another attempt (docs/formats.md, "The gang")."""
+        """What the leader considers before it starts another attempt (docs/formats.md, "The gang")."""
         asked = bool(self._host.launch["restarts"]) and self._began is not None
         saved = asked and saves.since(self._host, self._began or 0.0)
         return {"begun": self.ranks.begun, "saved": saved, "step": self.ranks.step}
@@ -167,14 +167,14 @@ class LauncherProcess:
         return stop.attempt_processes(self._host.run, self._host.node, os.getpid())
 
     def listens(self, port: int) -> bool:
-        """Whether this attempt's launcher takes connections at a port."""
-        # To look for sockets costs time that its imports need: before it is ready there can be none.
+        """Whether this attempt's launcher listens on a port."""
+        # Searching for sockets would slow down its imports; before it is ready it has none.
         late = self._went is not None and time.monotonic() - self._went > _READY
         ready = late or os.path.exists(self._path("launcher.ready"))
         return ready and ports.is_listening(port, lambda: {self._pid, *procs.descendants(procs.table(), self._pid)})
 
     def _give(self, server: socket.socket) -> bool:
-        """Hand a socket to the launcher; False where the descriptor for that has not come through to it."""
+        """Pass a socket to the launcher; False where it has not inherited the descriptor for that."""
         with server:
             numbers = array.array("i", [server.fileno()])
             try:

@@ -1,4 +1,4 @@
-"""How a supervisor is asked by its user on its host: a socket that takes one line of JSON, and the stop file."""
+"""Local control of a supervisor: a socket that takes one line of JSON, and the stop file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..loop import Loop
 
 
 class Control:
-    """Takes requests at a UNIX socket and hands them to `take`; clients find its `address` in supervisor.json."""
+    """Receives requests on a UNIX socket and passes them to `take`; clients find its `address` in supervisor.json."""
 
     def __init__(self, loop: Loop, take: Callable[[dict[str, object]], None]) -> None:
         self._take = take
@@ -41,7 +41,7 @@ class Control:
 
 
 def ask(folder: str, request: Mapping[str, object]) -> bool:
-    """Hand a request to the supervisor of a folder; False when there is none."""
+    """Send a request to the supervisor of a folder; False when there is none."""
     up = read_json(os.path.join(folder, "supervisor.json"))
     address = up.get("control") if isinstance(up, dict) else None
     if not isinstance(address, str):
@@ -57,7 +57,7 @@ def ask(folder: str, request: Mapping[str, object]) -> bool:
 def write_stop(folder: str, reason: str, now: bool) -> None:
     """Write the stop file, which is never cleared: the first one stays unless `now` is added. Raises OSError.
 
-    No lock is taken: nothing may keep a stop waiting.
+    No lock is taken: a stop must never wait.
     """
     path = os.path.join(folder, "stop")
     record = {"t": time.time(), "reason": reason, "now": now}
@@ -70,7 +70,7 @@ def write_stop(folder: str, reason: str, now: bool) -> None:
     try:
         os.link(passing, path)  # unlike a rename it never replaces one with `now`
     except OSError:
-        # There is one already, or the file system has no hard links.
+        # A stop file exists already, or the file system has no hard links.
         if not _stopped(path):
             os.rename(passing, path)
             return
@@ -78,6 +78,6 @@ def write_stop(folder: str, reason: str, now: bool) -> None:
 
 
 def _stopped(path: str) -> dict[str, object]:
-    """What a stop file holds, nothing where it is missing or broken."""
+    """The content of a stop file, empty where it is missing or malformed."""
     found = read_json(path)
     return found if isinstance(found, dict) else {}

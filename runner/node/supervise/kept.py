@@ -1,4 +1,4 @@
-"""The shipped zips while a run lasts: launchers and ranks are started from them hours after they were verified."""
+"""Keeps the shipped zips intact during a run: launchers and ranks start from them hours after the verification."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from .. import folders, parcel
 
 
 class Kept:
-    """A zip as this process found it when it began."""
+    """A zip with the content that it had when this process began."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._data = parcel.read(path)
 
     def restore(self) -> None:
-        """Put it back where it was removed (a cleaner of /tmp) or is not the same any more. Raises OSError."""
+        """Write it again where it was removed (a cleaner of /tmp) or changed. Raises OSError."""
         if self._data is None or parcel.read(self._path) == self._data:
             return
         folder = os.path.dirname(self._path)

@@ -1,4 +1,4 @@
-"""What the processes of an attempt held and might leave behind when they are gone: the master port, memory of GPUs."""
+"""Resources that may stay in use after the processes of an attempt have ended: the master port, memory of GPUs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..probe.gpu import has_device
 from ..telemetry.gpu_nvml import LIBRARY, memory_by_process
 
 _PATIENCE = 3.0
-"""Seconds that the kernel and the driver have to let go."""
+"""Seconds that the kernel and the driver have to release them."""
 _AGAIN = 0.1
 _MACHINE = "pid:[4026531836]"
-"""The PID namespace that a machine begins with (PROC_PID_INIT_INO of the kernel): drivers count in it."""
+"""The initial PID namespace (PROC_PID_INIT_INO of the kernel): drivers report pids of it."""
 
 
 class Leftover:
-    """One check, by calling `look` until it answers; what is there at first has 3 s to go away.
+    """One check, made by calling `look` until it returns a value; resources have 3 s to be released.
 
     Args:
         pids: Processes that have ended.
-        port: That one of them listened on, None: another host's did.
-        gpus: Whether to ask the driver, which is done in a thread, since it may hang.
+        port: The port that one of them listened on, None: the port was on another host.
+        gpus: Whether to ask the driver; this is done in a thread, since it may hang.
     """
 
     def __init__(self, pids: set[int], port: int | None, gpus: bool | None = None, library: str = LIBRARY) -> None:
@@ -56,7 +56,7 @@ class Leftover:
                 found = memory_by_process(self._library)
             except OSError:
                 found = {}
-            # A pid that lives has been given anew.
+            # A pid that is alive has been reused.
             self._memory = {pid: found[pid] for pid in self._pids & set(found) if procs.read(pid) is None}
             if not self._memory:
                 return

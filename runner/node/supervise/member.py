@@ -1,4 +1,4 @@
-"""This host's part in the gang: does what the leader says and tells it what became of it."""
+"""This host's part in the gang: carries out the leader's orders and reports the results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LET_GO = 0.02
 
 
 Then = Literal["done", "ended"]
-"""What the leader hears when the processes of an attempt are gone."""
+"""The messages for the leader once the processes of an attempt are gone."""
 
 
 class Member:
@@ -41,7 +41,7 @@ class Member:
     Args:
         say: Takes an event.
         send: Takes a message for the leader.
-        over: Is called once with the verdict when everything on this host has ended.
+        over: Called once with the verdict when everything on this host has ended.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Member:
         self._number = 0
         self._newest = 0
         self._queue: list[Order] = []
-        """Words of the newest attempt, while processes of an older one are being ended."""
+        """Orders for the newest attempt that wait until processes of an older one have ended."""
         self._attempt: LauncherProcess | None = None
         self._ending: Ending | None = None
         self._asked = 0.0
@@ -73,9 +73,9 @@ class Member:
         self.left: list[LeftProcess] = []
         self.held: Held = {}
         self.shows: Callable[[], list[str]] = list
-        """Tells what this host shows that may slow its ranks down."""
+        """Returns the conditions of this host that may slow its ranks down, as sentences."""
         self.master_socket: Callable[[], socket.socket | None] = lambda: None
-        """Gives, on the first host, the socket that listens at the master port."""
+        """Returns, on the first host, the socket that listens on the master port."""
         loop.every(_LOOK, self._look)
         loop.every(_SIGNS, self._tell_signs)
 
@@ -91,12 +91,12 @@ class Member:
 
     @property
     def idle(self) -> bool:
-        """Whether no process of an attempt is being run or ended."""
+        """Whether no process of an attempt runs or is being ended."""
         return self._ending is None and (self._attempt is None or self._attempt.launcher is None)
 
     @property
     def rest(self) -> RestMessage:
-        """Which attempt this host is in, and whether nothing of it is left to run or to be told."""
+        """This host's attempt, and whether nothing of it is left to run or to report."""
         return {"attempt": self._number, "idle": self.idle and not self._held and not self._queue}
 
     def warm(self, number: int) -> None:
@@ -105,7 +105,7 @@ class Member:
         self._newest = max(self._newest, number)
         self._held.clear()
         try:
-            # A stop that is written from now on is heard of within a second, and ends what has been started.
+            # A stop file that is written from now on is read within a second, and ends what has been started.
             if self._stopping or os.path.exists(self._host.path("stop")):
                 return
             for kept in self._zips:
@@ -116,7 +116,7 @@ class Member:
             self._fail_launch(f"cannot start the launcher: {name}: {error.strerror}")
 
     def receive(self, message: Order) -> None:
-        """Take a message of the leader; those of older attempts are dropped."""
+        """Handle a message of the leader; messages of older attempts are dropped."""
         if message["k"] == "verdict":
             self._verdict = self._verdict or message
             self._queue.clear()
@@ -129,7 +129,7 @@ class Member:
             self._newest = attempt
             self._queue.clear()
         if attempt > self._number and message["k"] != "stop" and not self.idle:
-            # What is left of the older attempt carries the same tag: both at once cannot be told apart.
+            # Processes of both attempts carry the same tag: they could not be distinguished.
             self._queue.append(message)
             self.end("restart", False, [])
         else:
@@ -147,21 +147,21 @@ class Member:
         elif message["k"] == "stacks":
             stacks.keep(self._host.folder, self._number, message["number"])
         elif message["k"] == "over" or message["k"] == "verdict":
-            pass  # the first says nothing, the second was taken before
+            pass  # the first needs no action, the second was handled before
         else:
             raise Unhandled(message)
 
     def stop(self, reason: str, now: bool, then: list[Then] | None = None) -> None:
-        """Stop the run on this host: no launcher is started any more, what runs ends."""
+        """Stop the run on this host: start no further launcher, and end the running one."""
         self._stopping = True
         try:
             write_stop(self._host.folder, reason, now)
         except OSError:
-            pass  # the disk is full; we remember it ourselves
+            pass  # the disk is full; the stop is kept in memory
         self.end(reason, now, then or [])
 
     def lose_folder(self) -> None:
-        """Somebody has removed the run directory: fail, and end what nobody can look at any more."""
+        """The run directory has been removed: fail, and end the processes, which no viewer could observe."""
         message = f"the run folder {self._host.folder} is gone"
         self._tell(FailureReport(rank=None, kind="folder", type="", message=message, code=None, at=time.time()))
         self.end("failure", False, [])
@@ -180,38 +180,38 @@ class Member:
             self._tell_held()
             self._asked = time.time()
             self._say(Stopping(t=stamp(), e="stopping", reason=reason, now=now, attempt=self._number))
-            # A launcher that waits for the word has nothing to save.
+            # A launcher that waits for its start line has nothing to save.
             grace = 0.0 if now or not self._attempt.gone else float(self._host.launch["grace"])
             self._start_ending(grace, ask=True)
         else:
             self._ended()
 
     def child_ended(self, pid: int, status: int) -> None:
-        """Take note of the end of the launcher, or of one that it has left behind."""
+        """Handle the end of the launcher, or of an orphan of it."""
         attempt = self._attempt
         if attempt is None:
             return
         if pid != attempt.launcher:
             attempt.ranks.reaped(pid, status)
             return
-        told = attempt.launcher_ended(status)
-        attempt.ranks.torchrun_says(told.get("failures") or [])
+        end = attempt.launcher_ended(status)
+        attempt.ranks.torchrun_says(end.get("failures") or [])
         if self._ending:
             return
-        if told["code"] < 0:
-            # Its ranks have got the kernel's TERM for it, which says nothing.
+        if end["code"] < 0:
+            # Its ranks then got SIGTERM from the kernel: their ends are no causes.
             self._held.clear()
-            self._fail(attempt.launch_failure(told))
+            self._fail(attempt.launch_failure(end))
             return
         self._tell_held()
-        if told.get("port_in_use") and not attempt.ranks.failed:
+        if end.get("port_in_use") and not attempt.ranks.failed:
             self._send({"k": "failed", "attempt": self._number, "cause": None, "port_in_use": True})
-        elif told["code"] == 0 and attempt.gone and not attempt.ranks.failed:
+        elif end["code"] == 0 and attempt.gone and not attempt.ranks.failed:
             attempt.ranks.company.end()
             self._then.append("done")
             self._start_ending(float(self._host.launch["grace"]), ask=False)
         elif not attempt.ranks.failed:
-            self._fail(attempt.launch_failure(told))
+            self._fail(attempt.launch_failure(end))
 
     def _go(self, message: GoMessage) -> None:
         attempt, number = self._attempt, message["attempt"]
@@ -286,7 +286,7 @@ class Member:
         assert self._ending is not None
         wait = self._ending.step(time.monotonic())
         if wait is None and self._attempt and self._attempt.launcher and not self._ending.left:
-            wait = _REAPED  # all is gone, but its end would be told later, as if it were a failure of its own
+            wait = _REAPED  # wait for the launcher's end, which would be reported as a failure later
         if wait is not None:
             self._loop.after(wait, self._step)
             return
@@ -335,7 +335,7 @@ class Member:
 
 
 def _blame_disk(failure: FailureReport, full: str) -> FailureReport:
-    """A failure on a full disk: one that says no more than that something ended is told as the disk's."""
+    """A failure on a full disk; one that says only that a process ended is reported as the disk's."""
     if failure["kind"] in ("exit", "launch") or cause.is_consequence(failure):
         who = "" if failure["rank"] is None else f"rank {failure['rank']}: "
         message = f"{full}; {who}{failure['message']}"

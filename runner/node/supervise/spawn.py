@@ -1,4 +1,4 @@
-"""Starting a child in a session of its own that the kernel ends when we die."""
+"""Starts a child in its own session; the kernel ends it when we die."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def start(
 ) -> int:
     """Start a command and return its pid.
 
-    The caller must have no other threads, and waits for the child itself. `keep` is a descriptor that the child has
+    The caller must have no other threads, and must wait for the child. `keep` is a descriptor that the child inherits
     under the same number.
 
     Raises:
-        OSError: It cannot be started; `filename` says which of folder and program is to blame.
+        OSError: It cannot be started; `filename` is the folder or the program that caused it.
     """
     libc = ctypes.CDLL(None)
     report, problem = os.pipe()

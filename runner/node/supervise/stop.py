@@ -1,4 +1,4 @@
-"""Ending all processes of an attempt: kindly first, then in rounds until nothing is left."""
+"""Ends all processes of an attempt: by SIGTERM first, then by SIGKILL in rounds until nothing is left."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Members = Callable[[], "set[int]"]
 def attempt_processes(run: str, node: int, root: int | None, everything: bool = False) -> set[int]:
     """The living processes of a run on this host: by tag, and everything below `root` in other sessions.
 
-    Helpers that `root` starts for itself stay in its session; launchers get one of their own, which nothing
-    below them can leave but for a newer one. With `everything`, the helpers count as well.
+    Helpers of `root` stay in its session; launchers get a new one, and their descendants can leave that only for a
+    newer one. With `everything`, the helpers count as well.
     """
     found = procs.table()
     members = procs.tagged(found, run, node)
@@ -32,12 +32,12 @@ def attempt_processes(run: str, node: int, root: int | None, everything: bool = 
 
 
 class Ending:
-    """One ending, moved on by `step`.
+    """One ending, advanced by `step`.
 
     Args:
         members: Finds the living processes.
-        launcher: Gets the only TERM, since it hands it on; None when it has ended.
-        ranks: Says which of the processes are ranks; what outlives launcher and ranks gets no full grace.
+        launcher: Gets the only TERM, since it passes it on; None when it has ended.
+        ranks: Finds the ranks among the processes; processes that outlive launcher and ranks get no full grace.
         grace: Seconds until KILL.
         ask: Whether to send the TERM; False waits for processes to end by themselves.
     """
@@ -52,13 +52,13 @@ class Ending:
         self._killing: float | None = None
         self._orphaned = False
         self.seen: set[int] = set()
-        """All that it has had to do with."""
+        """All processes that it has found."""
         self.left: list[LeftProcess] = []
         if ask and launcher is not None:
             _send(launcher, signal.SIGTERM)
 
     def hurry(self) -> None:
-        """Wait no longer, kill."""
+        """Kill now, without waiting for the rest of the grace."""
         self._deadline = 0.0
 
     def step(self, now: float) -> float | None:
@@ -88,7 +88,7 @@ class Ending:
         if self._launcher in found and all(
             proc is None or proc.ppid != self._launcher for proc in map(procs.read, found)
         ):
-            # Its ranks are gone; the slow exit of a large interpreter is not worth waiting for.
+            # Its ranks are gone: do not wait for the slow exit of a large interpreter.
             _send(self._launcher, signal.SIGKILL)
         elif self._launcher not in found and not self._orphaned and not found & self._ranks():
             self._orphaned = True
@@ -96,7 +96,7 @@ class Ending:
 
 
 def sweep(members: Members) -> list[LeftProcess]:
-    """Kill everything that `members` finds, until two rounds find nothing; returns what could not be ended."""
+    """Kill all processes that `members` finds, until two rounds find none; returns those that could not be ended."""
     ending = Ending(members, None, set, 0.0)
     while True:
         wait = ending.step(time.monotonic())

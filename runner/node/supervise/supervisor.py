@@ -1,4 +1,4 @@
-"""The supervisor of one host: runs the host's part of the gang, on node 0 the gang, and writes its story."""
+"""The supervisor of one host: runs the host's part of the gang, on node 0 also the gang, and writes the run's files."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from .control import Control
 from .member import Member
 
 _FAREWELL = 2.0
-"""Seconds that the verdict may need to reach the others."""
+"""Seconds that the verdict may take to reach the others."""
 _CONCLUSION = 10.0
 """Seconds beyond `grace` that the leader may need to conclude a stopped run."""
 _REASON = 200
-"""Characters of a stop's reason that the gang takes."""
+"""Characters of a stop's reason that are sent to the gang."""
 
 
 class Who(procs.ProcessIdentity):
@@ -45,7 +45,7 @@ class Who(procs.ProcessIdentity):
 
 
 class Supervisor:
-    """Everything that goes on for one run on one host, in one thread (telemetry and stacks have others)."""
+    """All work for one run on one host, in one thread (telemetry and stacks have their own)."""
 
     def __init__(self, host: HostPart) -> None:
         self._host = host
@@ -63,7 +63,7 @@ class Supervisor:
         self._follower: Follower | None = None
 
     def open(self) -> Who:
-        """Take this run's places on the host; returns supervisor.json. Raises Problem or OSError."""
+        """Take the run's lock and open its sockets; returns supervisor.json. Raises Problem or OSError."""
         self._lock = locks.take("run", self._host.folder)
         if self._lock is None:
             other = locks.holder("run", self._host.folder)
@@ -112,7 +112,7 @@ class Supervisor:
 
     def _open_gang(self) -> LeaderPlace:
         given = self._host.spec["master"]
-        # A master on loopback means that all hosts are this machine: nothing of the run is for the network then.
+        # With a master on loopback all hosts are this machine: nothing may listen on the network.
         alone = given if given in ("127.0.0.1", "::1") else None
         own = [] if alone else routes.reachable_addresses()
         addresses = [given, *(ip for ip in own if ip != given)] if given else own
@@ -164,7 +164,7 @@ class Supervisor:
             return
         self._send_up({"k": "stop", "reason": reason, "now": now})
         self._member.stop(reason, now)
-        # The leader concludes it, who waits for hosts that are cut off. Without one, this host's part ends by itself.
+        # The leader concludes the stop, and waits for hosts that are cut off. Without a leader, this host ends alone.
         patience = self._follower.stop() if self._follower else 0.0
         late = 2 * patience + self._host.launch["grace"] + _CONCLUSION if patience else 0.0
         self._loop.after(late, lambda: self._conclude_alone("stopped", 130, None))
@@ -186,7 +186,7 @@ class Supervisor:
         self._member.end("leader lost", False, [])
 
     def _give_up(self, kind: str, why: str, last: float | None) -> None:
-        """The leader is gone, or never was: end alone."""
+        """The leader is lost, or was never found: end without it."""
         self._say(note(why, "error"))
         stopped = os.path.exists(self._host.path("stop"))
         state: State = "stopped" if stopped else "failed" if kind == "join" else "lost"
@@ -216,7 +216,7 @@ class Supervisor:
         if wire and not wire.delivered() and time.monotonic() < self._deadline:
             self._loop.after(0.02, self._leave)
             return
-        # exit.json is the last word: a mirror that holds it holds all of the telemetry.
+        # exit.json is the last write: a mirror that has it has all of the telemetry.
         self._sampling.end()
         try:
             if not self._folder_gone:
@@ -262,7 +262,7 @@ def _version() -> str:
 
 
 def run(host: HostPart, status_fd: int) -> None:
-    """Be the supervisor; says on `status_fd`, as one line of JSON, that it is up or why not."""
+    """Run the supervisor; it writes to `status_fd`, as one line of JSON, that it is up or why not."""
     supervisor = Supervisor(host)
     try:
         up = supervisor.open()
@@ -282,4 +282,4 @@ def _end_before_the_start(host: HostPart, why: str) -> None:
     try:
         journal.write_exit(host.folder, {"state": "failed", "code": 1, "cause": cause, "attempt": 0, "left": []})
     except OSError:
-        pass  # whoever asked for the start is told
+        pass  # the requester of the start gets the error

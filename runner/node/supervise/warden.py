@@ -1,4 +1,4 @@
-"""The warden: waits for the supervisor, and puts things in order when that is killed."""
+"""The warden: waits for the supervisor, and ends the run on this host when the supervisor is killed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from . import spawn
 def main(folder: str, node_zip: str) -> None:
     """Become a daemon, start the supervisor of a run directory and wait for it.
 
-    Reads `{"secrets", "train_zip"}` from standard input up to its end; standard output gets the supervisor's word that
-    it is up.
+    Reads `{"secrets", "train_zip"}` from standard input up to its end; standard output gets the supervisor's status
+    line.
     """
     if os.fork():
         os._exit(0)
-    umask = os.umask(0o077)  # ours; the job gets the login's
+    umask = os.umask(0o077)  # the job gets the login's umask
     given = json.loads(sys.stdin.buffer.read())
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -46,7 +46,7 @@ def main(folder: str, node_zip: str) -> None:
 def _supervise(folder: str, node_zip: str, given: Given, umask: int) -> None:
     code = 70
     try:
-        # Its orphans come to us and not to the warden, so that they can be found as ours.
+        # This process adopts the orphans, not the warden, so that they are found as our descendants.
         spawn.adopt_orphans()
         from .. import journal
         from ..host import HostPart
@@ -65,12 +65,12 @@ def _supervise(folder: str, node_zip: str, given: Given, umask: int) -> None:
 
 
 def conclude(folder: str, why: str, root: int | None) -> None:
-    """End what a lost supervisor has left, and write the end of its story. Raises OSError on a full disk.
+    """End the processes of a lost supervisor, and write the end of its part. Raises OSError on a full disk.
 
     Args:
         folder: The run directory.
         why: What became of the supervisor.
-        root: Whoever has adopted its children, None: nobody of ours.
+        root: The pid that has adopted its children, None: no process of ours.
     """
     from ...protocol.events import Left, Verdict
     from ...protocol.files import Exit
@@ -96,7 +96,7 @@ def conclude(folder: str, why: str, root: int | None) -> None:
 
 
 def _last_word(folder: str) -> float | None:
-    """When the supervisor last wrote something, unix time."""
+    """Unix time of the supervisor's last write."""
     found = []
     for name in ("events.jsonl", "telemetry.jsonl"):
         try:

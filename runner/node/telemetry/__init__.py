@@ -1,1 +1,1 @@
-"""What the machine does, once a second, and what of it calls for somebody."""
+"""Telemetry of the machine, once a second, and the alarms that follow from it."""

@@ -1,4 +1,4 @@
-"""Telemetry that calls for somebody: alarms that begin and end, and what may slow a host's ranks down. Pure."""
+"""Alarms, which begin and end, and the conditions that may slow a host's ranks down, from telemetry. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DISK_LEFT = 0.05
 _SWAPPING = 1 << 20
 """Bytes per second, in and out together."""
 _LASTING = 3
-"""Samples in a row (seconds) that an alarm's reason must be there, or be gone."""
+"""Consecutive samples (seconds) for which an alarm's reason must hold, or be absent."""
 _CROWDED = 1.5
 _STOLEN = 5.0
 _DISK_WAIT = 20.0
@@ -27,7 +27,7 @@ class _Reason(NamedTuple):
 
 
 class Alarms:
-    """Turns telemetry records into `alarm` events: once when one begins, once (`over`) when it ends.
+    """Turns telemetry records into `alarm` events: one when an alarm begins, one (`over`) when it ends.
 
     Args:
         gpus: The indices of the GPUs that the run uses, None: all.
@@ -41,7 +41,7 @@ class Alarms:
         self._begun: dict[tuple[str, int], _Reason] = {}
 
     def look(self, record: Telemetry) -> list[Alarm]:
-        """Take a telemetry record; returns the events it gives rise to."""
+        """Process a telemetry record; returns the events that follow from it."""
         now = dict(self._reasons(record))
         events = []
         for place, reason in now.items():
@@ -91,7 +91,7 @@ class Alarms:
 
 
 def shows(records: Sequence[Telemetry], cores: int) -> list[str]:
-    """What a host's last telemetry records (the newest last) show that may slow its ranks down, as sentences.
+    """Conditions in a host's last telemetry records (the newest last) that may slow its ranks down, as sentences.
 
     Args:
         cores: CPU cores that the host has.

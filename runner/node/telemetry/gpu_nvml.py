@@ -1,4 +1,4 @@
-"""GPU figures from the driver's own library, by ctypes: no package, no process.
+"""GPU figures from the driver's own library, by ctypes: needs no package and no process.
 
 Prototypes and structures are those of nvml.h: unchanged since NVML 4, processes as of NVML 11.
 """
@@ -60,15 +60,15 @@ class Nvml:
         return [self._one(index, handle) for index, handle in self._devices.items()]
 
     def cards(self) -> Dict[int, GpuCard]:
-        """Return what never changes of each GPU: `name`, `power_limit` in watts."""
+        """Return the constants of each GPU: `name`, `power_limit` in watts."""
         return {index: self._card(handle) for index, handle in self._devices.items()}
 
     def memory_of(self) -> Dict[int, Dict[int, Optional[int]]]:
-        """Return the bytes that each process (pid) has on each GPU, None where the driver does not tell."""
+        """Return the bytes that each process (pid) has on each GPU, None where the driver does not report them."""
         return {index: self._processes(handle) or {} for index, handle in self._devices.items()}
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Shut the library down."""
         self._call("nvmlShutdown")
 
     def _one(self, index: int, handle: ctypes.c_void_p) -> GpuUse:
@@ -112,7 +112,7 @@ class Nvml:
 
 
 def memory_by_process(library: str = LIBRARY) -> Dict[int, int]:
-    """Return the bytes of each process (pid) on all GPUs together; 0 where the driver does not tell.
+    """Return the bytes of each process (pid) on all GPUs together; 0 where the driver does not report them.
 
     Raises:
         OSError: As Nvml.

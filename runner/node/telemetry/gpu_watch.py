@@ -1,4 +1,4 @@
-"""GPU figures over time: by NVML, or by one long-lived nvidia-smi; never a process per sample."""
+"""GPU figures over time: by NVML, or by one long-lived nvidia-smi; no process per sample."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _READERS: Sequence[Tuple[_Figure, Callable[[str], Optional[float]]]] = (
 
 
 class GpuWatch:
-    """Reads all GPUs once a second in a thread of its own, so that a wedged driver holds up nobody.
+    """Reads all GPUs once a second in its own thread, so that a hung driver blocks nothing else.
 
     Args:
         library: NVML's file name.
         interval: Seconds between two readings.
-        details: Also learn what each card is, and who computes on it (NVML only).
+        details: Also read the constants of each card, and the processes on it (NVML only).
     """
 
     def __init__(self, library: str = "libnvidia-ml.so.1", interval: float = 1.0, details: bool = False) -> None:
@@ -78,7 +78,7 @@ class GpuWatch:
         seconds = str(max(1, round(self._interval)))
         command = [program, "--query-gpu=" + _FIELDS, "--format=csv,noheader,nounits", "-l", seconds]
         try:
-            # Should this process be killed, the child ends by itself: its next line finds the pipe closed.
+            # If this process is killed, the child ends by itself: its next write finds the pipe closed.
             self._child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -110,7 +110,7 @@ class GpuWatch:
 
 
 def parse(line: str) -> Optional[GpuUse]:
-    """Read one line of nvidia-smi; None for anything but a GPU's, and what the card does not tell is absent."""
+    """Read one line of nvidia-smi; None for a line of no GPU. Values that the card does not report are absent."""
     index, *fields = (field.strip() for field in line.split(","))
     if not index.isdigit() or len(fields) != len(_READERS):
         return None

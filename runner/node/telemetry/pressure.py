@@ -1,4 +1,4 @@
-"""What keeps a host's ranks from running: stolen CPU time, swapping, and waiting for the disk.
+"""Conditions that keep a host's ranks from running: stolen CPU time, swapping, and waiting for the disk.
 
 Sources: proc(5) (/proc/stat, /proc/vmstat), Documentation/accounting/psi.rst (/proc/pressure/io).
 """
@@ -13,7 +13,7 @@ from ...protocol.telemetry import Telemetry
 
 
 class Pressure:
-    """Reads counters; rates are since the sample before, so that the first has none."""
+    """Reads counters; rates are since the previous sample, so that the first has none."""
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
@@ -24,7 +24,7 @@ class Pressure:
         """Add to a telemetry record: `steal` and `io_wait` in percent, `swap_rate` in bytes/s.
 
         Args:
-            seconds: Since the sample before, None for the first.
+            seconds: Since the previous sample, None for the first.
         """
         ticks, self._ticks = self._ticks, self._cpu()
         if ticks and self._ticks and self._ticks["total"] > ticks["total"]:

@@ -1,4 +1,4 @@
-"""The processes of a host that matter most right now: who computes, for whom, and on which GPU."""
+"""The processes of a host that use most of it right now, with their users, runs and GPUs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _COMMAND = 160
 _KERNEL = 0x00200000
 """PF_KTHREAD of the kernel's sched.h: one of its own threads."""
 _QUIET = 5
-"""Every how many looks a process that has been idle is looked at again."""
+"""An idle process is read again at every this many samples."""
 _FORGET = 60
-"""Every how many looks the kernel's threads are found anew."""
+"""The kernel's threads are searched again at every this many samples."""
 
 Gpus = Mapping[int, Mapping[int, Optional[int]]]
-"""GPU index → pid → bytes on it, None where the driver does not tell."""
+"""GPU index → pid → bytes on it, None where the driver does not report them."""
 
 
 class _Seen(NamedTuple):
-    """A process as of the last look at it. `start` and `used` in clock ticks, `at` in seconds, `name` from exec."""
+    """A process as it was last read. `start` and `used` in clock ticks, `at` in seconds, `name` from exec."""
 
     name: bytes
     start: int
@@ -35,20 +35,20 @@ class _Seen(NamedTuple):
 
 
 class _Who(NamedTuple):
-    """What changes with an exec at most."""
+    """Properties that change with an exec at most."""
 
     name: bytes
     start: int
     tag: str
     user: str
     command: Optional[str]
-    """None until it is told of."""
+    """None until the process is in a result."""
 
 
 class Processes:
-    """Watches the process table; a look at 500 processes costs a few milliseconds.
+    """Watches the process table; a sample of 500 processes costs a few milliseconds.
 
-    Environments are read once per process, command lines of those that are told of only. Not thread-safe.
+    Environments are read once per process, command lines only of processes in the result. Not thread-safe.
     """
 
     def __init__(self, proc: str = "/proc") -> None:
@@ -64,12 +64,12 @@ class Processes:
     def sample(self, now: float, gpus: Gpus, most: int = MOST) -> Tuple[List[ProcessUse], int]:
         """Return the `processes` of a telemetry record, and how many there are in all.
 
-        First those on GPUs and those of runs, then whatever uses most of the CPUs, then of the memory.
+        First processes on GPUs and of runs, then those that use most of the CPUs, then of the memory.
 
         Args:
             now: Monotonic seconds.
-            gpus: Who computes on each GPU.
-            most: How many to tell of.
+            gpus: The processes on each GPU.
+            most: How many to return.
         """
         self._looks += 1
         on_gpu = {pid for holders in gpus.values() for pid in holders}
@@ -81,7 +81,7 @@ class Processes:
                 self._seen[pid] = seen
                 known = who.get(pid)
                 if known is None:
-                    # At its first look a process may still be what it was forked from: it is met once more.
+                    # When first read, a process may not have called exec yet: it is identified once more.
                     self._who[pid] = self._meet(pid, seen)._replace(name=b"")
                 else:
                     self._who[pid] = known if known[:2] == seen[:2] else self._meet(pid, seen)
@@ -96,7 +96,7 @@ class Processes:
 
     def _pids(self) -> Set[int]:
         if self._looks % _FORGET == 0:
-            self._kernel = set()  # a number may have been given to another since
+            self._kernel = set()  # a pid may have been reused since
         try:
             return {int(name) for name in os.listdir(self._proc) if name.isdigit()} - self._kernel
         except OSError:
@@ -149,7 +149,7 @@ class Processes:
 
 
 def most_of(wanted: object) -> int:
-    """How many processes the `processes` of a request means: true, or a number."""
+    """How many processes the `processes` of a request asks for: true, or a number."""
     if isinstance(wanted, bool) or not isinstance(wanted, int):
         return MOST if wanted is True else 0
     return max(0, min(_LIMIT, wanted))
@@ -168,22 +168,22 @@ def user_name(uid: int) -> str:
 def _add_gpus(row: ProcessUse, gpus: Gpus) -> None:
     pid = row["pid"]
     indices = [index for index, holders in sorted(gpus.items()) if pid in holders]
-    told = [memory for index in indices for memory in (gpus[index][pid],) if memory is not None]
+    known = [memory for index in indices for memory in (gpus[index][pid],) if memory is not None]
     if indices:
         row["gpus"] = indices
-    if told:
-        row["gpu_memory"] = sum(told)
+    if known:
+        row["gpu_memory"] = sum(known)
 
 
 def _foreign(pid: int, gpus: Gpus) -> ProcessUse:
-    """A process that computes here but cannot be seen, as from inside a container."""
+    """A process on a GPU that is not in the process table, as from inside a container."""
     row = ProcessUse(pid=pid, user="?", command="")
     _add_gpus(row, gpus)
     return row
 
 
 def _read(path: str, size: int = 1024) -> bytes:
-    # Half the cost of a file object, which counts for hundreds of files a second.
+    # Half the cost of a file object, which matters for hundreds of files a second.
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:

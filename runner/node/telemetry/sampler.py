@@ -1,4 +1,4 @@
-"""What a host is doing, once a second: one record of telemetry.jsonl (docs/formats.md)."""
+"""The load of a host, once a second: one record of telemetry.jsonl (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .processes import Processes
 
 
 class Sampler:
-    """Takes samples; rates are since the sample before, so that the first has none.
+    """Takes samples; rates are since the previous sample, so that the first has none.
 
-    Not thread-safe. A sample may take as long as the file system of `run_dir` does, which on a dead NFS server is
-    for ever: sample in a thread of its own.
+    Not thread-safe. A sample blocks as long as the file system of `run_dir` does, on a dead NFS server for ever: use a
+    separate thread.
 
     Args:
         run_dir: The folder whose file system `disk_free` is of.
-        gpus: Whether to look at NVIDIA GPUs; where there is no such device this costs nothing.
-        processes: How many of the host's processes to tell of; above 0 also what the GPUs are and how many CPUs.
+        gpus: Whether to read NVIDIA GPUs; without such a device this costs nothing.
+        processes: How many of the host's processes to include; above 0 also the constants of GPUs and CPUs.
     """
 
     def __init__(self, run_dir: str, gpus: bool = True, processes: int = 0) -> None:
@@ -98,7 +98,7 @@ class Sampler:
         before, self._net = self._net, self._system.network()
         if seconds and before is not None and self._net is not None:
             received, sent = (now - then for now, then in zip(self._net, before))  # noqa: B905
-            # An interface that was made anew counts from zero.
+            # An interface that was created again counts from zero.
             if received >= 0:
                 record["net_rx"] = round(received / seconds)
             if sent >= 0:

@@ -1,4 +1,4 @@
-"""Telemetry of a run's host, written once a second, and what follows from it: alarms, and reasons for slow ranks."""
+"""Writes telemetry of a run's host once a second, and derives from it alarms and reasons for slow ranks."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ..journal import Journal
 from . import alarms
 
 _DESCENT = 3.0
-"""Seconds between two looks at the whole process table."""
+"""Seconds between two reads of the whole process table."""
 _SECONDS = 10
-"""Records that reasons for slowness are told from."""
+"""Telemetry records that the reasons for slowness are derived from."""
 
 
 class Sampling:
-    """Samples in a thread, since a dead file server may hold it for ever.
+    """Samples in a thread, since a dead file server may block it for ever.
 
     Args:
-        pids: Tells the pid of each rank that runs.
+        pids: Returns the pid of each running rank.
     """
 
     def __init__(self, host: HostPart, pids: Callable[[], dict[int, int]]) -> None:
@@ -44,14 +44,14 @@ class Sampling:
         threading.Thread(target=self._work, daemon=True).start()
 
     def end(self) -> None:
-        """No record is written from here on; one that is being written has a second."""
+        """Write no further record; one that is being written has a second to finish."""
         held = self._writing.acquire(timeout=1.0)
         self._closed.set()
         if held:
             self._writing.release()
 
     def close(self) -> None:
-        """End, and give up what it holds."""
+        """End, and release all resources."""
         self.end()
         if self._sampler:
             self._sampler.close()
@@ -61,7 +61,7 @@ class Sampling:
         return [self._events.popleft() for _ in range(len(self._events))]
 
     def shows(self) -> list[str]:
-        """What this host shows that may slow its ranks down."""
+        """Conditions of this host that may slow its ranks down, as sentences."""
         return self._shows
 
     def _work(self) -> None:

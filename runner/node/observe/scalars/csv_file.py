@@ -17,12 +17,12 @@ _COUNTERS = ("step", "global_step", "iter", "iteration", "epoch")
 class CsvFile:
     """Reads one table piece by piece.
 
-    A writer that comes upon a new name writes the whole file anew: rows that were read before are left out then.
+    On a new name the writer writes the whole file anew; rows that were read before are left out then.
     """
 
     def __init__(self) -> None:
         self.head = b""
-        """The line with the names, empty as long as it is not known."""
+        """The line with the names, empty until it is read."""
         self._names: List[str] = []
         self._row = 0
         self._taken = 0
@@ -32,9 +32,9 @@ class CsvFile:
         self.head, self._row = b"", 0
 
     def take(self, piece: bytes, offset: int, samples: List[Sample]) -> int:
-        """Take what stands at `offset`; what it tells is appended to `samples`.
+        """Parse the piece at `offset`; its samples are appended to `samples`.
 
-        Returns the bytes that are done with, more than the piece where what follows is of no use. Raises
+        Returns the bytes consumed, more than the piece has where the following bytes are to be skipped. Raises
         MalformedFileError.
         """
         end = piece.rfind(b"\n") + 1

@@ -16,7 +16,7 @@ from .sample import MalformedFileError, Sample, note, whole_step
 _LENGTH = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
 _LONGEST = 4096
-"""Bytes of a record that is looked at: a scalar takes less than 300, a picture or a histogram is no metric."""
+"""Bytes of the longest record that is parsed: a scalar takes less than 300; images and histograms are no metrics."""
 _LARGEST = 1 << 40
 _FLOAT, _DOUBLE = 1, 2
 
@@ -25,9 +25,9 @@ class EventFile:
     """Reads one event file piece by piece."""
 
     def take(self, piece: bytes, offset: int, samples: List[Sample]) -> int:
-        """Take what stands at `offset`; what it tells is appended to `samples`.
+        """Parse the piece at `offset`; its samples are appended to `samples`.
 
-        Returns the bytes that are done with, more than the piece where what follows is of no use. Raises
+        Returns the bytes consumed, more than the piece has where the following bytes are to be skipped. Raises
         MalformedFileError.
         """
         at = 0
@@ -52,7 +52,7 @@ class EventFile:
 
 def _event(data: memoryview) -> Optional[Sample]:
     when: Optional[float] = None
-    step: Optional[int] = 0  # the default of the message's language
+    step: Optional[int] = 0  # protobuf's default
     summary: Optional[memoryview] = None
     for number, kind, value in wire.fields(data):
         if number == 1 and kind == 1:

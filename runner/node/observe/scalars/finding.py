@@ -1,9 +1,12 @@
-"""Which files of metrics are this attempt's own, and what is new in them.
+"""Finds the files of metrics that belong to this attempt, and reads what is new in them.
 
-A file counts that a rank, or a process below it, holds open for writing, and one below the job's folder whose name has
-this host, such a process and a time since the attempt began, as tensorboard names its files, which it opens for moments
-only. Lightning's tables name nobody and are open for moments, too: one counts that is new below the job's folder since
-the attempt began, on the host of rank 0, which alone writes them, and only where no other training of ours works there.
+A file belongs to it in three cases:
+
+* A rank, or a descendant of one, holds it open for writing.
+* It lies below the job's folder, and its name holds this host, the pid of such a process and a time since the attempt
+  began, as tensorboard names its files, which it opens for moments only.
+* It is a Lightning table, whose name holds neither and which is open for moments only: it is new below the job's folder
+  since the attempt began, this is the host of rank 0, and no other training of this user works in the folder.
 """
 
 from __future__ import annotations
@@ -23,17 +26,17 @@ from .sample import MalformedFileError, Sample
 _EVERY = (3.0, 15.0)
 """Seconds between two searches, in the first minute and later."""
 _MOST_FILES = 16
-"""Files of one host."""
+"""Files of metrics that are read on one host."""
 _MOST_PROCESSES = 256
 _MOST_DESCRIPTORS = 2048
 _PATIENCE = 0.1
-"""Seconds that a search may take: the supervisor has beats to send meanwhile."""
+"""Seconds that a search may take: the supervisor must send beats meanwhile."""
 _DEEPEST = 4
 _BUDGET = 64 << 10
 _LAST_BUDGET = 1 << 20
-"""Bytes that are read each time, and at the end."""
+"""Bytes that are read at each poll, and at the last one."""
 _MOST_ENTRIES = 5000
-"""Of one folder: a data set may lie there, too."""
+"""Entries of one folder that are examined: it may hold a data set."""
 _TABLES = ("metrics.csv", "results.csv")
 # Time, host and process, as tensorboard/summary/writer/event_file_writer.py names them.
 _EVENTS = re.compile(re.escape(EVENTS) + r"(\d{1,12})\.(.{1,255})\.(\d{1,10})\.\d{1,10}(?:\.v2)?\Z")
@@ -62,12 +65,12 @@ class ScalarFiles:
 
     Args:
         workdir: The job's folder.
-        began: Unix time; what a file tells of earlier times belongs to another attempt.
+        began: Unix time; earlier samples in a file belong to another attempt.
         run: The run's id.
         node: This host's node rank.
 
     Attributes:
-        notes: What the user should know, to be taken by the caller.
+        notes: Notes for the user; the caller takes them out.
     """
 
     def __init__(self, workdir: str, began: float, run: str, node: int) -> None:
@@ -77,12 +80,11 @@ class ScalarFiles:
         self._run = run
         self._open: Dict[Tuple[int, int], Tuple[int, ScalarFile]] = {}
         self._done: Set[Tuple[int, int]] = set()
-        """Files that were given up."""
+        """Files that are no longer read, after an error."""
         self._first = self._next = time.monotonic()
         before = _lying(workdir) if node == 0 else None
         self._before = before.unnamed if before and before.whole else None
-        """Those that name no process and were there when the attempt began; None where they are not known, or do not
-        matter."""
+        """Tables that existed when the attempt began; None where they are unknown or irrelevant."""
 
     def poll(self, pids: Mapping[int, int], *, last: bool = False) -> Iterator[FoundSample]:
         """What is new.
@@ -107,7 +109,7 @@ class ScalarFiles:
                     yield FoundSample(rank, sample)
 
     def close(self) -> None:
-        """Read no more."""
+        """Close all files."""
         self._done.update(self._open)
         for _, file in self._open.values():
             file.close()
@@ -128,7 +130,7 @@ class ScalarFiles:
         if self._before is None or not lying.whole:
             return
         fresh = lying.unnamed - self._before
-        # What has gone and comes again is new; what came while another might have written it is not ours.
+        # A table that vanished and appears again is new; one that appears while another training may write is not ours.
         self._before &= lying.unnamed
         if fresh and self._others(table, set(ranks)):
             self._before |= fresh
@@ -141,7 +143,7 @@ class ScalarFiles:
         for pid, rank in ranks.items():
             if time.monotonic() > deadline:
                 return
-            # Forked workers hold what their parent has open.
+            # Forked workers inherit their parent's open files.
             if pid == pids[rank] or procs.command(pid) != procs.command(pids[rank]):
                 for path, name in _written(pid):
                     self._add(rank, path, name)
@@ -181,7 +183,7 @@ class ScalarFiles:
 
 
 def _writer(path: str, began: float) -> int:
-    """The process that has created an event file on this host since then, as its name says; 0 for any other."""
+    """The pid in the name of an event file that was created on this host since `began`; 0 for any other file."""
     match = _EVENTS.match(os.path.basename(path))
     if not match or match.group(2) != socket.gethostname() or int(match.group(1)) < int(began):
         return 0
@@ -189,7 +191,7 @@ def _writer(path: str, began: float) -> int:
 
 
 def _written(pid: int) -> Iterator[Tuple[str, str]]:
-    """Files of metrics that a process holds open for writing: how to open each, and its name."""
+    """The files of metrics that a process holds open for writing: a path to open each, and its name."""
     folder = "/proc/%d/fd" % pid
     try:
         numbers = os.listdir(folder)[:_MOST_DESCRIPTORS]

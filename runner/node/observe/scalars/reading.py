@@ -14,11 +14,11 @@ from .wandb_file import WandbFile
 EVENTS = "events.out.tfevents."
 """What event files' names begin with."""
 _PIECE = 64 << 10
-"""Bytes that are read at once: more than the longest part of any file that is looked at."""
+"""Bytes per read: more than the longest record of any format."""
 
 
 def decoder(path: str) -> Optional[Union[EventFile, WandbFile, CsvFile]]:
-    """What reads a file of this name, None for other files."""
+    """The decoder for a file of this name, None for other files."""
     name = os.path.basename(path)
     if name.startswith(EVENTS):
         return EventFile()
@@ -31,8 +31,8 @@ class ScalarFile:
     """A file of metrics that is open.
 
     Args:
-        path: What to open; it may be a descriptor's own name below /proc.
-        name: Its name, which says what it is.
+        path: The path to open; it may be a descriptor's path below /proc.
+        name: The file's name, which tells its format.
 
     Raises:
         OSError: It cannot be opened.
@@ -46,12 +46,12 @@ class ScalarFile:
         self.name = name
         self._decoder = found
         self.is_of_metrics = not isinstance(found, CsvFile)
-        """Whether it is known to be one: a table may hold anything."""
+        """Whether its format is confirmed: a table may hold anything."""
         self._path = path
         self._offset = 0
         self._damage: Optional[MalformedFileError] = None
         self._validation = of_validation(os.path.dirname(name))
-        # A pipe in its place must not hold us up.
+        # Opening a FIFO in its place must not block.
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         seen = os.fstat(self._fd)
         self.key = (seen.st_dev, seen.st_ino)
@@ -60,9 +60,9 @@ class ScalarFile:
             raise MalformedFileError("no regular file")
 
     def read(self, budget: int) -> List[Sample]:
-        """What is new, of about `budget` bytes at most. Raises MalformedFileError or OSError.
+        """Return the new samples, of about `budget` bytes at most. Raises MalformedFileError or OSError.
 
-        Where it is damaged, that is raised by the call after the one that has returned what stands before.
+        Damage is raised by the call after the one that has returned the samples before it.
         """
         if self._damage:
             raise self._damage
@@ -92,7 +92,7 @@ class ScalarFile:
             self._offset = 0
 
     def close(self) -> None:
-        """Read no more of it."""
+        """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,4 +1,4 @@
-"""What every kind of file comes down to: values at a step."""
+"""The common result of all formats: values at a step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_VALUES = 64
 _PARTS = re.compile(r"(?:^|[/_.-])(?:val|valid|validation|eval)$", re.IGNORECASE)
 _STEPS = 1 << 53
 _SUMMARY = ("train_", "total_flos")
-"""Below `train/`, what Trainer tells at the end: its loss is the mean of all that came before."""
+"""Tags below `train/` of Trainer's summary: its loss is the mean over the whole training."""
 
 
 class MalformedFileError(Exception):
@@ -21,7 +21,7 @@ class MalformedFileError(Exception):
 
 
 class Sample(NamedTuple):
-    """Values at one step, by the names that are known everywhere."""
+    """Values at one step, by canonical name."""
 
     step: Optional[int]
     t: Optional[float]
@@ -29,12 +29,12 @@ class Sample(NamedTuple):
     values: Record
 
     def record(self) -> Record:
-        """Its values and its step; a value that is a step itself goes before what the file counts."""
+        """Its values and its step; a value named `step` has priority over the file's own count."""
         return self.values if self.step is None else {"step": self.step, **self.values}
 
 
 def note(values: Record, tag: str, number: str) -> None:
-    """Note a value under the name that is known everywhere; what has no usable name or number stays out."""
+    """Note a value under its canonical name; one without a usable name or number is left out."""
     head, _, last = tag.rpartition("/")
     trains = head.lower() in ("train", "training")
     if trains and last.startswith(_SUMMARY):
@@ -45,7 +45,7 @@ def note(values: Record, tag: str, number: str) -> None:
             put(values, name, number)
         except (ValueError, OverflowError):
             pass
-        values.pop("", None)  # of a name without a letter that is known
+        values.pop("", None)  # from a name without a usable character
 
 
 def whole_step(value: object) -> Optional[int]:
@@ -56,7 +56,7 @@ def whole_step(value: object) -> Optional[int]:
 
 
 def together(samples: Sequence[Sample]) -> List[Sample]:
-    """One sample for each step, where one value after the other was written for it."""
+    """Merge the samples of each step into one."""
     found: List[Sample] = []
     for sample in samples:
         if found and found[-1].step == sample.step and not found[-1].values.keys() & sample.values.keys():
@@ -67,10 +67,10 @@ def together(samples: Sequence[Sample]) -> List[Sample]:
 
 
 def of_validation(folder: str) -> bool:
-    """Whether a folder's name says that what is written there comes from a validation, as `logs/validation` does."""
+    """Whether a folder's name marks its content as a validation's, as `logs/validation` does."""
     return bool(_PARTS.search(folder))
 
 
 def as_validation(sample: Sample) -> Sample:
-    """The same of a validation: its loss is not the training's."""
+    """The same sample as a validation's: its loss is not the training loss."""
     return sample._replace(values={("val_loss" if name == "loss" else name): v for name, v in sample.values.items()})

@@ -19,7 +19,7 @@ _PART = struct.Struct("<IHB")
 _BLOCK = 32768
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _LONGEST = 64 << 10
-"""Bytes of a record that is looked at."""
+"""Bytes of the longest record that is parsed."""
 _LONGEST_VALUE = 40
 """Characters of a number in JSON."""
 
@@ -32,9 +32,9 @@ class WandbFile:
         """The record whose last part has not come yet; None between records, and for one that is too long."""
 
     def take(self, piece: bytes, offset: int, samples: List[Sample]) -> int:
-        """Take what stands at `offset`; what it tells is appended to `samples`.
+        """Parse the piece at `offset`; its samples are appended to `samples`.
 
-        Returns the bytes that are done with, more than the piece where what follows is of no use. Raises
+        Returns the bytes consumed, more than the piece has where the following bytes are to be skipped. Raises
         MalformedFileError.
         """
         at = 0
@@ -47,7 +47,7 @@ class WandbFile:
         while True:
             left = _BLOCK - (offset + at) % _BLOCK
             if left < _PART.size:
-                at += left  # the end of a block is filled up
+                at += left  # the end of a block is padding
                 continue
             if at + _PART.size > len(piece):
                 break

@@ -46,7 +46,7 @@ def single(data: memoryview) -> float:
 
 
 def text(data: memoryview) -> str:
-    """A string, with replacement of what is no UTF-8."""
+    """A string; bytes that are not UTF-8 are replaced."""
     return bytes(data).decode("utf-8", "replace")
 
 
