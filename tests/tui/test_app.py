@@ -99,7 +99,7 @@ def test_the_palette_takes_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyP
         await pilot.press("ctrl+p", *"picture")
         await kit.until(pilot, lambda: kit.shows(app, "Save it as SVG"))
         await pilot.press("enter")
-        await kit.until(pilot, lambda: kit.shows(app, "saved: "))
+        await kit.until(pilot, lambda: kit.shows(app, "saved:"))
 
     kit.play(tmp_path, take)
     assert [path.read_text()[:4] for path in tmp_path.glob("disttui-*.svg")] == ["<svg"]
