@@ -10,8 +10,7 @@ from runner.diagnose.traceback import blocks
 from runner.protocol import cause as wire
 from runner.protocol.cause import is_consequence
 from runner.protocol.events import Death, Error, OomEvidence
-from runner.runs.attempt import Attempt
-from runner.runs.state import HostState, RunState
+from runner.runs.state import Attempt, HostState, RunState
 
 _OUTCOME = re.compile(r"^(?:ended with exit code \d+|killed by [\w ]+)(?:: )?")
 """What a host puts before a program's own words, which the code says as well."""

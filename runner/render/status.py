@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from runner.formatting import count, duration, number
 from runner.protocol.events import Ungrouped
 from runner.protocol.metrics import Metrics
-from runner.runs.attempt import Attempt
-from runner.runs.state import HostState, RunState
+from runner.runs.state import Attempt, HostState, RunState
 from runner.text import clean
 
 _FORMS = ((16, 3, False), (8, 3, False), (16, 3, True), (8, 3, True), (0, 3, True), (0, 1, True), (0, 0, True))

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from runner.protocol import events
+from runner.protocol.cause import Cause
 from runner.protocol.events import Alarm, Event, LeftProcess, Note, Stall, Straggler, Unhandled, Verdict
 from runner.protocol.files import Exit
 from runner.protocol.metrics import Metrics
 from runner.protocol.reports import Report
 from runner.protocol.telemetry import Telemetry
-from runner.runs.attempt import Attempt, changed, reported
 from runner.runs.contents import (
     Content,
     EventLine,
@@ -30,6 +31,35 @@ from runner.runs.contents import (
 
 _Key = TypeVar("_Key")
 _Lasting = TypeVar("_Lasting", Straggler, Alarm)
+_AttemptEvent = (
+    events.AttemptBegins | events.LaunchBegins | events.RankBegins | events.Group | events.Error | events.Death
+    | events.Failed | events.Stopping | events.Ungrouped
+)  # fmt: skip
+"""The kinds that change an attempt."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt as one host reports it."""
+
+    number: int
+    master: str = ""
+    port: int = 0
+    world_size: int = 0
+    launched: float | None = None
+    """When torchrun was started, unix time of the host."""
+    ranks: Mapping[int, events.RankBegins] = field(default_factory=dict)
+    """Rank → its last `rank` event."""
+    groups: Mapping[int, events.Group] = field(default_factory=dict)
+    """Rank → its `group` event: the process group it has joined."""
+    errors: tuple[events.Error | events.Death, ...] = ()
+    finished: Mapping[int, float] = field(default_factory=dict)
+    """Rank → when its script ended with exit code 0, unix time of the host."""
+    cause: Cause | None = None
+    """The leader's cause of its failure, where another attempt followed."""
+    stopping: events.Stopping | None = None
+    ungrouped: bool = False
+    """Whether its ranks work, or have ended with exit code 0, and none was seen in a process group."""
 
 
 @dataclass(frozen=True)
@@ -273,9 +303,9 @@ def _fold_event(story: Story, event: Event) -> Story:  # noqa: C901, PLR0911, PL
             return replace(story, alarms=_while_it_lasts(story.alarms, event["text"], event))
         case "attempt":
             story = replace(story, stall=None, stood=None, stood_until=None, slow={})
-            return _with_attempt(story, changed(_attempt(story, event["attempt"]), event))
+            return _with_attempt(story, _with_event(_attempt(story, event["attempt"]), event))
         case "launch" | "rank" | "group" | "error" | "death" | "failed" | "stopping" | "ungrouped":
-            return _with_attempt(story, changed(_attempt(story, event["attempt"]), event))
+            return _with_attempt(story, _with_event(_attempt(story, event["attempt"]), event))
     raise Unhandled(event)
 
 
@@ -283,12 +313,41 @@ def _attempt(story: Story, number: int) -> Attempt:
     return story.attempts.get(number, Attempt(number))
 
 
+def _with_report(attempt: Attempt, report: Report) -> Attempt:
+    """Apply a rank's own report (docs/formats.md, "ranks.jsonl")."""
+    if report["e"] != "exit" or report.get("code") != 0:
+        return attempt
+    return replace(attempt, finished={**attempt.finished, report["rank"]: float(report["t"])})
+
+
+def _with_event(attempt: Attempt, event: _AttemptEvent) -> Attempt:
+    """Apply an event."""
+    match event["e"]:
+        case "attempt":
+            return replace(attempt, master=event["master"], port=event["port"], world_size=event["world_size"])
+        case "launch":
+            return replace(attempt, launched=event["t"])
+        case "rank":
+            return replace(attempt, ranks={**attempt.ranks, event["rank"]: event})
+        case "group":
+            return replace(attempt, groups={**attempt.groups, event["rank"]: event})
+        case "error" | "death":
+            return replace(attempt, errors=(*attempt.errors, event))
+        case "failed":
+            return replace(attempt, cause=event["cause"])
+        case "stopping":
+            return replace(attempt, stopping=event)
+        case "ungrouped":
+            return replace(attempt, ungrouped=not event.get("over"))
+    raise Unhandled(event)
+
+
 def _with_attempt(story: Story, attempt: Attempt) -> Story:
     return replace(story, attempts={**story.attempts, attempt.number: attempt}, missing=())
 
 
 def _fold_report(story: Story, number: int, report: Report) -> Story:
-    attempt = reported(_attempt(story, number), report)
+    attempt = _with_report(_attempt(story, number), report)
     return replace(story, attempts={**story.attempts, number: attempt}) if attempt.finished else story
 
 
