@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from runner.api.ending import forget as forget
     from runner.api.ending import forget_here as forget_here
     from runner.api.ending import stop as stop
+    from runner.api.exporting import export_profile as export_profile
+    from runner.api.exporting import save_exported as save_exported
     from runner.api.finding import adopt as adopt
     from runner.api.finding import find_run as find_run
     from runner.api.finding import known_runs as known_runs
@@ -84,6 +86,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "runner.api.diagnosing": "Diagnosed diagnose",
     "runner.api.ending": "StopAsked StopResult catch_up forget forget_here stop",
+    "runner.api.exporting": "export_profile save_exported",
     "runner.api.finding": "adopt find_run known_runs",
     "runner.api.following": "Following attach follow",
     "runner.api.importing": "import_profile",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tui.router import Opener
 
 SECTIONS = {
-    "Before a run": ("probe", "validate", "plan", "import", "top"),
+    "Before a run": ("probe", "validate", "plan", "import", "export", "top"),
     "Runs": ("run", "rerun", "ps", "attach", "logs", "show", "metrics", "diagnose", "replay", "pull"),
     "The end of runs": ("stop", "orphans", "forget", "gc"),
     "Setting up": ("bytegpt", "completion"),

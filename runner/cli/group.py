@@ -10,6 +10,7 @@ from runner import __version__
 from runner.cli import (
     attach,
     diagnose,
+    exporting,
     forget,
     gc,
     importing,
@@ -109,7 +110,7 @@ def bytegpt() -> None:
 
 
 for _command in (
-    *(probe.probe, validate.validate, plan.plan, importing.import_, top.top),
+    *(probe.probe, validate.validate, plan.plan, importing.import_, exporting.export, top.top),
     *(run.run, rerun.rerun, ps.ps, attach.attach, logs.logs, show.show, metrics.metrics, diagnose.diagnose),
     *(replay.replay, pull.pull, stop.stop, orphans.orphans, forget.forget, gc.gc),
 ):

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from runner.planning import network
+from runner.planning.by_hand import shell_command
 from runner.planning.plan import HostPlan, Plan, counts_line
 from runner.planning.preflight import Finding
 from runner.planning.recommend import Recommendation
 from runner.profile.disclosure import effect_lines
 from runner.profile.effects import effects, secrets
-from runner.quoting import quote
-from runner.text import clean, clean_lines
+from runner.text import clean
 
-_REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 _MARKS = {"error": "✗", "warning": "▲", "info": "·"}
 _SHOWN_REASONS = ("num_processes", "gpus", "python", "omp_num_threads")
 _SHOWN_BETWEEN_HOSTS = ("interface", "addresses")
@@ -74,37 +71,6 @@ def plan_json(plan: Plan, recommendation: Recommendation, findings: Sequence[Fin
         "warnings": [asdict(warning) for warning in recommendation.warnings],
         "findings": [asdict(finding) for finding in findings],
     }
-
-
-def shell_command(plan: Plan, host: HostPlan) -> str:
-    """One host's command for a POSIX shell, `activate` as its own line where the start runs it: in the job's folder."""
-    env = {name: _value(text) for name, text in host.env.items()}
-    for name, text in _interface(plan, host).items():
-        env.setdefault(name, text)
-    words = ["env", *(f"{name}={text}" for name, text in env.items()), *map(quote, host.command)]
-    then = f"\n{clean_lines(host.activate)}\n" if host.activate else " && "
-    return f"cd {quote(host.workdir)}{then}{' '.join(words)}"
-
-
-def _value(text: str) -> str:
-    """A variable's value; a reference becomes the shell's own, which stops the command where it is not set."""
-    parts = _REFERENCE.split(text)
-    return "".join(
-        f'"${{{part}:?}}"' if index % 2 else (quote(part) if part or len(parts) == 1 else "")
-        for index, part in enumerate(parts)
-    )
-
-
-def _interface(plan: Plan, host: HostPlan) -> Mapping[str, str]:
-    """The interface variables that a start finds out on the host, as a shell can: from the route to the master.
-
-    Without them gloo listens where the host's own name resolves to, often 127.0.1.1.
-    """
-    if len(plan.hosts) == 1 or plan.master == network.LOOPBACK:
-        return {}
-    found = quote(host.interface) if host.interface else ""
-    name = found or f"\"$(ip -o route get {quote(plan.master)} | sed -n 's/.* dev \\([^ ]*\\).*/\\1/p')\""
-    return {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name}
 
 
 def _host(plan: Plan, host: HostPlan) -> Iterator[str]:

@@ -16,10 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner.hosts.facts import HostFacts
+from runner.planning.by_hand import shell_command
 from runner.planning.launchers import torchrun
 from runner.planning.plan import counts_line
 from runner.quoting import quote
-from runner.render.plan import plan_json, render_plan, shell_command
+from runner.render.plan import plan_json, render_plan
 from tests.unit.planning import Planned, facts, planned
 
 DUMP = """#!{python}

@@ -17,10 +17,10 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from runner.api.preparing import Planned
+from runner.planning.by_hand import shell_command
 from runner.planning.plan import counts_line
 from runner.profile.disclosure import effect_lines
 from runner.profile.edit import diff
-from runner.render.plan import shell_command
 from runner.text import clean
 from tui.keys import VIEW, bind
 from tui.theme import look

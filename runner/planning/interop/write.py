@@ -1,0 +1,232 @@
+"""A plan → files of other launchers, which run without disttui. Secrets stay references of the shell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import yaml
+
+from runner.errors import InputError
+from runner.planning.by_hand import folder, shell_command, value
+from runner.planning.interop import accelerate_variables as variables
+from runner.planning.interop.explicit import BUILTIN
+from runner.planning.launchers import torchrun
+from runner.planning.network import LOOPBACK
+from runner.planning.plan import HostPlan, Plan
+from runner.quoting import quote
+from runner.text import clean, clean_lines
+
+Target = Literal["accelerate", "hostfile", "sbatch", "script"]
+_HEAD = "#!/bin/bash\n"
+_OMPI = {
+    "RANK": "OMPI_COMM_WORLD_RANK",
+    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
+    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
+    "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
+}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Name → text of each file, and what is to be known about them."""
+
+    files: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def write(plan: Plan, target: Target) -> Exported:
+    """The files of one target. Raises InputError where it cannot do what the plan says."""
+    makers = {"accelerate": _accelerate, "hostfile": _hostfile, "sbatch": _sbatch, "script": _script}
+    made = makers[target](plan)
+    notes = [*made.notes]
+    if plan.profile.job.builtin:
+        notes.append(f"the job is disttui's own: copy {BUILTIN} to {clean(plan.hosts[0].workdir)} of every host")
+    if names := sorted({name for host in plan.hosts for name in host.references}):
+        notes.append(f"secrets are not written: {', '.join(names)} come from the shell that starts it")
+    return Exported(made.files, tuple(notes))
+
+
+def _script(plan: Plan) -> Exported:
+    files = {f"run-{host.node_rank}.sh": f"{_HEAD}{shell_command(plan, host)}\n" for host in plan.hosts}
+    where = "; ".join(f"run-{host.node_rank}.sh on {host.name}" for host in plan.hosts[:8])
+    return Exported(files, (f"start all of them within {torchrun.RENDEZVOUS_TIMEOUT} s: {where}",))
+
+
+def _hostfile(plan: Plan) -> Exported:
+    """`name slots=n`, and the mpirun that uses it."""
+    lines, notes = [], []
+    for host, entry in zip(plan.hosts, plan.profile.hosts, strict=True):
+        lines.append(f"{'localhost' if entry.endpoint.is_local else entry.host} slots={host.num_processes}\n")
+        if entry.user or entry.port:
+            notes.append(f"user and port of {host.name} have no place in a hostfile: write them into ~/.ssh/config")
+    hostfile, first = {"hostfile": "".join(lines)}, plan.hosts[0]
+    if len(plan.hosts) > 1 and plan.master == LOOPBACK:
+        return Exported(hostfile, (*notes, "no mpirun.sh: launch.master is left to the hosts; give it, or add --probe"))
+    if differing := sorted({name for host in plan.hosts for name in _differing(first, host)}):
+        return Exported(hostfile, (*notes, f"no mpirun.sh: the hosts differ in {', '.join(differing)}"))
+    env = {**first.env, "MASTER_ADDR": plan.master, "MASTER_PORT": str(plan.profile.launch.ports[0])}
+    mapped = " ".join(f"{name}=${theirs}" for name, theirs in _OMPI.items())
+    inner = f"{_prelude(first)}export {mapped}\nexec {_rank_command(plan, first)}"
+    words = ["mpirun", "--hostfile", "hostfile", "-np", str(plan.world_size), "--bind-to", "none"]
+    words += [word for name in env for word in ("-x", name)]
+    command = f"{' '.join(words)} bash -c {quote(inner)}"
+    text = f'{_HEAD}cd "$(dirname "$0")" || exit\n{_exports(env)}exec {command}\n'
+    return Exported({**hostfile, "mpirun.sh": text}, (*notes, *_python_note(plan)))
+
+
+def _sbatch(plan: Plan) -> Exported:
+    """One torchrun on each node, with the first node as master."""
+    _alike(plan, "a job script is the same on all nodes")
+    first, name = plan.hosts[0], plan.profile.name
+    processes = _equal(plan, "a job script starts as many processes on each node")
+    env = {key: text for key, text in first.env.items() if key != "CUDA_VISIBLE_DEVICES" or not text}
+    directives = [
+        f"--job-name={name}", f"--nodes={len(plan.hosts)}", "--ntasks-per-node=1", "--no-requeue",
+        f"--output={name}-%j.out",
+    ]  # fmt: skip
+    if plan.backend == "nccl" or first.gpus:
+        directives.append(f"--gpus-per-node={processes}")
+    options = ["--nnodes", str(len(plan.hosts)), "--nproc-per-node", str(processes), "--rdzv-backend", "static"]
+    options += ["--max-restarts", "0"]
+    master = '--node-rank "$SLURM_NODEID" --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT"'
+    python = [*map(quote, plan.profile.job.wrap), folder(first.python)]
+    inner = f"exec {' '.join([*python, '-m torch.distributed.run', *options, master, *map(quote, _job(plan))])}"
+    text = (
+        _HEAD
+        + "".join(f"#SBATCH {one}\n" for one in directives)
+        + _prelude(first)
+        + _exports(env)
+        + 'FIRST=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)\n'
+        + "MASTER_ADDR=$(scontrol -o show node \"$FIRST\" | grep -o 'NodeAddr=[^ ]*' | cut -d= -f2)\n"
+        # Without an address each node would train alone, and say nothing.
+        + 'export MASTER_ADDR="${MASTER_ADDR:?the address of the first node is not known}"\n'
+        + "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))\n"
+        + f"srun --kill-on-bad-exit=1 bash -c {quote(inner)}\n"
+        + "exit $?\n"
+    )
+    note = "the queue chooses the nodes: the hosts of the profile are not named; add your --partition and --time"
+    return Exported({"job.sbatch": text}, (note, *_python_note(plan)))
+
+
+def _accelerate(plan: Plan) -> Exported:
+    """One configuration for each machine rank, and the command that uses it."""
+    _equal(plan, "Accelerate gives each machine as many processes")
+    files: dict[str, str] = {}
+    for host in plan.hosts:
+        settings, env = _settings(plan, host)
+        rank = host.node_rank
+        files[f"accelerate-{rank}.yaml"] = yaml.safe_dump(settings, sort_keys=True, default_flow_style=False)
+        words = ["accelerate launch"]
+        if plan.profile.hosts[rank].python:
+            words = [folder(host.python), "-m accelerate.commands.launch"]
+        flags = {"module": "--module ", "command": "--no_python "}.get(plan.profile.job.target.kind, "")
+        job = " ".join(map(quote, [word for word in _job(plan) if word not in ("-m", "--no-python")]))
+        command = f'{" ".join(words)} --config_file "$HERE/accelerate-{rank}.yaml" {flags}{job}'
+        wrap = "".join(f"{quote(word)} " for word in plan.profile.job.wrap)
+        here = 'HERE=$(cd "$(dirname "$0")" && pwd) || exit\n'
+        files[f"launch-{rank}.sh"] = f"{_HEAD}{here}{_prelude(host)}{_exports(env)}exec {wrap}{command}\n"
+    notes = [f"launch-{host.node_rank}.sh on {host.name}, beside its YAML" for host in plan.hosts[:8]]
+    if plan.backend == "gloo":
+        notes.append("use_cpu stays false: with it Accelerate trains alone on each host; ACCELERATE_USE_CPU says it")
+    if plan.backend == "auto":
+        notes.append("launch.backend is auto: written as MULTI_GPU; hosts without GPUs need backend: gloo")
+    return Exported(files, tuple(notes))
+
+
+def _settings(plan: Plan, host: HostPlan) -> tuple[dict[str, object], dict[str, str]]:
+    """The configuration of one machine, and the variables that have no place in it."""
+    env = dict(host.env)
+    kind = "NO" if plan.world_size == 1 and plan.backend != "gloo" else "MULTI_GPU"
+    if env.get(variables.SWITCHES["fsdp_config"]) == "true":
+        kind = "FSDP"
+    if env.get(variables.SWITCHES["deepspeed_config"]) == "true":
+        kind = "DEEPSPEED"
+    settings: dict[str, object] = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": kind,
+        "mixed_precision": env.pop(variables.MIXED_PRECISION, "no"),
+        "num_machines": len(plan.hosts),
+        "num_processes": plan.world_size,
+        "rdzv_backend": "static",
+        "same_network": True,
+        "use_cpu": False,
+    }
+    if len(plan.hosts) > 1:
+        port = plan.profile.launch.ports[0]
+        settings |= {"machine_rank": host.node_rank, "main_process_ip": plan.master, "main_process_port": port}
+    elif host.gpus:
+        settings["gpu_ids"] = env.pop("CUDA_VISIBLE_DEVICES", "")
+    if env.pop(variables.DEBUG, "") == "true":
+        settings["debug"] = True
+    if env.pop(variables.CPU_AFFINITY, "") == "1":
+        settings["enable_cpu_affinity"] = True
+    for section, keys in variables.SECTIONS.items():
+        found = {key: _typed(env.pop(name)) for key, name in keys.items() if name in env and "${env:" not in env[name]}
+        env.pop(variables.SWITCHES.get(section, ""), None)
+        if found:
+            settings[section] = found
+    return settings, env
+
+
+def _typed(text: str) -> object:
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else text
+
+
+def _job(plan: Plan) -> tuple[str, ...]:
+    kind, target, _ = plan.profile.job.target
+    return torchrun.job(kind, BUILTIN if kind == "builtin" else target, plan.job_args)
+
+
+def _rank_command(plan: Plan, host: HostPlan) -> str:
+    """What one rank runs where no torchrun starts it."""
+    words = list(_job(plan))
+    before = [*map(quote, plan.profile.job.wrap)]
+    if words[0] == "--no-python":
+        return " ".join([*before, *map(quote, words[1:])])
+    return " ".join([*before, folder(host.python), *map(quote, words)])
+
+
+def _prelude(host: HostPlan) -> str:
+    then = f"{clean_lines(host.activate)} || exit\n" if host.activate else ""
+    return f"cd {folder(host.workdir)} || exit\n{then}"
+
+
+def _exports(env: dict[str, str]) -> str:
+    return "".join(f"export {name}={value(text)}\n" for name, text in env.items())
+
+
+def _python_note(plan: Plan) -> tuple[str, ...]:
+    first = plan.hosts[0]
+    guessed = first.python == "python3" and not (first.activate or plan.profile.job.wrap)
+    return ("the interpreter is python3, as the hosts find it: python in the profile names another",) if guessed else ()
+
+
+def _equal(plan: Plan, why: str) -> int:
+    counts = {host.num_processes for host in plan.hosts}
+    if len(counts) > 1:
+        shown = ", ".join(f"{host.name} {host.num_processes}" for host in plan.hosts[:6])
+        cure = "Give all hosts the same num_processes, or export --to script."
+        raise InputError(f"the hosts have unequal num_processes ({shown}), and {why}", cure)
+    return counts.pop()
+
+
+def _alike(plan: Plan, why: str) -> None:
+    """Raise InputError where a host has settings of its own, which one command for all cannot have."""
+    first = plan.hosts[0]
+    for host in plan.hosts[1:]:
+        differing = [*_differing(first, host)]
+        if differing:
+            what = f"{host.name} differs from {first.name} in {', '.join(differing)}, and {why}"
+            raise InputError(what, "Give all hosts the same, or export --to script.")
+
+
+def _differing(one: HostPlan, other: HostPlan) -> Iterable[str]:
+    for name in ("python", "workdir", "activate"):
+        if getattr(one, name) != getattr(other, name):
+            yield name
+    if one.env != other.env:
+        yield "env"

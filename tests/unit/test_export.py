@@ -1,0 +1,170 @@
+"""Profiles become files that run without disttui, and come back from them as they were."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from runner.api.exporting import export_profile
+from runner.cli.group import cli
+from runner.errors import InputError
+from runner.planning.interop.read import read_foreign
+from runner.profile import Profile, parse
+from tests.unit.test_import import ONE_MACHINE, TWO_MACHINES
+
+TWO = """\
+disttui: 1
+name: two
+hosts: [{host: box1, address: 10.0.0.1}, alice@box2:2222]
+num_processes: 4
+python: /opt/env/bin/python
+job:
+  script: train.py
+  args: [--lr, "3e-4", "it's $HOME"]
+  workdir: ~/my project
+  env: {TOKEN: "${env:EXPORT_SECRET}", MODE: a b}
+launch: {backend: nccl}
+"""
+
+
+def two(**changes: str) -> Profile:
+    text = TWO
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    return parse(text, "two.yaml")
+
+
+def typed(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["export", *words])
+
+
+def bash_reads(text: str) -> None:
+    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_accelerate_file_comes_back_byte_for_byte() -> None:
+    imported = read_foreign(ONE_MACHINE, "default_config.yaml")
+    exported = export_profile(parse(imported.text, "mine.yaml"), "accelerate")
+    assert exported.files["accelerate-0.yaml"] == ONE_MACHINE
+    bash_reads(exported.files["launch-0.sh"])
+
+
+def test_each_machine_rank_of_accelerate_gets_its_file_and_the_way_back_gives_the_same_profile() -> None:
+    first = read_foreign(TWO_MACHINES, "acc.yaml", hosts=("box1", "box2")).text
+    exported = export_profile(parse(first, "acc.yaml"), "accelerate")
+    files = [exported.files[f"accelerate-{rank}.yaml"] for rank in (0, 1)]
+    assert [f"machine_rank: {rank}\n" in file for rank, file in enumerate(files)] == [True, True]
+    assert "num_processes: 16\n" in files[0] and "fsdp_version: 2\n" in files[0]
+    again = [read_foreign(file, "acc.yaml", hosts=("box1", "box2")).text for file in files]
+    assert sorted(map(str, [parse(text, "a") for text in again])) == [str(parse(again[0], "a"))] * 2
+    assert parse(again[0], "a").job.env == parse(first, "a").job.env
+    assert parse(again[0], "a").hosts == parse(first, "a").hosts
+    assert parse(again[0], "a").launch == parse(first, "a").launch
+
+
+def test_accelerate_itself_loads_what_is_exported(tmp_path: Path) -> None:
+    why = "accelerate is not installed: it brings huggingface_hub and numpy with it; pip install accelerate"
+    config_args = pytest.importorskip("accelerate.commands.config.config_args", reason=why)
+    for text, hosts in ((ONE_MACHINE, ()), (TWO_MACHINES, ("box1", "box2"))):
+        profile = parse(read_foreign(text, "acc.yaml", hosts=hosts).text, "acc.yaml")
+        for name, content in export_profile(profile, "accelerate").files.items():
+            if name.endswith(".yaml"):
+                (tmp_path / name).write_text(content)
+                loaded = config_args.load_config_from_file(str(tmp_path / name))
+                assert loaded.num_processes == sum(host.num_processes or 0 for host in profile.hosts)
+                assert loaded.num_machines == len(profile.hosts)
+
+
+def test_a_hostfile_comes_back_with_the_same_hosts_and_counts() -> None:
+    text = "box1 slots=4\nbox2 slots=8\n"
+    exported = export_profile(parse(read_foreign(text, "hostfile").text, "mine.yaml"), "hostfile")
+    assert exported.files == {"hostfile": text}
+    assert any("launch.master is left to the hosts" in note for note in exported.notes)
+    other = export_profile(two(), "hostfile")
+    assert other.files["hostfile"] == "box1 slots=4\nbox2 slots=4\n"
+    assert "user and port of box2 have no place in a hostfile: write them into ~/.ssh/config" in other.notes
+    assert " -x TOKEN -x MODE -x MASTER_ADDR " in other.files["mpirun.sh"]
+    bash_reads(other.files["mpirun.sh"])
+
+
+def test_a_job_script_comes_back_with_its_job_and_counts() -> None:
+    script = export_profile(two(), "sbatch").files["job.sbatch"]
+    assert "#SBATCH --nodes=2\n" in script and "#SBATCH --gpus-per-node=4\n" in script
+    bash_reads(script)
+    back = parse(read_foreign(script, "job.sbatch", hosts=("a", "b")).text, "x")
+    assert (back.name, back.job.script, back.job.args) == ("two", "train.py", two().job.args)
+    assert [host.num_processes for host in back.hosts] == [4, 4]
+    assert back.hosts[0].python == "/opt/env/bin/python"
+
+
+def test_a_script_for_each_host_gets_secrets_from_its_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EXPORT_SECRET", "s3cret-value")
+    for target in ("accelerate", "hostfile", "sbatch", "script"):
+        exported = export_profile(two(), target)
+        whole = "".join(exported.files.values())
+        assert "s3cret-value" not in whole and '"${EXPORT_SECRET:?}"' in whole
+        assert "secrets are not written: TOKEN come from the shell that starts it" in exported.notes
+    files = export_profile(two(), "script").files
+    assert list(files) == ["run-0.sh", "run-1.sh"]
+    for rank, text in enumerate(files.values()):
+        bash_reads(text)
+        words = shlex.split(text.splitlines()[1])
+        assert words[words.index("--node-rank") + 1] == str(rank) and words[-1] == "it's $HOME"
+        assert text.splitlines()[1].startswith("cd ~/'my project' && ")
+
+
+@pytest.mark.torch
+def test_the_script_of_a_host_trains_without_disttui(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, json, sys\n"
+        "open(f'rank{os.environ[\"RANK\"]}', 'w').write(json.dumps([os.environ['WORLD_SIZE'], os.environ['MODE'], "
+        "sys.argv[1:]]))\n"
+    )
+    data = {
+        "disttui": 1,
+        "hosts": ["local"],
+        "num_processes": 2,
+        "python": sys.executable,
+        "job": {"script": "train.py", "args": ["a b", "$x"], "workdir": str(tmp_path), "env": {"MODE": "it's"}},
+    }
+    (tmp_path / "mine.yaml").write_text(json.dumps(data))
+    assert typed(str(tmp_path / "mine.yaml"), "--to", "script", "-o", str(tmp_path / "out")).exit_code == 0
+    script = tmp_path / "out" / "run-0.sh"
+    done = subprocess.run([str(script)], capture_output=True, text=True, timeout=200, check=False, env={**os.environ})
+    assert done.returncode == 0, done.stderr
+    assert [json.loads((tmp_path / f"rank{rank}").read_text()) for rank in (0, 1)] == [["2", "it's", ["a b", "$x"]]] * 2
+
+
+LACKING = [
+    ({"num_processes: 4\n": ""}, "hostfile", "two: left to the facts of the hosts: hosts.0.num_processes, hosts.1"),
+    ({"python: /opt/env/bin/python\n": ""}, "script", "left to the facts of the hosts: hosts.0.python, hosts.1.python"),
+    ({", address: 10.0.0.1": ""}, "accelerate", "left to the facts of the hosts: launch.master\n  → Give them"),
+    ({"alice@box2:2222": "{host: box2, num_processes: 2}"}, "accelerate", "unequal num_processes (box1 4, box2 2)"),
+    ({"alice@box2:2222": "{host: box2, num_processes: 2}"}, "sbatch", "export --to script"),
+    ({"alice@box2:2222": "{host: box2, env: {A: b}}"}, "sbatch", "box2 differs from box1 in env, and a job script"),
+]
+
+
+@pytest.mark.parametrize(("changes", "target", "message"), LACKING, ids=[message for *_, message in LACKING])
+def test_what_only_the_hosts_know_is_named(changes: dict[str, str], target: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        export_profile(two(**changes), target)  # type: ignore[arg-type]
+    assert message in str(caught.value)
+
+
+def test_the_built_in_job_is_written_beside_its_command_and_no_file_is_replaced(tmp_path: Path) -> None:
+    words = ("2node", "--to", "hostfile", "-o", str(tmp_path / "out"), "--set", "num_processes=1")
+    done = typed(*words, "--set", "launch.master=10.0.0.1")
+    assert done.exit_code == 0 and "copy bytegpt.zip to ~ of every host" in done.stderr
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["bytegpt.zip", "hostfile", "mpirun.sh"]
+    again = typed(*words)
+    assert isinstance(again.exception, InputError) and again.exception.what == "there is a file already"
