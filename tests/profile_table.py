@@ -98,10 +98,10 @@ def _intro(section: str) -> list[str]:
 
 
 def _rows(section: str, model: type[BaseModel]) -> Iterator[tuple[str, str, str, str]]:
-    told = docstrings(model)
+    seen = docstrings(model)
     for name, field in model.model_fields.items():
         if field.annotation is not NoneType:
-            yield f"`{name}`", _expected(section, name), _default(section, name, field.default, told[name]), told[name]
+            yield f"`{name}`", _expected(section, name), _default(section, name, field.default, seen[name]), seen[name]
 
 
 def _unbuilt(model: type[BaseModel]) -> list[str]:
@@ -113,13 +113,13 @@ def _expected(section: str, name: str) -> str:
     try:
         parse(_with(section, name, "nonsense" if (section, name) in _NAMES else "?"), "x")
     except ProfileErrors as errors:
-        told = [one.expected for one in errors.problems if one.expected.startswith("expected ")]
-        return told[0].removeprefix("expected ") if told else "text"
+        seen = [one.expected for one in errors.problems if one.expected.startswith("expected ")]
+        return seen[0].removeprefix("expected ") if seen else "text"
     return "text"
 
 
-def _default(section: str, name: str, value: Any, told: str) -> str:
-    if told.startswith("Its own, in place of") or value in ("", ()) or value == {}:
+def _default(section: str, name: str, value: Any, seen: str) -> str:
+    if seen.startswith("Its own, in place of") or value in ("", ()) or value == {}:
         return ""
     if value is PydanticUndefined:
         return "" if name == "name" else "required"

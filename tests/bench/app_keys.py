@@ -54,8 +54,8 @@ def typing(app: Screen, keys: int) -> Delays:
 
 def row(what: str, delays: Delays) -> str:
     """A line of the table."""
-    told = f"median {delays.median:.0f} ms | 99 % {delays.p99:.0f} ms | worst {delays.worst:.0f} ms"
-    return f"| key to screen, {what} | {told} |"
+    seen = f"median {delays.median:.0f} ms | 99 % {delays.p99:.0f} ms | worst {delays.worst:.0f} ms"
+    return f"| key to screen, {what} | {seen} |"
 
 
 if __name__ == "__main__":

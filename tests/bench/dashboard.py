@@ -84,15 +84,15 @@ class Generated(LiveFeed):
                      "power": chance.gauss(600, 20), "temp": 65}
                     for index in range(count)
                 ]  # fmt: skip
-                told: dict[str, Any] = {
+                seen: dict[str, Any] = {
                     "t": now,
                     "cpu": chance.uniform(20, 40),
                     "mem_used": 200 << 30,
                     "mem_total": 512 << 30,
                 }
-                told |= {"net_rx": chance.gauss(2e9, 1e8), "net_tx": chance.gauss(2e9, 1e8), "gpus": gpus}
-                state = fold(state, node, "telemetry.jsonl", told)
-                self.record(state, node, read_content("telemetry.jsonl", told))
+                seen |= {"net_rx": chance.gauss(2e9, 1e8), "net_tx": chance.gauss(2e9, 1e8), "gpus": gpus}
+                state = fold(state, node, "telemetry.jsonl", seen)
+                self.record(state, node, read_content("telemetry.jsonl", seen))
                 for _ in range(count):
                     made = {
                         "t": now,

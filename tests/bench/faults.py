@@ -43,7 +43,7 @@ def measure(runs: int) -> Iterator[Figure]:
     )
     yield Figure("a host without power is shown as not seen", _each(runs, 2, _not_seen), "6")
     yield Figure("a dead supervisor is acted on by the others", _each(runs, 2, _acted_on), "2")
-    yield Figure("a viewer shows new lines after a mended link (cut for 8 s)", _each(runs, 2, _reconnected), "3")
+    yield Figure("a viewer shows new lines after a restored link (cut for 8 s)", _each(runs, 2, _reconnected), "3")
     recoveries = [_recovery() for _ in range(runs)]
     yield Figure("from the command to the first step, 2 hosts", tuple(fresh for fresh, _ in recoveries), "")
     ratio = statistics.median(again / fresh for fresh, again in recoveries)
@@ -96,10 +96,10 @@ def _reconnected(fault: Fault) -> float:
     fault.hosts[1].cut_viewer(here, True)
     time.sleep(8)
     fault.hosts[1].cut_viewer(here, False)
-    mended = time.time()
+    restored = time.time()
     line = f"rank 1 of attempt 1 counts {fault.steps(1)}\n"
     fault.running.wait_for(lambda: line in fault.running.stdout)
-    return time.time() - mended
+    return time.time() - restored
 
 
 def _recovery() -> tuple[float, float]:

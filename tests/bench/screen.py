@@ -71,12 +71,12 @@ class Screen:
     @property
     def memory(self) -> tuple[float, float]:
         """MiB that are its own, and of files that it has mapped: those the kernel may take back."""
-        told = dict(
+        said = dict(
             line.split(":", 1)
             for line in Path(f"/proc/{self._child.pid}/status").read_text().splitlines()
             if ":" in line
         )
-        own, mapped = (int(told[name].split()[0]) / 1024 for name in ("RssAnon", "RssFile"))
+        own, mapped = (int(said[name].split()[0]) / 1024 for name in ("RssAnon", "RssFile"))
         return own, mapped
 
     def close(self) -> None:

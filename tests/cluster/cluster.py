@@ -170,10 +170,10 @@ class Cluster:
         library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
         assert library is not None, "a clock that is off needs libfaketime (Debian: faketime)"
         # It breaks absolute sleeps by the monotonic clock, of which Python's are; they need no faking.
-        mended = self.folder / library.name
-        mended.write_bytes(library.read_bytes().replace(b"\0clock_nanosleep\0", b"\0clock_nanosleeq\0"))
+        patched = self.folder / library.name
+        patched.write_bytes(library.read_bytes().replace(b"\0clock_nanosleep\0", b"\0clock_nanosleeq\0"))
         offset = self._clock_offset[name]
-        return f"SetEnv LD_PRELOAD={mended} FAKETIME={offset:+}s FAKETIME_DONT_FAKE_MONOTONIC=1\n"
+        return f"SetEnv LD_PRELOAD={patched} FAKETIME={offset:+}s FAKETIME_DONT_FAKE_MONOTONIC=1\n"
 
 
 _FIRST_UID = 20001

@@ -91,7 +91,7 @@ class ClusterHost:
         return line
 
     def power_off(self) -> None:
-        """Cut the power: every process dies at once, and nobody on the network is told."""
+        """Cut the power: every process dies at once, and no other host is notified."""
         if self._init is None:
             return
         if self._pid:
@@ -145,10 +145,10 @@ class ClusterHost:
                     os.kill(pid, signal.SIGKILL)
 
     def cut(self) -> None:
-        """Lose every packet from and to this host, silently, until `mend`."""
+        """Lose every packet from and to this host, silently, until `restore`."""
         self._hub.forward(self.name, on=False)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Undo `cut`."""
         self._hub.forward(self.name, on=True)
 

@@ -1,4 +1,4 @@
-"""PID 1 of a test host: makes its mounts, starts sshd, reaps, and dies with whoever holds its standard input.
+"""PID 1 of a test host: makes its mounts, starts sshd, reaps, and ends when its standard input closes.
 
 Started by host.py inside fresh namespaces with the path of a JSON file. It answers each line that it is sent:
 first its pid as seen outside, then "up" once the network was plugged in and sshd listens, "sshd" after a restart.

@@ -97,7 +97,7 @@ def test_interpreter_and_project_are_visible_inside(cluster: Make) -> None:
 
 
 def test_cut_and_mend(cluster: Make) -> None:
-    """A cut host is reached by nobody, its link stays up, an open connection survives; mended, all is well."""
+    """A cut host is unreachable while its link stays up; an open connection survives and works after the cut."""
     three = cluster(3)
     one, two, other = three.hosts
     talk = subprocess.Popen(three.ssh(two, "echo up; exec cat"), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -108,7 +108,7 @@ def test_cut_and_mend(cluster: Make) -> None:
     assert not _reaches(two, one.address)
     assert _reaches(one, other.address)
     assert "state UP" in two.run("ip link show eth0").stdout
-    two.mend()
+    two.restore()
     _wait(lambda: _reaches(one, two.address))
     talk.stdin.write(b"still here\n")
     talk.stdin.close()
@@ -142,7 +142,7 @@ def test_power_off_ends_every_process_silently(cluster: Make) -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in before)
     assert two.processes() == []
     assert not _reaches(one, two.address)
-    assert session.poll() is None, "the peer was told"
+    assert session.poll() is None, "the peer noticed the loss of power"
     session.kill()
     session.wait()
 
@@ -219,7 +219,7 @@ with Cluster(2) as cluster:
 
 
 def test_nothing_is_left_after_a_crash(requires_cluster: None) -> None:
-    """The hosts end with whoever made them, and the next cluster clears the rest away."""
+    """The hosts end with the process that made them, and the next cluster removes the rest."""
     root = Path(__file__).parents[2]
     crashed = subprocess.run(
         [sys.executable, "-c", _CRASH], cwd=root, capture_output=True, text=True, timeout=120, check=False

@@ -147,9 +147,9 @@ def test_a_hang_of_a_foreign_script(user: Callable[..., User]) -> None:
         r"ranks 0, 2 wait in all_reduce #4 \(train\.py:6\); "
         r"rank 1 has not entered it: it is in load_batch \(data\.py:5\) for \d+ s"
     )
-    told = _diagnose(me)
-    assert re.search(pattern, told), told
-    assert "rank 1 (node2):" in told and "data.py:5 load_batch" in told
+    seen = _diagnose(me)
+    assert re.search(pattern, seen), seen
+    assert "rank 1 (node2):" in seen and "data.py:5 load_batch" in seen
     data = json.loads(_diagnose(me, "--json"))
     assert data["state"] == "running" and re.search(pattern, data["sentences"][0])
     assert sorted(data["ranks"]) == ["0", "1", "2"]
@@ -172,17 +172,17 @@ def test_a_rank_of_bytegpt_is_stopped(user: Callable[..., User]) -> None:
     events = map(json.loads, (_mirror(me) / "1/events.jsonl").read_text().splitlines())
     [pid] = [event["pid"] for event in events if event["e"] == "rank"]
     for _ in range(3):
-        told = _diagnose(me)
-        assert re.search(r", and goe?s? on\b", told) and not re.search(r"slow or broken|ranks 0-2 wait", told), told
+        seen = _diagnose(me)
+        assert re.search(r", and goe?s? on\b", seen) and not re.search(r"slow or broken|ranks 0-2 wait", seen), seen
     me.cluster[1].run(f"kill -STOP {pid}", check=True)
     time.sleep(1)
-    told = _diagnose(me)
+    seen = _diagnose(me)
     me.cluster[1].run(f"kill -CONT {pid}", check=True)
     # Where the signal comes between the two hops of gloo's ring, one of them is through and waits in the next already.
     ahead = r"rank ([02]) waits in \w+ #\d+.*; rank [02] has not entered it: it is in \w+"
-    assert re.search(rf"ranks 0, 2 wait in \w+ #\d+|{ahead}", told), told
-    assert re.search(rf"rank 1 cannot answer: its process is stopped .* `kill -CONT {pid}` on node2 lets it", told), (
-        told
+    assert re.search(rf"ranks 0, 2 wait in \w+ #\d+|{ahead}", seen), seen
+    assert re.search(rf"rank 1 cannot answer: its process is stopped .* `kill -CONT {pid}` on node2 lets it", seen), (
+        seen
     )
     _stop(running)
 
@@ -194,12 +194,12 @@ def test_bytegpt_waits_for_its_data(user: Callable[..., User]) -> None:
         host.run("mkfifo /tmp/corpus", check=True)
     running = me.start(me.profile({"builtin": "bytegpt", "args": ["--data", "/tmp/corpus"]}, launch={"grace": 2}))
     pattern = r"ranks 1, 2 wait in (\w+) #\d+ .*rank 0 has not entered it: it is in read_text \(corpus\.py:\d+"
-    told = ""
+    seen = ""
     deadline = time.monotonic() + 90
-    while not re.search(pattern, told):
-        assert time.monotonic() < deadline, told
+    while not re.search(pattern, seen):
+        assert time.monotonic() < deadline, seen
         time.sleep(0.5)
-        told = _diagnose(me) if _lines(me, "2/events.jsonl") else ""
+        seen = _diagnose(me) if _lines(me, "2/events.jsonl") else ""
     _stop(running)
 
 

@@ -40,7 +40,7 @@ def test_unreachable(user: Make) -> None:
     config.write_text(config.read_text() + "  ConnectTimeout 1\n")
     me.cluster[1].cut()
     _refused(me, me.profile(_TRUE), "no answer from", ":22 in 1 s", "Is it switched on")
-    me.cluster[1].mend()
+    me.cluster[1].restore()
     config.write_text(config.read_text() + "Host node2\n  Port 23\n")
     closed = me.profile(_TRUE, ["node1", "node2:23"])
     _refused(me, closed, ":23 refuses the connection", "Is an SSH server running there")

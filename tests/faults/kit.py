@@ -115,7 +115,7 @@ class Fault:
         return base / self.run / str(node)
 
     def events(self, node: int, kind: str) -> list[dict[str, Any]]:
-        """What a host tells of one kind, complete lines only."""
+        """The events of one kind that a host reports, complete lines only."""
         path = self.folder(node) / "events.jsonl"
         lines = path.read_bytes().rpartition(b"\n")[0].splitlines() if path.exists() else []
         return [event for event in map(json.loads, lines) if event["e"] == kind]
@@ -124,11 +124,11 @@ class Fault:
         """Wait until a host tells something."""
         found: list[dict[str, Any]] = []
 
-        def told() -> bool:
+        def seen() -> bool:
             found[:] = [one for one in self.events(host, kind) if fields.items() <= one.items()]
             return bool(found)
 
-        wait_until(told, timeout, self.story)
+        wait_until(seen, timeout, self.story)
         return found[0]
 
     def wait_steps(self, steps: int, attempt: int = 1, timeout: float = 100) -> None:

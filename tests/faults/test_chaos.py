@@ -73,17 +73,17 @@ class _Round:
         elif kind == "cut off":
             host.cut()
             time.sleep(self.dice.uniform(1, 5))
-            host.mend()
+            host.restore()
             time.sleep(_HEARD)
         else:
             self.fault.running.send(signal.SIGSTOP)
             time.sleep(self.dice.uniform(1, 4))
             self.fault.running.send(signal.SIGCONT)
         nodes = range(len(self.hosts))
-        assert not [told for node in nodes for told in self.fault.events(node, "host") if told["state"] == "lost"], (
+        assert not [seen for node in nodes for seen in self.fault.events(node, "host") if seen["state"] == "lost"], (
             self.fault.story()
         )
-        assert max(told["attempt"] for told in self.fault.events(0, "attempt")) == self.attempt, self.fault.story()
+        assert max(seen["attempt"] for seen in self.fault.events(0, "attempt")) == self.attempt, self.fault.story()
 
     def restarted(self) -> None:
         """Something that costs the run an attempt."""

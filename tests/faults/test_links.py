@@ -52,18 +52,18 @@ def test_two_hosts_lose_each_other_for_20_s(begin: Begin) -> None:
     first, second = fault.hosts
     first.cut_from(second)
     cut = time.time()
-    told = fault.wait_event(0, "host", 18, node=1, state="not seen")
-    print(f"the leader misses node2 {told['t'] - cut:.2f} s after the cut")
-    assert told["t"] - cut < 6 + LATE
+    seen = fault.wait_event(0, "host", 18, node=1, state="not seen")
+    print(f"the leader misses node2 {seen['t'] - cut:.2f} s after the cut")
+    assert seen["t"] - cut < 6 + LATE
     fault.running.wait_for(lambda: "node2" in fault.running.stderr and "not seen" in fault.running.stderr, 15)
     time.sleep(max(0.0, cut + 20 - time.time()))
     steps = fault.steps(0)
     first.mend_to(second)
-    mended = time.time()
+    restored = time.time()
     fault.wait_event(0, "host", 15, node=1, state="seen")
     # The kernel repeats what was lost ever more slowly: up to as long again as the cut was, as by hand.
     fault.wait_steps(steps + 2, timeout=40)
-    print(f"the next step {time.time() - mended:.2f} s after the mending")
+    print(f"the next step {time.time() - restored:.2f} s after the link was restored")
     fault.finish()
     fault.end(0)
     fault.exits("finished")
@@ -102,9 +102,9 @@ def test_two_hosts_find_each_other_again_within_the_limit(begin: Begin) -> None:
         fault.wait_event(host, "host", 30, node=1 - host, state="lost")
     fault.wait_event(0, "failed", 30)
     first.mend_to(second)
-    mended = time.time()
+    restored = time.time()
     fault.wait_steps(5, attempt=2)
-    print(f"all train again {time.time() - mended:.2f} s after the mending")
+    print(f"all train again {time.time() - restored:.2f} s after the link was restored")
     fault.finish()
     fault.end(0)
     fault.exits("finished")
@@ -120,10 +120,10 @@ def test_a_host_without_power(begin: Begin) -> None:
     me, run = fault.me, fault.run
     off = time.time()
     fault.hosts[2].power_off()
-    told = fault.wait_event(0, "host", 18, node=2, state="not seen")
-    assert told["t"] - off < 6 + LATE
+    seen = fault.wait_event(0, "host", 18, node=2, state="not seen")
+    assert seen["t"] - off < 6 + LATE
     told_lost = fault.wait_event(0, "host", 18, node=2, state="lost")
-    print(f"not seen after {told['t'] - off:.2f} s, lost after {told_lost['t'] - off:.2f} s")
+    print(f"not seen after {seen['t'] - off:.2f} s, lost after {told_lost['t'] - off:.2f} s")
     fault.end(1)
     print(f"nothing is left {fault.ended_at(0, 1) - off:.2f} s after the power went")
     fault.exits("failed", (0, 1))
@@ -150,13 +150,13 @@ def test_a_stop_while_the_leader_is_cut_off(begin: Begin) -> None:
         command, cwd=me.home, env=me.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True,
     ) as stop:  # fmt: skip
-        told = fault.wait_event(1, "note", 100, stop=True)
-        assert told["text"].startswith("the stop waits for node1, which is not heard of")
+        seen = fault.wait_event(1, "note", 100, stop=True)
+        assert seen["text"].startswith("the stop waits for node1, which is not heard of")
         said = typed(me, "ps")
         assert "stopping" in said and "node1 not reached" in said, said
         assert not (fault.folder(1) / "exit.json").exists()
         assert stop.poll() is None
-        fault.hosts[0].mend()
+        fault.hosts[0].restore()
         words, _ = stop.communicate(timeout=100)
     assert stop.returncode == 0, words
     assert "node2: the stop waits for node1" in words and "stopped on node1, node2, node3" in words
@@ -251,7 +251,7 @@ def test_a_cut_of_8_s_in_the_first_second_of_run(user: Callable[..., User], mome
         host.cut()
     cut = time.monotonic()
     time.sleep(8)
-    host.mend()
+    host.restore()
     code = running.wait()
     print(f"{moment}: ended {time.monotonic() - cut - 8:.1f} s after the mending\n{running.stdout}{running.stderr}")
     assert code == 0

@@ -117,7 +117,7 @@ time.sleep(600)
 
 
 def test_a_hosts_disk_is_full(user: Callable[..., User]) -> None:
-    """A rank's own log fills the disk of the run: that is the cause told, although nothing more can be written."""
+    """A rank's own log fills the disk of the run: that is the reported cause, although nothing more can be written."""
     me = user(2)
     for host in me.cluster.hosts:
         host.run("mkdir small && mount -t tmpfs -o size=40m tmpfs small", check=True)
@@ -130,7 +130,7 @@ def test_a_hosts_disk_is_full(user: Callable[..., User]) -> None:
 
 
 def test_a_clock_is_an_hour_fast(begin: Begin) -> None:
-    """Who failed first is told by corrected clocks, and times are shown as one clock's."""
+    """Corrected clocks decide which rank failed first, and all times are shown by one clock."""
     body = """
 import os, sys, time
 import torch, torch.distributed as dist

@@ -31,9 +31,9 @@ def test_a_host_loses_its_supervisor(begin: Begin, node: int, who: list[str]) ->
     fault.kill(node, *who)
     killed = time.time()
     other = 2
-    told = fault.wait_event(other, "stopping", 10)
-    print(f"the others act {told['t'] - killed:.2f} s after the kill")
-    assert told["t"] - killed < 2 + LATE
+    seen = fault.wait_event(other, "stopping", 10)
+    print(f"the others act {seen['t'] - killed:.2f} s after the kill")
+    assert seen["t"] - killed < 2 + LATE
     fault.end(1)
     typed(fault.me, "stop", fault.run)
     fault.exits("failed", (node,))
@@ -101,7 +101,7 @@ def test_a_nasty_job(begin: Begin, by: str) -> None:
         fault.kill(1, "supervisor")
         fault.end(1)
         fault.exits("failed")
-    # Of a host without a supervisor nobody says when it began to end; the other is told to by the leader's word.
+    # A host without a supervisor does not report when it began to end; the leader asks the other one to end.
     for node in (0, 1) if by == "a stop" else (0,):
         took = fault.ended_at(node) - fault.events(node, "stopping")[0]["t"]
         print(f"nothing is left on node{node + 1} after {took:.2f} s")
@@ -133,7 +133,7 @@ def test_a_pid_that_belongs_to_somebody_else_by_now(begin: Begin) -> None:
 
 
 def test_ranks_without_supervisor_warden_and_run_folder(begin: Begin) -> None:
-    """Nobody is left to end them and no folder tells of them: `disttui orphans` finds them by tag, and ends them."""
+    """No supervisor is left to end them and no folder lists them: `disttui orphans` finds and ends them by tag."""
     fault = begin(2, NASTY, launch={"grace": 1})
     me, second = fault.me, fault.hosts[1]
     # No viewer may settle it in passing.
@@ -146,9 +146,9 @@ def test_ranks_without_supervisor_warden_and_run_folder(begin: Begin) -> None:
     wait_until(lambda: not fault.hosts[0].processes(), 60, fault.story)
     assert "nothing is left of any ended run on node1" in typed(me, "orphans", "node1")
     assert second.processes()
-    told = typed(me, "orphans", "node2")
-    assert re.search(rf"{short(fault.run)} +node2 .* its run folder is gone ", told), told
-    assert "left behind. End them: disttui orphans --end node2" in told
+    seen = typed(me, "orphans", "node2")
+    assert re.search(rf"{short(fault.run)} +node2 .* its run folder is gone ", seen), seen
+    assert "left behind. End them: disttui orphans --end node2" in seen
     assert "ended, nothing is left" in typed(me, "orphans", "--end", "node2")
     wait_gone(me.cluster, 10)
     assert "nothing is left" in typed(me, "orphans", "node2")

@@ -62,17 +62,19 @@ def test_the_viewers_links_are_cut_silently(begin: Begin) -> None:
     assert noticed < 7
     print(f"shown as not seen after {noticed:.2f} s")
 
-    def mend(node: int, seconds: float) -> None:
+    def reconnect(node: int, seconds: float) -> None:
         time.sleep(cut + seconds - time.time())
         assert f"rank {node} is done" not in fault.running.stdout
         fault.hosts[node].cut_viewer(here, False)
-        mended = time.time()
+        restored = time.time()
         count = fault.steps(node)
         fault.running.wait_for(lambda: f"rank {node} of attempt 1 counts {count}\n" in fault.running.stdout, 6)
-        print(f"after {seconds} s without a link all is shown {time.time() - mended:.2f} s after the mending")
+        print(
+            f"after {seconds} s without a link all is shown {time.time() - restored:.2f} s after the link was restored"
+        )
 
-    mend(1, 30)
-    mend(2, 58)
+    reconnect(1, 30)
+    reconnect(2, 58)
     fault.finish()
     assert fault.running.wait(60) == 0, fault.story()
     wait_gone(fault.me.cluster, 75)  # the node programs at the other end of the old links give up after 60 s
@@ -106,13 +108,13 @@ def test_the_viewers_disk_is_full(begin: Begin) -> None:
     small.mkdir()
     words = me.command("attach", fault.run, "--host", "node1", "--trust-hosts")
     mount = f'mount -t tmpfs -o size=1m tmpfs {small} && exec "$@"'
-    told = subprocess.run(
+    seen = subprocess.run(
         ["unshare", "-m", "sh", "-c", mount, "sh", *words], capture_output=True, text=True, timeout=60, check=False,
         stdin=subprocess.DEVNULL, env=me.environment(XDG_DATA_HOME=str(small)), cwd=me.home,
     )  # fmt: skip
-    assert told.returncode == 1, told.stdout[-2000:] + told.stderr
-    assert "No space left on device" in told.stderr and "Traceback" not in told.stderr, told.stderr
-    assert "left the run going on its hosts" in told.stderr, told.stderr
+    assert seen.returncode == 1, seen.stdout[-2000:] + seen.stderr
+    assert "No space left on device" in seen.stderr and "Traceback" not in seen.stderr, seen.stderr
+    assert "left the run going on its hosts" in seen.stderr, seen.stderr
     assert len(fault.hosts[0].processes()) > 3
     fault.finish()
     fault.end(0)

@@ -1,6 +1,6 @@
-"""A host that attacks whoever looks at it: what answers there speaks the node program's language, and means harm.
+"""A host that attacks its viewers: it answers as the node program does, with hostile content.
 
-`python -m tests.tui.evil_host FOLDER` takes the node program's place; FOLDER is what it tells of its run.
+`python -m tests.tui.evil_host FOLDER` takes the node program's place; FOLDER holds what it reports of its run.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def _lines(path: Path, entries: Iterator[Mapping[str, Any]]) -> None:
 
 
 def _events(node: int) -> Iterator[Mapping[str, Any]]:
-    told: list[dict[str, Any]] = [
+    said: list[dict[str, Any]] = [
         {"e": "supervisor", "hostname": bad("Whostname"), "boot_id": bad("Wboot"), "pid": 1, "python": bad("Wpy")},
         {"e": "join", "node": node},
         {"e": "dial", "address": bad("Waddress"), "port": 1, "problem": bad("Wproblem")},
@@ -95,7 +95,7 @@ def _events(node: int) -> Iterator[Mapping[str, Any]]:
         {"e": "left", "processes": [{"pid": bad("9"), "command": bad("Wleft")}]},
         {"e": "verdict", "state": "failed", "code": 1, "attempt": 1, "cause": _CAUSE},
     ]  # fmt: skip
-    for second, event in enumerate(told):
+    for second, event in enumerate(said):
         yield {"t": BEGIN + 3 * second, **event}
 
 
@@ -109,13 +109,13 @@ def _exit() -> Mapping[str, Any]:
 
 def telemetry(t: float, node: int) -> Mapping[str, Any]:
     """What a host tells every second."""
-    told = record(node, 2, t)
-    for gpu in told["gpus"]:
+    said = record(node, 2, t)
+    for gpu in said["gpus"]:
         gpu["name"] = bad("Wgpu")
-    told["gpus"].append({"index": bad("7"), "name": bad("Wgpu"), "use": bad("50")})
-    for process in told["processes"]:
+    said["gpus"].append({"index": bad("7"), "name": bad("Wgpu"), "use": bad("50")})
+    for process in said["processes"]:
         process |= {"user": bad("Wuser"), "command": bad("Wprocess"), "tag": f"{bad('Wrun')}/0/1"}
-    return {**told, "ranks": {str(node): {"cpu": bad("1"), "rss": 1}, bad("9"): {}}, bad("Wfield"): bad("Wvalue")}
+    return {**said, "ranks": {str(node): {"cpu": bad("1"), "rss": 1}, bad("9"): {}}, bad("Wfield"): bad("Wvalue")}
 
 
 def _metrics() -> Iterator[Mapping[str, Any]]:
@@ -125,7 +125,7 @@ def _metrics() -> Iterator[Mapping[str, Any]]:
 
 
 def stacks(node: int) -> Mapping[str, Any]:
-    """What a host tells of what its rank does."""
+    """What a host reports about its rank."""
     frame = {"file": bad("/Wframe.py"), "line": 3, "function": bad("Wfunction"), "text": bad("Wline")}
     threads = [{"name": bad("Wthread"), "main": True, "frames": [frame]}]
     rank = {"threads": threads, "t": BEGIN + 33, "pid": 7, "silent": 20, "moved": False, "note": bad("Wnote")}

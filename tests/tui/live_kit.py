@@ -41,7 +41,7 @@ class Live:
     """A run that goes on until it is stopped; the viewer that started it has left.
 
     Args:
-        home: The home of whoever runs it; what it mirrors is in there too.
+        home: The home folder of the user who runs it; it contains the mirrors, too.
         early: Lines that every rank prints before anything else.
         says: A word of every line after that.
     """
@@ -76,7 +76,7 @@ class Live:
         return self.folder / "attempt-1" / f"rank-{rank}.log"
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        """What the run tells of one kind."""
+        """The events of one kind that the run reports."""
         path = self.folder / "events.jsonl"
         lines = path.read_bytes().rpartition(b"\n")[0].splitlines() if path.exists() else []
         return [event for event in map(json.loads, lines) if event["e"] == kind]
@@ -91,8 +91,8 @@ class Live:
     def pids(self) -> list[int]:
         """Its ranks, launcher, supervisor and warden, as far as they live."""
         up = json.loads((self.folder / "supervisor.json").read_text())
-        told = [event["pid"] for kind in ("rank", "launch") for event in self.events(kind)]
-        return [pid for pid in (up["pid"], up["warden"]["pid"], *told) if Path(f"/proc/{pid}/cmdline").exists()]
+        seen = [event["pid"] for kind in ("rank", "launch") for event in self.events(kind)]
+        return [pid for pid in (up["pid"], up["warden"]["pid"], *seen) if Path(f"/proc/{pid}/cmdline").exists()]
 
     def elsewhere(self, name: str) -> dict[str, str]:
         """The environment of a viewer that knows the run, and has nothing of it yet."""

@@ -89,20 +89,20 @@ def _metrics(rank: int, steps: int, chance: random.Random) -> Iterable[Mapping[s
 def _telemetry(ranks: range, steps: int, chance: random.Random, *, gpus: bool) -> Iterable[Mapping[str, Any]]:
     for second in range(steps + 11):
         busy = second > 10
-        told: dict[str, Any] = {"t": BEGIN + second, "cpu": chance.uniform(20, 40), "load": 12.0, "mem_used": 200 << 30}
-        told |= {
+        seen: dict[str, Any] = {"t": BEGIN + second, "cpu": chance.uniform(20, 40), "load": 12.0, "mem_used": 200 << 30}
+        seen |= {
             "mem_total": 512 << 30,
             "swap_used": 0,
             "net_rx": 2e9 * busy,
             "net_tx": 2e9 * busy,
             "disk_free": 1 << 40,
         }
-        told["gpus"] = [
+        seen["gpus"] = [
             {"index": index, "use": chance.uniform(90, 99) * busy, "mem_used": 60 << 30, "mem_total": 80 << 30,
              "power": chance.gauss(600, 20), "temp": 65}
             for index in range(len(ranks) if gpus else 0)
         ]  # fmt: skip
-        yield told
+        yield seen
 
 
 def main() -> None:

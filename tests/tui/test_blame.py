@@ -26,11 +26,11 @@ def _add(path: Path, *entries: Mapping[str, Any]) -> None:
 def failed(folder: Path) -> Path:
     """Rank 2 on the second host raises; rank 0 loses its connection because of it."""
     write(folder, hosts=2, per_host=2, steps=20, gpus=False, ended=False, names="node{}")
-    told = {
+    seen = {
         2: ("ValueError", "batch 7 has no tokens"),
         0: ("RuntimeError", "Connection closed by peer [10.0.0.2]:29500"),
     }
-    for rank, (kind, words) in told.items():
+    for rank, (kind, words) in seen.items():
         node, at = rank // 2, BEGIN + 31 - rank / 10
         error = {"t": at, "e": "error", "attempt": 1, "rank": rank, "type": kind, "message": words, "at": at}
         _add(folder / f"{node}/events.jsonl", {**error, "traceback": f"{kind}: {words}\n"})

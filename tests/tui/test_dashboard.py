@@ -123,7 +123,7 @@ async def test_digits_choose_a_rank_its_log_and_its_line(tmp_path: Path, monkeyp
     choose = RunScreen.choose_rank
 
     def slowly(screen: RunScreen, rank: int | None) -> None:
-        time.sleep(TYPING)  # whoever types 17 means 17, however long the screen is busy with the 1
+        time.sleep(TYPING)  # a user who types 17 means 17, however long the screen is busy with the 1
         choose(screen, rank)
 
     monkeypatch.setattr(RunScreen, "choose_rank", slowly)
@@ -270,7 +270,7 @@ async def test_hosts_out_of_reach_leave_what_is_known(tmp_path: Path) -> None:
 async def test_an_unknown_run_is_one_clear_word(tmp_path: Path) -> None:
     app = DisttuiApp({"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}, first=First("run", ("nosuch",)))
     async with app.run_test(size=(100, 30)) as pilot:
-        await until(pilot, lambda: any("no run 'nosuch'" in told.message for told in app._notifications))
+        await until(pilot, lambda: any("no run 'nosuch'" in seen.message for seen in app._notifications))
 
 
 def test_hostile_bytes_from_a_host_reach_no_strip(tmp_path: Path) -> None:
@@ -413,17 +413,17 @@ async def test_one_leap_into_another_attempt_takes_the_log_with_it(tmp_path: Pat
 
 
 def test_why_an_attempt_has_failed_is_a_moment_of_its_own(tmp_path: Path) -> None:
-    """Told by the leader alone, with the rank to blame, so that enter leads to its log."""
+    """Reported by the leader alone, with the rank to blame, so that enter leads to its log."""
     state = begin("run-1", ("ada", "grace"), (1, 1))
     cause = {"node": 1, "rank": 1, "kind": "exception", "type": "ValueError", "message": f"bad {HOSTILE}", "at": BEGIN}
     event = {"t": BEGIN, "e": "failed", "attempt": 1, "cause": cause}
     taker = Taker(state, tmp_path)
     for node in (0, 1):
         taker.take(fold(state, node, "events.jsonl", event), node, read_content("events.jsonl", event))
-    (told,) = taker.snapshot.moments
-    assert told.text.startswith("attempt 1 failed: rank 1 on grace raised ValueError: bad ")
-    assert (told.look, told.rank) == ("failed", 1)
-    assert not re.search("[\x00-\x1f\x7f-\x9f\u202e]", told.text)
+    (seen,) = taker.snapshot.moments
+    assert seen.text.startswith("attempt 1 failed: rank 1 on grace raised ValueError: bad ")
+    assert (seen.look, seen.rank) == ("failed", 1)
+    assert not re.search("[\x00-\x1f\x7f-\x9f\u202e]", seen.text)
 
 
 @asynchronous

@@ -26,7 +26,7 @@ _JOB = """
 import json, os, pathlib, sys
 folder = pathlib.Path(os.environ["DISTTUI_CHECKPOINTS"])
 before = os.environ.get("DISTTUI_RESUME_FROM")
-pathlib.Path(os.environ["DISTTUI_DIR"], "told").write_text(json.dumps([sys.argv[1:], bool(before)]))
+pathlib.Path(os.environ["DISTTUI_DIR"], "seen").write_text(json.dumps([sys.argv[1:], bool(before)]))
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "last").write_text("weights")
 """
@@ -91,8 +91,8 @@ def test_an_ended_run_is_run_again_and_then_from_its_checkpoint(tmp_path: Path) 
         asynchronous(scenario)()
     third, second, _ = known_runs(environment)[0]
     runs = tmp_path / ".disttui" / "runs"
-    told = [json.loads((runs / one.run / "0" / "attempt-1" / "told").read_text()) for one in (second, third)]
-    assert told == [[["7"], False], [["7", "--on"], True]]
+    seen = [json.loads((runs / one.run / "0" / "attempt-1" / "seen").read_text()) for one in (second, third)]
+    assert seen == [[["7"], False], [["7", "--on"], True]]
     assert [one.profile["launch"]["grace"] for one in (second, third)] == [7, 7]
     assert second.source == third.source == str(tmp_path / "one.yaml")
     assert third.resume_from == f"~/.disttui/runs/{second.run}/checkpoints"

@@ -166,7 +166,7 @@ def test_what_happens_on_the_disk_appears_by_itself(tmp_path: Path) -> None:
 
 
 def test_damaged_and_hostile_files(tmp_path: Path) -> None:
-    """They are told or passed over; nothing in them reaches the terminal as more than text."""
+    """They are reported or ignored; their content reaches the terminal only as text."""
     kit.busy_machine(tmp_path)
     runs = tmp_path / "data" / "disttui" / "runs"
     (runs / "torn-1").mkdir()
@@ -220,7 +220,7 @@ def test_a_profile_with_errors_is_opened_at_the_first(tmp_path: Path, monkeypatc
     path.write_text("disttui: 1\n" + "# padding\n" * 60 + "hosts: [ada]\nnum_procesess: 2\njob: {builtin: bytegpt}\n")
     app = DisttuiApp(kit.environ(tmp_path))
 
-    async def mend(app: DisttuiApp, pilot: Pilot[None]) -> None:
+    async def correct(app: DisttuiApp, pilot: Pilot[None]) -> None:
         await pilot.press("2", "enter")
         await kit.until(pilot, lambda: kit.shows(app, "✗ unknown key 'num_procesess'"))
         assert "  63  num_procesess: 2" in screen_text(app)
@@ -231,7 +231,7 @@ def test_a_profile_with_errors_is_opened_at_the_first(tmp_path: Path, monkeypatc
         await kit.until(pilot, lambda: opened)
         assert opened == [path]
 
-    kit.play(tmp_path, mend, app=app)
+    kit.play(tmp_path, correct, app=app)
 
 
 def test_a_run_that_falls_silent_is_called_not_seen(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Keys of all screens: named, told in words, and none stands in another's way."""
+"""Keys of all screens: each has an id and an explanation, and no two conflict."""
 
 from __future__ import annotations
 

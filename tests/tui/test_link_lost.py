@@ -50,10 +50,10 @@ def test_a_link_that_is_cut_is_told_and_made_anew(fault: Fault) -> None:
             await until(pilot, lambda: shows(app, "node2:1 │ rank 1 of attempt 1 counts"))
             second.cut_viewer(here, True)
             await until(pilot, lambda: shows(app, "◇ node2 not seen since"))
-            told = " ".join(screen_text(app).split())
-            assert "what goes on there is not known" in told, screen_text(app)
-            assert "node2: node2:" not in told
-            assert "rank 0 of attempt 1 counts" in told, "what it shows stays, and the other host goes on"
+            seen = " ".join(screen_text(app).split())
+            assert "what goes on there is not known" in seen, screen_text(app)
+            assert "node2: node2:" not in seen
+            assert "rank 0 of attempt 1 counts" in seen, "what it shows stays, and the other host goes on"
             await until(pilot, lambda: shows(app, "◇ 1 not seen"))
             second.cut_viewer(here, False)
             await until(pilot, lambda: not shows(app, "not seen"))

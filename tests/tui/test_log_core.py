@@ -238,17 +238,17 @@ def test_a_rank_that_is_chosen_twice_in_a_row_is_shown(tmp_path: Path) -> None:
     attempt.mkdir(parents=True)
     for rank in range(2):
         (attempt / f"rank-{rank}.log").write_text("one\n")
-    told: list[SearchProgress] = []
-    reading = Reading(LogSources(tmp_path), None, told.append)
+    seen: list[SearchProgress] = []
+    reading = Reading(LogSources(tmp_path), None, seen.append)
     one_rank = LogViewState(LogFilter(frozenset([1])))
     reading.set(one_rank)
     thread = threading.Thread(target=reading.engine.run)
     thread.start()
     try:
-        until(lambda: told and told[-1].complete and told[-1].count == 1)
+        until(lambda: seen and seen[-1].complete and seen[-1].count == 1)
         reading.set(one_rank)
         # Only what is found for the work that is wanted now is shown.
-        until(lambda: any(progress.work is reading.work for progress in told))
+        until(lambda: any(progress.work is reading.work for progress in seen))
     finally:
         reading.engine.stop()
         thread.join()

@@ -1,4 +1,4 @@
-"""What the terminal is told of a run: nothing unless the config wants it, and only clean text."""
+"""What disttui sends to the terminal about a run: nothing unless the config asks for it, and only clean text."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def test_nothing_is_sent_unless_the_config_wants_it() -> None:
 
 
 def test_the_title_follows_the_run_and_is_given_back() -> None:
-    told = _told(Settings(title=True), XTERM, "joining", "running", "running", "finished")
-    assert told == [
+    seen = _told(Settings(title=True), XTERM, "joining", "running", "running", "finished")
+    assert seen == [
         "\x1b[22;0t\x1b]2;2node-7f3a joining\x07", "\x1b]2;2node-7f3a running\x07", "\x1b]2;2node-7f3a finished\x07",
         "\x1b[23;0t",
     ]  # fmt: skip
@@ -53,7 +53,7 @@ def test_a_terminal_that_would_show_it_as_text_gets_the_bell_alone() -> None:
 
 
 def test_a_name_cannot_end_the_sequence_or_begin_another() -> None:
-    told = _told(Settings(title=True, notify="osc9"), XTERM, "running", "failed", run="4;3\x07\x1b]0;own\x9ced\x1b\\")
-    for sequence in told[:-1]:
+    seen = _told(Settings(title=True, notify="osc9"), XTERM, "running", "failed", run="4;3\x07\x1b]0;own\x9ced\x1b\\")
+    for sequence in seen[:-1]:
         body = sequence.removeprefix("\x1b[22;0t").removeprefix("\x1b]").removesuffix("\x07")
         assert not set(body) & {"\x1b", "\x07", "\x9c"} and body.count(";") == 1

@@ -16,14 +16,14 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
 @asynchronous
 async def test_the_dashboard_sees_the_end(tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    with live(tmp_path / "home", on_end={"command": ["sh", "-c", f"cat >> {told}"]}) as run:
+    seen = tmp_path / "seen"
+    with live(tmp_path / "home", on_end={"command": ["sh", "-c", f"cat >> {seen}"]}) as run:
         async with watched(run, read_only=True) as (pilot, app):
             await until(pilot, lambda: shows(app, "● running"))
             run.enough.touch()
             await until(pilot, lambda: shows(app, "finished"))
-        assert not told.exists(), "who only looks changes nothing"
+        assert not seen.exists(), "who only looks changes nothing"
         for _ in range(2):
             async with watched(run) as (pilot, app):
-                await until(pilot, lambda: shows(app, "finished") and told.exists() and told.read_text().endswith("}"))
-    assert json.loads(told.read_text())["run"] == run.run
+                await until(pilot, lambda: shows(app, "finished") and seen.exists() and seen.read_text().endswith("}"))
+    assert json.loads(seen.read_text())["run"] == run.run

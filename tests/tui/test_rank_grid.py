@@ -168,11 +168,11 @@ def failed_run() -> Snapshot:
     """Rank 1 on node0 raises; rank 2 on node1 loses its connection because of it."""
     snapshot = running(2, 2)
     state = snapshot.state
-    told = {
+    seen = {
         1: (0, "ValueError", "no such token", 5.0),
         2: (1, "RuntimeError", "Connection closed by peer [10.0.0.1]:29500", 5.5),
     }
-    for rank, (node, kind, words, at) in told.items():
+    for rank, (node, kind, words, at) in seen.items():
         error = {"t": at, "e": "error", "attempt": 1, "rank": rank, "type": kind, "message": words}
         state = fold(state, node, "events.jsonl", {**error, "traceback": f"{kind}: {words}", "at": at})
     for node in (0, 1):
@@ -201,8 +201,8 @@ def test_the_time_of_a_stall_goes_on_and_there_is_no_eta_beside_it() -> None:
     snapshot = running(1, 2)
     stall = {"t": 10.0, "e": "stall", "attempt": 1, "since": 5.0, "pace": 0.1, "silent": {"0": 30.0, "1": 31.0}}
     stalled = replace(snapshot, state=fold(snapshot.state, 0, "events.jsonl", stall))
-    told = [story(replace(stalled, now=now))[0][0] for now in (10.0, 70.0)]
-    assert told == ["▲ no rank makes steps, for 0:31 by now", "▲ no rank makes steps, for 1:31 by now"]
+    seen = [story(replace(stalled, now=now))[0][0] for now in (10.0, 70.0)]
+    assert seen == ["▲ no rank makes steps, for 0:31 by now", "▲ no rank makes steps, for 1:31 by now"]
     later = {"t": 4.0, "step": 3, "steps": 9, "step_time": 0.1}
     paced = fold(snapshot.state, 0, "attempt-1/rank-0.metrics.jsonl", later)
     assert time_left(paced) == pytest.approx(6.0)

@@ -50,9 +50,9 @@ def test_the_example_tells_its_story(example: Path) -> None:
     assert end.state.result is not None and end.state.result["state"] == "finished"
     assert end.state.attempt == 2
     assert end.setup.attempts == 3
-    told = [moment.text for moment in end.moments]
-    killed = next(text for text in told if text.startswith("rank 3 ended with SIGKILL"))
-    assert told.index(killed) < told.index("attempt 2 makes steps") < told.index("the run has finished")
+    seen = [moment.text for moment in end.moments]
+    killed = next(text for text in seen if text.startswith("rank 3 ended with SIGKILL"))
+    assert seen.index(killed) < seen.index("attempt 2 makes steps") < seen.index("the run has finished")
 
 
 def test_the_past_is_what_it_was(example: Path) -> None:

@@ -34,9 +34,9 @@ async def test_from_the_dashboard(run: Live) -> None:
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await asked(pilot)
-        told = " ".join(screen_text(app).split())
-        assert f"Stop {short(run.run)}?" in told
-        assert "2 ranks on 1 host get SIGTERM and time to save a checkpoint" in told
+        seen = " ".join(screen_text(app).split())
+        assert f"Stop {short(run.run)}?" in seen
+        assert "2 ranks on 1 host get SIGTERM and time to save a checkpoint" in seen
         await pilot.press("escape")
         await until(pilot, lambda: not app.screen.is_modal)
         assert set(run.pids()) == alive, "the safe answer changes nothing"
@@ -60,9 +60,9 @@ async def test_from_the_home_screen_which_knows_by_its_hosts_that_it_goes_on(run
         await pilot.press("x")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await asked(pilot)
-        told = " ".join(screen_text(app).split())
-        assert f"Stop {short(run.run)}?" in told
-        assert "Ends all 2 processes on local" in told and "TERM first, so that they can save" in told
+        seen = " ".join(screen_text(app).split())
+        assert f"Stop {short(run.run)}?" in seen
+        assert "Ends all 2 processes on local" in seen and "TERM first, so that they can save" in seen
         await pilot.press("y")
         await until(pilot, lambda: not run.pids())
         await until(pilot, lambda: shows(app, "■ stopped"))

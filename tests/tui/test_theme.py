@@ -1,4 +1,4 @@
-"""Our colours: told apart by everybody, on every terminal."""
+"""disttui's colours: everybody can distinguish them, on every terminal."""
 
 from __future__ import annotations
 

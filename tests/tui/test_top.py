@@ -113,15 +113,15 @@ def test_sorting_by_key_and_by_click_keeps_the_cursor(tmp_path: Path) -> None:
         load = screen.query_one(HostsTable)
         await pilot.press("j", "s")
 
-        def told() -> list[float]:
+        def said() -> list[float]:
             loads = [entry.host.load for entry in load.items]
             return [one.cpu for one in loads if one and one.cpu is not None]
 
-        shares = told()
+        shares = said()
         assert shares == sorted(shares, reverse=True) and len(shares) == 20
         assert load.here is not None and load.here.host.name == "madeup1"
         await pilot.press("v")
-        assert told() == sorted(shares)
+        assert said() == sorted(shares)
         await pilot.press("S", "tab", "s", "s")
         processes = screen.query_one(ProcessPane)
         sizes = [one.process.rss or 0 for one in processes.items]

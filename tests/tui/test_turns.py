@@ -81,7 +81,7 @@ def test_a_question_never_comes_up_over_a_line_with_the_focus(tmp_path: Path) ->
         await kit.until(pilot, lambda: isinstance(app.screen, TrustScreen))
         burst(app, *"yes", "left", "enter", "ctrl+t", "escape")
         await kit.asked(pilot)
-        assert isinstance(app.screen, TrustScreen) and not answers, "whoever goes on typing has not read it"
+        assert isinstance(app.screen, TrustScreen) and not answers, "a user who goes on typing has not read it"
         await pilot.press("ctrl+t")
         await kit.until(pilot, lambda: answers)
         assert answers == [True]

@@ -92,7 +92,7 @@ def test_a_changed_key_is_a_red_stop(cluster: Callable[..., Cluster], tmp_path: 
 
 
 class Wants(LoginSession):
-    """Lets in whoever knows the password."""
+    """Accepts every user who knows the password."""
 
     def get_allowed_auths(self, username: str) -> str:
         return "password"

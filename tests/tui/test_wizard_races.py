@@ -21,7 +21,7 @@ from tui.wizard import WizardScreen, hosts_screen
 
 
 class Slow:
-    """A function that answers when it is told to."""
+    """A function that answers when the test lets it."""
 
     def __init__(self, answer: Any) -> None:
         self._answer = answer

@@ -19,7 +19,7 @@ _SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/
 
 
 class Sshd:
-    """One sshd with keys of its own that lets in whoever is in its authorized_keys.
+    """One sshd with its own keys that accepts the keys in its authorized_keys.
 
     Args:
         host_key: The one key to show, where it is not to be an Ed25519 and an RSA key.

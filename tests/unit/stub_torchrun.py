@@ -23,7 +23,7 @@ def place(name: str, record: dict[str, Any]) -> None:
 
 
 def tell(code: int, **fields: Any) -> None:
-    told: dict[str, Any] = {
+    seen: dict[str, Any] = {
         "t": time.time(),
         "code": code,
         "error": None,
@@ -31,7 +31,7 @@ def tell(code: int, **fields: Any) -> None:
         "port_in_use": False,
         "failures": [],
     }
-    place("launcher.json", {**told, **fields})
+    place("launcher.json", {**seen, **fields})
 
 
 def end(code: int, **fields: Any) -> NoReturn:

@@ -15,8 +15,8 @@ _JOB = """
 import json, os, pathlib, sys
 folder = pathlib.Path(os.environ["DISTTUI_CHECKPOINTS"])
 before = os.environ.get("DISTTUI_RESUME_FROM")
-told = [sys.argv[1:], os.environ.get("DISTTUI_RESUME"), (pathlib.Path(before) / "last").read_text() if before else None]
-pathlib.Path(os.environ["DISTTUI_DIR"], "told").write_text(json.dumps(told))
+seen = [sys.argv[1:], os.environ.get("DISTTUI_RESUME"), (pathlib.Path(before) / "last").read_text() if before else None]
+pathlib.Path(os.environ["DISTTUI_DIR"], "seen").write_text(json.dumps(seen))
 folder.mkdir(parents=True, exist_ok=True)
 if sys.argv[1] == "saves":
     (folder / "last").write_text(os.environ["DISTTUI_RUN"])
@@ -37,7 +37,7 @@ def _ids(home: Path) -> set[str]:
 
 
 def _told(home: Path, run: str) -> object:
-    return json.loads((home / ".disttui" / "runs" / run / "0" / "attempt-1" / "told").read_text())
+    return json.loads((home / ".disttui" / "runs" / run / "0" / "attempt-1" / "seen").read_text())
 
 
 @pytest.mark.torch

@@ -80,11 +80,11 @@ def test_ctrl_c_before_the_start_says_that_nothing_was_started(tmp_path: Path) -
             taken, _ = door.accept()
             child.send_signal(signal.SIGINT)
             assert child.stderr is not None
-            told = child.stderr.read()
+            seen = child.stderr.read()
             assert child.wait(60) == 130
             taken.close()
-    assert told.endswith("disttui: nothing was started\n")
-    assert "Traceback" not in told
+    assert seen.endswith("disttui: nothing was started\n")
+    assert "Traceback" not in seen
 
 
 def test_ctrl_c_while_the_first_modules_are_imported_is_no_traceback(tmp_path: Path) -> None:

@@ -114,8 +114,8 @@ def test_the_commits_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["init_process_group('nccl')", 'dist.init_process_group(\n  backend="nccl")'])
 def test_a_script_that_asks_for_nccl_on_the_cpu_is_a_warning(tmp_path: Path, text: str) -> None:
     code = fingerprint(sources(tmp_path, {"train.py": f"import torch\n{text}\n"}))
-    (told,) = planned(replace(facts("cpu_desk"), code=code), job=SCRIPT).found("warning")
-    assert "node1: line 2 of train.py begins a process group with nccl, and there is no GPU → " in told
+    (seen,) = planned(replace(facts("cpu_desk"), code=code), job=SCRIPT).found("warning")
+    assert "node1: line 2 of train.py begins a process group with nccl, and there is no GPU → " in seen
     assert planned(replace(facts("a100x8"), code=code), job=SCRIPT).found("warning") == []
 
 
@@ -124,10 +124,10 @@ def test_arguments_that_ask_for_nccl_without_a_gpu_are_a_warning() -> None:
     without = replace(facts("a100x8"), interpreters=(cpu_torch,))
     for args in (["--backend", "nccl"], ["--dist-backend=nccl"]):
         job = {**SCRIPT, "args": args}
-        (told,) = planned(facts("cpu_desk"), job=job).found("warning")
-        assert "job.args ask for backend nccl, and there is no GPU" in told
-        told = "\n".join(planned(without, job=job, launch={"backend": "gloo"}).found("warning"))
-        assert "job.args ask for backend nccl, and torch 2.13.0+cpu of /opt/venv" in told
+        (seen,) = planned(facts("cpu_desk"), job=job).found("warning")
+        assert "job.args ask for backend nccl, and there is no GPU" in seen
+        seen = "\n".join(planned(without, job=job, launch={"backend": "gloo"}).found("warning"))
+        assert "job.args ask for backend nccl, and torch 2.13.0+cpu of /opt/venv" in seen
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Ranks that train each by themselves are told from those that have found the others."""
+"""Distinguishes ranks that train alone from ranks that have found the others."""
 
 from __future__ import annotations
 

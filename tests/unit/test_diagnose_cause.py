@@ -26,7 +26,7 @@ from tests.unit.state_kit import fold
 _PEER = {"type": "RuntimeError", "message": "gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:1"}
 
 
-def told(*events: tuple[int, dict[str, Any]]) -> RunState:
+def seen(*events: tuple[int, dict[str, Any]]) -> RunState:
     state = begin("t-1", ("node1", "node2", "node3"), (1, 1, 1))
     for node, event in events:
         state = fold(state, node, "events.jsonl", {"t": event.get("at", 0.0), "attempt": 1, **event})
@@ -48,31 +48,31 @@ def blamed(state: RunState) -> int | None:
 
 
 def test_nothing_failed() -> None:
-    assert find(told()) is None
+    assert find(seen()) is None
 
 
 def test_consequences_are_folded_under_the_cause_whoever_is_heard_first() -> None:
     events = [(0, error(0, 9.9, **_PEER)), (1, error(1, 10.0)), (2, death(2, 10.1, -15))]
     for order in permutations(events):
-        cause = find(told(*order))
+        cause = find(seen(*order))
         assert cause and cause.failure.rank == 1
         assert [one.rank for one in cause.consequences] == [0, 2]
 
 
 def test_clocks_are_corrected() -> None:
     fast = (0, {"e": "clock", "node": 1, "offset": 100.0})
-    assert blamed(told(fast, (0, error(0, 50.0)), (1, error(1, 149.0)))) == 1
-    assert blamed(told((0, error(0, 50.0)), (1, error(1, 149.0)))) == 0
+    assert blamed(seen(fast, (0, error(0, 50.0)), (1, error(1, 149.0)))) == 1
+    assert blamed(seen((0, error(0, 50.0)), (1, error(1, 149.0)))) == 0
 
 
 def test_a_signal_without_words_beats_the_tracebacks_it_caused() -> None:
-    cause = find(told((0, error(0, 10.2, **_PEER)), (1, death(1, 10.0, -9))))
+    cause = find(seen((0, error(0, 10.2, **_PEER)), (1, death(1, 10.0, -9))))
     assert cause and (cause.failure.kind, cause.failure.code) == ("signal", -9)
 
 
 def test_what_disttui_ended_is_no_cause() -> None:
     stopping = (0, {"e": "stopping", "at": 5.0, "t": 5.0, "reason": "failure", "now": False})
-    assert blamed(told(stopping, (0, death(0, 5.5, -9)), (1, error(1, 6.0)))) == 1
+    assert blamed(seen(stopping, (0, death(0, 5.5, -9)), (1, error(1, 6.0)))) == 1
 
 
 def test_an_error_made_of_a_broken_connection_is_a_consequence() -> None:
@@ -82,23 +82,23 @@ def test_an_error_made_of_a_broken_connection_is_a_consequence() -> None:
         "Traceback (most recent call last):\nTrainingFailed: step 3"
     )
     wrapped = error(0, 9.0, type="TrainingFailed", message="step 3", traceback=trace)
-    assert blamed(told((0, wrapped), (1, error(1, 10.0)))) == 1
+    assert blamed(seen((0, wrapped), (1, error(1, 10.0)))) == 1
 
 
 def test_where_all_look_like_consequences_the_first_is_blamed() -> None:
-    assert blamed(told((0, error(0, 10.0, **_PEER)), (1, error(1, 9.0, **_PEER)))) == 1
+    assert blamed(seen((0, error(0, 10.0, **_PEER)), (1, error(1, 9.0, **_PEER)))) == 1
 
 
 def test_the_leaders_word_counts_where_no_rank_has_failed() -> None:
     cause = {"node": 2, "rank": None, "kind": "host lost", "message": "not heard of", "at": 8.0, "last": 2.0}
     end = {"state": "failed", "code": 1, "attempt": 1, "cause": cause}
-    state = fold(told((0, error(0, 7.0, **_PEER))), 0, "exit.json", end)
+    state = fold(seen((0, error(0, 7.0, **_PEER))), 0, "exit.json", end)
     found = find(state)
     assert found and (found.failure.kind, found.failure.host, found.failure.last) == ("host lost", "node3", 2.0)
 
 
 def test_nonsense_of_a_host_is_survived() -> None:
-    state = told((1, {"e": "error", "rank": "x", "at": 1}), (1, error(1, 2.0, traceback=None, type=7)))
+    state = seen((1, {"e": "error", "rank": "x", "at": 1}), (1, error(1, 2.0, traceback=None, type=7)))
     assert blamed(state) == 1
     state = fold(state, 0, "exit.json", {"state": "failed", "attempt": 1, "cause": {"node": 99, "at": "x"}})
     assert find(state) is not None
@@ -116,7 +116,7 @@ RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection cl
 
 
 def uneven(ended: float) -> RunState:
-    state = told((1, error(1, 9.2, **_PEER, traceback=_WAITED)), (1, death(1, 9.3, 1)), (0, death(0, 9.6, -15)))
+    state = seen((1, error(1, 9.2, **_PEER, traceback=_WAITED)), (1, death(1, 9.3, 1)), (0, death(0, 9.6, -15)))
     for rank, event in ((0, "rank"), (1, "rank"), (2, "rank")):
         state = fold(state, rank, "events.jsonl", {"t": 1.0, "e": event, "attempt": 1, "rank": rank})
     return fold(state, 0, "attempt-1/ranks.jsonl", {"t": ended, "e": "exit", "rank": 0, "code": 0})
@@ -155,21 +155,21 @@ def test_a_rank_that_ended_well_after_the_failure_is_not_blamed() -> None:
     cause = find(uneven(ended=9.4))
     assert cause and cause.gone == ()
     # What went wrong by itself is not excused by an early end of another.
-    state = fold(told((1, error(1, 9.2))), 0, "attempt-1/ranks.jsonl", {"t": 9.0, "e": "exit", "rank": 0, "code": 0})
+    state = fold(seen((1, error(1, 9.2))), 0, "attempt-1/ranks.jsonl", {"t": 9.0, "e": "exit", "rank": 0, "code": 0})
     cause = find(state)
     assert cause and cause.gone == ()
 
 
 def test_a_rank_that_somebody_has_ended_waited_for_nobody() -> None:
     state = fold(
-        told((1, death(1, 9.2, -15))), 0, "attempt-1/ranks.jsonl", {"t": 9.0, "e": "exit", "rank": 0, "code": 0}
+        seen((1, death(1, 9.2, -15))), 0, "attempt-1/ranks.jsonl", {"t": 9.0, "e": "exit", "rank": 0, "code": 0}
     )
     assert attempt_words(state, 1).startswith("rank 1 on node2 ended with SIGTERM")
 
 
 def test_ranks_with_the_same_exception_are_told_together() -> None:
     """Also while it is not yet known how one of their processes ended."""
-    state = told((1, error(1, 2.0)), (1, death(1, 2.1, 1)), (0, error(0, 2.2)))
+    state = seen((1, error(1, 2.0)), (1, death(1, 2.1, 1)), (0, error(0, 2.2)))
     cause = find(state)
     assert cause and others(state, cause) == ["the same error: rank 0 on node1"]
 

@@ -20,8 +20,8 @@ def failed(reports: dict[int, dict[str, Any]], kind: str = "error", hosts: int =
     """A run of one rank per host whose ranks have failed as reported, in the order of `reports`."""
     state = begin("t-1", tuple(f"node{number + 1}" for number in range(hosts)), (1,) * hosts)
     for at, (rank, report) in enumerate(reports.items()):
-        told = {"t": 10.0 + at, "e": kind, "attempt": 1, "rank": rank, "at": 10.0 + at, **report}
-        state = fold(state, rank, "events.jsonl", told)
+        seen = {"t": 10.0 + at, "e": kind, "attempt": 1, "rank": rank, "at": 10.0 + at, **report}
+        state = fold(state, rank, "events.jsonl", seen)
     return state
 
 

@@ -27,10 +27,10 @@ def test_a_straggler_is_told_with_what_its_host_shows() -> None:
         "rank 3 on node2 is slow: 251 ms a step, the others 100 ms (load 33 on 8 cores; it swaps 8 MiB/s)"
     )
     assert straggler_sentence({**event, "over": True}, "node2") == "rank 3 on node2 has caught up"
-    told = {"t": 1.0, "e": "straggler", "rank": 3, "median": "nan", "shows": None}
-    assert straggler_sentence(decode(Straggler, told), "\x1b") == "rank 3 on  is slow"
+    seen = {"t": 1.0, "e": "straggler", "rank": 3, "median": "nan", "shows": None}
+    assert straggler_sentence(decode(Straggler, seen), "\x1b") == "rank 3 on  is slow"
     with pytest.raises(MalformedRecordError, match="rank"):
-        decode(Straggler, {**told, "rank": "x"})
+        decode(Straggler, {**seen, "rank": "x"})
 
 
 def test_the_spread_over_all_ranks_names_the_slowest() -> None:

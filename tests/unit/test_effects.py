@@ -53,7 +53,7 @@ EVIL = {
     "job": {"script": "train.py", "wrap": ["nice", "-n", "5"], "env": {"A": "${env:ONE}${env:TWO}", "B": "${env:ONE}"}},
     "on_end": {"command": ["sh", "-c", "a\n\x1b[8mb"], "webhook": "http://hooks.example.org"},
 }
-TOLD = [
+SHOWN = [
     ("python", "on node3, already for a plan: ~/x/bin/python"),
     ("activate", "on node2, already for a plan: source venv/bin/activate"),
     ("job.wrap", "on node1, node2, node3: nice -n 5"),
@@ -67,11 +67,11 @@ TOLD = [
 
 def test_all_that_runs_is_told_with_its_hosts() -> None:
     it = planned(*[facts("cpu_desk")] * 3, **EVIL)  # type: ignore[arg-type]
-    told = list(effect_lines(it.profile))
-    assert [key for key, _ in told] == [key for key, _ in TOLD]
-    for (key, text), (_, expected) in zip(told, TOLD, strict=True):
+    seen = list(effect_lines(it.profile))
+    assert [key for key, _ in seen] == [key for key, _ in SHOWN]
+    for (key, text), (_, expected) in zip(seen, SHOWN, strict=True):
         assert text == expected or key == "on_end.command"
-    assert all(text.isprintable() for _, text in told), "an escape could hide what is run"
+    assert all(text.isprintable() for _, text in seen), "an escape could hide what is run"
 
 
 def test_variables_that_load_code_and_later_arguments_are_told_too() -> None:
@@ -106,7 +106,7 @@ def test_a_variable_that_names_code_to_be_loaded_is_told(name: str) -> None:
 def test_the_plan_tells_what_runs_besides_the_job() -> None:
     it = planned(*[facts("cpu_desk")] * 3, **EVIL)  # type: ignore[arg-type]
     text = render_plan(it.plan, it.recommendation, it.findings)
-    for key, line in TOLD:
+    for key, line in SHOWN:
         if key not in ("job.script", "on_end.command"):
             assert line in text, text
     data = plan_json(it.plan, it.recommendation, it.findings)
@@ -210,8 +210,8 @@ def test_whoever_can_write_a_profile_decides_what_it_runs(tmp_path: Path, file: 
     path.write_text("x")
     path.chmod(file)
     (tmp_path / "place").chmod(folder)
-    told = doubt(path, path.stat())
-    assert told.endswith(why) if why else told == ""
+    seen = doubt(path, path.stat())
+    assert seen.endswith(why) if why else seen == ""
     link = tmp_path / "link.yaml"
     link.symlink_to(path)
     assert bool(doubt(link, link.stat())) == bool(why)

@@ -113,9 +113,9 @@ def test_a_run_dir_whose_entries_others_can_replace_is_refused(
     base.chmod(mode)
     run.changes["run_dir"] = str(base / "runs")
     request: StartRequest = {"spec": run.spec(0), "secrets": run.secrets()}
-    with pytest.raises(Problem, match=says) as told:
+    with pytest.raises(Problem, match=says) as seen:
         runs.start(request, str(run.zip), None)
-    assert "launch.run_dir" in told.value.cure
+    assert "launch.run_dir" in seen.value.cure
     assert list(base.iterdir()) == []
 
 
@@ -267,9 +267,9 @@ def test_without_any_safe_place_each_one_is_named_with_its_reason(
     monkeypatch.setattr("runner.hosts.ship._LOADER", ("folders.py", "parcel.py", "loader.py"))
     monkeypatch.setattr("runner.hosts.link.loader_line", lambda: _line(source, str(tmp_path / "file" / "x")))
     (tmp_path / "file").write_text("")
-    with pytest.raises(HostError, match="no folder for the node program") as told:
+    with pytest.raises(HostError, match="no folder for the node program") as seen:
         _visit()
-    assert f"every user can write in {home}" in str(told.value)
+    assert f"every user can write in {home}" in str(seen.value)
 
 
 def _line(loader: str, last: str) -> bytes:

@@ -63,11 +63,11 @@ def ended(name: str, rank: int, code: int) -> RunState:
     """A run of two hosts, one rank of which has ended with this log and says nothing by itself."""
     state = begin("t-1", ("node1", "node2"), (1, 1))
     path = str(_DATA / f"{name}.log")
-    words, told = last_words.read(path, code), {"attempt": 1, "rank": rank, "at": 9.0, "t": 9.0}
+    words, seen = last_words.read(path, code), {"attempt": 1, "rank": rank, "at": 9.0, "t": 9.0}
     if words:
-        state = fold(state, rank, "events.jsonl", {"e": "error", **told, **words})
+        state = fold(state, rank, "events.jsonl", {"e": "error", **seen, **words})
     said = "" if words else last_words.said(path, code)
-    return fold(state, rank, "events.jsonl", {"e": "death", **told, "code": code, **({"said": said} if said else {})})
+    return fold(state, rank, "events.jsonl", {"e": "death", **seen, "code": code, **({"said": said} if said else {})})
 
 
 @pytest.mark.parametrize(

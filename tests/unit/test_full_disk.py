@@ -95,7 +95,7 @@ def test_inodes_are_counted_before_the_start_and_while_it_runs(small: Path) -> N
     sampler.close()
     assert (record["inodes_free"], record["inodes_total"]) == (0, 100)
     watch = Alarms([], lambda pid: None)
-    told = [event["text"] for _ in range(3) for event in watch.look(record)]
-    assert told == ["the disk of the run's folder is nearly out of inodes: it can take 0 more files"]
+    seen = [event["text"] for _ in range(3) for event in watch.look(record)]
+    assert seen == ["the disk of the run's folder is nearly out of inodes: it can take 0 more files"]
     (small / "0").unlink()
     assert disk.fullness(str(small)) == ""

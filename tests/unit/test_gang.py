@@ -59,7 +59,7 @@ def test_stop_on_any_host_stops_all(cluster: Make, stopper: int) -> None:
     assert same(run)["state"] == "stopped"
     wait_for(lambda: not run.living(), "the supervisors' end")
     asked = [json.loads(run.path(node, "stop").read_text())["t"] for node in (0, 1)]
-    # Whoever waits for the grace (5 s) takes longer; the figure itself is tests/bench's.
+    # A stop that waits for the grace (5 s) takes longer; tests/bench measures the figure itself.
     assert max(end["t"] for end in run.exits()) - min(asked) < 2.0
 
 

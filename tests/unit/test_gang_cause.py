@@ -1,4 +1,4 @@
-"""Two hosts: which of the ranks that end is told to be the cause, whoever has seen it end."""
+"""Two hosts: which of the ranks that end is reported as the cause, independent of the host that saw it end."""
 
 from __future__ import annotations
 

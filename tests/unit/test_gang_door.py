@@ -1,4 +1,4 @@
-"""Who knocks at the gang's port: strangers, a second supervisor of the same node, and a port that cannot be had."""
+"""Connections to the gang's port: strangers, a second supervisor of the same node; and a port that is in use."""
 
 from __future__ import annotations
 
@@ -162,12 +162,12 @@ def test_a_second_supervisor_of_the_same_node_is_refused(cluster: Make) -> None:
     run.start(0, 1)
     run.wait_event(0, "join", node=1)
     # Inside this process, since by its tag it would own the first one's processes.
-    told: list[tuple[str, str]] = []
+    seen: list[tuple[str, str]] = []
     loop = Loop()
     host = HostPart(run.spec(1), str(run.base), str(run.zip), None, run.secrets(), 0o022)
 
     def lost(kind: str, why: str, last: float | None) -> None:
-        told.append((kind, why))
+        seen.append((kind, why))
         loop.stop()
 
     def rest() -> Any:
@@ -176,7 +176,7 @@ def test_a_second_supervisor_of_the_same_node_is_refused(cluster: Make) -> None:
     Follower(host, loop, lambda event: None, lambda message: None, lambda: None, rest, lost).start()
     loop.after(20, loop.stop)
     loop.run()
-    assert told == [("join", "the leader refuses this host: another supervisor has joined as this host and is alive")]
+    assert seen == [("join", "the leader refuses this host: another supervisor has joined as this host and is alive")]
     assert procs.alive(run.supervisor(1))
     run.stop(0)
     assert run.exit(1)["state"] == "stopped"

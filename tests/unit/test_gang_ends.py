@@ -307,8 +307,8 @@ class Attempt:
         self.launcher = None
         return {"code": -9 if status == 9 else status >> 8, "failures": []}
 
-    def launch_failure(self, told: dict[str, Any]) -> dict[str, Any]:
-        fields = {"type": "", "message": "torchrun ended", "code": told["code"], "at": self.sim.world.now}
+    def launch_failure(self, said: dict[str, Any]) -> dict[str, Any]:
+        fields = {"type": "", "message": "torchrun ended", "code": said["code"], "at": self.sim.world.now}
         return {"rank": None, "kind": "launch", **fields}
 
     def progress(self) -> dict[str, Any]:
@@ -515,12 +515,12 @@ def play(
             world.own.after(stop[1], lambda: world.hosts[stop[0]].stop(stop[2]))
         world.run(1000 + _BY_THEN)
     lives = [(host.node, list(host.living), host.loop.over) for host in world.hosts if host.alive]
-    told = story(world)
-    assert not lives, f"{lives} at {world.now - 1000:.0f} s\n{told}"
+    said = story(world)
+    assert not lives, f"{lives} at {world.now - 1000:.0f} s\n{said}"
     killed = {fault.node for fault in faults if fault.what == "kill"}
     for node in {0, 1, 2} - killed:
-        assert f"/sim/{node}/exit.json" in world.files, told
-    assert "sends what no supervisor does" not in told
+        assert f"/sim/{node}/exit.json" in world.files, said
+    assert "sends what no supervisor does" not in said
     return world
 
 

@@ -148,9 +148,9 @@ def test_a_stop_waits_for_a_host_that_is_cut_off_and_says_so(pair: Make, asked: 
     wire.silent = True
     away = 1 - asked
     run.stop(asked)
-    told = run.wait_event(asked, "note", stop=True)["text"]
-    assert told.startswith(f"the stop waits for host{away}, which is not heard of: within 1")
-    assert runs.status(run.folder(asked))["waits"] == told
+    seen = run.wait_event(asked, "note", stop=True)["text"]
+    assert seen.startswith(f"the stop waits for host{away}, which is not heard of: within 1")
+    assert runs.status(run.folder(asked))["waits"] == seen
     wait_for(lambda: not run.living(asked), "the end of this host's own ranks")
     assert run.living(away)
     assert not run.path(asked, "exit.json").exists(), "it is not known to be stopped"

@@ -98,12 +98,12 @@ def test_a_terminal_without_an_encoding_gets_ascii(tmp_path: Path) -> None:
     master, terminal = pty.openpty()
     with subprocess.Popen([DISTTUI, "show", "run-1"], env=environ, stdout=terminal, stderr=terminal) as command:
         os.close(terminal)
-        told = b""
+        seen = b""
         try:
             while more := os.read(master, 65536):
-                told += more
+                seen += more
         except OSError:  # the end of a terminal
             pass
     os.close(master)
-    assert command.returncode == 0, told
-    assert b"finished" in told and told.isascii() and b"\\u" not in told
+    assert command.returncode == 0, seen
+    assert b"finished" in seen and seen.isascii() and b"\\u" not in seen

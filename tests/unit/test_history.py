@@ -1,4 +1,4 @@
-"""What a viewer keeps of runs: found by id, told from the mirror, damaged or not."""
+"""What a viewer keeps of runs: found by id, summed up from the mirror, damaged or not."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_damaged_lines_are_skipped_with_file_and_offset(tmp_path: Path) -> None:
     assert found.state.attempt == 1 and found.state.result is not None
     at = body.index(b"\n") + 1
     assert found.warnings[0] == f"a: events.jsonl at byte {at}: this is no record, skipped"
-    # A record that is JSON but makes no sense is told as well; the unfinished last line is none yet.
+    # A malformed JSON record is counted as well; the unfinished last line is no record yet.
     assert len(found.warnings) == 2
     text = "\n".join(render_run(made, found))
     assert "world size 3" in text and "3.8.1" in text and "finished" in text

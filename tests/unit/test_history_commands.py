@@ -40,7 +40,7 @@ def test_since_is_told_by_the_growth_of_the_logs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "shown"),
+    ("seen", "shown"),
     [
         ({1: "stopped"}, ("stopping", "a not reached")),
         ({1: "stopping"}, ("stopping", "a not reached")),
@@ -51,7 +51,7 @@ def test_since_is_told_by_the_growth_of_the_logs(tmp_path: Path) -> None:
     ],
 )
 def test_ps_says_stopped_when_it_is_known_of_every_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: dict[int, str], shown: tuple[str, str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: dict[int, str], shown: tuple[str, str]
 ) -> None:
     """The leader waits for all hosts before it says so; another host's word counts for itself alone."""
     made = kept(tmp_path)
@@ -60,9 +60,9 @@ def test_ps_says_stopped_when_it_is_known_of_every_host(
     def ask(*_: Any) -> Any:
         found = {
             (places[node], made.run_dir): [{"run": made.run, "node_rank": node, "state": state, "ended": 5.0}]
-            for node, state in told.items()
+            for node, state in seen.items()
         }
-        return found, {place: "cut off" for node, place in enumerate(places) if node not in told}
+        return found, {place: "cut off" for node, place in enumerate(places) if node not in seen}
 
     monkeypatch.setattr(listing, "_ask", ask)
     [row] = listing.list_runs(Viewer(environ(tmp_path))).rows

@@ -1,4 +1,4 @@
-"""A traceback is told once: held back while it may be the end of the story, printed when it is not."""
+"""A traceback is shown once: held back while it may be the cause of the end, printed when it is not."""
 
 from __future__ import annotations
 

@@ -150,10 +150,10 @@ def test_whatever_a_host_answers_a_command_has_an_end(
     monkeypatch.setattr(ending, "PATIENCE", -1e6)
     for command in commands:
         try:
-            told = command()
+            seen = command()
         except DisttuiError as error:
-            told = str(error)
-        assert "\x1b" not in str(told).replace("\\x1b", "") and "\x1b" not in "".join(said), (told, said)
+            seen = str(error)
+        assert "\x1b" not in str(seen).replace("\\x1b", "") and "\x1b" not in "".join(said), (seen, said)
 
 
 def _no(*_: object) -> None:
@@ -167,8 +167,8 @@ def test_whatever_a_host_answers_is_read_or_refused(answer: Any, op: str) -> Non
         read_answer(op, answer)
     except ValueError:
         pass
-    told = summaries(answer if op == "list" else {"runs": answer})
-    assert "\x1b" not in render_runs([{**one} for one in told])
+    seen = summaries(answer if op == "list" else {"runs": answer})
+    assert "\x1b" not in render_runs([{**one} for one in seen])
     load_of(answer if isinstance(answer, dict) else {"t": 1.0, "gpus": answer, "processes": answer})
     for show in (number, duration, count, gibibytes, when, clock):
         show(answer)
@@ -202,8 +202,8 @@ def test_a_number_of_330_digits_breaks_neither_ps_nor_the_home_screen(tmp_path: 
     (tmp_path / "0" / "spec.json").write_text('{"disttui": 1, "started": 5.0}')
     (tmp_path / "0" / "events.jsonl").write_text('{"t": 1, "e": "launch", "attempt": 1}\n')
     (folder / "rank-0.metrics.jsonl").write_text(f'{{"t": 1, "step": 5}}\n{{"t": 2, "step": 6, "steps": {huge}}}\n')
-    told = summarize(str(tmp_path / "0"), lambda: True)
-    assert told is not None and (told["step"], told["steps"]) == (5, None)
+    seen = summarize(str(tmp_path / "0"), lambda: True)
+    assert seen is not None and (seen["step"], seen["steps"]) == (5, None)
     # A host of an older version tells it all the same.
     run = lied(tmp_path, KnownHost("n1", "local"))
     run.note_seen(summaries({"runs": [{"run": run.run, "step": 5, "steps": int(huge), "loss": 10**400}]})[0])
@@ -246,14 +246,14 @@ def test_a_link_that_breaks_while_a_host_is_probed_is_made_once_more(tmp_path: P
         (tmp_path / "tries").unlink(missing_ok=True)
         host = liar(tmp_path, "n1", body.replace("TRY", str(tries)))
         text = f"disttui: 1\nname: t\nhosts: [{{host: local, python: {host.python}}}]\njob: {{command: [x]}}\n"
-        told: list[str] = []
+        seen: list[str] = []
         try:
-            found = survey.survey(parse(text, "t"), connector(), lambda _, kind, __: told.append(kind))  # noqa: B023
+            found = survey.survey(parse(text, "t"), connector(), lambda _, kind, __: seen.append(kind))  # noqa: B023
         except HostError as error:
             assert not reached and "the link broke" in str(error)
-            assert told == ["connecting", "probing"] * 2 + ["failed"]
+            assert seen == ["connecting", "probing"] * 2 + ["failed"]
         else:
-            assert reached and told == ["connecting", "probing"] * 2 + ["ready"]
+            assert reached and seen == ["connecting", "probing"] * 2 + ["ready"]
             found[0].link.close()
 
 
@@ -296,8 +296,8 @@ def test_a_file_that_begins_anew_without_end_leaves_100_copies(tmp_path: Path) -
         follower._take((0, generation, 0, memoryview(b"x")))
     store.close()
     assert len(list((tmp_path / "0").glob("a.log~*"))) <= 100
-    told = [item for item in news.queue if isinstance(item, Notice)]
-    assert [one.text for one in told] == ["a.log has begun anew 100 times: older copies of it are not kept any more"]
+    seen = [item for item in news.queue if isinstance(item, Notice)]
+    assert [one.text for one in seen] == ["a.log has begun anew 100 times: older copies of it are not kept any more"]
 
 
 def _view(data: bytes) -> memoryview:

@@ -68,7 +68,7 @@ def test_one_that_never_answers_holds_up_nobody_and_can_be_left(connector: HostC
     try:
         wait_for(lambda: host_of(watch, "local").state == "seen", "this machine")
         assert host_of(watch, "silent").state == "connecting"
-        load = wait_for(lambda: (told := host_of(watch, "local").load) and told.cpu is not None and told, "rates")
+        load = wait_for(lambda: (seen := host_of(watch, "local").load) and seen.cpu is not None and seen, "rates")
         assert load.mem_total > 1 << 28 and load.cpus == os.cpu_count()
         assert any(process.pid == os.getpid() or process.user for process in load.processes)
         watch.leave("silent")
@@ -96,7 +96,7 @@ def test_a_lost_link_is_shown_and_made_anew(connector: HostConnector) -> None:
         for pid in set(node_programs()) - before:
             os.kill(pid, 9)
         lost = wait_for(lambda: (now := host_of(watch, "local")).state == "not seen" and now, "the loss")
-        assert lost.load is not None and "link broke" in lost.problem, "what was told stays"
+        assert lost.load is not None and "link broke" in lost.problem, "the last load stays"
         wait_for(lambda: host_of(watch, "local").state == "seen", "its return", 20.0)
     finally:
         watch.close()

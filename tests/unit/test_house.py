@@ -149,7 +149,7 @@ def test_the_glossary_speaks_of_classes_and_files_that_exist() -> None:
     paths = re.findall(r"`((?:runner|tui|tests)/[\w/.]+)`", page)
     assert [path for path in paths if not (ROOT / path).exists()] == []
     words = re.findall(r"^\| ([a-z ,]+) \|", page, re.M)
-    assert sorted(set(words) - {"word"}) == sorted(word for word in words if word != "word"), "told twice"
+    assert sorted(set(words) - {"word"}) == sorted(word for word in words if word != "word"), "listed twice"
     assert [line for line in page.splitlines() if line.startswith("|") and line.count("|") != 3] == []
 
 

@@ -1,4 +1,4 @@
-"""The launcher is torchrun: the same ranks, the same ends, told in launcher.json; nothing outlives it."""
+"""The launcher is torchrun: the same ranks, the same ends, recorded in launcher.json; no process outlives it."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ class Launch:
     def end(self) -> dict[str, Any]:
         """Wait for the end; launcher.json, whose code must be the exit code."""
         code = self.process.wait(200)
-        told: dict[str, Any] = json.loads((self.attempt / "launcher.json").read_text())
-        assert told["code"] == code, self.log("launcher")
-        return told
+        said: dict[str, Any] = json.loads((self.attempt / "launcher.json").read_text())
+        assert said["code"] == code, self.log("launcher")
+        return said
 
     def log(self, name: str) -> str:
         return (self.attempt / f"{name}.log").read_text()
@@ -137,8 +137,8 @@ def test_two_ranks_train_and_report(launch: Callable[..., Launch], tmp_path: Pat
     groups = wait_for(lambda: len(found := one.reports("group")) == 2 and found)
     assert {(g["world_size"], g["backend"]) for g in groups.values()} == {(2, "gloo")}
     (tmp_path / "enough").touch()
-    told = one.end()
-    assert (told["code"], told["error"], told["failures"], told["port_in_use"]) == (0, None, [], False)
+    said = one.end()
+    assert (said["code"], said["error"], said["failures"], said["port_in_use"]) == (0, None, [], False)
     for rank in (0, 1):
         assert one.log(f"rank-{rank}").endswith("sum 13.0 more 2\n")
         assert one.reports("start")[rank]["world_size"] == 2
@@ -161,12 +161,12 @@ while open("attempt-1/ranks.jsonl").read().count("start_time") < 2:
 """
     one = launch("script", script(tmp_path, text + RANK_0_IS_KILLED))
     one.go()
-    told = one.end()
+    said = one.end()
     pids = {rank: start["pid"] for rank, start in one.reports("start").items()}
-    assert told["code"] == 1
-    first = told["failures"][0]
+    assert said["code"] == 1
+    first = said["failures"][0]
     assert (first["local_rank"], first["pid"], first["code"]) == (0, pids[0], -9)
-    assert first["t"] <= told["t"]
+    assert first["t"] <= said["t"]
     assert not alive(pids[1])
 
 
@@ -181,20 +181,20 @@ while not os.path.exists("deaf"):
 """
     one = launch("script", script(tmp_path, text + RANK_0_IS_KILLED))
     one.go()
-    told = wait_for(lambda: (path := one.attempt / "launcher.json").exists() and json.loads(path.read_text()))
-    assert [(f["local_rank"], f["code"]) for f in told["failures"]] == [(0, -9)]
+    said = wait_for(lambda: (path := one.attempt / "launcher.json").exists() and json.loads(path.read_text()))
+    assert [(f["local_rank"], f["code"]) for f in said["failures"]] == [(0, -9)]
     one.process.send_signal(signal.SIGTERM)
     os.kill(one.reports("start")[1]["pid"], signal.SIGKILL)
-    told = one.end()
-    assert (told["signal"], told["failures"][0]["local_rank"], told["failures"][0]["code"]) == (signal.SIGTERM, 0, -9)
+    said = one.end()
+    assert (said["signal"], said["failures"][0]["local_rank"], said["failures"][0]["code"]) == (signal.SIGTERM, 0, -9)
 
 
 def test_an_exception_is_reported_by_the_rank(launch: Callable[..., Launch], tmp_path: Path) -> None:
     one = launch("script", script(tmp_path, "import os\nif os.environ['RANK'] == '1':\n    raise ValueError('boom')"))
     one.go()
-    told = one.end()
+    said = one.end()
     # The other rank may still be on its way when torchrun ends it.
-    assert {(f["local_rank"], f["code"]) for f in told["failures"]} - {(0, -15)} == {(1, 1)}
+    assert {(f["local_rank"], f["code"]) for f in said["failures"]} - {(0, -15)} == {(1, 1)}
     error = one.reports("error")[1]
     assert (error["type"], error["message"]) == ("ValueError", "boom")
     assert error["traceback"] == one.log("rank-1")
@@ -226,8 +226,8 @@ while time.time() < end:
     one.go()
     wait_for(lambda: [p for p in tmp_path.glob("attempt-1/rank-?.log") if "up" in p.read_text()][1:])
     one.process.send_signal(signal.SIGTERM)
-    told = one.end()
-    assert (told["code"], told["signal"], told["error"]) == (1, signal.SIGTERM, None)
+    said = one.end()
+    assert (said["code"], said["signal"], said["error"]) == (1, signal.SIGTERM, None)
     assert [one.log(f"rank-{rank}") for rank in (0, 1)] == ["up\nTERM\n"] * 2
 
 
@@ -237,9 +237,9 @@ def test_a_port_in_use_is_told_as_such(launch: Callable[..., Launch], tmp_path: 
         taken.listen()
         one = launch("script", script(tmp_path, "print('never')"))
         one.go(port=taken.getsockname()[1])
-        told = one.end()
-    assert told["port_in_use"] is True
-    assert "EADDRINUSE" in told["error"]
+        said = one.end()
+    assert said["port_in_use"] is True
+    assert "EADDRINUSE" in said["error"]
     assert not (tmp_path / "attempt-1" / "rank-0.log").exists()
 
 
@@ -274,8 +274,8 @@ def test_an_interpreter_without_torch_is_said(launch: Callable[..., Launch], tmp
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", empty], check=True)
     python = str(empty / "bin" / "python")
     one = launch("script", "x.py", python=python)
-    told = one.end()
-    assert (told["code"], told["error"]) == (1, f"no torch in {python}")
+    said = one.end()
+    assert (said["code"], said["error"]) == (1, f"no torch in {python}")
     assert "Traceback" not in one.log("launcher")
 
 
@@ -286,8 +286,8 @@ def test_an_interpreter_without_torch_is_said(launch: Callable[..., Launch], tmp
 def test_an_unusable_torch_is_said(launch: Callable[..., Launch], tmp_path: Path, source: str, words: str) -> None:
     (tmp_path / "lib" / "torch").mkdir(parents=True)
     (tmp_path / "lib" / "torch" / "__init__.py").write_text(source)
-    told = launch("script", "x.py", env={"PYTHONPATH": str(tmp_path / "lib")}).end()
-    assert words in told["error"]
+    said = launch("script", "x.py", env={"PYTHONPATH": str(tmp_path / "lib")}).end()
+    assert words in said["error"]
 
 
 def test_torch_serves_at_the_socket_that_it_is_given(launch: Callable[..., Launch], tmp_path: Path) -> None:
@@ -320,8 +320,8 @@ def test_a_wrong_option_is_told(launch: Callable[..., Launch], tmp_path: Path) -
     assert one.process.stdin is not None
     one.process.stdin.write(b'{"args": ["--no-such-option"], "env": {}}\n')
     one.process.stdin.close()
-    told = one.end()
-    assert (told["code"], told["error"]) == (2, "torchrun refused its options")
+    said = one.end()
+    assert (said["code"], said["error"]) == (2, "torchrun refused its options")
 
 
 def test_a_probing_script_sees_the_same_under_bare_torchrun(launch: Callable[..., Launch], tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ Driver = Callable[[int, int], str]
 
 @pytest.fixture
 def driver(tmp_path: Path) -> Driver:
-    """Compile a stand-in for libnvidia-ml that tells of a pid so many times, and always of pid 1."""
+    """Compile a stand-in for libnvidia-ml that reports a pid so many times, and pid 1 always."""
     if shutil.which("gcc") is None:
         pytest.skip("no gcc here")
 
@@ -63,7 +63,7 @@ def ended() -> int:
     return child.pid
 
 
-def told(leftover: Leftover) -> Held:
+def seen(leftover: Leftover) -> Held:
     """Its answer."""
     while (found := leftover.look()) is None:
         time.sleep(0.01)
@@ -72,7 +72,7 @@ def told(leftover: Leftover) -> Held:
 
 def test_memory_that_stays_is_told(driver: Driver) -> None:
     pid = ended()
-    assert told(Leftover({pid, ended()}, None, True, driver(pid, 1 << 30))) == {
+    assert seen(Leftover({pid, ended()}, None, True, driver(pid, 1 << 30))) == {
         "gpu_memory": [{"pid": pid, "bytes": 3 << 30}]
     }
 
@@ -80,18 +80,18 @@ def test_memory_that_stays_is_told(driver: Driver) -> None:
 def test_memory_that_goes_in_a_moment_is_waited_for(driver: Driver) -> None:
     pid = ended()
     began = time.monotonic()
-    assert told(Leftover({pid}, None, True, driver(pid, 3))) == {}
+    assert seen(Leftover({pid}, None, True, driver(pid, 3))) == {}
     assert 0.2 < time.monotonic() - began < 3
 
 
 def test_memory_of_others_is_no_matter_of_ours(driver: Driver) -> None:
     """Neither that of processes that were never ours, nor that of one which has got an old number of ours."""
-    assert told(Leftover({ended(), os.getpid()}, None, True, driver(os.getpid(), 1 << 30))) == {}
+    assert seen(Leftover({ended(), os.getpid()}, None, True, driver(os.getpid(), 1 << 30))) == {}
 
 
 def test_a_missing_driver_holds_up_nothing() -> None:
     began = time.monotonic()
-    assert told(Leftover({ended()}, None, True, "libthere-is-none.so")) == {}
+    assert seen(Leftover({ended()}, None, True, "libthere-is-none.so")) == {}
     assert time.monotonic() - began < 2
 
 
@@ -100,12 +100,12 @@ def test_a_port_is_waited_for_and_told_with_who_has_it() -> None:
     port = server.getsockname()[1]
     leftover = Leftover(set(), port)
     assert leftover.look() is None
-    held = told(leftover)
+    held = seen(leftover)
     assert held["port"]["port"] == port and held["port"]["pid"] == os.getpid()
     assert held["port"]["command"].startswith(sys.executable)
     leftover = Leftover(set(), port)
     threading.Timer(0.3, server.close).start()
-    assert told(leftover) == {}
+    assert seen(leftover) == {}
 
 
 def test_what_is_held_after_a_stop_is_in_the_runs_end(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_what_is_held_after_a_stop_is_in_the_runs_end(tmp_path: Path) -> None:
             end = run.exit(0)
         assert (end["state"], end["left"]) == ("stopped", [])
         assert (end["held"]["port"]["port"], end["held"]["port"]["pid"]) == (attempt["port"], os.getpid())
-        [told] = run.events(0, "left")
-        assert (told["processes"], told["port"]) == ([], end["held"]["port"])
+        [seen] = run.events(0, "left")
+        assert (seen["processes"], seen["port"]) == ([], end["held"]["port"])
     finally:
         run.clean_up()
 

@@ -263,6 +263,6 @@ def test_the_kept_program_is_compiled_for_this_python_and_readable_by_others(hom
 
 def test_a_home_that_is_not_there_is_named_with_its_cure(home: Path) -> None:
     home.rmdir()
-    with pytest.raises(HostError, match=f"cannot be started in {home}") as told:
+    with pytest.raises(HostError, match=f"cannot be started in {home}") as seen:
         Link(LocalConnection("local"), "local", sys.executable)
-    assert "Set HOME" in told.value.cure
+    assert "Set HOME" in seen.value.cure

@@ -22,7 +22,7 @@ from runner.runs.store import HostStore
 
 @contextmanager
 def following(run: Path, store: HostStore, tail: int | None = None) -> Iterator[list[dict[str, Any]]]:
-    """Mirror `run` into `store` while the block runs; yields the events told so far."""
+    """Mirror `run` into `store` while the block runs; yields the events reported so far."""
     events: list[dict[str, Any]] = []
     cancelled = threading.Event()
 
@@ -273,7 +273,7 @@ def test_what_keeps_a_mirror_from_being_written_has_its_own_cure(tmp_path: Path)
 
 
 def test_files_of_a_script_with_odd_names_cost_the_run_no_viewer(tmp_path: Path) -> None:
-    """The viewer takes none but our names, and whoever announces another is a liar."""
+    """The viewer accepts only known file names; a host that announces another one is not trusted."""
     (tmp_path / "attempt-1").mkdir()
     for name in ("\x1b[2J.log", os.fsdecode(b"\xff.jsonl"), "a\nb.json", ".hidden.log", "x" * 200 + ".log"):
         (tmp_path / "attempt-1" / name).write_text("x")
@@ -281,6 +281,6 @@ def test_files_of_a_script_with_odd_names_cost_the_run_no_viewer(tmp_path: Path)
     (tmp_path / "attempt-\x1b" / "rank-0.log").write_text("x")
     (tmp_path / "attempt-1" / "rank-0.log").write_text("x")
     (tmp_path / "exit.json").write_text("{}")
-    told: list[dict[str, Any]] = []
-    Mirror(str(tmp_path), {}, None, told.append, lambda *_: None).run(threading.Event())
-    assert sorted(event["name"] for event in told if "name" in event) == ["attempt-1/rank-0.log", "exit.json"]
+    seen: list[dict[str, Any]] = []
+    Mirror(str(tmp_path), {}, None, seen.append, lambda *_: None).run(threading.Event())
+    assert sorted(event["name"] for event in seen if "name" in event) == ["attempt-1/rank-0.log", "exit.json"]

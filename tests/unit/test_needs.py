@@ -90,16 +90,16 @@ def test_what_the_probe_cannot_know_it_does_not_say(work: Path) -> None:
 def test_missing_programs_and_modules_keep_a_run_from_starting() -> None:
     desk = facts("cpu_desk")
     bare = replace(desk, needs=Needs(None, ("accelerate",)))
-    (told,) = planned(bare, job={"command": ["accelerate"]}).found("error")
-    assert told == (
+    (seen,) = planned(bare, job={"command": ["accelerate"]}).found("error")
+    assert seen == (
         "node1: the program accelerate of `job.command` is not there: not in PATH"
         " → Install it, or correct `job.command`, or set `activate` to what puts it into PATH"
     )
     wrap = {"script": "x.py", "wrap": ["/opt/x/run"]}
-    (told,) = planned(replace(desk, needs=Needs(None, ("/opt/x/run",))), job=wrap).found("error")
-    assert "the program /opt/x/run of `job.wrap` is not there →" in told
-    (told,) = planned(replace(desk, needs=Needs("pkg", ())), job={"module": "pkg.train"}).found("error")
-    assert "no module pkg for" in told and "`job.module`" in told
+    (seen,) = planned(replace(desk, needs=Needs(None, ("/opt/x/run",))), job=wrap).found("error")
+    assert "the program /opt/x/run of `job.wrap` is not there →" in seen
+    (seen,) = planned(replace(desk, needs=Needs("pkg", ())), job={"module": "pkg.train"}).found("error")
+    assert "no module pkg for" in seen and "`job.module`" in seen
     it = planned(replace(desk, needs=Needs("pkg.train", ())), job={"module": "pkg.train"})
     assert it.found("error") == [] and "no module pkg.train" in it.found("warning")[0]
 
@@ -109,8 +109,8 @@ def test_an_activate_that_fails_is_an_error_before_the_start(work: Path) -> None
     found = HostFacts.from_json(json.loads(json.dumps(answer)))
     assert found.activate_problem.startswith("activate ended with status 127: ")
     host = replace(facts("cpu_desk"), problems=(found.activate_problem,), activate_problem=found.activate_problem)
-    (told,) = planned(host).found("error")
-    assert "node1: activate ended with status 127" in told and "command not found" in told and "`; true`" in told
+    (seen,) = planned(host).found("error")
+    assert "node1: activate ended with status 127" in seen and "command not found" in seen and "`; true`" in seen
 
 
 def test_an_activate_that_fails_at_the_start_runs_nothing(cluster: Make, tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_a_lost_run_is_ended_although_a_process_hangs_with_its_lock(cluster: Mak
     for who in (up["warden"], up):
         os.kill(who["pid"], signal.SIGKILL)
     wait_for(lambda: not runs.status(run.folder(0))["alive"])
-    assert run.path(0, "exit.json").exists() is False, "whoever has the lock is about to write it"
+    assert run.path(0, "exit.json").exists() is False, "the holder of the lock is about to write it"
     assert run.stop() == {"stopped": False, "state": "failed"}
     assert not run.living()
     end(lock)

@@ -127,8 +127,8 @@ def test_a_rank_that_is_slow_for_long_is_named_with_what_its_host_shows() -> Non
 
 
 def test_ranks_that_go_on_from_different_points_are_a_warning() -> None:
-    told: list[Any] = []
-    resume = Resume(told.append)
+    seen: list[Any] = []
+    resume = Resume(seen.append)
 
     def hear(attempt: int, **points: dict[str, float]) -> None:
         signs = Signs([0, 1], 0.0)
@@ -139,23 +139,23 @@ def test_ranks_that_go_on_from_different_points_are_a_warning() -> None:
 
     hear(1, epoch={"0": 0, "1": 0}, step={"0": 100, "1": 10})
     hear(2, epoch={"0": 80}, step={"0": 180, "1": 10})
-    assert told == [], "rank 1 may just log at another pace"
+    assert seen == [], "rank 1 may just log at another pace"
     hear(2, epoch={"0": 80, "1": 0})
     hear(2, epoch={"0": 80, "1": 0})
-    (note,) = told
+    (note,) = seen
     assert (note["e"], note["level"]) == ("note", "warning")
     assert "attempt 2 begins with epoch 80 on rank 0 and epoch 0 on rank 1. Checkpoints that every host" in note["text"]
     hear(3, epoch={"0": 90, "1": 90})
     hear(1, epoch={"0": 1, "1": 2})
-    assert len(told) == 1
+    assert len(seen) == 1
 
 
 def test_signs_tell_silence_and_the_usual_step() -> None:
     signs = Signs([4, 5], 100.0)
     signs.steps(4, [{"step": 1, "step_time": 9.0, "forward_time": 2.0}, {"step": 2, "forward_time": 4.0}], 110.0)
     signs.steps(5, [{"step": 1, "step_time": "nan"}, {"step": 2, "step_time": True}], 111.0)
-    told = signs.message(112.0, ["x"])
-    assert told == {"silent": {"4": 2.0, "5": 1.0}, "times": {"4": 3.0}, "shows": ["x"]}
+    seen = signs.message(112.0, ["x"])
+    assert seen == {"silent": {"4": 2.0, "5": 1.0}, "times": {"4": 3.0}, "shows": ["x"]}
     signs.steps(4, [], 200.0)
     assert signs.message(200.0, [])["times"] == {}
 
@@ -276,6 +276,6 @@ def test_the_real_killer_leaves_evidence() -> None:
     found: OomEvidence = {}
     while not found and time.monotonic() < deadline:
         found = watch.evidence(child.pid) or {}
-    assert not watch.evidence(child.pid), "it is told once"
+    assert not watch.evidence(child.pid), "it is reported once"
     watch.close()
     assert found.get("machine", 0) >= 1 or f"Killed process {child.pid}" in found.get("kernel", ""), found

@@ -176,8 +176,8 @@ def test_hosts_that_were_not_asked_are_not_called_clean() -> None:
     )
     assert render_orphans({"node1": []}, end=False) == "nothing is left of any ended run on node1"
     one = {"run": "r-1", "pid": 7, "command": "sleep", "ended": True}
-    told = render_orphans({"node1": [one]}, end=True, unasked=2)
-    assert told.endswith("1 ended, nothing is left; 2 hosts could not be asked")
+    seen = render_orphans({"node1": [one]}, end=True, unasked=2)
+    assert seen.endswith("1 ended, nothing is left; 2 hosts could not be asked")
 
 
 def test_a_host_that_is_off_is_said_not_to_have_been_asked(tmp_path: Path) -> None:

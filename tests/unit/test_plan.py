@@ -116,8 +116,8 @@ def test_a_reference_is_never_resolved_and_stops_a_hand_that_has_not_set_it(
     spec = it.plan.spec(0, "test-1")
     assert "XKEY" not in spec["env"]
     assert spec["env"]["XPLAIN"] == "p"
-    told = render_plan(it.plan, it.recommendation, it.findings) + json.dumps([spec, plan_of(it)])
-    assert "hush-hush" not in told
+    said = render_plan(it.plan, it.recommendation, it.findings) + json.dumps([spec, plan_of(it)])
+    assert "hush-hush" not in said
     assert run(shell(it), {"TOKEN": "t\"'$x"})["env"]["XKEY"] == "a t\"'$x't\"'$x"
     done = subprocess.run(["/bin/sh", "-c", shell(it)], env=CLEAN, capture_output=True, check=False)
     assert done.returncode != 0
@@ -219,14 +219,14 @@ def test_what_a_host_says_cannot_steer_the_terminal() -> None:
     gpus = tuple(replace(gpu, name=evil, processes=(process,) if gpu.processes else ()) for gpu in box.gpus)
     torch = replace(box.interpreters[0], path="/x\x1b[2J/python", torch=f"2.8{evil}", cuda=evil)
     it = planned(replace(box, gpus=gpus, interpreters=(torch,), problems=(evil,)))
-    told = render_plan(it.plan, it.recommendation, it.findings)
-    assert not set(told) & set("\x1b\x9b\x07\u202e")
-    assert "\nnode1: all is well" not in told
+    said = render_plan(it.plan, it.recommendation, it.findings)
+    assert not set(said) & set("\x1b\x9b\x07\u202e")
+    assert "\nnode1: all is well" not in said
 
 
 def test_the_text_has_counts_reasons_commands_and_findings() -> None:
     it = planned(facts("a100x8"), facts("a100x6_busy", kill_user_processes=True))
-    told = render_plan(it.plan, it.recommendation, it.findings)
+    said = render_plan(it.plan, it.recommendation, it.findings)
     for part in (
         "node1 8 + node2 4 = 12 processes",
         "node2: node rank 1, 4 of 12 processes, ranks 8 to 11",
@@ -236,7 +236,7 @@ def test_the_text_has_counts_reasons_commands_and_findings() -> None:
         shell(it, 0),
         shell(it, 1),
     ):
-        assert part in told
+        assert part in said
 
 
 def test_json_has_the_same() -> None:

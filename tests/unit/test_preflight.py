@@ -91,13 +91,13 @@ def test_a_script_that_lies_here_is_pointed_at(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     missing = changed(facts("cpu_desk"), "workdir", script="/home/ada/train.py", script_exists=False)
     job = {"script": "train.py"}
-    (told,) = planned(missing, hosts=[{"host": "local"}], job=job).found("error")
-    assert told.endswith(f"is not there → It is here: set `job.workdir: {tmp_path}` in the profile"), told
-    (told,) = planned(missing, job=job).found("error")
-    assert told.endswith(f"→ It is on this machine: copy {tmp_path}/train.py there, or correct `job.workdir`"), told
+    (seen,) = planned(missing, hosts=[{"host": "local"}], job=job).found("error")
+    assert seen.endswith(f"is not there → It is here: set `job.workdir: {tmp_path}` in the profile"), seen
+    (seen,) = planned(missing, job=job).found("error")
+    assert seen.endswith(f"→ It is on this machine: copy {tmp_path}/train.py there, or correct `job.workdir`"), seen
     monkeypatch.chdir("/")
-    (told,) = planned(missing, job=job).found("error")
-    assert told.endswith("→ Copy it there, or correct `job.script` or `job.workdir`"), told
+    (seen,) = planned(missing, job=job).found("error")
+    assert seen.endswith("→ Copy it there, or correct `job.script` or `job.workdir`"), seen
 
 
 def test_an_interface_that_is_not_there() -> None:
@@ -130,14 +130,14 @@ def test_waiting_for_a_lost_host_needs_a_further_attempt() -> None:
 
 def test_arguments_to_resume_by_need_a_further_attempt() -> None:
     launch = {"resume_args": ["--resume"]}
-    (told,) = planned(facts("cpu_desk"), job=SCRIPT, launch=launch).found("warning")
-    assert "launch.resume_args" in told and "launch.restarts" in told
+    (seen,) = planned(facts("cpu_desk"), job=SCRIPT, launch=launch).found("warning")
+    assert "launch.resume_args" in seen and "launch.restarts" in seen
     it = planned(facts("cpu_desk"), job=SCRIPT, launch={**launch, "restarts": 1})
     assert it.findings == () and it.plan.spec(0, "x")["launch"]["resume_args"] == ["--resume"]
 
 
 def test_warnings_about_a_neglected_host() -> None:
-    told = "\n".join(planned(facts("cpu_desk"), facts("neglected")).found("warning"))
+    seen = "\n".join(planned(facts("cpu_desk"), facts("neglected")).found("warning"))
     for part in (
         "node2: the disk of /home/ada/.disttui/runs has 512 MiB free of 60.0 GiB",
         "node2: systemd ends all your processes",
@@ -146,7 +146,7 @@ def test_warnings_about_a_neglected_host() -> None:
         "Python 3.11 on node1, Python 3.8 on node2",
         "node2: nvidia-smi gave no answer in 10 s",
     ):
-        assert part in told
+        assert part in seen
     lingering = facts("neglected", linger=True)
     assert not any("systemd" in line for line in planned(lingering).found("warning"))
 

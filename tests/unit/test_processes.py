@@ -69,11 +69,11 @@ def test_what_a_process_becomes_by_exec_is_noticed(children: list[subprocess.Pop
     processes.sample(time.monotonic(), {})
     wait_for(lambda: procs.tag(pid) == "late/0/1", "its exec")
 
-    def told() -> bool:
+    def seen() -> bool:
         row = row_of(pid, processes.sample(time.monotonic(), {}, 100)[0])
         return row is not None and row.get("tag") == "late/0/1" and row["command"] == "sleep 299"
 
-    wait_for(told, "the new command and tag")
+    wait_for(seen, "the new command and tag")
 
 
 def test_idle_ones_are_looked_at_again_and_ended_ones_go(children: list[subprocess.Popen[bytes]]) -> None:

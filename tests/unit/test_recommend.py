@@ -169,8 +169,8 @@ def test_a_second_machine_that_is_not_needed_is_told() -> None:
 def test_the_global_batch_is_told_with_its_numbers() -> None:
     both = (facts("cpu_desk"), facts("cpu_container"))
     args = ["--batch-size", "4", "--accumulate", "2"]
-    told = "4 (--batch-size) × 2 (--accumulate) × 11 ranks = 88; on node1 alone it would be 64"
-    assert told in planned(*both, job={"builtin": "bytegpt", "args": args}).advice()
+    seen = "4 (--batch-size) × 2 (--accumulate) × 11 ranks = 88; on node1 alone it would be 64"
+    assert seen in planned(*both, job={"builtin": "bytegpt", "args": args}).advice()
     for settled in (["--global-batch", "88"], ["--lr-scaling", "sqrt"]):
         assert "global batch" not in planned(*both, job={"builtin": "bytegpt", "args": settled}).advice()
     assert "global batch grows" in planned(*both, job=SCRIPT).advice()

@@ -70,11 +70,11 @@ def test_no_report_and_no_metric_raises(tmp_path: Path, records: list[Any], line
     stacks.collect(str(tmp_path))
 
 
-@given(told=st.one_of(_ODD, st.dictionaries(st.sampled_from(["code", "error", "signal", "failures"]), st.one_of(
+@given(seen=st.one_of(_ODD, st.dictionaries(st.sampled_from(["code", "error", "signal", "failures"]), st.one_of(
     _ODD, st.lists(st.one_of(_ODD, st.fixed_dictionaries({"local_rank": _ODD, "code": _ODD, "pid": _ODD, "t": _ODD})))
 ))))  # fmt: skip
-def test_no_launcher_json_raises(told: Any) -> None:
-    end = launcher_end(told, -9, 2)
+def test_no_launcher_json_raises(seen: Any) -> None:
+    end = launcher_end(seen, -9, 2)
     assert isinstance(end["code"], int)
     assert all(one["local_rank"] in (0, 1) and isinstance(one["t"], float) for one in end["failures"])
 

@@ -123,16 +123,16 @@ def test_metrics_places() -> None:
 
 def test_stalls_stragglers_and_alarms_last_until_they_are_over() -> None:
     state = begin("r", ("a", "b"), (1, 2))
-    told: list[dict[str, object]] = [
+    seen: list[dict[str, object]] = [
         {"e": "stall", "attempt": 1, "stacks": "stacks-1.json"},
         {"e": "straggler", "attempt": 1, "rank": 2, "median": 2.0},
         {"e": "alarm", "kind": "disk", "text": "full"},
     ]
-    for number, event in enumerate(told):
+    for number, event in enumerate(seen):
         state = fold(state, 0, "events.jsonl", {"t": float(number), **event})
     story = state.hosts[0].story
     assert story.stall and list(story.slow) == [2] and list(story.alarms) == ["full"]
-    for number, event in enumerate(told):
+    for number, event in enumerate(seen):
         state = fold(state, 0, "events.jsonl", {"t": 9.0 + number, **event, "over": True})
     story = state.hosts[0].story
     assert (story.stall, dict(story.slow), dict(story.alarms)) == (None, {}, {})

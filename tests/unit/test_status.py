@@ -82,8 +82,8 @@ def test_ranks_that_are_up_for_seconds_run_even_if_they_tell_nothing() -> None:
     state = link(begin("r", ("a",), (2,)), 0, "seen")
     for rank in (0, 1):
         assert host_words(state).endswith(("joining", "starting ranks"))
-        told = {"t": 10.0 + rank, "e": "rank", "attempt": 1, "rank": rank, "pid": 9}
-        state = fold(state, 0, "events.jsonl", told)
+        seen = {"t": 10.0 + rank, "e": "rank", "attempt": 1, "rank": rank, "pid": 9}
+        state = fold(state, 0, "events.jsonl", seen)
     assert host_words(fold(state, 0, "telemetry.jsonl", {"t": 15.5})) == "a ◌ loading"
     assert host_words(fold(state, 0, "telemetry.jsonl", {"t": 16.5})) == "a ● running"
 
@@ -124,7 +124,7 @@ def test_the_story_of_a_failure_ends_with_the_true_exception() -> None:
 
 
 def three(*events: tuple[int, dict[str, Any]]) -> RunState:
-    """A run of two ranks on node1 and one on node2, which have failed as told."""
+    """A run of two ranks on node1 and one on node2, which have failed as given."""
     state = begin("demo-1a2b", ("node1", "node2"), (2, 1))
     for node, rank in ((0, 0), (0, 1), (1, 2)):
         state = fold(state, node, "events.jsonl", {"t": 1.0, "e": "rank", "attempt": 1, "rank": rank, "pid": 9})
@@ -210,9 +210,9 @@ def test_why_a_run_stood_still_is_known_after_it_was_stopped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "t", "told"), [("failed", 130.0, True), ("failed", 900.0, False), ("stopped", 130.0, False)]
+    ("end", "t", "seen"), [("failed", 130.0, True), ("failed", 900.0, False), ("stopped", 130.0, False)]
 )
-def test_the_words_of_a_watchdog_are_no_end_of_the_stall_that_it_ends(end: str, t: float, told: bool) -> None:
+def test_the_words_of_a_watchdog_are_no_end_of_the_stall_that_it_ends(end: str, t: float, seen: bool) -> None:
     """Its ranks log again, which looks like life, and then fail for having stood still."""
     over = {"t": 80.0, "e": "stall", "attempt": 1, "stacks": "stacks-1.json", "over": True}
     state = fold(stalled(), 0, "events.jsonl", over)
@@ -220,8 +220,8 @@ def test_the_words_of_a_watchdog_are_no_end_of_the_stall_that_it_ends(end: str, 
     state = finish(state, {"state": end, "code": 1, "attempt": 1, "cause": cause, "t": t})
     lines = ending(state, 65, Path("logs"), {})
     words = "  before that it stood still: rank 0 is in load_batch (data.py:3) for 31 s"
-    assert (words in lines) is told
-    assert any("stood still" in line for line in lines) is told
+    assert (words in lines) is seen
+    assert any("stood still" in line for line in lines) is seen
 
 
 def test_the_story_of_a_signal() -> None:

@@ -1,4 +1,4 @@
-"""One host: what is told of ranks, launchers and supervisors that die, and the attempts after that."""
+"""One host: what is reported when ranks, launchers and supervisors die, and the attempts after that."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def test_an_exception_that_nobody_reports_is_read_from_the_log(cluster: Make, ki
     run.start()
     cause = run.exit(0)["cause"]
     assert (cause["kind"], cause["rank"], cause["type"], cause["message"]) == ("exception", 0, "KeyError", "'boom'")
-    [told] = run.events(0, "error")
+    [seen] = run.events(0, "error")
     log = run.path(0, "attempt-1/rank-0.log").read_text()
-    assert told["traceback"].startswith("Traceback (most recent call last):") and told["traceback"] in log
+    assert seen["traceback"].startswith("Traceback (most recent call last):") and seen["traceback"] in log
 
 
 def test_a_cpp_exception_is_read_from_the_log(cluster: Make) -> None:
@@ -63,7 +63,7 @@ def test_a_cpp_exception_is_read_from_the_log(cluster: Make) -> None:
     run.start()
     cause = run.exit(0)["cause"]
     assert (cause["kind"], cause["rank"], cause["type"], cause["message"]) == ("exception", 0, "c10::Error", "no more")
-    assert [told["code"] for told in run.events(0, "death")] == [-6]
+    assert [seen["code"] for seen in run.events(0, "death")] == [-6]
 
 
 def test_killed_rank_is_told_with_its_signal(cluster: Make) -> None:
@@ -131,7 +131,7 @@ def test_both_killed_the_next_viewer_tidies_up(cluster: Make) -> None:
 def test_a_run_that_ends_while_it_is_looked_at_keeps_its_own_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever sees nobody alive any more looks for exit.json after that, not before."""
+    """A viewer that finds no process alive looks for exit.json after that, not before."""
     looks: list[Callable[[str], Any]] = [
         lambda folder: (runs.status(folder)["exit"] or {}).get("state"),
         lambda folder: listing.list_runs(str(Path(folder).parents[1]), None)[0]["state"],
@@ -164,8 +164,8 @@ def test_term_of_the_machine_is_a_stop(cluster: Make, who: str) -> None:
 
 def test_an_unchanged_script_resumes_by_its_own_arguments(cluster: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     job = """
-told = json.dumps([sys.argv[1:], os.environ.get("DISTTUI_RESUME")])
-open(os.environ["DISTTUI_DIR"] + "/told", "w").write(told)
+seen = json.dumps([sys.argv[1:], os.environ.get("DISTTUI_RESUME")])
+open(os.environ["DISTTUI_DIR"] + "/seen", "w").write(seen)
 step(attempt)
 if attempt == 1:
     time.sleep(1)  # the step is seen
@@ -176,8 +176,8 @@ if attempt == 1:
     run.changes["target"] = {**run.spec(0)["target"], "args": ["--lr", "1"]}
     run.start()
     assert run.exit(0)["state"] == "finished"
-    told = [json.loads(run.path(0, f"attempt-{attempt}/told").read_text()) for attempt in (1, 2)]
-    assert told == [[["--lr", "1"], None], [["--lr", "1", "--init_from=resume"], "1"]]
+    seen = [json.loads(run.path(0, f"attempt-{attempt}/seen").read_text()) for attempt in (1, 2)]
+    assert seen == [[["--lr", "1"], None], [["--lr", "1", "--init_from=resume"], "1"]]
 
 
 def test_snapshots_that_differ_between_hosts_are_said_after_the_restart(cluster: Make) -> None:
@@ -197,11 +197,11 @@ if attempt == 1:
     run = cluster(job + SLEEP, nproc=[1, 1], launch={"restarts": 1})
     run.start()
 
-    def told() -> list[str]:
+    def seen() -> list[str]:
         return [note["text"] for note in run.events(0, "note") if "same point" in note["text"]]
 
-    wait_for(told, "the warning")
-    assert "attempt 2 begins with step 80 on rank 0 and step 0 on rank 1." in told()[0]
+    wait_for(seen, "the warning")
+    assert "attempt 2 begins with step 80 on rank 0 and step 0 on rank 1." in seen()[0]
 
 
 def test_restart_recovers(cluster: Make) -> None:
@@ -317,9 +317,9 @@ def test_port_taken_meanwhile_is_the_next_port_of_the_same_attempt(cluster: Make
     run.changes["env"] = {"STUB_TAKEN": f"{first},{first + 1}"}
     run.start()
     assert run.exit(0)["state"] == "finished"
-    told = run.events(0, "attempt")
-    assert [one["attempt"] for one in told] == [1, 1, 1]
-    assert len({one["port"] for one in told}) == 3
+    seen = run.events(0, "attempt")
+    assert [one["attempt"] for one in seen] == [1, 1, 1]
+    assert len({one["port"] for one in seen}) == 3
 
 
 @pytest.mark.parametrize(

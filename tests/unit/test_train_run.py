@@ -287,7 +287,7 @@ def test_a_full_disk_costs_the_metrics_not_the_run(job: Job) -> None:
     [(["--steps", "2"], 0), (["--lr", "1e15"], 1), (["--context", "16384"], 2), (["--val-interval", "1"], 130)],
 )
 def test_the_group_is_ended_when_nothing_else_holds_it(job: Job, arguments: list[str], code: int) -> None:
-    # Else gloo's threads may be awaited by whoever holds the lock they wait for, or abort the process at its end.
+    # Otherwise the holder of a lock may wait for gloo's threads that need it, or they abort the process at its end.
     command = job.command(*arguments)
     program = f"""
 import gc, sys, torch.distributed as dist

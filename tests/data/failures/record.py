@@ -20,8 +20,8 @@ TAIL = """
 try:
     fails()
 except BaseException as error:
-    told = {"type": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
-    print(json.dumps(told), file=sys.__stdout__)
+    seen = {"type": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
+    print(json.dumps(seen), file=sys.__stdout__)
 """
 STORE = "import torch, datetime as d; from torch.distributed import TCPStore as S; t = d.timedelta(seconds=1)\n"
 CASES = {
@@ -84,8 +84,8 @@ def main() -> None:
             continue
         text = HEAD + "".join(f"    {line}\n" for line in body.splitlines()) + WORKER + TAIL
         shown = _run(["unshare", "-n", "sh", "-c", f"ip link set lo up; exec {sys.executable} -"], text)
-        [told] = [line for line in shown.splitlines() if line.startswith('{"type"')]
-        record = {"source": f"record.py, torch {version}", **json.loads(_anywhere(told))}
+        [seen] = [line for line in shown.splitlines() if line.startswith('{"type"')]
+        record = {"source": f"record.py, torch {version}", **json.loads(_anywhere(seen))}
         (HERE / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
         print(name, record["type"], record["message"][:150].replace("\n", " "))
 
