@@ -41,13 +41,13 @@ def _look_in(viewer: Viewer, run: KnownRun, *, as_json: bool, read_only: bool) -
     """Print a run to its end; Ctrl-C leaves it. Returns the run's exit code, 0 when left. Raises DisttuiError."""
     from runner.api.following import attach as follow_late
     from runner.cli.render.jsonl import JsonPrinter
-    from runner.cli.render.late import LatePrinter
+    from runner.cli.render.live import AttachPrinter
     from runner.cli.render.printer import show_update
     from runner.cli.running import finish
     from runner.cli.signals import Signals
     from runner.runs.hooks import tell_later
 
-    printer = JsonPrinter(sys.stdout) if as_json else LatePrinter(run, colour=not os.environ.get("NO_COLOR"))
+    printer = JsonPrinter(sys.stdout) if as_json else AttachPrinter(run, colour=not os.environ.get("NO_COLOR"))
     signals = Signals(only_leave=True)
     with signals.caught():
         with follow_late(viewer, run, wishes=signals, only_look=read_only) as following:

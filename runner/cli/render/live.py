@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 import time
+from collections import deque
 from typing import TextIO
 
 from runner.cli.render.output import put
-from runner.cli.render.traceback_buffer import Hold
+from runner.cli.render.traceback_buffer import TracebackBuffer
 from runner.diagnose.hang import sentences, standings
 from runner.diagnose.straggler import straggler_sentence
+from runner.formatting import duration, when
 from runner.hosts.link import SILENCE
 from runner.ids import short
 from runner.protocol.events import AttemptBegins, Event, Stall, Unhandled
-from runner.render.status import status_line, ungrouped, ungrouped_words
+from runner.render.status import metric_words, progress, status_line, ungrouped, ungrouped_words
 from runner.runs.contents import Content, EventLine, StacksFile
+from runner.runs.registry import KnownRun
 from runner.runs.state import RunState
 from runner.text import LineMaker, clean, clean_lines
 
@@ -26,6 +30,8 @@ PLAIN_EVERY = 10.0
 """Seconds between status lines where there is no terminal."""
 TAIL = 4096
 """Characters of torchrun's own output kept for the story of a failed launch."""
+PAST_LINES = 10
+"""Of every rank that are shown at first."""
 
 _NAMED = 3
 """Hosts of which the same is said one by one."""
@@ -55,7 +61,7 @@ class TextPrinter:
         self._width = max(map(len, names), default=0) + 1 + len(str(max(0, world_size - 1)))
         self._places = {name: index for index, name in enumerate(names)}
         self._lines: dict[tuple[str, str], LineMaker] = {}
-        self._holds: dict[tuple[str, str], Hold] = {}
+        self._buffers: dict[tuple[str, str], TracebackBuffer] = {}
         self._missed: dict[int, tuple[str, str]] = {}
         """Since when a host is not seen, and why, as it was last said."""
         self._begun = time.monotonic()
@@ -83,7 +89,7 @@ class TextPrinter:
                 )[-TAIL:]
             return
         lines = self._lines.setdefault(place, LineMaker(colours=self._colour)).feed(data)
-        self._print(place, self._hold(place).feed(lines))
+        self._print(place, self._buffer(place).feed(lines))
 
     def record(self, state: RunState, node: int, content: Content) -> None:
         """Say what is worth a line among the events."""
@@ -98,7 +104,7 @@ class TextPrinter:
             case "error":
                 place = (host, f"attempt-{event['attempt']}/rank-{event.get('rank')}.log")
                 traceback = clean_lines((event.get("traceback") or "").rstrip()).split("\n")
-                self._print(place, self._hold(place).report(traceback))
+                self._print(place, self._buffer(place).report(traceback))
             case "note":
                 self.say(f"{host}: {clean(event['text'])}")
             case "waiting":
@@ -164,8 +170,8 @@ class TextPrinter:
 
     def refresh(self, state: RunState) -> None:
         """Let held lines go and draw the status line, now and then."""
-        for place, hold in self._holds.items():
-            self._print(place, hold.release())
+        for place, buffer in self._buffers.items():
+            self._print(place, buffer.release())
         now = time.monotonic()
         if now - self._drawn_at < (REDRAW if self._live else PLAIN_EVERY):
             return
@@ -189,9 +195,9 @@ class TextPrinter:
     def end(self, lines: list[str]) -> None:
         """Print what is still held back, then the closing lines."""
         for place, maker in self._lines.items():
-            self._print(place, self._hold(place).feed(maker.flush()))
-        for place, hold in self._holds.items():
-            self._print(place, hold.release(everything=True))
+            self._print(place, self._buffer(place).feed(maker.flush()))
+        for place, buffer in self._buffers.items():
+            self._print(place, buffer.release(everything=True))
         self._clear()
         self._tell("\n".join(lines) + "\n")
 
@@ -200,8 +206,8 @@ class TextPrinter:
         self._tell(f"look in: disttui attach {short(run)}\nstop it: disttui stop {short(run)}\n")
         put(self._out, f"{run}\n")
 
-    def _hold(self, place: tuple[str, str]) -> Hold:
-        return self._holds.setdefault(place, Hold())
+    def _buffer(self, place: tuple[str, str]) -> TracebackBuffer:
+        return self._buffers.setdefault(place, TracebackBuffer())
 
     def _say_missing(self, state: RunState, missing: list[int]) -> None:
         words = []
@@ -260,3 +266,61 @@ class TextPrinter:
 
     def _tell(self, text: str) -> None:
         put(self._err, text)
+
+
+class AttachPrinter(TextPrinter):
+    """Prints a run that others have begun. `disttui logs` has what came before."""
+
+    def __init__(self, run: KnownRun, *, colour: bool) -> None:
+        names = tuple(host.name for host in run.hosts)
+        super().__init__(sys.stdout, sys.stderr, names, sum(host.nproc for host in run.hosts), colour=colour)
+        self._run = run
+        self._history: dict[tuple[str, str], deque[str]] | None = {}
+        self._begun -= max(0.0, time.time() - run.started)
+
+    def caught_up(self, state: RunState) -> None:
+        """Print the beginning: all that was there has been taken."""
+        history, self._history = self._history or {}, None
+        self.say(headline(self._run, state))
+        newest = f"attempt-{max(1, state.attempt)}/"
+        for place in sorted(history, key=lambda place: _order(place[1])):
+            if place[1].startswith(newest):
+                self._print(place, list(history[place]))
+
+    def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
+        """Keep the last lines until all that was there has come, then print."""
+        if self._history is None or restart or not re.search(r"/rank-\d+\.log$", file):
+            super().log(host, file, data, restart=restart)
+            return
+        place = (host, file)
+        lines = self._lines.setdefault(place, LineMaker(colours=self._colour)).feed(data)
+        self._history.setdefault(place, deque(maxlen=PAST_LINES)).extend(lines)
+
+    def record(self, state: RunState, node: int, content: Content) -> None:
+        """Say nothing of what has long been."""
+        if self._history is None:
+            super().record(state, node, content)
+
+    def refresh(self, state: RunState) -> None:
+        """Draw nothing before the beginning has come."""
+        if self._history is None:
+            super().refresh(state)
+
+
+def headline(run: KnownRun, state: RunState) -> str:
+    """Where a run is, in one line."""
+    counts = " + ".join(f"{host.name} {host.nproc}" for host in run.hosts)
+    words = [f"{short(run.run)}, started {when(run.started)} by {clean(run.by)}: {counts}"]
+    if state.attempt > 1:
+        words.append(f"attempt {state.attempt}")
+    if done := progress(state):
+        words.append(f"step {done[0]:,.0f}/{done[1]:,.0f}")
+    words += metric_words(state.metrics)
+    if state.result is None:
+        words.append(f"{duration(time.time() - run.started)} so far")
+    return ", ".join(words)
+
+
+def _order(file: str) -> tuple[int, int]:
+    numbers = [int(word) for word in re.findall(r"\d+", file)]
+    return (numbers[0], numbers[-1]) if numbers else (0, 0)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import yaml
 
-from runner.cli.render.late import headline
+from runner.cli.render.live import headline
 from runner.diagnose.cause import causes, find
 from runner.diagnose.straggler import straggler_sentence
 from runner.formatting import clock, duration

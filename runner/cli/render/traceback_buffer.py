@@ -16,7 +16,7 @@ _PREFIX = re.compile(r"^\[rank\d+\]: ?")
 _FIRST = ("Traceback (most recent call last):", "  + Exception Group Traceback (most recent call last):")
 
 
-class Hold:
+class TracebackBuffer:
     """Passes one rank's lines on, but for the traceback that the rank also reports as an event."""
 
     def __init__(self) -> None:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import runner.cli.render.traceback_buffer as module
-from runner.cli.render.traceback_buffer import Hold
+from runner.cli.render.traceback_buffer import TracebackBuffer
 
 TRACE = ["Traceback (most recent call last):", '  File "t.py", line 1, in <module>', "ValueError: boom"]
 
 
 def test_lines_pass_at_once() -> None:
-    assert Hold().feed(["one", "two"]) == ["one", "two"]
+    assert TracebackBuffer().feed(["one", "two"]) == ["one", "two"]
 
 
 def test_a_reported_traceback_is_not_printed_whichever_comes_first() -> None:
-    hold = Hold()
+    hold = TracebackBuffer()
     assert hold.feed(["before", *TRACE]) == ["before"]
     assert hold.report(TRACE) == []
     assert hold.release(everything=True) == []
-    hold = Hold()
+    hold = TracebackBuffer()
     assert hold.report(TRACE) == []
     assert hold.feed(["before", *TRACE, "after"]) == ["before", "after"]
 
 
 def test_it_is_recognised_under_torchs_prefix_and_in_pieces() -> None:
-    hold = Hold()
+    hold = TracebackBuffer()
     shown = hold.feed(["x", f"[rank1]: {TRACE[0]}"])
     shown += hold.feed([f"[rank1]: {TRACE[1]}"])
     hold.report(TRACE)
@@ -32,7 +32,7 @@ def test_it_is_recognised_under_torchs_prefix_and_in_pieces() -> None:
 
 
 def test_a_traceback_that_the_script_survived_is_printed_after_a_while(monkeypatch: object) -> None:
-    hold = Hold()
+    hold = TracebackBuffer()
     assert hold.feed(TRACE) == []
     assert hold.release() == []
     hold._since -= module.PATIENCE + 1
@@ -41,6 +41,6 @@ def test_a_traceback_that_the_script_survived_is_printed_after_a_while(monkeypat
 
 
 def test_an_end_that_is_no_report_loses_nothing() -> None:
-    hold = Hold()
+    hold = TracebackBuffer()
     hold.feed(TRACE)
     assert hold.release(everything=True) == TRACE
