@@ -1,6 +1,6 @@
-"""The one door to what disttui does: for the command line, the app, scripts and notebooks (docs/api.md).
+"""The API of disttui: for the command line, the app, scripts and notebooks (docs/api.md).
 
-The names here stay; the modules behind them are imported when a name is first used.
+The names here are stable; their modules are imported when a name is first used.
 """
 
 from __future__ import annotations
@@ -111,17 +111,17 @@ _HOMES = {
     "runner.runs.session": "CaughtUp Refresh StopSent Update Wishes",
     "runner.runs.state": "RunState",
 }
-"""Module → the names that it has."""
+"""Module → the names it defines."""
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 __all__ = sorted(_HOME_OF)  # noqa: PLE0605 - one list, not two
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is named, once."""
+    """Import the module of a name, once."""
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(_HOME_OF[name]), name)
-    # `runner.api.orphan_search` is a module, too: the function goes in its place.
+    # A submodule may have the same name: the function replaces it.
     globals()[name] = found
     return found
 

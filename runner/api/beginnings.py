@@ -1,4 +1,4 @@
-"""Fetch the beginnings of logs that are mirrored from their tails on."""
+"""Fetches the beginnings of logs that were mirrored from their tails on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runner.runs.store import HostStore, host_folder
 
 
 class Beginning(Protocol):
-    """The part of a host's log that comes before what is held of it, from the offset `upto` on."""
+    """The part of a host's log before the mirrored one, from the offset `upto` on."""
 
     @property
     def node(self) -> int:
@@ -31,11 +31,11 @@ class Beginning(Protocol):
 
 
 def fetch_beginnings(viewer: Viewer, run: KnownRun, wanted: Sequence[Beginning]) -> None:
-    """Fetch what is wanted into the mirror of a run that nobody follows; blocks.
+    """Fetch the wanted parts into the mirror of a run that is not followed here; blocks.
 
     Raises:
         InputError: Another viewer of this machine writes the mirror, or the run's hosts are gone.
-        DisttuiError: The first that kept something from being fetched; whatever else can be fetched has come.
+        DisttuiError: The first error; all other parts have been fetched where possible.
     """
     refuse_sandbox(viewer, run)
     with mirror_of(run) as folder:
@@ -45,7 +45,7 @@ def fetch_beginnings(viewer: Viewer, run: KnownRun, wanted: Sequence[Beginning])
 
 
 def fetch(viewer: Viewer, run: KnownRun, wanted: Sequence[Beginning], store: Callable[[int], HostStore]) -> None:
-    """The same into the stores of a mirror that is held, over links of their own, host by host."""
+    """The same into the stores of a locked mirror, over separate links, host by host."""
     first: DisttuiError | None = None
     for node in sorted({one.node for one in wanted}):
         try:
@@ -65,7 +65,7 @@ def fetch(viewer: Viewer, run: KnownRun, wanted: Sequence[Beginning], store: Cal
 
 
 def refuse_sandbox(viewer: Viewer, run: KnownRun) -> None:
-    """Raise InputError for a run whose hosts are no more."""
+    """Raise InputError for a run of a sandbox, whose hosts are gone."""
     if run.sandbox and viewer.sandbox is None:
         raise InputError(
             f"{short(run.run)} was played in a sandbox, which lives only as long as its command",

@@ -1,4 +1,4 @@
-"""Why a run has failed, or what keeps it right now."""
+"""Why a run has failed, or what it waits for right now."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runner.runs.replay import replay
 from runner.runs.state import RunState
 
 _BETWEEN = 2.0
-"""Seconds between two looks at the ranks: most steps take less."""
+"""Seconds between two samples of the ranks' stacks: most steps take less."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class Diagnosed:
     state: RunState
     ranks: tuple[Standing, ...]
     asked: bool
-    """Whether the ranks have told it just now; else it is what the run's records say."""
+    """Whether the ranks were asked just now; else it comes from the run's records."""
     warnings: tuple[str, ...]
 
 
 def diagnose(viewer: Viewer, run: KnownRun, words: Callable[[Diagnosed], str] | None = None) -> Diagnosed:
-    """Ask every rank of a run that lives where it is, or find the cause of one that has failed.
+    """Ask every rank of a running run where it is, or find the cause of a failed one.
 
     Args:
-        words: Makes the text that is kept of ranks that were asked, for the time when they are gone.
+        words: Makes the text that is stored of the ranks' answers, for the time after their end.
 
     Raises:
         DisttuiError: No host can be reached.
@@ -48,10 +48,10 @@ def diagnose(viewer: Viewer, run: KnownRun, words: Callable[[Diagnosed], str] | 
             if nodes:
                 reached.refuse_none()
             warnings += [error.sentence for error in reached.errors.values()]
-            # Asked before anything else: a rank that hangs now may go on in a moment.
+            # Before anything else: a rank that hangs now may continue in a moment.
             ranks = _ask(run, reached, warnings)
             warnings += map(str, sync(run, folder, reached).values())
-            # Another viewer of this machine holds the mirror then, and keeps it fresh.
+            # Another viewer of this machine has locked the mirror then, and updates it.
             state = replay(run, folder if nodes else run.folder).state
     asked = bool(ranks) and state.result is None
     found = Diagnosed(run, state, tuple(ranks if asked else standings(state)), asked, tuple(warnings))
@@ -84,7 +84,7 @@ def _look(run: KnownRun, reached: Reached, warnings: list[str]) -> dict[tuple[in
             continue
         ranks: Mapping[str, RankStacks] = answer["ranks"]
         begin = sum(host.nproc for host in run.hosts[:node])
-        # A host speaks for its own ranks alone.
+        # A host can answer for its own ranks only.
         for rank in range(begin, begin + run.hosts[node].nproc):
             if str(rank) in ranks:
                 found[rank, node] = ranks[str(rank)]

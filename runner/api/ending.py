@@ -1,4 +1,4 @@
-"""End a run everywhere; remove an ended one everywhere."""
+"""Stops a run on all hosts; removes an ended one from all hosts."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ _AGAIN = 10.0
 _CONCLUSION = 10.0
 """Seconds that the leader may need for its verdict."""
 _LONGEST = 86400.0
-"""Seconds that a grace of the run's may keep `stop` waiting."""
+"""The most seconds of a run's grace for which `stop` waits."""
 
 
 class StopAsked(NamedTuple):
-    """These hosts are asked to stop: it goes on, whatever becomes of the caller."""
+    """These hosts have received the stop: it goes on without the caller."""
 
     hosts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class StopResult:
-    """What came of a stop."""
+    """The result of a stop."""
 
     run: str
     ends: Mapping[str, Exit]
-    """How the run ended on each host that has said so."""
+    """How the run ended on each host that has reported it."""
     before: bool = False
-    """Whether it had ended, or was not running, before the stop came."""
+    """Whether it had ended, or was not running, before the stop."""
     unseen: tuple[str, ...] = ()
-    """Hosts that were not reached: nobody has seen the run stopped there."""
+    """Hosts that were not reached: whether the run is stopped there is unknown."""
 
     @property
     def left(self) -> tuple[tuple[str, int], ...]:
@@ -55,7 +55,7 @@ class StopResult:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing of the run is left on any host, as far as can be known."""
+        """Whether nothing of the run is left on any host, as far as is known."""
         return self.before or not (self.left or self.unseen or not self.ends)
 
 
@@ -64,11 +64,11 @@ def stop(
 ) -> StopResult:
     """Stop a run from any machine that reaches one of its hosts, and wait until it is stopped.
 
-    A run whose supervisors were killed is brought to its end.
+    A run whose supervisors were killed is settled.
 
     Args:
         now: Kill it at once, without the grace that lets ranks save their work.
-        tell: Takes what is worth knowing meanwhile.
+        tell: Takes notes about the progress.
 
     Raises:
         DisttuiError: No host can be reached, or the run does not end in time.
@@ -83,13 +83,13 @@ def stop(
 
 
 def catch_up(viewer: Viewer, run: KnownRun) -> None:
-    """Bring the mirror of a run to what its hosts have now, as far as they can be reached."""
+    """Update the mirror of a run from its reachable hosts."""
     with mirror_of(run) as folder, viewer.reach(run) as reached:
         sync(run, folder, reached)
 
 
 def forget_here(environ: Mapping[str, str], text: str) -> str:
-    """Remove only what is held here of a run, readable or not; returns its id. Raises DisttuiError.
+    """Remove only the local files of a run, readable or not; returns its id. Raises DisttuiError.
 
     Args:
         text: The run's id, or its beginning.
@@ -165,7 +165,7 @@ def _wait(
     deadline = time.monotonic() + patience
     waiting = set(nodes)
     ends: dict[int, Exit] = {}
-    told: set[HostNotice] = set()
+    reported: set[HostNotice] = set()
     while waiting:
         for node, status in reached.ask("status", sorted(waiting), **run.request()).items():
             host = run.hosts[node].name
@@ -175,8 +175,8 @@ def _wait(
             elif not status["alive"]:
                 ends[node] = status["exit"] or no_exit()
                 waiting.discard(node)
-            elif status["waits"] and (notice := HostNotice(host, status["waits"])) not in told:
-                told.add(notice)
+            elif status["waits"] and (notice := HostNotice(host, status["waits"])) not in reported:
+                reported.add(notice)
                 tell(notice)
         if waiting and time.monotonic() > deadline:
             names = ", ".join(run.hosts[node].name for node in sorted(waiting))
@@ -188,7 +188,7 @@ def _wait(
         time.sleep(_POLL if waiting else 0.0)
     unknown = sorted(reached.errors) if 0 not in ends else []
     if unknown:
-        # The leader ends last, when it knows of all hosts; it may be back by now, and have heard of the stop.
+        # The leader ends last, after all other hosts; it may be connected again, and have received the stop.
         ends |= _look_again(viewer, run, unknown)
         unknown = [node for node in unknown if node not in ends] if 0 not in ends else []
     unseen = tuple(run.hosts[node].name for node in unknown)
@@ -198,13 +198,13 @@ def _wait(
 def _patience(run: KnownRun) -> float:
     given = run.profile.get("launch")
     launch: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-    # A host that cannot reach the leader waits for it until that must have ended its ranks, or has come back.
+    # A host that cannot reach the leader waits until the leader has ended its ranks, or is connected again.
     limits = (2 * _seconds(launch.get("grace"), 10.0), _seconds(launch.get("host_timeout"), 60.0))
     return PATIENCE + _CONCLUSION + sum(limits) + _seconds(launch.get("rejoin_timeout"), 0.0)
 
 
 def _look_again(viewer: Viewer, run: KnownRun, nodes: list[int]) -> dict[int, Exit]:
-    """The ends of hosts that could not be reached before, as far as they can be now."""
+    """The ends of hosts that could not be reached before, if they can be now."""
     with viewer.reach(run, nodes, _AGAIN) as reached:
         answers = reached.ask("status", **run.request())
     return {

@@ -1,4 +1,4 @@
-"""Which run is meant: one that is known here, or one that is found on a host."""
+"""Finds a run by its id: one that is known here, or one on a host."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from runner.runs.registry import KnownHost, KnownRun
 
 
 def known_runs(viewer: Viewer) -> tuple[list[KnownRun], list[str]]:
-    """Every run that is known here, newest first, and what is wrong with those that cannot be read."""
+    """Every run that is known here, newest first, and the problems of unreadable ones."""
     return registry.known_runs(viewer.environ)
 
 
 def find_run(viewer: Viewer, text: str) -> KnownRun:
-    """The run with this id, or whose id begins so. Raises InputError that lists the near ones."""
+    """The run with this id or beginning of one. Raises InputError, which lists similar ids."""
     return registry.find_run(text, viewer.environ)
 
 
@@ -33,17 +33,17 @@ def adopt(
     run_dir: str | None = None,
     trust_hosts: bool = False,
 ) -> KnownRun:
-    """Find a run on a host, whoever has started it, and keep what is needed to look at it and to stop it.
+    """Find a run on a host, started by any user, and store what is needed to view and stop it.
 
     Args:
         text: The run's id, or its beginning.
         host: An ssh alias, user@host:port, or `local`.
-        profile: Whose hosts stand, in this order, for the run's; None: the user's ssh aliases of the same names.
-        run_dir: Where runs lie there; None: where the profile says, or the usual place.
+        profile: Its hosts, in this order, are those of the run; None: the user's ssh aliases of the same names.
+        run_dir: The folder of runs there; None: that of the profile, or the default.
         trust_hosts: Log in to the other hosts that the host names without asking.
 
     Raises:
-        InputError: There is no such run, the hosts do not fit, or they are not to be reached.
+        InputError: There is no such run, the hosts do not fit, or they must not be contacted.
         HostError: The host cannot be reached, or the run may not be read.
     """
     one = parse_host(host)

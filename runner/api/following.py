@@ -1,4 +1,4 @@
-"""Follow a run: the one place where a session is put together."""
+"""Follows a run; the only place that makes a `Session`."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from runner.runs.session import Session, Update, Wishes
 from runner.runs.state import RunState
 
 TAIL = remote.TAIL
-"""Bytes of every log with which a late viewer begins."""
+"""Bytes at the end of every log with which a late viewer begins."""
 REPLAY = 256 * 1024
 """Bytes at the end of every mirrored log with which `attach` begins."""
 
 
 class Following:
-    """A run that is followed. Iterate for what is new; the last of it has come when the run has ended or was left.
+    """A followed run. Iterate for its updates; the iteration ends when the run has ended or was left.
 
     Args:
         mirror: The folder that its files are mirrored into, one folder per node rank.
-        links: One per host; None for those that are still to be reached.
-        unreached: Why, by node rank, of hosts that could not be reached at first; they are tried again.
-        wishes: What the user wants; may be set from elsewhere.
-        tail: Bytes of every log to begin with; None: all of it.
-        replay: Bytes at the end of every log that is held already to begin with.
-        only_look: Change nothing on the hosts, not even what a dead supervisor has left.
+        links: One per host; None for those that are still to be connected.
+        unreached: Node rank → why the host could not be reached at first; it is tried again.
+        wishes: What the user wants; may be set from other threads.
+        tail: Bytes at the end of every log to begin with; None: all of it.
+        replay: Bytes at the end of every mirrored log to begin with.
+        only_look: Change nothing on the hosts; a run without a supervisor is not settled.
     """
 
     def __init__(
@@ -67,16 +67,16 @@ class Following:
 
     @property
     def state(self) -> RunState:
-        """All that is known of the run."""
+        """The present state of the run."""
         return self._session.state
 
     @property
     def exit_code(self) -> int:
-        """The run's exit code; 0 when it was left, 1 when it has ended without a word."""
+        """The run's exit code; 0 when it was left, 1 when it has ended without a result."""
         return self._session.exit_code
 
     def stop(self, *, now: bool = False) -> None:
-        """Ask every host to stop the run; what comes of it are updates. Any thread may call this.
+        """Ask every host to stop the run; the results are updates. Any thread may call this.
 
         Args:
             now: Kill it at once, without the grace that lets ranks save their work.
@@ -84,15 +84,15 @@ class Following:
         self._session.wishes.stops = max(self._session.wishes.stops, 2 if now else 1)
 
     def leave(self) -> None:
-        """Have the iteration end; the run goes on. Any thread may call this."""
+        """End the iteration; the run goes on. Any thread may call this."""
         self._session.wishes.leave = True
 
     def fetch(self, wanted: Sequence[Beginning]) -> None:
-        """Fetch beginnings of logs into the mirror, beside what is followed; blocks. Raises DisttuiError."""
+        """Fetch beginnings of logs into the mirror while following; blocks. Raises DisttuiError."""
         fetch(self._viewer, self.run, wanted, self._session.store)
 
     def close(self) -> None:
-        """Let go of all hosts."""
+        """Close the links to all hosts."""
         self._updates.close()
 
 
@@ -106,7 +106,7 @@ def follow(
     tail: int | None = None,
     only_look: bool = False,
 ) -> Iterator[Following]:
-    """Follow a run from its beginning as long as the block runs. Arguments as of `Following`.
+    """Follow a run from its beginning while the block runs. Arguments as of `Following`.
 
     Raises:
         InputError: The mirror cannot be written.
@@ -123,10 +123,10 @@ def follow(
 def attach(
     viewer: Viewer, run: KnownRun, *, wishes: Wishes | None = None, only_look: bool = False
 ) -> Iterator[Following]:
-    """Follow a run that others have begun, or that has ended: what is held of it comes first, logs from their tails.
+    """Follow a run that is running or has ended: mirrored records come first, logs from their tails.
 
     Raises:
-        DisttuiError: No host of the run can be reached, and the mirror is not whole.
+        DisttuiError: No host of the run can be reached, and the mirror is not complete.
     """
     with mirror_of(run) as mirror:
         nodes = remote.missing(run, mirror)

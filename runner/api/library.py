@@ -1,4 +1,4 @@
-"""Profiles: by name or path, and whether they may be used."""
+"""Profiles: by name or path, and whether they are trusted."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from runner.text import clean
 
 
 class ReadProfile(NamedTuple):
-    """A profile as its file has it now."""
+    """A profile as its file is now."""
 
     path: Path
     profile: Profile
     text: str
     doubt: Doubt | None
-    """Why it may be somebody else's word; None where it is the user's own, root's or the team's."""
+    """Why another user may have written it; None where it is the user's own, root's or the team's."""
 
 
 class DistrustError(InputError):
-    """A profile is not used: it may be somebody else's word, and the user has not agreed.
+    """A profile is not used: another user may have written it, and the user has not agreed.
 
     Args:
-        asked: Whether the user was asked, and said no.
+        asked: Whether the user was asked, and refused.
     """
 
     def __init__(self, doubt: Doubt, cure: str, *, asked: bool) -> None:
@@ -38,11 +38,11 @@ class DistrustError(InputError):
 
 
 def read_profile(name: str, overrides: tuple[str, ...] = (), *, check_job: bool = True) -> ReadProfile:
-    """A profile by its name or path, only to be looked at.
+    """A profile by its name or path, for viewing only.
 
     Args:
         overrides: `KEY=VALUE`, as of `--set`.
-        check_job: Refuse arguments that the built-in job does not take.
+        check_job: Refuse arguments that the built-in job does not accept.
 
     Raises:
         InputError: It cannot be used.
@@ -59,13 +59,13 @@ def read_profile(name: str, overrides: tuple[str, ...] = (), *, check_job: bool 
 def load_profile(
     name: str, overrides: tuple[str, ...] = (), *, questions: Questions | None = None, trusted: bool = False
 ) -> Profile:
-    """A profile by its name or path that may be run: one that may be somebody else's word is asked about.
+    """A profile by its name or path, to be run; asks the user where another user may have written it.
 
     Args:
         trusted: Use it without asking.
 
     Raises:
-        DistrustError: Nobody has said yes.
+        DistrustError: The user has not agreed.
         InputError: It cannot be used.
     """
     found = read_profile(name, overrides)
@@ -76,12 +76,12 @@ def load_profile(
 
 
 def refuse_doubt(doubt: Doubt, questions: Questions, cure: str) -> None:
-    """Ask about a profile. Raises DistrustError without a yes."""
+    """Ask about a profile. Raises DistrustError unless the user agrees."""
     answer = questions.trust_profile(doubt)
     if not answer:
         raise DistrustError(doubt, cure, asked=answer is not None)
 
 
 def doubt_of_run(run: str, profile: Profile) -> Doubt:
-    """Why the profile of a run that was found on a host is to be asked about."""
+    """Why the profile of a run that was found on a host needs the user's agreement."""
     return Doubt(profile, "its profile is the word of the host that it was found on", run=run)

@@ -1,4 +1,4 @@
-"""Every run that is known here or on given hosts, and how it is."""
+"""The runs that are known here or on given hosts, with their states."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from runner.text import clean
 from runner.transport import Connector
 
 LIMIT = 3.0
-"""Seconds that hosts may take to tell how their runs are."""
+"""Seconds that hosts may take to answer."""
 
 Place = tuple[str, str | None, int | None]
 
 
 class RunStatus(Summary, total=False):
-    """A run as it was last heard of."""
+    """A run with its last known state."""
 
     note: str
-    """What is to be known about that."""
+    """A note about that state."""
 
 
 class Listing(NamedTuple):
@@ -34,21 +34,21 @@ class Listing(NamedTuple):
 
     rows: list[RunStatus]
     problems: list[str]
-    """What is wrong with runs that could not be read here."""
+    """Problems of runs whose records here could not be read."""
     silent: list[str]
-    """Which of the hosts that were named could not be asked, and why."""
+    """The named hosts that could not be asked, and why."""
 
 
 def list_runs(viewer: Viewer, hosts: Sequence[str] = (), *, local: bool = False, run_dir: str = RUN_DIR) -> Listing:
-    """List the runs that are known here, as their hosts say they are.
+    """List the runs that are known here, with the states that their hosts report.
 
     Args:
         hosts: Further hosts, to be asked for all their runs.
-        local: Answer from what is here, without asking the hosts of known runs.
-        run_dir: Where runs lie on `hosts`.
+        local: Use the local records, without asking the hosts of known runs.
+        run_dir: The folder of runs on `hosts`.
 
     Raises:
-        InputError: A name of a host is none.
+        InputError: A name is not a host.
     """
     runs, problems = known_runs(viewer.environ)
     rows = {run.run: {**run.summary(), "note": "sandbox" if run.sandbox else ""} for run in runs}
@@ -61,7 +61,7 @@ def list_runs(viewer: Viewer, hosts: Sequence[str] = (), *, local: bool = False,
 
 
 def refresh(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, str]:
-    """Ask the hosts of runs how these are, and keep what they tell; run → why nothing is known anew."""
+    """Ask the hosts of runs for summaries, and store them; run → why there is no new one."""
     rows: dict[str, dict[str, Any]] = {run.run: {"note": ""} for run in runs}
     _refresh_all(viewer, runs, rows)
     return {run: str(row["note"]) for run, row in rows.items() if row["note"]}
@@ -73,8 +73,8 @@ def _refresh_all(viewer: Viewer, runs: Sequence[KnownRun], rows: dict[str, dict[
 
 
 def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dict[str, Any]]) -> None:
-    """Ask all hosts of the runs at once; the word of node 0 counts, then that of the others."""
-    told, failed = _ask(
+    """Ask all hosts of the runs at once; the summary of node 0 has priority over the others."""
+    answered, failed = _ask(
         {_place(host): host for run in runs for host in run.hosts},
         {(_place(host), run.run_dir) for run in runs for host in run.hosts},
         connector,
@@ -83,7 +83,7 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dic
         answers = [
             summary
             for node, host in enumerate(run.hosts)
-            for summary in told.get((_place(host), run.run_dir), ())
+            for summary in answered.get((_place(host), run.run_dir), ())
             if summary["run"] == run.run and summary.get("node_rank") == node
         ]
         if answers:
@@ -99,7 +99,7 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dic
 
 
 def _unless_unseen(seen: Summary, unreached: list[str]) -> tuple[Summary, str]:
-    """A stop is over when the leader says so, which waits for all hosts, or when all hosts do; and a note."""
+    """A stop is complete when the leader reports it, which waits for all hosts, or when all hosts do; and a note."""
     if not unreached or seen.get("state") not in ("stopping", "stopped"):
         return seen, ""
     if seen.get("state") == "stopped" and seen.get("node_rank") == 0:
@@ -109,12 +109,12 @@ def _unless_unseen(seen: Summary, unreached: list[str]) -> tuple[Summary, str]:
 
 
 def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict[str, dict[str, Any]]) -> list[str]:
-    """Add the runs of further hosts; return which could not be asked."""
+    """Add the runs of further hosts; return the hosts that could not be asked."""
     parsed = [parse_host(text) for text in hosts]
     asked = [KnownHost(host.name, host.host, host.user, host.port) for host in parsed]
     places = {_place(host): host for host in asked}
-    told, failed = _ask(places, {(place, run_dir) for place in places}, connector)
-    for (place, _), answers in told.items():
+    answered, failed = _ask(places, {(place, run_dir) for place in places}, connector)
+    for (place, _), answers in answered.items():
         for summary in sorted(answers, key=lambda one: one.get("node_rank", 0)):
             rows.setdefault(summary["run"], {"note": f"on {places[place].name}", **summary})
             if "problem" in summary:
@@ -125,9 +125,9 @@ def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict
 def _ask(
     hosts: Mapping[Place, KnownHost], wanted: set[tuple[Place, str]], connector: Connector
 ) -> tuple[dict[tuple[Place, str], tuple[Summary, ...]], dict[Place, str]]:
-    """Summaries by (place, run_dir), and why the others could not be had."""
+    """Summaries by (place, run_dir), and why others are missing."""
     order = list(hosts)
-    told, failed = {}, {}
+    answered, failed = {}, {}
     with reach_hosts({index: hosts[place] for index, place in enumerate(order)}, connector, LIMIT) as reached:
         failed = {order[index]: _short(error, hosts[order[index]]) for index, error in reached.errors.items()}
         futures = {
@@ -137,12 +137,12 @@ def _ask(
         }
         for (place, run_dir), future in futures.items():
             try:
-                told[place, run_dir] = summaries(future.result(LIMIT))
+                answered[place, run_dir] = summaries(future.result(LIMIT))
             except DisttuiError as error:
                 failed[place] = _short(error, hosts[place])
             except TimeoutError:
                 failed[place] = f"no answer in {LIMIT:.0f} s"
-    return told, failed
+    return answered, failed
 
 
 def _place(host: KnownHost) -> Place:

@@ -1,4 +1,4 @@
-"""What the ranks and the launchers have printed, whole, from the mirror and from the hosts."""
+"""The complete output of ranks and launchers, from the mirror and from the hosts."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from runner.text import LineMaker, clean, without_colours
 
 _RANK_LOG = re.compile(r"attempt-(\d+)/(?:rank-(\d+)|launcher)\.log")
 _LAUNCHER = -1
-"""In place of a rank: what torchrun, `activate` and the job's wrapper print themselves."""
+"""In place of a rank: the output of torchrun, `activate` and the job's wrapper."""
 
 
 @dataclass(frozen=True)
 class LineFilter:
-    """Which lines are asked for; None: all."""
+    """The requested lines; None: all."""
 
     rank: int | None = None
     host: str | None = None
@@ -40,7 +40,7 @@ class LineFilter:
     grep: re.Pattern[str] | None = None
 
     def file(self, host: str, name: str) -> bool:
-        """Whether a host's file is asked for."""
+        """Whether a host's file is requested."""
         return bool(_RANK_LOG.fullmatch(name)) and self.rank in (None, _numbers(name)[1]) and self.host in (None, host)
 
 
@@ -50,7 +50,7 @@ class LogLines(NamedTuple):
     host: str
     attempt: int
     rank: int | None
-    """None: what the launcher has printed."""
+    """None: the launcher's output."""
     lines: list[str]
 
 
@@ -66,11 +66,11 @@ def logs(
     colours: bool = False,
     wishes: Wishes | None = None,
 ) -> Iterator[LogItem]:
-    """Yield the lines of a run's logs, rank by rank; if `follow`, then `CaughtUp`, and lines as they come.
+    """Yield the lines of a run's logs, rank by rank; if `follow`, then `CaughtUp`, and lines as they arrive.
 
     Args:
         colours: Keep colours in the lines.
-        wishes: Ends the following where it says `leave`.
+        wishes: Ends the following when its `leave` is set.
 
     Raises:
         InputError: The run has no such host or rank.
@@ -86,7 +86,7 @@ def logs(
 
 
 class _Reading:
-    """Makes wanted lines of what comes."""
+    """Turns bytes of logs into the requested lines."""
 
     def __init__(self, run: KnownRun, names: list[str], wanted: LineFilter, colours: bool) -> None:
         self._run = run
@@ -97,10 +97,10 @@ class _Reading:
         self._missed: dict[int, str] = {}
 
     def everything(self, viewer: Viewer, follow: bool, wishes: Wishes) -> Iterator[LogItem]:
-        """What is held, then what is fetched, then what comes."""
+        """Mirrored lines, then fetched ones, then new ones."""
         run = self._run
         with mirror_of(run) as folder:
-            # A mirror that is whole may still lack the beginning of a log that somebody attached to.
+            # A complete mirror may still lack the beginning of a log after an attach.
             nodes = [node for node in range(len(run.hosts)) if self._lacks(folder, node)]
             with viewer.reach(run, nodes) as reached:
                 for node, error in reached.errors.items():
@@ -127,7 +127,7 @@ class _Reading:
         )
 
     def _history(self, folder: Path, reached: Reached) -> Iterator[LogItem]:
-        """What there is, after the beginnings that are not held have been fetched."""
+        """The existing lines, after the missing beginnings have been fetched."""
         found = []
         for node, host in enumerate(self._names):
             store = HostStore(host_folder(folder, node))
@@ -165,7 +165,7 @@ class _Reading:
             yield from self._link(state, update)
 
     def _link(self, state: RunState, news: LinkNews) -> Iterator[HostNotice]:
-        """Tell when a host is not seen any more, once for every reason."""
+        """Report that a host is not seen any more, once for every reason."""
         if news.kind == "seen":
             self._missed.pop(news.node, None)
             return
@@ -194,13 +194,13 @@ def _numbers(name: str) -> tuple[int, int]:
 
 
 def _place(name: str) -> tuple[int, bool, int]:
-    """Where a log stands among all: by attempt, then the ranks, then the launchers."""
+    """The position of a log among all: by attempt, then the ranks, then the launchers."""
     attempt, rank = _numbers(name)
     return attempt, rank == _LAUNCHER, rank
 
 
 def _offset_at(store: HostStore, name: str, since: float) -> int | None:
-    """Where a log stood at a moment, by the host's clock; None: it did not grow after it."""
+    """The log's size at a moment of the host's clock; None: it did not grow after it."""
     attempt, rank = _numbers(name)
     if rank == _LAUNCHER:
         return 0

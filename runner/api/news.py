@@ -1,4 +1,4 @@
-"""What long calls tell while they go on."""
+"""Progress notes of long calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from runner.errors import DisttuiError
 
 
 class HostNotice(NamedTuple):
-    """Something that the user should know of a host."""
+    """A note about a host for the user."""
 
     host: str
     text: str
@@ -16,9 +16,9 @@ class HostNotice(NamedTuple):
 
 
 def problem_of(host: str, error: DisttuiError, more: str = "") -> HostNotice:
-    """What is wrong with a host."""
+    """The note for an error of a host."""
     return HostNotice(host, error.reason + more)
 
 
 def ignore(news: object) -> None:
-    """Nobody listens."""
+    """Discard a note."""

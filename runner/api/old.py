@@ -1,4 +1,4 @@
-"""Runs that have ended and can go."""
+"""Ended runs that can be removed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from runner.runs.summary import summaries
 from runner.text import clean
 
 LIMIT = 10.0
-"""Seconds that a host may take to be reached."""
+"""Seconds to connect to a host."""
 
 
 @dataclass(frozen=True)
 class Old:
-    """A run that has ended, and what it holds."""
+    """An ended run, and its size."""
 
     run: KnownRun
     ended: float
@@ -31,14 +31,14 @@ class Old:
 
 
 class OldRuns(NamedTuple):
-    """Runs that can go, oldest first, and what kept others from being looked at."""
+    """Runs that can be removed, oldest first, and why others could not be examined."""
 
     runs: tuple[Old, ...]
     problems: tuple[str, ...]
 
 
 def old_runs(viewer: Viewer, *, older: float | None = None, over: int | None = None) -> OldRuns:
-    """The ended runs that are older than `older` seconds, and the oldest until all hold no more than `over` bytes.
+    """The ended runs older than `older` seconds, and the oldest ones until the rest needs at most `over` bytes.
 
     Removes nothing: `remove` does.
     """
@@ -63,7 +63,7 @@ def old_runs(viewer: Viewer, *, older: float | None = None, over: int | None = N
 
 
 def remove(viewer: Viewer, chosen: Iterable[Old]) -> Iterator[tuple[KnownRun, DisttuiError | None]]:
-    """Forget runs one after the other; yields each, with what kept it from being removed."""
+    """Forget runs one after the other; yields each, with the error if it was not removed."""
     for old in chosen:
         try:
             forget(viewer, old.run)
@@ -74,7 +74,7 @@ def remove(viewer: Viewer, chosen: Iterable[Old]) -> Iterator[tuple[KnownRun, Di
 
 
 def _look(viewer: Viewer, run: KnownRun) -> Old | None:
-    """A run's end and size, None while it lives. Raises DisttuiError when a host cannot be reached."""
+    """A run's end and size, None while it is running. Raises DisttuiError when a host cannot be reached."""
     here = disk_use(str(run.folder))
     known: dict[str, Any] = run.summary()
     if run.sandbox:

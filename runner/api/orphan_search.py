@@ -1,4 +1,4 @@
-"""What ended runs have left behind on hosts, and its end."""
+"""Finds what ended runs have left behind on hosts, and ends it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from runner.runs.places import Destination, chosen, of_runs
 from runner.runs.registry import known_runs
 
 PATIENCE = 60.0
-"""Seconds that a host may take to look, and to end what it finds."""
+"""Seconds that a host may take to search, and to end what it finds."""
 
 
 @dataclass(frozen=True)
 class Orphans:
-    """What hosts have answered."""
+    """The answers of hosts."""
 
     found: Mapping[str, Sequence[Mapping[str, Any]]]
     """Host → its orphans (docs/formats.md, op `orphans`)."""
@@ -27,7 +27,7 @@ class Orphans:
 
     @property
     def left(self) -> bool:
-        """Whether an orphan lives."""
+        """Whether an orphan is still alive."""
         return any(not one.get("ended") for ones in self.found.values() for one in ones)
 
 
@@ -35,12 +35,12 @@ def orphans(viewer: Viewer, hosts: Sequence[str] = (), *, end: bool = False, run
     """Find the processes, ports and GPU memory that ended runs have left.
 
     Args:
-        hosts: Where to look; none: on the hosts of all runs that are known here, or on this machine.
+        hosts: The hosts to search; none: those of all runs that are known here, or this machine.
         end: End them.
-        run: Of this run only.
+        run: Only of this run.
 
     Raises:
-        InputError: A host is none.
+        InputError: A name is not a host.
         HostError: No host can be asked.
     """
     environ = viewer.environ
@@ -58,9 +58,9 @@ def _ask(viewer: Viewer, place: Destination, asked: Mapping[str, Any]) -> list[d
     try:
         link = viewer.open_link(place.host, place.ssh_config)
         try:
-            told = link.request("orphans", timeout=PATIENCE, **asked).get("found")
+            answered = link.request("orphans", timeout=PATIENCE, **asked).get("found")
         finally:
             link.close()
     except DisttuiError as error:
         return error
-    return [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+    return [one for one in answered if isinstance(one, dict)] if isinstance(answered, list) else []

@@ -1,4 +1,4 @@
-"""From a profile to a run: reach its hosts, plan, check, start."""
+"""From a profile to a run: connects to its hosts, plans, checks, starts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Planned:
-    """What follows from a profile and the facts of all its hosts."""
+    """The recommendation, plan and findings for a profile and the facts of all its hosts."""
 
     profile: Profile
     facts: tuple[HostFacts, ...]
@@ -59,7 +59,7 @@ class Prepared:
         self.close()
 
     def close(self) -> None:
-        """Let go of the hosts; a run that was started goes on."""
+        """Close the links; a started run goes on."""
         for link in self.links:
             link.close()
 
@@ -78,7 +78,7 @@ class PreflightError(DisttuiError):
 def as_run(profile: Profile, *, sandbox: bool) -> Profile:
     """The profile as it is run from this machine.
 
-    In a sandbox everything stays on the loopback. Elsewhere `local` takes disttui's own interpreter where the profile
+    In a sandbox all traffic stays on the loopback. Elsewhere `local` uses disttui's own interpreter if the profile
     names none and it has torch.
     """
     if sandbox:
@@ -98,7 +98,7 @@ def as_run(profile: Profile, *, sandbox: bool) -> Profile:
 
 
 def check_secrets(profile: Profile, environ: Mapping[str, str]) -> None:
-    """Raise InputError for a `${env:NAME}` that is not set, before any host is troubled."""
+    """Raise InputError for a `${env:NAME}` that is not set, before any host is contacted."""
     for node in range(len(profile.hosts)):
         profile.split_env(node, environ)
 
@@ -118,8 +118,8 @@ def prepare(viewer: Viewer, profile: Profile, news: Tell | None = None) -> Prepa
     """Reach all hosts of a profile, probe them, plan and check. Starts nothing.
 
     Args:
-        news: Takes how far each host is: node rank, `connecting`, `probing`, `ready` or `failed`, a note. Called from
-            several threads.
+        news: Takes the progress of each host: node rank, `connecting`, `probing`, `ready` or `failed`, a note. Called
+            from several threads.
 
     Raises:
         DisttuiError: Hosts cannot be used.
@@ -149,11 +149,11 @@ def launch(
     resume_from: str | None = None,
     ssh_config: str | None = None,
 ) -> KnownRun:
-    """Start a prepared run on all its hosts; what is needed to come back to it is written down before.
+    """Start a prepared run on all its hosts; first its record is written, so that it can be attached to later.
 
     Args:
-        source: The profile's file, to be kept with the run.
-        resume_from: The folder on the hosts with the checkpoints of another run, to go on from.
+        source: The profile's file, to be stored with the run.
+        resume_from: The folder on the hosts with the checkpoints of another run, to continue from.
         ssh_config: Of that run.
 
     Raises:
@@ -163,7 +163,7 @@ def launch(
     planned = prepared.planned
     refuse(planned)
     profile, plan, environ = planned.profile, planned.plan, viewer.environ
-    # What a variable refers to is looked up before anything is kept of the run.
+    # References to variables are resolved before the run's record is written.
     check_secrets(profile, environ)
     known = keep(
         profile,
@@ -198,4 +198,4 @@ def launch(
 
 
 def _quiet(node: int, kind: str, note: str) -> None:
-    """Nobody listens."""
+    """Discard the progress."""

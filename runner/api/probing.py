@@ -1,4 +1,4 @@
-"""What hosts have."""
+"""Probes hosts."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ _PORTS = (29500, 29599)
 
 
 class Probed(NamedTuple):
-    """A host, and what it has, or why that is not known."""
+    """A host with its facts, or the error."""
 
     host: str
     found: HostFacts | DisttuiError
 
 
 class Asked(NamedTuple):
-    """What a profile needs to know of one of its hosts."""
+    """The needs of a profile on one of its hosts."""
 
     profile: Profile
     node: int
 
 
 def facts_over(link: Link, host: str, asked: Asked | None = None) -> HostFacts:
-    """What a host has, asked over an open link. Raises HostError.
+    """Probe a host over an open link. Raises HostError.
 
     Args:
-        host: The name to call it by.
-        asked: Look for what a profile needs, too.
+        host: Its name in errors.
+        asked: Also search for what a profile needs.
     """
     request = probe_request(asked.profile, asked.node) if asked else ProbeRequest()
     return facts_of(host, link.request("probe", **request))
 
 
 def probe(viewer: Viewer, hosts: Sequence[str]) -> list[Probed]:
-    """Reach hosts side by side and find out what each has: cores, memory, GPUs, network, torch.
+    """Connect to hosts concurrently and probe each: cores, memory, GPUs, network, torch.
 
     Args:
         hosts: ssh aliases, user@host:port, or `local`.
 
     Raises:
-        InputError: A name is none.
+        InputError: A name is not a host.
     """
 
     def one(host: Host) -> Probed:

@@ -1,4 +1,4 @@
-"""A run's checkpoints and results to here."""
+"""Copies a run's checkpoints and results to this machine."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _PART = ".part"
 _GROWTH = 64 << 20
 """Bytes that a file may have grown by since it was listed, besides its size then."""
 _LATEST = 1e11
-"""Unix time of the year 5138: what a clock may show."""
+"""The latest accepted modification time: unix time of the year 5138."""
 
 
 class Offered(NamedTuple):
-    """A file that a host has of the run."""
+    """A file of the run on a host."""
 
     name: str
     size: int
@@ -38,7 +38,7 @@ class Offered(NamedTuple):
 
 
 class ToFetch(NamedTuple):
-    """What is about to be fetched from a host."""
+    """The files to be fetched from a host."""
 
     host: str
     files: int
@@ -46,7 +46,7 @@ class ToFetch(NamedTuple):
 
 
 class PulledFile(NamedTuple):
-    """A file that is here now, with the right checksum."""
+    """A file that has been copied, with the right checksum."""
 
     path: Path
     size: int
@@ -58,7 +58,7 @@ PullNews = ToFetch | PulledFile | HostNotice
 
 @dataclass(frozen=True)
 class Pulled:
-    """What came of a pull."""
+    """The result of a pull."""
 
     offered: int
     """Files that the hosts have of the run."""
@@ -73,14 +73,14 @@ class Pulled:
 
 
 def pull(viewer: Viewer, run: KnownRun, to: Path, tell: Callable[[PullNews], object] = ignore) -> Pulled:
-    """Copy what the run has left on its hosts; what is here already is not fetched again, what is half here goes on.
+    """Copy the run's files from its hosts; existing files are not fetched again, partial ones are continued.
 
     Args:
-        tell: Takes each file as it has come, and what is wrong with hosts.
+        tell: Takes each copied file, and the errors of hosts.
 
     Raises:
-        DisttuiError: A host cannot be reached or means harm, a file changed while it was read, or there is no room.
-            What the other hosts have is here then.
+        DisttuiError: A host cannot be reached or sends a harmful name, a file changed while it was read, or the disk is
+            full. The files of the other hosts have been copied then.
     """
     refuse_sandbox(viewer, run)
     total, fetched = 0, []
@@ -115,7 +115,7 @@ def pull(viewer: Viewer, run: KnownRun, to: Path, tell: Callable[[PullNews], obj
 
 
 def left_out(answer: Any) -> tuple[str, ...]:
-    """What of the job's outputs is not offered, and why."""
+    """The outputs of the job that are not offered, and why."""
     texts = answer.get("left_out") if isinstance(answer, Mapping) else None
     return tuple(clean(text[:1000]) for text in texts[:100] if isinstance(text, str)) if isinstance(texts, list) else ()
 
@@ -123,9 +123,9 @@ def left_out(answer: Any) -> tuple[str, ...]:
 def _wanted(
     to: Path, host: str, files: Sequence[Offered], taken: dict[str, Offered]
 ) -> tuple[dict[Path, Offered], HostError | None]:
-    """Where the files of a host go that are not here, up to one whose name leads elsewhere, and what is wrong then.
+    """The targets of a host's missing files, up to one whose name leads out of the folder, and the error then.
 
-    All that the host has are noted in `taken`.
+    All files of the host are noted in `taken`.
     """
     wanted: dict[Path, Offered] = {}
     for file in files:
@@ -142,7 +142,7 @@ def _wanted(
 
 
 def offered(answer: Any) -> tuple[Offered, ...]:
-    """The files in an answer of the op `files`; what is none is left out."""
+    """The files in an answer of the op `files`; malformed ones are left out."""
     files = answer.get("files") if isinstance(answer, Mapping) else None
     return each(files, _offered, len(files) if isinstance(files, list) else 0)
 
@@ -155,12 +155,12 @@ def _offered(file: Mapping[str, Any]) -> Offered | None:
 
 
 def _place(to: Path, host: str, name: str, *, apart: bool) -> Path:
-    """Where a host's file goes. Raises HostError where its name leads anywhere else."""
+    """The target of a host's file. Raises HostError where its name leads out of the folder."""
     try:
-        # A run has no hidden files; a home, should `to` be one, has.
+        # A run has no hidden files, but `to` may be a home folder, which has.
         if name.startswith("."):
             raise PathError(f"{clean(name[:100])!r} begins with a dot")
-        # Hosts that have each a file of this name keep apart.
+        # Files of the same name on several hosts go to separate folders.
         return inside(to, host, name) if apart else inside(to, name)
     except PathError as error:
         raise HostError(
@@ -212,7 +212,7 @@ def _receive(link: Link, run: KnownRun, node: int, file: Offered, out: BinaryIO,
         except FutureTimeout:
             if not failed and link.silence <= GONE:
                 continue
-            # Whatever still comes of this file must not reach the next one.
+            # Late pieces of this file must not reach the next one.
             link.close()
             raise failed[0] if failed else HostError(link.host, "not seen any more", "Pull again later.") from None
         if failed:

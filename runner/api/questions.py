@@ -1,4 +1,4 @@
-"""What a caller may be asked: by an object of its own, never at a terminal."""
+"""The questions to a caller: answered by an object of the caller's, never read from a terminal here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runner.transport import Prompts, RefusePrompts
 
 @dataclass(frozen=True)
 class Doubt:
-    """A profile that may be the word of somebody other than the user: it runs commands with the user's login."""
+    """A profile that another user may have written: it runs commands with the user's login."""
 
     profile: Profile
     why: str
@@ -25,12 +25,12 @@ class Doubt:
     """The run's id then."""
 
     def __str__(self) -> str:
-        """What is doubted, and why."""
+        """The profile and the reason for the doubt."""
         return clean(f"{self.path or short(self.run)}: {self.why}")
 
 
 class Questions(Prompts, Protocol):
-    """Passwords, unknown host keys, and whom to trust. Called from any thread; None stands for nobody to ask."""
+    """Passwords, unknown host keys, and trust. Called from any thread; None: there is nobody to ask."""
 
     def trust_profile(self, doubt: Doubt) -> bool | None:
         """Ask whether a profile may be used."""
@@ -40,12 +40,12 @@ class Questions(Prompts, Protocol):
 
 
 class Unattended(RefusePrompts):
-    """Nobody to ask: no password is given, no unknown key accepted, nothing trusted."""
+    """No user to ask: no password is given, no unknown key accepted, nothing trusted."""
 
     def trust_profile(self, doubt: Doubt) -> bool | None:
-        """Nobody answers."""
+        """Return None: there is nobody to ask."""
         return None
 
     def trust_hosts(self, asked: str, run: str, others: Sequence[str]) -> bool | None:
-        """Nobody answers."""
+        """Return None: there is nobody to ask."""
         return None

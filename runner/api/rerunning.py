@@ -1,4 +1,4 @@
-"""A run once more: its profile as it was run, and the checkpoint that the new run goes on from."""
+"""Repeats a run: its profile as it was run, and the checkpoint that the new run continues."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from runner.runs.remote import REACH
 from runner.text import clean
 
 FOLDER = "checkpoints"
-"""In a run's folder on a host: where DISTTUI_CHECKPOINTS leads."""
+"""The folder of DISTTUI_CHECKPOINTS in a run's folder on a host."""
 _MOST_FILES = 100_000
 _LONGEST_NAME = 4096
 _LATEST = 1e11
-"""Unix time of the year 5138: what a clock may show."""
+"""The latest accepted modification time: unix time of the year 5138."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The newest file that a run has left in its folder for checkpoints."""
+    """The newest file in a run's folder for checkpoints."""
 
     host: str
     name: str
@@ -36,7 +36,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Again:
-    """All that a new run takes over from one that was run before."""
+    """Everything that a new run takes from an earlier one."""
 
     run: str
     """The run before."""
@@ -45,34 +45,34 @@ class Again:
     sandbox: bool
     ssh_config: str | None
     foreign: bool
-    """Whether the profile is the word of a host: what it has run is to be shown before it is used."""
+    """Whether the profile came from a host: its commands must be shown before it is used."""
     resume_from: str | None = None
-    """The folder on the hosts with the checkpoints to go on from."""
+    """The folder on the hosts with the checkpoints to continue from."""
 
     @property
     def kept(self) -> dict[str, Any]:
-        """What run.json of the new run says of it besides the profile."""
+        """The fields of the new run's run.json besides the profile."""
         names = ("source", "sandbox", "ssh_config", "resume_from")
         return {name: getattr(self, name) for name in names}
 
 
 def again(run: KnownRun, overrides: Sequence[str] = (), *, resume: bool = False) -> Again:
-    """What running a run once more takes; reaches no host. Raises ProfileErrors.
+    """What is needed to repeat a run; contacts no host. Raises ProfileErrors.
 
     Args:
         overrides: Further `--set` of the profile.
-        resume: Go on from its checkpoints; `newest_checkpoint` tells whether there are any.
+        resume: Continue from its checkpoints; `newest_checkpoint` finds out whether there are any.
     """
     made = Again(run.run, profile_of(run, overrides), run.source, run.sandbox, run.ssh_config, run.adopted)
     return replace(made, resume_from=f"{run.run_dir}/{run.run}/{FOLDER}") if resume else made
 
 
 def rerun(viewer: Viewer, run: KnownRun, overrides: Sequence[str] = (), *, resume: bool = False) -> Again:
-    """What `prepare` and `launch` need to run a run once more.
+    """What `prepare` and `launch` need to repeat a run.
 
     Args:
         overrides: Further `--set` of the profile.
-        resume: Go on from its newest checkpoint.
+        resume: Continue from its newest checkpoint.
 
     Raises:
         InputError: It has saved no checkpoint, or the profile is wrong.
@@ -87,7 +87,7 @@ def newest_checkpoint(viewer: Viewer, run: KnownRun, limit: float = REACH) -> Ch
     """The newest file in the run's folder for checkpoints on any of its hosts, None where there is none.
 
     Raises:
-        DisttuiError: None was found, and not all hosts could be asked: whether there is one is not known.
+        DisttuiError: None was found, and not all hosts could be asked: whether there is one is unknown.
     """
     if run.sandbox and viewer.sandbox is None:
         return None
@@ -106,7 +106,7 @@ def newest_checkpoint(viewer: Viewer, run: KnownRun, limit: float = REACH) -> Ch
 
 
 def no_checkpoint(run: KnownRun) -> InputError:
-    """Why a run cannot be gone on from."""
+    """The error for a run without a checkpoint to continue from."""
     if run.sandbox:
         return InputError(
             f"{short(run.run)} was played in a sandbox, which keeps no checkpoints", "Leave out --resume."

@@ -1,4 +1,4 @@
-"""What the hosts of a run would read from a log or a file of metrics."""
+"""The metrics that the hosts of a run would read from a log or a file of metrics."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from runner.node.observe.scalars.reading import ScalarFile, decoder
 from runner.node.observe.scalars.sample import MalformedFileError
 
 _PIECE = 1 << 20
-"""Bytes of a file without ends of lines that are read at once."""
+"""Bytes per read of a file without newlines."""
 
 
 class LogTrial:
     """The metrics in a log's lines, or in a file for TensorBoard, wandb or of a table.
 
-    Iterate for (number of the line or sample, from 1, and its metrics); the sums are right after that.
+    Iterate for (number of the line or sample, from 1, and its metrics); the totals are complete after that.
 
     Attributes:
         unit: What is counted: `line` or `sample`.
-        matched: How many hold metrics.
+        matched: How many of them contain metrics.
         names: How often each metric was found.
 
     Raises:
-        InputError: The expression is none; while iterating: the file cannot be read or is damaged.
+        InputError: The expression is invalid; while iterating: the file cannot be read or is damaged.
     """
 
     def __init__(self, path: Path, pattern: str | None = None) -> None:
@@ -42,12 +42,12 @@ class LogTrial:
 
     @property
     def count(self) -> int | None:
-        """How many were read; None: only those that hold metrics are known."""
+        """How many were read; None: only the number with metrics is known."""
         return self._source.count
 
     @property
     def notes(self) -> Sequence[str]:
-        """What is to be known about the reading."""
+        """Notes about the reading."""
         return self._source.notes
 
     def __iter__(self) -> Iterator[tuple[int, Record]]:
@@ -64,7 +64,7 @@ class LogTrial:
 
 
 class _Log:
-    """What ranks have printed."""
+    """A log of ranks."""
 
     unit = "line"
 
@@ -79,7 +79,7 @@ class _Log:
         """Lines so far."""
 
     def records(self) -> Iterator[tuple[int, Record]]:
-        """The number of each line that holds metrics, and what it holds."""
+        """The number of each line with metrics, and the metrics."""
         known = Recogniser()
         with self._path.open("rb") as file:
             for number, line in _lines(file):

@@ -1,4 +1,4 @@
-"""A viewer: who looks at runs and starts them, and how it reaches hosts."""
+"""The viewer: the caller's environment, and its connections to hosts."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Viewer:
-    """What every function of this package needs of its caller. Close it, or use it as a context manager.
+    """The context of every function of this package. Close it, or use it as a context manager.
 
     Args:
-        environ: Where `${env:NAME}` of profiles and the folder of runs (XDG_DATA_HOME) are looked up.
-        questions: Answers what comes up while hosts are reached; None: nobody does, which means no.
+        environ: The variables for `${env:NAME}` of profiles and for the folder of runs (XDG_DATA_HOME).
+        questions: Answers questions while connecting; None: every answer is no.
         ssh_config: As ssh's -F; None: the user's own configuration.
         accept_new_host_keys: Trust unknown host keys without asking (never changed ones).
-        runs_bring_theirs: Reach a run by the configuration that it was started with also where `ssh_config` is given.
+        runs_bring_theirs: Use the configuration that a run was started with, also where `ssh_config` is given.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Viewer:
         self.questions = questions or Unattended()
         self.ssh_config = str(Path(ssh_config).absolute()) if ssh_config else None
         self.sandbox: Sandbox | None = None
-        """Plays all hosts, where they are played."""
+        """The sandbox that simulates all hosts, if there is one."""
         self._accept_new = accept_new_host_keys
         self._runs_bring_theirs = runs_bring_theirs
         self._made: dict[str | None, Connector] = {}
@@ -54,7 +54,7 @@ class Viewer:
 
     @classmethod
     def in_sandbox(cls, hosts: Sequence[str], environ: Mapping[str, str] | None = None) -> Viewer:
-        """A viewer whose hosts are played on this machine until it is closed.
+        """A viewer whose hosts are simulated on this machine until it is closed.
 
         Args:
             hosts: Their names, as in the profile's `hosts`.
@@ -75,7 +75,7 @@ class Viewer:
         self.close()
 
     def connector(self, of_run: str | None = None) -> Connector:
-        """The way to hosts, made when it is first needed. Thread-safe.
+        """The connector to hosts, made when it is first needed. Thread-safe.
 
         Args:
             of_run: The ssh configuration that a run was started with.
@@ -91,7 +91,7 @@ class Viewer:
             return self._made[config]
 
     def open_link(self, host: Host, of_run: str | None = None) -> Link:
-        """Reach one host and start its node program. Raises HostError."""
+        """Connect to one host and start its node program. Raises HostError."""
         return open_link(host, self.connector(of_run))
 
     def link_to(self, run: KnownRun, node: int) -> Link:
@@ -101,7 +101,7 @@ class Viewer:
         return self.open_link(run.hosts[node].as_host(), run.ssh_config)
 
     def reach(self, run: KnownRun, nodes: Sequence[int] | None = None, limit: float = REACH) -> Reached:
-        """Reach the hosts of a run, or some of them, side by side; whatever takes longer than `limit` is an error."""
+        """Connect to the hosts of a run, or to some, concurrently; one slower than `limit` seconds is an error."""
         connector = self.connector(run.ssh_config)
         if self.sandbox is None:
             return reach(run, connector, nodes, limit)
@@ -116,10 +116,10 @@ class Viewer:
             self.sandbox.close()
 
     def config(self, of_run: str | None = None) -> str | None:
-        """The ssh configuration by which hosts are reached, None: the user's own."""
+        """The ssh configuration for connecting to hosts, None: the user's own."""
         if self.sandbox is not None:
             return self.ssh_config
         if self._runs_bring_theirs:
             return of_run or self.ssh_config
-        # The file of a run may be gone: the user's own configuration has to do then.
+        # The configuration file of a run may be gone: use the user's own then.
         return self.ssh_config or (of_run if of_run and os.path.isfile(of_run) else None)  # noqa: PTH113 - never raises

@@ -1,4 +1,4 @@
-"""What hosts do now."""
+"""The present load of hosts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runner.runs.places import chosen
 from runner.runs.watch import HostNow, HostsWatch
 
 PATIENCE = 20.0
-"""Seconds that hosts may take to be reached; slower ones are as they are then."""
+"""Seconds to connect to hosts; slower ones are returned as they are then."""
 
 
 def watch_hosts(
@@ -22,23 +22,23 @@ def watch_hosts(
     changed: Callable[[], None] = lambda: None,
     interval: float = 1.0,
 ) -> HostsWatch:
-    """Follow what hosts do, in threads: `start` it, ask it for `now`, `close` it.
+    """Follow the load of hosts in threads: `start` it, read `now`, `close` it.
 
     Args:
         hosts: Names of hosts, or of one profile; none: all hosts of runs that are known here, of the user's and the
             team's profiles, and this machine.
-        profile: The file of a profile, in the place of names.
-        changed: Called, in any thread, whenever `now` would answer something new.
-        interval: Seconds between two answers of a host.
+        profile: The file of a profile, in place of names.
+        changed: Called, in any thread, when the result of `now` has changed.
+        interval: Seconds between two records of a host.
 
     Raises:
-        InputError: A name is none, or the profile is broken.
+        InputError: A name is not a host, or the profile is invalid.
     """
     return HostsWatch(chosen(hosts, profile, viewer.environ), viewer.connector, changed, interval)
 
 
 def top(viewer: Viewer, hosts: Sequence[str] = ()) -> tuple[HostNow, ...]:
-    """What hosts do, once all have told their rates or cannot be reached. Arguments and errors as of `watch_hosts`."""
+    """The load of hosts, after all have sent rates or failed. Arguments and errors as of `watch_hosts`."""
     watch = watch_hosts(viewer, hosts, interval=0.5)
     watch.start()
     deadline = time.monotonic() + PATIENCE

@@ -1,4 +1,4 @@
-"""A diagnosis as text and as data."""
+"""Renders a diagnosis as text and as data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from runner.text import clean
 
 
 def diagnosis_text(found: Diagnosed) -> str:
-    """Where every rank is, or why the run has ended."""
+    """Where every rank is, or why the run has ended, as text."""
     run, state, ranks = found.run, found.state, found.ranks
     if state.result is not None:
         ended = state.result.get("t")
@@ -56,7 +56,7 @@ def diagnosis_data(found: Diagnosed) -> dict[str, Any]:
 
 
 def told_before(folder: Path) -> list[str]:
-    """What was said while the ranks could be asked."""
+    """The stored diagnoses from the time when the ranks could be asked."""
     lines = []
     for one in kept(folder):
         lines += ["", f"at {when(one.time)}, while it went on:", *(f"  {line}" for line in one.text.split("\n"))]
@@ -64,7 +64,7 @@ def told_before(folder: Path) -> list[str]:
 
 
 def slow_lines(state: RunState) -> list[str]:
-    """Who is slow, and the alarms that last."""
+    """The slow ranks, and the active alarms."""
     leader = state.hosts[0].story
     lines = [straggler_sentence(event, state.host_of(rank)) for rank, event in sorted(leader.slow.items())]
     spread = spread_sentence(state)

@@ -1,4 +1,4 @@
-"""Runs that can go, and that are gone, in words."""
+"""Texts about runs that can be removed, and about removed ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runner.runs.registry import KnownRun
 
 
 def forgotten(run: KnownRun) -> str:
-    """What has been removed of a run."""
+    """What was removed of a run."""
     if run.sandbox:
         return f"{run.run}: its mirror is removed"
     return f"{short(run.run)}: removed on {', '.join(host.name for host in run.hosts)} and here"

@@ -1,4 +1,4 @@
-"""The plan for people: counts, reasons, findings, and commands that can be copied and run by hand."""
+"""Renders a plan: counts, reasons, findings, and commands that can be copied and run by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN_BETWEEN_HOSTS = ("interface", "addresses")
 
 
 def render_plan(plan: Plan, recommendation: Recommendation, findings: Sequence[Finding]) -> str:
-    """The whole plan as text; safe for a terminal, whatever the hosts said."""
+    """The whole plan as text; text from hosts is made safe for a terminal."""
     lines = [counts_line(plan), ""]
     lines += (f"  {name:<13} {clean(why)}" for name, why in recommendation.reasons.items())
     for host in plan.hosts:
@@ -79,7 +79,7 @@ def _host(plan: Plan, host: HostPlan) -> Iterator[str]:
     yield f"{host.name}: node rank {host.node_rank}, {host.num_processes} of {plan.world_size} processes, {ranks}"
     for name in (*_SHOWN_REASONS, *(_SHOWN_BETWEEN_HOSTS if len(plan.hosts) > 1 else ())):
         yield f"  {name:<15} {clean(host.reasons[name])}"
-    # Not indented: a line break inside an argument must be copied as it is.
+    # Not indented: a line break inside an argument must be copied unchanged.
     yield from ("", shell_command(plan, host))
 
 

@@ -1,4 +1,4 @@
-"""The table of `disttui probe`: a row per host, what is special about it underneath, differences marked."""
+"""The table of `disttui probe`: a row per host, its details below, differences marked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runner.hosts.facts import Gpu, HostFacts, Interpreter, Nic
 from runner.text import clean
 
 WIDTH = 80
-"""Columns that the table keeps to."""
+"""The table's width in cells."""
 
 _HEAD = ("HOST", "CORES", "MEMORY", "GPUS", "TORCH", "ADDRESS")
 _MARK = " ≠"
@@ -26,14 +26,14 @@ def render_probe(results: Results) -> str:
     """Return the table of all hosts in the order given, without a line end after its last line.
 
     Cores are `usable by this login/physical`, memory is `available/total` (the control group's limit where there is
-    one), GPUs are `free/all`. `≠` marks what is not as on most hosts; the last lines say how it differs.
+    one), GPUs are `free/all`. `≠` marks values that differ from those of most hosts; the last lines explain them.
     """
     hosts = [(clean(name), item) for name, item in results if isinstance(item, HostFacts)]
     marked, notes = differences(hosts)
     rows = [_HEAD, *(host_row(at, name, facts, marked) for at, (name, facts) in enumerate(hosts))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     columns = len(_HEAD)
-    if sum(widths) + 2 * (columns - 1) > WIDTH:  # the addresses move underneath
+    if sum(widths) + 2 * (columns - 1) > WIDTH:  # the addresses move to the lines below
         columns -= 1
         widths[0] = max(4, min(widths[0], WIDTH - sum(widths[1:columns]) - 2 * (columns - 1)))
     heads = iter([_line(row[:columns], widths) for row in rows])
@@ -68,7 +68,7 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def host_details(facts: HostFacts, with_address: bool) -> Iterator[str]:
-    """Yield what is special about one host, in lines of at most `WIDTH`."""
+    """Yield the details of one host, in lines of at most `WIDTH` cells."""
     for item in _with_torch(facts):
         known = {"Python": item.version, "torch": item.torch, "CUDA": item.cuda, "NCCL": item.nccl}
         parts = [item.path, *(f"{name} {version}" for name, version in known.items() if version)]
@@ -119,7 +119,7 @@ def _wrapped(text: str, indent: str = _INDENT) -> list[str]:
 
 
 def differences(hosts: Sequence[tuple[str, HostFacts]]) -> tuple[set[tuple[int, str]], list[str]]:
-    """Return the (row, column) of every cell that is not as on most hosts, and a line for each such column."""
+    """Return the (row, column) of every cell that differs from most hosts, and a line for each such column."""
     columns: dict[str, Callable[[HostFacts], Any]] = {
         "cores": lambda facts: f"{facts.cpu.available}/{facts.cpu.physical}",
         "memory": lambda facts: _gib(min(facts.memory.total, facts.memory.limit or facts.memory.total)),
@@ -142,7 +142,7 @@ def differences(hosts: Sequence[tuple[str, HostFacts]]) -> tuple[set[tuple[int, 
 
 
 def _alike(value: Any, usual: Any) -> bool:
-    """Whether two values are the same; machines of one kind differ by a few percent of memory."""
+    """Whether two values count as equal; the memory of machines of one kind differs by a few percent."""
     if isinstance(value, int):
         return bool(abs(value - usual) <= 0.05 * usual)
     return bool(value == usual)

@@ -1,4 +1,4 @@
-"""Exit codes and signals in words."""
+"""Texts for exit codes and signals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIGNAL_MEANINGS = {
 
 
 def code_words(code: Any) -> str:
-    """An exit code or signal in words: `exit code 3`, `SIGKILL (…)`."""
+    """The text for an exit code or signal: `exit code 3`, `SIGKILL (…)`."""
     if not isinstance(code, int):
         return "an unknown exit code"
     if code >= 0:

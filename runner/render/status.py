@@ -11,9 +11,9 @@ from runner.runs.state import Attempt, HostState, RunState
 from runner.text import clean
 
 _FORMS = ((16, 3, False), (8, 3, False), (16, 3, True), (8, 3, True), (0, 3, True), (0, 1, True), (0, 0, True))
-"""Of the status line, from the widest: cells of the bar, metrics at most, whether hosts are counted."""
+"""Variants of the status line, widest first: cells of the bar, most metrics, whether hosts are counted."""
 LOADING = 5.0
-"""Seconds after which a rank counts as running that neither makes steps nor joins a process group."""
+"""Seconds after which a rank counts as running without a step or a process group."""
 
 GLYPHS = {
     "running": "●",
@@ -26,7 +26,7 @@ GLYPHS = {
 
 
 def host_word(host: HostState, state: RunState) -> str:
-    """What a host does now, in one or two words."""
+    """A host's present state, in one or two words."""
     if host.exit is not None:
         return host.exit.get("state", "ended")
     if host.link in ("not seen", "connecting", "starting"):
@@ -48,13 +48,13 @@ def host_word(host: HostState, state: RunState) -> str:
 
 
 def has_loaded(host: HostState, attempt: Attempt, rank: int) -> bool:
-    """Whether a rank has been up for so long that it runs, whatever its script tells."""
+    """Whether a rank has been up for so long that it counts as running, without a report of its script."""
     begun = attempt.ranks.get(rank)
     return begun is not None and host.telemetry is not None and host.telemetry["t"] - begun["t"] > LOADING
 
 
 def host_words(state: RunState, *, counted: bool = False) -> str:
-    """Every host with its word; hosts that do the same are counted when there are many, or where it is asked for."""
+    """Every host with its state; hosts in the same state are counted when there are many, or if `counted`."""
     words = [(host.name, host_word(host, state)) for host in state.hosts]
     if len(words) <= 4 and not counted:
         return "  ".join(f"{name} {GLYPHS.get(word, '◌')} {word}" for name, word in words)
@@ -70,14 +70,14 @@ def ungrouped(state: RunState) -> list[str]:
 
 
 def ungrouped_words(event: Ungrouped) -> str:
-    """An `ungrouped` event in words."""
+    """The text for an `ungrouped` event."""
     if event.get("over"):
         return "its ranks have joined a process group"
     return "none of its ranks was seen in a process group: each may be training by itself"
 
 
 def progress(state: RunState) -> tuple[float, float] | None:
-    """(step, steps) of the run, None while nothing tells them."""
+    """(step, steps) of the run, None while they are unknown."""
     metrics = state.metrics
     step, steps = number(metrics.get("step")), number(metrics.get("steps"))
     return (step, steps) if step is not None and step >= 0 and steps and steps > 0 else None
@@ -98,7 +98,7 @@ def eta(state: RunState) -> float | None:
 
 
 def metric_words(metrics: Metrics) -> list[str]:
-    """Loss, throughput and what else is short enough to say in a line."""
+    """Loss, throughput and other metrics that fit into a line."""
     words = []
     for name in ("loss", "val_loss"):
         value = number(metrics.get(name))
@@ -108,7 +108,7 @@ def metric_words(metrics: Metrics) -> list[str]:
 
 
 def throughput(metrics: Metrics) -> list[str]:
-    """How fast it trains, in the first unit that is known; empty where none is."""
+    """The throughput in the first known unit; empty if none is known."""
     for name, unit in (("tokens_per_s", "tok/s"), ("samples_per_s", "samples/s"), ("steps_per_s", "steps/s")):
         value = number(metrics.get(name))
         if value is not None:
@@ -119,7 +119,7 @@ def throughput(metrics: Metrics) -> list[str]:
 def status_line(state: RunState, elapsed: float, width: int) -> str:
     """The live line: bar, step, loss, throughput, ETA, hosts; never wider than `width` cells.
 
-    Where there is little room the bar gets shorter, hosts are counted, and then metrics are left out.
+    On a narrow terminal the bar gets shorter, hosts are counted, and then metrics are left out.
     """
     room = max(0, width - 1)
     done, metrics, left = progress(state), metric_words(state.metrics), eta(state)

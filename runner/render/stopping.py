@@ -1,4 +1,4 @@
-"""What came of a stop, in words."""
+"""Texts for the result of a stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runner.text import clean
 
 
 def stopped_lines(stopped: StopResult) -> list[str]:
-    """What has ended where, what is left, and what nobody has seen."""
+    """What has ended on which host, what is left, and which hosts could not be reached."""
     run, ends = short(stopped.run), stopped.ends
     if stopped.before:
         return [_ended_before(stopped)]

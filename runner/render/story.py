@@ -1,4 +1,4 @@
-"""How a run ended, as a text: the result, or the one cause with what followed from it folded under it."""
+"""How a run ended, as text: the result, or the root cause with its consequences below it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from runner.runs.state import RunState
 from runner.text import clean, clean_lines
 
 _SHOWN = 5
-"""Of a list that may be long."""
+"""The most entries that are shown of a long list."""
 _SHORTLY = 120.0
-"""Seconds from the end of a stall to that of the run, in which one may be why of the other."""
+"""The most seconds from the end of a stall to the end of the run for which the stall may be the cause."""
 
 
 def ending(
@@ -32,7 +32,7 @@ def ending(
 
     Args:
         launcher_tails: Host → the last lines that torchrun itself printed, for launches that failed before a rank.
-        attempts: Of how many attempts before the newest to tell why they failed.
+        attempts: For how many attempts before the newest to add the cause of their failure.
     """
     result = state.result
     where = [*(f"  {line}" for line in earlier(state, attempts)), f"logs: {folder}"]
@@ -90,7 +90,7 @@ def _alone(state: RunState) -> list[str]:
 
 
 def _doubts(state: RunState) -> list[str]:
-    """What a run that has ended well lacks of what one expects of a training."""
+    """Doubts about a run that ended with exit code 0: no process group, no metrics."""
     silent = not any(host.series for host in state.hosts)
     return _alone(state) + (["no metric was recognised in what the ranks printed"] if silent else [])
 
@@ -107,7 +107,7 @@ def _failed(state: RunState, cause: RootCause, elapsed: float) -> list[str]:
 
 
 def stall_lines(state: RunState) -> list[str]:
-    """Where the ranks stood, if the newest attempt ended in a stall, or failed in the words that end one.
+    """Where the ranks stood, if the newest attempt ended in a stall, or failed with an error that ends one.
 
     NCCL's watchdog logs for a minute before it ends a rank that has waited for too long.
     """
@@ -127,7 +127,7 @@ def stall_lines(state: RunState) -> list[str]:
 
 
 def others(state: RunState, cause: RootCause) -> list[str]:
-    """What became of the other ranks: who failed as well, and who was stopped because of the one to blame."""
+    """The ends of the other ranks: those that failed as well, and those that were stopped because of the root cause."""
     own = [one for one in cause.consequences if one.rank is not None and not one.follows]
     same = [one for one in own if _what(one) == _what(cause.failure)]
     lines = [f"the same error: {_places(state, [one.rank for one in same])}"] if same else []
@@ -138,14 +138,14 @@ def others(state: RunState, cause: RootCause) -> list[str]:
         known = host.story.attempts.get(cause.attempt)
         if known and not (cause.failure.kind == "host lost" and cause.failure.node == host.node):
             stopped |= set(known.ranks)
-            # Its process may have been ended while the interpreter was still at its own end.
+            # Its process may have been ended during the interpreter's own exit.
             finished |= set(known.finished)
     stopped -= {cause.failure.rank, None, *(one.rank for one in own), *finished}
     return [*lines, f"stopped because of it: {_places(state, stopped)}"] if stopped else lines
 
 
 def _what(failure: Failure) -> tuple[Any, ...]:
-    # The exit code after an exception says nothing more, and may not be known yet.
+    # The exit code after an exception adds nothing, and may not be known yet.
     return failure.kind, failure.type, failure.message, None if failure.kind == "exception" else failure.code
 
 
@@ -176,7 +176,7 @@ def attempt_words(state: RunState, number: int) -> str:
 
 
 def root_words(state: RunState, cause: RootCause) -> str:
-    """Why an attempt failed as one sentence: what had happened before, where the failure only followed from that."""
+    """Why an attempt failed, as one sentence; for a consequence, what had happened before it."""
     failure = cause.failure
     if not cause.gone:
         return cause_words(state, failure)
@@ -206,12 +206,12 @@ def cause_words(state: RunState, failure: Failure) -> str:
 
 
 def death_words(death: Death) -> str:
-    """How a rank ended, by its `code`: `ended with exit code 3`; and by whom, where that were we (`grace`)."""
+    """How a rank ended, by its `code`: `ended with exit code 3`; and whether disttui killed it (`grace`)."""
     return end_words(death.get("code"), death.get("grace"))
 
 
 def end_words(code: int | None, grace: float | None) -> str:
-    """The same of any process; `grace`: seconds that it was given before it was killed, None: it was not by us."""
+    """The same for any process; `grace`: seconds that it had before disttui killed it, None: not killed by disttui."""
     if grace is None:
         return f"ended with {code_words(code)}"
     return "was killed by disttui" + (f": it did not end within {grace:g} s (launch.grace)" if grace else " at once")
@@ -239,7 +239,7 @@ def _left(state: RunState) -> list[str]:
 
 
 def held_words(held: Held) -> list[str]:
-    """What a host still holds of a run whose processes have ended there (`held` of exit.json), one line each."""
+    """What is still held on a host after the run's processes have ended (`held` of exit.json), one line each."""
     lines = []
     port = held.get("port")
     if port:

@@ -1,4 +1,4 @@
-"""Columns of text, aligned."""
+"""Aligned columns of text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def table(head: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
-    """Rows under a head of (title, `<` or `>`); a column that is empty all the way down is left out."""
+    """Rows under a head of (title, `<` or `>`); a column without any value is left out."""
     lines = [[title for title, _ in head], *rows]
     columns = [index for index in range(len(head)) if any(line[index] for line in lines)]
     widths = {index: max(len(line[index]) for line in lines) for index in columns}

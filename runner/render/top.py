@@ -1,4 +1,4 @@
-"""What hosts are doing, as text: a line per host, a line per GPU, and the processes that matter."""
+"""The load of hosts as text: a line per host, a line per GPU, and the processes that use most."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runner.runs.watch import HostNow
 from runner.text import clean
 
 PROCESSES = 20
-"""Lines of processes at most."""
+"""The most lines of processes."""
 _HOST = (("HOST", "<"), ("CPU", ">"), ("LOAD", ">"), ("MEMORY", ">"), ("NET IN", ">"), ("NET OUT", ">"), ("", "<"))
 _GPU = (("HOST", "<"), ("GPU", ">"), ("NAME", "<"), ("USE", ">"), ("MEMORY", ">"), ("POWER", ">"), ("TEMP", ">"))
 _PROCESS = (
@@ -23,7 +23,7 @@ _PROCESS = (
 
 
 def render_top(hosts: Sequence[HostNow], width: int = 0) -> str:
-    """The tables; what is not told stands as `-`. `width` above 0 cuts the commands to it."""
+    """The tables; unknown values are `-`. `width` above 0 cuts the commands to it."""
     seen = [(host.name, host.load) for host in hosts if host.load is not None]
     parts = [table(_HOST, [_host(host) for host in hosts])]
     gpus = [_gpu(name, gpu) for name, load in seen for gpu in load.gpus]
@@ -38,24 +38,24 @@ def render_top(hosts: Sequence[HostNow], width: int = 0) -> str:
 
 
 def top_json(hosts: Sequence[HostNow]) -> dict[str, Any]:
-    """All that is known of the hosts."""
+    """All known data of the hosts."""
     return {"hosts": [asdict(host) for host in hosts]}
 
 
 def amount(value: float | None, unit: str, scale: float = 1.0, digits: int = 0) -> str:
-    """A number with its unit, `-` for what is not told."""
+    """A number with its unit, `-` for an unknown one."""
     return "-" if value is None else f"{value / scale:.{digits}f} {unit}"
 
 
 def share_of(used: float | None, total: float | None) -> str:
-    """`61.2/80.0 GiB`, as much of it as is told."""
+    """`61.2/80.0 GiB`, or its known part."""
     if used is None or not total:
         return "-" if used is None else gibibytes(used)
     return f"{used / 2**30:.1f}/{total / 2**30:.1f} GiB"
 
 
 def rate(value: float | None) -> str:
-    """Bytes a second: `1.2 MB/s`."""
+    """Bytes per second: `1.2 MB/s`."""
     if value is None:
         return "-"
     for limit, unit in ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):

@@ -61,8 +61,8 @@ def adopt(
     with reach_hosts({0: host}, connector) as reached:
         reached.refuse_none()
         link = reached.links[0]
-        told = _pick(text, summaries(link.request("list", run_dir=run_dir)), host.name)
-        run, node, names, counts = told["run"], told["node_rank"], told["hosts"], told["nproc"]
+        summary = _pick(text, summaries(link.request("list", run_dir=run_dir)), host.name)
+        run, node, names, counts = summary["run"], summary["node_rank"], summary["hosts"], summary["nproc"]
         before = _kept(run, environ)
         if before and not before.adopted:
             return before
@@ -71,25 +71,29 @@ def adopt(
     others = [one.name for rank, one in enumerate(hosts) if rank != node]
     if others and not profile and not (before and before.hosts == hosts):
         agree(host.name, run, others)
-    kept: dict[str, Any] = {"by": told.get("by") or "?", "started": told.get("started", 0.0), "ssh_config": ssh_config}
+    kept: dict[str, Any] = {
+        "by": summary.get("by") or "?",
+        "started": summary.get("started", 0.0),
+        "ssh_config": ssh_config,
+    }
     return remember(KnownRun(run, inside(mirrors_folder(environ), run), hosts, written, run_dir, **kept, adopted=True))
 
 
 def _pick(text: str, found: Sequence[Summary], host: str) -> Summary:
     """The summary of the run with this id or beginning, checked for adoption. Raises InputError or HostError."""
     wanted = pick(text, list(dict.fromkeys(one["run"] for one in found)), host)
-    told = next(one for one in found if one["run"] == wanted)
-    if "problem" in told:
-        raise HostError(host, told["problem"], told.get("cure", ""))
-    refuse_newer(told, f"{host}: {wanted}")
-    if "hosts" not in told or told.get("node_rank", len(told["hosts"])) >= len(told["hosts"]):
+    summary = next(one for one in found if one["run"] == wanted)
+    if "problem" in summary:
+        raise HostError(host, summary["problem"], summary.get("cure", ""))
+    refuse_newer(summary, f"{host}: {wanted}")
+    if "hosts" not in summary or summary.get("node_rank", len(summary["hosts"])) >= len(summary["hosts"]):
         raise HostError(host, f"spec.json of {wanted} does not say which hosts it runs on", "Look at it on the host.")
-    names = told["hosts"]
+    names = summary["hosts"]
     if strange := next((name for name in names if not _NAME.fullmatch(name) or names.count(name) > 1), None):
         raise HostError(
             host, f"it says that {wanted} has a host {strange!r}: no name, or two of it", "Do not trust it."
         )
-    return told
+    return summary
 
 
 def _kept(run: str, environ: Mapping[str, str]) -> KnownRun | None:
