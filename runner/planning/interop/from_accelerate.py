@@ -112,7 +112,7 @@ class _Reader:
             total = 1
         if machines == 1 and not self._other_rank():
             draft.hosts = [Machine("local")]
-            draft.translated(at_machines.line, "num_machines", "1 → hosts: [local]; --host names another")
+            draft.translated(at_machines.line, "num_machines", "1 → one host: local, or what --host names")
         elif machines > 1:
             draft.translated(at_machines.line, "num_machines", f"{machines} → {machines} hosts")
         if total is None:
