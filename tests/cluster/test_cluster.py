@@ -96,7 +96,7 @@ def test_interpreter_and_project_are_visible_inside(cluster: Make) -> None:
     assert Path(done.stdout.strip()).exists(), done.stderr
 
 
-def test_cut_and_mend(cluster: Make) -> None:
+def test_cut_and_restore(cluster: Make) -> None:
     """A cut host is unreachable while its link stays up; an open connection survives and works after the cut."""
     three = cluster(3)
     one, two, other = three.hosts

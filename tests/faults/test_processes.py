@@ -63,7 +63,7 @@ def test_a_launcher_or_a_rank_is_killed(begin: Begin, who: str, words: str) -> N
 
 
 @pytest.mark.parametrize("by", ["script", "command"])
-def test_an_exception_that_no_rank_reports_is_told_once_and_last(user: Callable[..., User], by: str) -> None:
+def test_an_exception_that_no_rank_reports_is_reported_once_and_last(user: Callable[..., User], by: str) -> None:
     """Ranks without instruments, and commands: what their logs end with is held back while they run."""
     me = user(2)
     boom = "        if rank == '1' and step > 9:\n            raise ValueError('boom')\n"

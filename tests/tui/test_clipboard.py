@@ -25,7 +25,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"TERM": "xterm-256color", "PATH": str(tmp_path / "bin"), "OUT": str(tmp_path / "out")}
 
 
-def test_over_ssh_the_terminal_is_told(environ: dict[str, str], tmp_path: Path) -> None:
+def test_over_ssh_the_terminal_is_reported(environ: dict[str, str], tmp_path: Path) -> None:
     """A native tool would fill the clipboard of a machine that nobody sits at."""
     _tool(tmp_path / "bin", "xclip", '/bin/cat > "$OUT"')
     done = clipboard.copy("grüße\n", {**environ, "DISPLAY": ":0", "SSH_CONNECTION": "1.2.3.4 5 6.7.8.9 22"})

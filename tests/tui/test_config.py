@@ -68,7 +68,7 @@ def test_keys_can_be_given_to_other_actions(tmp_path: Path) -> None:
     kit.play(tmp_path, press, settings=load_settings(environ))
 
 
-def test_a_theme_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_theme_that_is_not_there_is_reported(tmp_path: Path) -> None:
     async def look(app: Doors, pilot: Pilot[None]) -> None:
         await kit.until(pilot, lambda: kit.shows(app, "no theme 'drak'"))
 

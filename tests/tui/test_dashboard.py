@@ -172,7 +172,7 @@ async def test_another_metric_can_be_picked(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_run_that_has_ended_is_told_with_its_cause(tmp_path: Path) -> None:
+async def test_a_run_that_has_ended_is_reported_with_its_cause(tmp_path: Path) -> None:
     mirror = write(tmp_path / "disttui" / "runs" / "run-1", hosts=2, per_host=2, steps=20)
     error = {"t": BEGIN + 30, "e": "error", "attempt": 1, "rank": 3, "type": "ValueError", "message": "no such token"}
     with (mirror / "1" / "events.jsonl").open("a") as events:

@@ -40,7 +40,7 @@ def _app(fault: Fault, **options: Any) -> DisttuiApp:
     return DisttuiApp(fault.me.environment(), first=First("run", (fault.run,)), ssh_config=config, **options)
 
 
-def test_a_link_that_is_cut_is_told_and_made_anew(fault: Fault) -> None:
+def test_a_link_that_is_cut_is_reported_and_made_anew(fault: Fault) -> None:
     here, second = fault.me.cluster.viewer_address, fault.hosts[1]
 
     @asynchronous

@@ -139,7 +139,7 @@ def test_a_password_is_asked_for_until_it_is_right(guarded: str, tmp_path: Path)
     asyncio.run(play())
 
 
-def test_giving_a_password_up_is_told_with_a_cure(guarded: str, tmp_path: Path) -> None:
+def test_giving_a_password_up_is_reported_with_a_cure(guarded: str, tmp_path: Path) -> None:
     async def play() -> None:
         async with wizard(tmp_path, guarded, size=(160, 48)) as (pilot, opened):
             await walk(pilot, opened, ["box"], 1)

@@ -52,7 +52,7 @@ def starts(rank: subprocess.Popen[str], command: list[str]) -> None:
     assert rank.stdout.readline() == "done\n"
 
 
-def test_ranks_that_train_alone_are_told_within_half_a_minute(rank: subprocess.Popen[str]) -> None:
+def test_ranks_that_train_alone_are_reported_within_half_a_minute(rank: subprocess.Popen[str]) -> None:
     company, said = watching()
     for now in range(100, 130):
         company.look([rank.pid], True, float(now))
@@ -81,7 +81,7 @@ def test_ranks_that_still_read_their_data_are_not(rank: subprocess.Popen[str]) -
     ],
     ids=["a tool", "a helper of Python", "a rank that the script spawns", "a launcher's script"],
 )
-def test_a_launcher_in_a_launcher_is_not_told_to_train_alone(
+def test_a_launcher_in_a_launcher_does_not_train_alone(
     rank: subprocess.Popen[str], command: list[str], known: bool
 ) -> None:
     """`accelerate launch` starts the script as another program, mp.spawn one for each GPU: those join."""

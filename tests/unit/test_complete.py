@@ -26,7 +26,7 @@ def test_scripts_come_first_and_folders_end_in_a_slash(home: Path) -> None:
     assert complete(f"{home}/o", "/nowhere")["names"] == [f"{home}/other"]
 
 
-def test_hidden_files_are_offered_to_whoever_types_the_dot(home: Path) -> None:
+def test_hidden_files_are_offered_after_a_typed_dot(home: Path) -> None:
     assert ".hidden" not in complete("", "~/project")["names"]
     assert complete(".", "~/project")["names"] == [".hidden"]
 

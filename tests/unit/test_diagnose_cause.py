@@ -51,7 +51,7 @@ def test_nothing_failed() -> None:
     assert find(seen()) is None
 
 
-def test_consequences_are_folded_under_the_cause_whoever_is_heard_first() -> None:
+def test_consequences_are_folded_under_the_cause_in_any_order() -> None:
     events = [(0, error(0, 9.9, **_PEER)), (1, error(1, 10.0)), (2, death(2, 10.1, -15))]
     for order in permutations(events):
         cause = find(seen(*order))
@@ -167,7 +167,7 @@ def test_a_rank_that_somebody_has_ended_waited_for_nobody() -> None:
     assert attempt_words(state, 1).startswith("rank 1 on node2 ended with SIGTERM")
 
 
-def test_ranks_with_the_same_exception_are_told_together() -> None:
+def test_ranks_with_the_same_exception_are_reported_together() -> None:
     """Also while it is not yet known how one of their processes ended."""
     state = seen((1, error(1, 2.0)), (1, death(1, 2.1, 1)), (0, error(0, 2.2)))
     cause = find(state)

@@ -20,7 +20,7 @@ def stepping(times: dict[int, dict[str, float]]) -> RunState:
     return state
 
 
-def test_a_straggler_is_told_with_what_its_host_shows() -> None:
+def test_a_straggler_is_reported_with_what_its_host_shows() -> None:
     shows = ["load 33 on 8 cores", "it swaps 8 MiB/s\x1b[2J"]
     event = Straggler(t=1.0, e="straggler", rank=3, median=0.251, others=0.1, shows=shows)
     assert straggler_sentence(event, "node2") == (

@@ -15,7 +15,7 @@ from runner.runs.registry import find_run
 from tests.tui.synthetic_run import write
 
 
-def test_a_stalls_diagnosis_is_told_after_the_stop(tmp_path: Path) -> None:
+def test_a_stalls_diagnosis_is_reported_after_the_stop(tmp_path: Path) -> None:
     folder = write(tmp_path / "disttui" / "runs" / "run-1", hosts=1, per_host=2, steps=5)
     run = find_run("run-1", {"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)})
     viewer = Viewer({})

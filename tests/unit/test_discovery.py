@@ -95,7 +95,7 @@ def test_all_sources(home: Path, tmp_path: Path) -> None:
     assert "ada@gpu01:2222" in by_source["inventory.yaml"] and by_source["hosts.yml"] == []
 
 
-def test_unreadable_files_are_told(tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         read_file(tmp_path / "none")
     big = tmp_path / "big"

@@ -65,7 +65,7 @@ SHOWN = [
 ]
 
 
-def test_all_that_runs_is_told_with_its_hosts() -> None:
+def test_all_that_runs_is_reported_with_its_hosts() -> None:
     it = planned(*[facts("cpu_desk")] * 3, **EVIL)  # type: ignore[arg-type]
     seen = list(effect_lines(it.profile))
     assert [key for key, _ in seen] == [key for key, _ in SHOWN]
@@ -74,7 +74,7 @@ def test_all_that_runs_is_told_with_its_hosts() -> None:
     assert all(text.isprintable() for _, text in seen), "an escape could hide what is run"
 
 
-def test_variables_that_load_code_and_later_arguments_are_told_too() -> None:
+def test_variables_that_load_code_and_later_arguments_are_reported_too() -> None:
     """`sh -c` is harmless until an argument is added; a preloaded library runs in every program."""
     it = planned(
         facts("cpu_desk"),
@@ -98,7 +98,7 @@ def test_variables_that_load_code_and_later_arguments_are_told_too() -> None:
     ["GCONV_PATH", "OPENSSL_CONF", "NCCL_CONF_FILE", "NCCL_ENV_PLUGIN", "TORCH_EXTENSIONS_DIR", "UCX_MODULE_DIR",
      "FI_PROVIDER_PATH", "HDF5_PLUGIN_PATH", "GIT_SSH_COMMAND", "GIT_CONFIG_COUNT", "OMPI_MCA_plm_rsh_agent"],
 )  # fmt: skip
-def test_a_variable_that_names_code_to_be_loaded_is_told(name: str) -> None:
+def test_a_variable_that_names_code_to_be_loaded_is_reported(name: str) -> None:
     it = planned(facts("cpu_desk"), env={name: "/x"}, job={"command": ["true"]})
     assert (f"env.{name}", "on node1: /x") in list(effect_lines(it.profile))
 
@@ -203,7 +203,9 @@ def test_at_a_terminal_what_it_would_run_is_shown_and_asked(
         (0o644, 0o1777, ""),  # as /tmp is
     ],
 )
-def test_whoever_can_write_a_profile_decides_what_it_runs(tmp_path: Path, file: int, folder: int, why: str) -> None:
+def test_everybody_who_can_write_a_profile_decides_what_it_runs(
+    tmp_path: Path, file: int, folder: int, why: str
+) -> None:
     place = tmp_path / "place" / "below"
     place.mkdir(parents=True)
     path = place / "x.yaml"

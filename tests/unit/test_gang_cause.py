@@ -43,7 +43,7 @@ def asleep(run: Cluster, node: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_an_echo_that_is_told_first_is_not_the_cause(cluster: Make) -> None:
+def test_an_echo_that_is_reported_first_is_not_the_cause(cluster: Make) -> None:
     run = cluster(ECHO + "wait('raise')\nraise KeyError('the real one')\n", [1, 1])
     run.start()
     run.wait_ranks()

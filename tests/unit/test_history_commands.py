@@ -23,7 +23,7 @@ from tests.unit.history_kit import DISTTUI, command, environ, kept, lines, mirro
 FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
 
 
-def test_since_is_told_by_the_growth_of_the_logs(tmp_path: Path) -> None:
+def test_since_is_reported_by_the_growth_of_the_logs(tmp_path: Path) -> None:
     made = kept(tmp_path)
     ended = lines({"t": 12, "state": "finished", "code": 0})
     growth = lines({"t": 100.0, "sizes": {"0": 4}}, {"t": 200.0, "sizes": {"0": 8}}, {"t": 300.0, "sizes": {"0": 12}})

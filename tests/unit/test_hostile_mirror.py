@@ -164,7 +164,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_is_not_damaged_is_told(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_damaged_is_reported(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the others would show nothing."""
     write(base, {})
     said = {" ".join(words): typed(words, monkeypatch) for words in COMMANDS}

@@ -131,7 +131,7 @@ def test_records_without_a_time_are_none(record: dict[str, Any]) -> None:
     assert load_of(record) is None
 
 
-def test_nonsense_of_a_host_counts_as_not_told() -> None:
+def test_nonsense_of_a_host_counts_as_not_reported() -> None:
     evil = "\x1b[2Jx\n" * 500
     gpus = [{"index": -1}, {"index": 0, "name": evil, "use": "100"}, None, 7] + [{"index": 1}] * 500
     rows = [{"pid": 1, "user": evil, "command": evil, "tag": 7, "gpus": "0", "cpu": float("inf")}, {"pid": None}, []]

@@ -86,7 +86,7 @@ def test_an_accelerate_file_of_one_machine_is_eight_processes_on_it() -> None:
     assert {int(line.partition(":")[0]) for line in said.splitlines()} == set(range(9))
 
 
-def test_num_processes_of_accelerate_is_the_total_and_another_machine_rank_is_told() -> None:
+def test_num_processes_of_accelerate_is_the_total_and_another_machine_rank_is_reported() -> None:
     profile, said = taken(TWO_MACHINES, hosts=("box1", "box2"))
     assert [(host.host, host.num_processes) for host in profile.hosts] == [("box1", 8), ("box2", 8)]
     assert profile.launch.master == "10.0.0.1" and profile.launch.ports == (29600, 29699)
@@ -96,7 +96,7 @@ def test_num_processes_of_accelerate_is_the_total_and_another_machine_rank_is_to
     assert "12: strange: ambiguous: not known here" in said
 
 
-def test_hosts_that_the_file_does_not_name_are_marked_and_told() -> None:
+def test_hosts_that_the_file_does_not_name_are_marked_and_reported() -> None:
     imported = read_foreign(TWO_MACHINES, "acc.yaml")
     assert '  - "<host 2 of 2>"\n' in imported.text
     assert str(imported.missing).startswith(
@@ -126,7 +126,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_what_cannot_be_imported_is_told_with_its_line(text: str, message: str) -> None:
+def test_what_cannot_be_imported_is_reported_with_its_line(text: str, message: str) -> None:
     assert message in refused(text)
 
 

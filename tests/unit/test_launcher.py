@@ -153,7 +153,7 @@ time.sleep(600)
 """
 
 
-def test_failures_are_told_with_codes_and_signals(launch: Callable[..., Launch], tmp_path: Path) -> None:
+def test_failures_are_reported_with_codes_and_signals(launch: Callable[..., Launch], tmp_path: Path) -> None:
     text = """
 import os, signal, time
 while open("attempt-1/ranks.jsonl").read().count("start_time") < 2:
@@ -170,7 +170,7 @@ while open("attempt-1/ranks.jsonl").read().count("start_time") < 2:
     assert not alive(pids[1])
 
 
-def test_failures_are_told_before_the_other_ranks_are_ended(launch: Callable[..., Launch], tmp_path: Path) -> None:
+def test_failures_are_reported_before_the_other_ranks_are_ended(launch: Callable[..., Launch], tmp_path: Path) -> None:
     text = """
 import os, signal, time
 if os.environ["RANK"] == "1":
@@ -231,7 +231,7 @@ while time.time() < end:
     assert [one.log(f"rank-{rank}") for rank in (0, 1)] == ["up\nTERM\n"] * 2
 
 
-def test_a_port_in_use_is_told_as_such(launch: Callable[..., Launch], tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_as_such(launch: Callable[..., Launch], tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
@@ -315,7 +315,7 @@ def test_torch_listens_by_itself_where_the_socket_does_not_come(launch: Callable
     assert one.end()["code"] == 0, one.log("launcher")
 
 
-def test_a_wrong_option_is_told(launch: Callable[..., Launch], tmp_path: Path) -> None:
+def test_a_wrong_option_is_reported(launch: Callable[..., Launch], tmp_path: Path) -> None:
     one = launch("script", "x.py")
     assert one.process.stdin is not None
     one.process.stdin.write(b'{"args": ["--no-such-option"], "env": {}}\n')

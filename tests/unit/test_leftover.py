@@ -70,7 +70,7 @@ def seen(leftover: Leftover) -> Held:
     return found
 
 
-def test_memory_that_stays_is_told(driver: Driver) -> None:
+def test_memory_that_stays_is_reported(driver: Driver) -> None:
     pid = ended()
     assert seen(Leftover({pid, ended()}, None, True, driver(pid, 1 << 30))) == {
         "gpu_memory": [{"pid": pid, "bytes": 3 << 30}]
@@ -95,7 +95,7 @@ def test_a_missing_driver_holds_up_nothing() -> None:
     assert time.monotonic() - began < 2
 
 
-def test_a_port_is_waited_for_and_told_with_who_has_it() -> None:
+def test_a_port_is_waited_for_and_reported_with_who_has_it() -> None:
     server = socket.create_server(("127.0.0.1", 0))
     port = server.getsockname()[1]
     leftover = Leftover(set(), port)

@@ -113,7 +113,7 @@ def test_what_keeps_it_from_starting_is_said(home: Path, shelled: Shelled, pytho
     assert str(caught.value).startswith("node7: ")
 
 
-def test_a_python_that_hangs_is_ended_and_its_cure_told(
+def test_a_python_that_hangs_is_ended_and_its_cure_reported(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "python3"

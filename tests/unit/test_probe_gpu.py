@@ -58,7 +58,7 @@ def test_normal() -> None:
 
 
 @pytest.mark.parametrize("name", ["gpus-geforce-na.csv", "gpus-mig.csv", "gpus-err.csv"])
-def test_use_that_is_not_told_is_null(name: str) -> None:
+def test_use_that_is_not_reported_is_null(name: str) -> None:
     gpus, _ = _parsed(name)
     assert len(gpus) == 2
     assert gpus[0]["use"] is None

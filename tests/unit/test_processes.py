@@ -43,7 +43,7 @@ def row_of(pid: int, rows: list[ProcessUse]) -> Any:
     return next((row for row in rows if row["pid"] == pid), None)
 
 
-def test_a_busy_process_and_one_of_a_run_are_told_of(children: list[subprocess.Popen[bytes]]) -> None:
+def test_a_busy_process_and_one_of_a_run_are_reported(children: list[subprocess.Popen[bytes]]) -> None:
     busy = start(children, SPIN)
     tagged = start(children, SLEEP, "word\nof two", **{procs.TAG: "2node-7f3a/1/2"})
     wait_for(lambda: procs.tag(tagged), "its environment")

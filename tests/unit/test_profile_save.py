@@ -110,7 +110,7 @@ def test_saving_replaces_at_once_and_keeps_mode_and_links(tmp_path: Path) -> Non
     save("three", tmp_path / "new" / "folder" / "x.yaml", replace=False)
 
 
-def test_what_cannot_be_saved_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_saved_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text("mine")
     with pytest.raises(InputError, match="there is a file already"):

@@ -150,14 +150,14 @@ def test_the_master_is_an_address_of_the_first_host() -> None:
     assert planned(facts("vpn_docker")).recommendation.master == "127.0.0.1"
 
 
-def test_more_processes_than_cores_is_told() -> None:
+def test_more_processes_than_cores_is_reported() -> None:
     it = planned(facts("cpu_desk"), num_processes=12)
     assert "node1: 12 processes for 8 physical cores" in it.advice()
     assert it.recommendation.hosts[0].omp_num_threads == 1
     assert "physical cores" not in planned(facts("cpu_desk")).advice()
 
 
-def test_a_second_machine_that_is_not_needed_is_told() -> None:
+def test_a_second_machine_that_is_not_needed_is_reported() -> None:
     both = (facts("cpu_desk"), facts("neglected"))
     assert "node1 alone has 8 physical cores for all 2 processes" in planned(*both, num_processes=1).advice()
     assert "is small for 2 hosts" in planned(*both).advice()
@@ -166,7 +166,7 @@ def test_a_second_machine_that_is_not_needed_is_told() -> None:
     assert "alone has" not in planned(facts("a100x8"), facts("a100x6_busy")).advice()
 
 
-def test_the_global_batch_is_told_with_its_numbers() -> None:
+def test_the_global_batch_is_reported_with_its_numbers() -> None:
     both = (facts("cpu_desk"), facts("cpu_container"))
     args = ["--batch-size", "4", "--accumulate", "2"]
     seen = "4 (--batch-size) × 2 (--accumulate) × 11 ranks = 88; on node1 alone it would be 64"
@@ -177,7 +177,7 @@ def test_the_global_batch_is_told_with_its_numbers() -> None:
     assert "global batch" not in planned(facts("cpu_desk")).advice()
 
 
-def test_different_versions_and_gpus_are_told_with_both() -> None:
+def test_different_versions_and_gpus_are_reported_with_both() -> None:
     advice = planned(facts("a100x8"), facts("mixed_gpus")).advice()
     assert "different torch: 2.8.0+cu128 on node1, 2.7.1+cu126 on node2" in advice
     assert "different NCCL: 2.27.3 on node1, 2.26.2 on node2" in advice

@@ -337,7 +337,7 @@ def test_a_file_that_a_rank_only_reads_is_not_its_metrics(tmp_path: Path, begin:
     assert records(tmp_path) == []
 
 
-def test_what_an_earlier_attempt_wrote_into_the_same_file_is_not_told_again(
+def test_what_an_earlier_attempt_wrote_into_the_same_file_is_not_reported_again(
     tmp_path: Path, begin: Callable[..., Harvest]
 ) -> None:
     path = tmp_path / EVENTS.name

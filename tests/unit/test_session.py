@@ -60,7 +60,7 @@ def test_a_removed_run_folder_ends_the_viewer(tmp_path: Path, monkeypatch: pytes
     assert "node1: its run folder is gone" in err.getvalue()
 
 
-def test_a_removed_mirror_is_told_once_with_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removed_mirror_is_reported_once_with_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     logs = []
     for node in range(2):
@@ -97,7 +97,7 @@ def test_a_removed_mirror_is_told_once_with_how_to_go_on(tmp_path: Path, monkeyp
     assert "disttui attach r-1" in said and "disttui stop r-1" in said
 
 
-def test_a_host_that_stays_away_is_told_once_for_every_reason(tmp_path: Path) -> None:
+def test_a_host_that_stays_away_is_reported_once_for_every_reason(tmp_path: Path) -> None:
     err = io.StringIO()
     names = ("node1", "node2")
     printer = TextPrinter(io.StringIO(), err, names, 2, colour=False)

@@ -137,7 +137,7 @@ def boom(rank: int, message: str = "boom", at: float = 5.0) -> dict[str, Any]:
     return {"e": "error", "rank": rank, "type": "ValueError", "message": message, "traceback": "", "at": at}
 
 
-def test_every_rank_is_told_once_and_truly() -> None:
+def test_every_rank_is_reported_once_and_truly() -> None:
     lines = ending(three((0, boom(0)), (1, boom(2, at=5.1))), 3, Path("logs"), {})
     assert lines[1:3] == ["  the same error: rank 2 on node2", "  stopped because of it: rank 1 on node1"]
     lines = ending(three((0, boom(0)), (0, boom(1, "other", 5.2))), 3, Path("logs"), {})
@@ -181,7 +181,7 @@ def test_the_timeline_says_how_ranks_ended() -> None:
     )
 
 
-def test_a_failed_attempt_is_told_when_the_next_begins() -> None:
+def test_a_failed_attempt_is_reported_when_the_next_begins() -> None:
     err = StringIO()
     printer = TextPrinter(StringIO(), err, ("node1", "node2"), 2, colour=False)
     cause = {**boom(1), "node": 1, "kind": "exception"}

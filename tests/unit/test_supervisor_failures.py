@@ -66,7 +66,7 @@ def test_a_cpp_exception_is_read_from_the_log(cluster: Make) -> None:
     assert [seen["code"] for seen in run.events(0, "death")] == [-6]
 
 
-def test_killed_rank_is_told_with_its_signal(cluster: Make) -> None:
+def test_killed_rank_is_reported_with_its_signal(cluster: Make) -> None:
     run = cluster("if rank == 1: os.kill(os.getpid(), 9)\n" + SLEEP, nproc=2)
     run.start()
     cause = run.exit(0)["cause"]
