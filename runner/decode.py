@@ -1,8 +1,8 @@
-"""From parsed JSON to the types of runner.protocol: what comes from another machine is read here once, or refused.
+"""Decodes parsed JSON to the types of runner.protocol: data of other machines is checked here once, or refused.
 
-A required field that is missing or of another kind costs its record, any other that is of another kind is as if it were
-absent. Of a list of objects, and of an object that is a table, what is of another kind is left out; a list of numbers
-or texts counts as a whole. Fields that a type does not name are kept: a newer version may have written them.
+A missing or wrongly typed required field invalidates its record; an optional one of the wrong type counts as
+absent. In a list of objects, and in a table, entries of the wrong type are left out; a list of numbers
+or texts is valid only as a whole. Fields that a type does not name are kept: a newer version may have written them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _WRONG: Any = object()
 
 
 class MalformedRecordError(ValueError):
-    """A record is not as its type says; names the field."""
+    """A record does not match its type; names the field."""
 
 
 def decode(kind: type[_T], record: Any) -> _T:
-    """`record` as a TypedDict has it. Raises MalformedRecordError."""
+    """`record` as the TypedDict `kind`. Raises MalformedRecordError."""
     found: _T = _fields(cast("Any", kind))(record)
     return found
 
@@ -39,7 +39,7 @@ def _fields(kind: Any) -> _Read:
         found, get = record, record.get
         for name, exact, reader, required in fields:
             value = get(name, _WRONG)
-            if type(value) in exact:  # most are: telemetry has a hundred fields a second and host
+            if type(value) in exact:  # the common case: telemetry has a hundred fields per second and host
                 continue
             good = reader(value) if value is not _WRONG else _WRONG
             if good is _WRONG and required:
@@ -57,14 +57,14 @@ def _fields(kind: Any) -> _Read:
 
 
 def _exact(hint: Any) -> frozenset[type]:
-    """The types of values that need no further look."""
+    """The types of values that need no further check."""
     if type(None) in get_args(hint):
         return frozenset({type(None)}).union(*(_exact(one) for one in get_args(hint)))
     return _PLAIN.get(hint, frozenset())
 
 
 def _reader(hint: Any) -> _Read:
-    """What takes a value of no exact type and returns it, what is usable of it, or _WRONG."""
+    """A reader for values of other types: it returns the value, its usable part, or _WRONG."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint in _PLAIN:
         return lambda value: _WRONG

@@ -1,6 +1,6 @@
 """The errors that end a command: what is wrong as fields, and the exit code each means.
 
-`str(error)` is the text of a terminal. Whoever shows an error in another form takes the fields.
+`str(error)` is the text for a terminal. Other front ends use the fields.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ class DisttuiError(Exception):
 
     Args:
         what: What is wrong, as one sentence without the host and the place.
-        cure: What to do about it, as an imperative; empty where nothing sensible can be said.
-        host: The host that it is about, by the profile's name; empty: none or all.
+        cure: What to do about it, as an imperative; empty if there is no advice.
+        host: The host that it concerns, by the profile's name; empty: none or all.
         place: Where in which file, `file`, `file:line` or `file:line:column`; empty: nowhere.
-        cause: What the system, a library or a host says about it; empty: nothing.
+        cause: The message of the system, a library or a host; empty: none.
     """
 
     exit_code = 1
@@ -29,7 +29,7 @@ class DisttuiError(Exception):
 
     @property
     def reason(self) -> str:
-        """What is wrong and why, for a reader who sees the host and the place beside it."""
+        """What is wrong and why, for a view that shows the host and the place beside it."""
         return f"{self.what}: {self.cause}" if self.cause else self.what
 
     @property
@@ -61,4 +61,4 @@ class HostError(DisttuiError):
 
 
 class LinkLostError(HostError):
-    """The link broke: what the host would have answered is not known, and another try may find out."""
+    """The link broke: the host's answer is unknown, and another attempt may succeed."""

@@ -1,4 +1,4 @@
-"""Numbers as people read them: durations, moments, counts, bytes."""
+"""Readable numbers: durations, moments, counts, bytes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def number(value: Any) -> float | None:
 
 
 def duration(seconds: float) -> str:
-    """`0:37`, `12:31`, `1:02:07`, `3 d 04:11`; `?` for what lasts longer than anything."""
-    told = number(seconds)
-    if told is None or told >= _AGES:
+    """`0:37`, `12:31`, `1:02:07`, `3 d 04:11`; `?` for an impossible duration."""
+    known = number(seconds)
+    if known is None or known >= _AGES:
         return "?"
-    whole = max(0, int(told))
+    whole = max(0, int(known))
     days, rest = divmod(whole, 86400)
     hours, rest = divmod(rest, 3600)
     minutes, secs = divmod(rest, 60)
@@ -36,7 +36,7 @@ def duration(seconds: float) -> str:
 
 
 def when(moment: float) -> str:
-    """`14:03:11` today, `2026-03-01 14:03` before, `?` for what no clock has shown."""
+    """`14:03:11` today, `2026-03-01 14:03` before, `?` for an impossible time."""
     there = _local(moment)
     if there is None:
         return "?"
@@ -45,15 +45,15 @@ def when(moment: float) -> str:
 
 
 def clock(moment: float) -> str:
-    """`14:03:11`, whatever the day; `?` for what no clock has shown."""
+    """`14:03:11`, without the day; `?` for an impossible time."""
     there = _local(moment)
     return time.strftime("%H:%M:%S", there) if there else "?"
 
 
 def _local(moment: float) -> time.struct_time | None:
-    told = number(moment)
+    known = number(moment)
     try:
-        return None if told is None else time.localtime(told)
+        return None if known is None else time.localtime(known)
     except (OverflowError, ValueError, OSError):
         return None
 

@@ -1,7 +1,7 @@
 """Glyphs for terminals that cannot show ours: the same words and charts, a cell for a cell, in what they can.
 
-It is decided once, at the start, and done where text becomes bytes. So whatever is printed, and whatever the app draws,
-goes this way, and nothing that is written can fail for a character.
+This is decided once, at the start, and done where text becomes bytes. So it applies to everything that is printed or
+drawn by the app, and no character can make a write fail.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BRAILLE, _BOXES, _BLOCKS = range(0x2800, 0x2900), range(0x2500, 0x2580), range(
 _HIGH, _LOW = 0x1B, 0xE4
 """The dots of a braille character's upper and lower half."""
 _JOINED = re.compile("\u200d.|[\ufe0e\ufe0f]")
-"""What makes one cell of two characters."""
+"""Characters that combine with the one before to one cell."""
 _PREFIX = "disttui_"
 _FULL = ("utf-8", "utf-16", "utf-32")
 
@@ -36,9 +36,9 @@ def encoding_of(environ: Mapping[str, str], encoding: str, *, utf8_mode: bool, t
     """The encoding of a stream that cannot show our glyphs, or None where it can.
 
     Args:
-        encoding: What Python has chosen for the stream.
-        utf8_mode: Whether Python runs in its UTF-8 mode, which it also takes for a locale that has no encoding.
-        terminal: Whether the stream is one: a file takes whatever its encoding can hold.
+        encoding: The encoding that Python has chosen for the stream.
+        utf8_mode: Whether Python runs in its UTF-8 mode, which it also uses for a locale without an encoding.
+        terminal: Whether the stream is a terminal: a file can hold every character of its encoding.
     """
     base = _name(encoding)
     if base not in _FULL or not terminal:
@@ -51,7 +51,7 @@ def encoding_of(environ: Mapping[str, str], encoding: str, *, utf8_mode: bool, t
 
 
 def fit(stream: TextIO, environ: Mapping[str, str], *, utf8_mode: bool) -> None:
-    """Have a stream show what it can, and never fail for what it cannot."""
+    """Make a stream replace characters that it cannot show."""
     if not isinstance(stream, TextIOWrapper):
         return
     base = encoding_of(environ, stream.encoding, utf8_mode=utf8_mode, terminal=stream.isatty())
@@ -106,8 +106,8 @@ def _other(letter: str) -> str:
 
 
 def _said(environ: Mapping[str, str]) -> str:
-    """The encoding that the locale's name says, UTF-8 where it says none."""
-    # Python itself sets LC_CTYPE to C.UTF-8 where the locale is C: that is nobody's word.
+    """The encoding in the locale's name, UTF-8 where it has none."""
+    # Python itself sets LC_CTYPE to C.UTF-8 where the locale is C: the user has not chosen that.
     kinds = [environ.get("LC_ALL"), environ.get("LC_CTYPE"), environ.get("LANG")]
     if kinds[1] in ("C.UTF-8", "C.utf8", "UTF-8"):
         kinds[1] = None

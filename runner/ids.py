@@ -1,4 +1,4 @@
-"""Ids of runs: 64 random bits, of which people see and type as few digits as tell a run from the others."""
+"""Ids of runs: 64 random bits, of which as few digits are shown and typed as distinguish a run from the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runner.text import clean
 
 _WHOLE = re.compile(r".+-[0-9a-f]{16}")
 _HIDDEN = 12
-"""Digits that are not shown."""
+"""Number of digits that are not shown."""
 
 
 def new_run_id(name: str, known: Iterable[str]) -> str:
@@ -25,7 +25,7 @@ def new_run_id(name: str, known: Iterable[str]) -> str:
 
 
 def short(run: str, among: Iterable[str] = ()) -> str:
-    """A run's id as people see it: four of its digits, more only where another id of `among` begins alike."""
+    """A run's short id: four of its digits, more only where another id of `among` has the same beginning."""
     if not _WHOLE.fullmatch(run):
         return run
     others = [other for other in among if other != run]
@@ -36,13 +36,13 @@ def short(run: str, among: Iterable[str] = ()) -> str:
 
 
 def pick(text: str, names: Sequence[str], host: str | None = None) -> str:
-    """The one of `names` that is meant by an id or its beginning.
+    """The one of `names` that an id or its beginning denotes.
 
     Args:
         host: Where the names were read; None: here.
 
     Raises:
-        InputError: There is none, or more than one: it lists the near ones.
+        InputError: There is none, or more than one; it lists similar ids.
     """
     if text in names:
         return text
@@ -63,7 +63,7 @@ def pick(text: str, names: Sequence[str], host: str | None = None) -> str:
 
 
 def _near(text: str, names: Sequence[str]) -> list[str]:
-    # difflib is quadratic; nobody mistypes so long an id.
+    # difflib is quadratic: do not compare very long texts.
     if len(text) > 60:
         return []
     ends = {name: name.rpartition("-")[2] for name in names}

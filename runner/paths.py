@@ -1,4 +1,4 @@
-"""Paths that are made of text which others wrote: inside their folder, or none at all."""
+"""Makes paths from untrusted text: inside their folder, or refused."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _PART = 255
 
 
 class PathError(InputError, ValueError):
-    """A name that leads out of its folder, or is no name of a file."""
+    """A name that leads out of its folder, or is not a valid file name."""
 
 
 def inside(folder: Path, *names: str) -> Path:
-    """The path of what `names` call under `folder`; each is a file's or folder's name, or several with `/` between.
+    """The path of `names` under `folder`; each is the name of a file or folder, or several joined by `/`.
 
-    Every path that is made of text from a host, a run's files or a profile comes from here. Links are followed to see
-    where the path really leads.
+    Every path from text of a host, a run's files or a profile is made here. Links are followed to check where the path
+    leads.
 
     Raises:
-        PathError: A name is absolute, empty, ".", "..", too long, holds what no name holds, or it leads out.
+        PathError: A name is absolute, empty, ".", "..", too long, has invalid characters, or leads out of the folder.
     """
     parts = [part for name in names for part in name.split("/")]
     if sum(map(len, parts)) > LONGEST or len(parts) > DEEPEST:

@@ -1,4 +1,4 @@
-"""Folders and files that no other user can change, and as a rule not read, whatever the umask says."""
+"""Folders and files that no other user can change, and usually not read, with any umask."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def make_folder(folder: Path, mode: int = 0o700) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file that is this user's alone when it is made here. Raises OSError."""
+    """Write a file; a new one is private to this user. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

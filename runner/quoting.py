@@ -1,4 +1,4 @@
-"""Words for a shell: what is shown can be copied, and steers no terminal."""
+"""Quotes words for a shell: the result can be copied, and contains no terminal control characters."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from runner.text import clean
 
 
 def quote(text: str) -> str:
-    """One word for a POSIX shell that gives back `text` byte for byte, and shows no control character."""
+    """One word for a POSIX shell that evaluates to `text` byte for byte, without control characters."""
     if clean(text) == text:
         return shlex.quote(text)
-    # A line break needs only quotes; what could steer the terminal is written by its octal numbers.
+    # A line break needs only quotes; control characters are written as octal numbers.
     return "".join(_piece(piece) for piece in re.split(r"(\n)", text))
 
 

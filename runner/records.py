@@ -1,6 +1,6 @@
-"""The records of a JSON-lines file, each with its place; and what hosts answer.
+"""Parses the records of JSON-lines files, each with its offset, and the messages of hosts.
 
-What hosts write is hostile: only finite numbers and shallow nests come out.
+Data of hosts is untrusted: the results have only finite numbers and a bounded depth.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 _ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
 _MOST = 1 << 63
 _MOST_PIECES = 128
-"""Of a JSON file of that length, as the node program cuts it, and some."""
+"""The most pieces of a JSON file of that length, as the node program cuts it, with a margin."""
 LONGEST = 4 << 20
-"""Bytes of a record: longer lines are none."""
+"""Bytes of the longest record; longer lines are not parsed."""
 DEEPEST = 64
-"""Lists and objects inside one another: nothing of ours comes near, and a printer's stack ends somewhere."""
+"""The deepest nesting of lists and objects: far above ours, and below the limits of recursive printers."""
 
 
 def records(data: bytes, offset: int) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
@@ -33,17 +33,17 @@ def records(data: bytes, offset: int) -> Iterator[tuple[int, Mapping[str, Any] |
 
 
 class Unfinished:
-    """What has come of a file's last record: of a hostile host it may come byte by byte, and never end."""
+    """The incomplete last record of a file; from a hostile host it may arrive byte by byte, and never end."""
 
     def __init__(self) -> None:
         self._held = bytearray()
         self._begin = 0
-        """Offset of what is held, or of the line that is too long."""
+        """Offset of the incomplete record, or of a line that is too long."""
         self._pieces = 0
         self._too_long = False
 
     def lines(self, offset: int, data: bytes) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-        """Take the bytes at `offset` of a JSON-lines file; the records that they complete, as `records` has them."""
+        """Take the bytes at `offset` of a JSON-lines file; return the records that they complete, as `records` does."""
         body, newline, rest = data.rpartition(b"\n")
         if newline and self._too_long:
             yield self._begin, None
@@ -64,7 +64,7 @@ class Unfinished:
             self._held.clear()
 
     def whole_file(self, offset: int, data: bytes) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-        """Take the bytes at `offset` of a JSON file: written by rename it comes whole, though maybe in pieces."""
+        """Take the bytes at `offset` of a JSON file, which is complete (written by rename) but may come in pieces."""
         self._pieces += 1
         if self._pieces > _MOST_PIECES or len(self._held) + len(data) > LONGEST:
             self._held.clear()
@@ -86,7 +86,7 @@ def json_object(data: bytes) -> dict[str, Any] | None:
 
 
 def message(data: bytes) -> dict[str, Any] | None:
-    """The same of what a host sends: a number that is none here is null, and the rest of the message counts."""
+    """The same for a message of a host: an unsupported number becomes null, and the rest of the message is kept."""
     return _object(data, _PATIENT)
 
 
@@ -94,7 +94,7 @@ def _object(data: bytes, decoder: json.JSONDecoder) -> dict[str, Any] | None:
     try:
         record = decoder.decode(data.decode())
     except (ValueError, RecursionError):
-        # A line torn by a full disk: the next one is whole again.
+        # A line cut by a full disk: the next one is complete again.
         return None
     if not isinstance(record, dict):
         return None
@@ -117,7 +117,7 @@ def _is_deep(value: Any) -> bool:
 
 def _unusual(data: bytes) -> bool:
     """Whether numbers may be beyond 64 bits or beyond a float's range."""
-    # A regular expression takes longer for a line than its JSON does.
+    # A regular expression would take longer than parsing the JSON.
     shape = data.translate(_ALIKE, b"+")
     return b"0" * 19 in shape or b"e000" in shape
 

@@ -1,4 +1,4 @@
-"""Remote bytes → safe text: nothing that a host says may steer the terminal it is shown on."""
+"""Remote bytes → safe text: text from a host must not control the terminal that shows it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNSAFE = re.compile(
 """Controls but for the tab, C1, and what reorders or hides text."""
 _UNSAFE_BYTES = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 _SUSPECT = re.compile(f"[\x7f-\x9f\u200d\ufe0e\ufe0f{_HIDDEN}]")
-"""What needs a closer look: all that `UNSAFE` may find beyond `_UNSAFE_BYTES`."""
+"""Lines to check further: every match of `UNSAFE` that `_UNSAFE_BYTES` does not cover."""
 _COLOUR = re.compile(r"(?:\x1b\[|\x9b)([0-9;:]{0,80})m")
 _ONE = (
     r"(?:(?:38|48|58)(?:;5;\d{1,3}|;2(?:;\d{1,3}){3}|:5:\d{1,3}|:2(?::\d{0,3}){3,4})|4:[0-5]"
@@ -98,12 +98,12 @@ class LineMaker:
 
 
 def without_colours(line: str) -> str:
-    """A line of a `LineMaker` as one that keeps no colours makes it."""
+    """A line of a `LineMaker` as a `LineMaker` without colours makes it."""
     return SEQUENCE.sub("", line) if "\x1b" in line else line
 
 
 def _decode(body: bytes, safe: Callable[[bytes], str]) -> list[str]:
-    # Nearly all output is clean: one scan over the whole chunk is what makes a flood of lines cheap.
+    # Nearly all output is clean: one scan over the whole chunk keeps a flood of lines cheap.
     if not _UNSAFE_BYTES.search(body):
         text = body.decode("utf-8", "replace")
         if text.isascii() or not _SUSPECT.search(text):
@@ -132,7 +132,7 @@ def _safe_line(line: bytes) -> str:
 
 def _coloured_line(line: bytes) -> str:
     if b"\r" in line:
-        return _safe_line(line)  # what is drawn over is found by its columns, which codes have none of
+        return _safe_line(line)  # overwriting works by columns, and codes have none
     text = line.decode("utf-8", "replace")
     shown, at = "", 0
     for colour in _COLOUR.finditer(text):

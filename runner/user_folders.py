@@ -1,4 +1,4 @@
-"""Where this user's own files live: under `$XDG_…_HOME` where it is set, else where the system keeps them."""
+"""The folders of the user's own files: under `$XDG_…_HOME` where it is set, else the system's default."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Kind = Literal["config", "data", "state", "cache"]
 
 
 def user_folder(kind: Kind, environ: Mapping[str, str]) -> Path:
-    """disttui's folder for one kind of file; nothing is made.
+    """disttui's folder for one kind of file; it is not created.
 
     Linux: ~/.config, ~/.local/share, ~/.local/state, ~/.cache. macOS: ~/Library/Application Support, ~/Library/Caches.
     """
     given = Path(environ.get(f"XDG_{kind.upper()}_HOME", ""))
-    # The specification of XDG wants a relative path to be ignored.
+    # The XDG specification requires that a relative path is ignored.
     if given.is_absolute():
         return given / "disttui"
     folders = PlatformDirs("disttui", appauthor=False)

@@ -1,4 +1,4 @@
-"""The `disttui` command: parse, call, print. Every import that costs time is made where it is needed."""
+"""The `disttui` command: parse, call, print. Slow imports are made where they are needed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 
 
 def main() -> None:
-    """Run the command of this process's arguments, and end the process."""
+    """Run the command in this process's arguments, and end the process."""
     try:
         from runner.cli.process import run
 
         run()
     except KeyboardInterrupt:
-        # Pressed while the first imports went on: nothing has been done.
+        # Ctrl-C during the first imports: nothing has been done yet.
         os._exit(130)

@@ -23,28 +23,28 @@ SECTIONS = {
     "The end of runs": ("stop", "orphans", "forget", "gc"),
     "Setting up": ("bytegpt", "completion"),
 }
-"""Commands as --help lists them, in the order in which they are met."""
+"""Commands as --help lists them, in the order of their use."""
 
 
 class AppGroup(click.Group):
-    """Commands, and a profile in the place of one: the wizard is opened on it."""
+    """The commands; a profile in place of a command opens the wizard on it."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands by what they are for."""
+        """List the commands by purpose."""
         limit = formatter.width - 6 - max(map(len, self.commands))
         for title, names in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, self.commands[name].get_short_help_str(limit)) for name in names])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands and options, or else profiles."""
+        """Complete commands and options, else profiles."""
         found = super().shell_complete(ctx, incomplete)
         return found or complete_profiles(ctx, self, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Take what is no command but a profile as the argument of a hidden command."""
+        """Pass a profile in place of a command to a hidden command."""
         if self.get_command(ctx, args[0]) is None and _is_profile(args[0]):
             return "open", _open_profile, args
         return super().resolve_command(ctx, args)
@@ -65,8 +65,8 @@ def open_app(instead: str, first: tuple[Opener, tuple[Any, ...]] | None = None, 
     """Open the app in this terminal and end the process when it is left.
 
     Args:
-        instead: The cure where there is no terminal: the command that does the same without a screen.
-        first: What to open at once: a kind of screen (`tui.router.Opener`) and the arguments of its `open_…` method.
+        instead: The cure without a terminal: the command that does the same without a screen.
+        first: The first screen: its kind (`tui.router.Opener`) and the arguments of its `open_…` method.
         options: `read_only`, `ssh_config`, `accept_new_host_keys`.
 
     Raises:
@@ -80,12 +80,12 @@ def open_app(instead: str, first: tuple[Opener, tuple[Any, ...]] | None = None, 
     code = start(os.environ, first=First(*first) if first else None, **options)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Threads that still wait for a dead host would hold up an orderly end.
+    # Threads that still wait for a dead host would delay a normal exit.
     os._exit(code)
 
 
 def refuse_for(ctx: click.Context) -> None:
-    """Refuse the app's options before a command, where they would mean nothing. Raises UsageError."""
+    """Refuse the app's options before a command, where they have no effect. Raises UsageError."""
     given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if given and ctx.invoked_subcommand != _open_profile.name:
         option = f"--{given[0].replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""The command that looks in on a run."""
+"""The command that attaches to a run."""
 
 from __future__ import annotations
 

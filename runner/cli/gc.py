@@ -12,7 +12,7 @@ from runner.errors import InputError
 
 
 def parse_age(text: str) -> float:
-    """Seconds that `30d` or `12h` means. Raises InputError."""
+    """Seconds of an age such as `30d` or `12h`. Raises InputError."""
     from runner.profile.numbers import age
     from runner.text import clean
 
@@ -23,7 +23,7 @@ def parse_age(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Bytes that `10GiB` means. Raises InputError."""
+    """Bytes of a size such as `10GiB`. Raises InputError."""
     from runner.profile.numbers import size
     from runner.text import clean
 

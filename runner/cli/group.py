@@ -46,7 +46,7 @@ With your own hosts (any ssh alias, user@host:port, or `local`):
   disttui run 2node.yaml             train; Ctrl-C stops everything, everywhere
 
 \b
-Runs go on by themselves, and whoever reaches their hosts can look in:
+Runs go on by themselves, and everybody who reaches their hosts can attach:
   disttui run --detach 2node.yaml    start, and leave
   disttui ps                         all runs
   disttui attach 2node-7f3a          look in; the id may be shortened

@@ -1,4 +1,4 @@
-"""The command that prints what ranks have printed."""
+"""The command that prints the ranks' output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def parse_since(text: str) -> float:
-    """The moment that `10m`, `2h` or an ISO date means, as unix time. Raises InputError."""
+    """The unix time for `10m`, `2h` or an ISO date. Raises InputError."""
     from runner.text import clean
 
     if found := re.fullmatch(r"(\d{1,9})([smhd])", text):

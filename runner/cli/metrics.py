@@ -1,4 +1,4 @@
-"""The command that prints metrics, of a run or as they would be read from a log."""
+"""The command that prints metrics, of a run or as the hosts would read them from a log."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from runner.cli.run_selector import finding, optional_run_options, warn
 from runner.errors import InputError
 
 _SHOWN = 20
-"""Lines with metrics of a log that are shown one by one, as text."""
+"""The most lines with metrics that are shown one by one, as text."""
 _ADVICE = {
     "line": "Give --pattern an expression whose named groups are metrics, such as 'step=(?P<step>\\d+)'.",
     "sample": "Nothing in it is a number with a name and a step.",
 }
-"""What to do where no metric was found."""
+"""The cure where no metric was found."""
 
 
 @click.command(

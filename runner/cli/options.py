@@ -1,4 +1,4 @@
-"""What the commands share: options, completion, the way to the hosts. Imports that cost time are made late."""
+"""Shared options and completions of the commands. Slow imports are made late."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ OVERRIDES = click.option(
 
 
 def example(*lines: str) -> str:
-    """The end of a command's help: what it looks like when it is used."""
+    """The examples at the end of a command's help."""
     return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
 
 
 def ssh_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how hosts are reached."""
+    """Add the options for connecting to hosts."""
     for option in (
         click.option(
             "--accept-new-host-keys",
@@ -76,7 +76,7 @@ def profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def complete_profiles(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
-    """Files, and the profiles whose names begin so."""
+    """Files, and the profiles whose names begin with `incomplete`."""
     from runner.profile.library import list_profiles
 
     known = [CompletionItem(entry.name) for entry in list_profiles() if entry.name.startswith(incomplete)]
@@ -84,13 +84,13 @@ def complete_profiles(ctx: click.Context, param: object, incomplete: str) -> lis
 
 
 def paths(kind: str, incomplete: str) -> CompletionItem:
-    """Lets the shell complete a path of a kind, `file` or `dir`. Goes first: in bash it takes back what was before."""
-    # click's script for zsh loses an empty word, and with it which line is which.
+    """Let the shell complete a path of a kind, `file` or `dir`. Must come first: in bash it discards earlier items."""
+    # click's script for zsh drops an empty word, which would shift the lines after it.
     return CompletionItem(incomplete or "./", type=kind)
 
 
 def complete_hosts(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
-    """The hosts that begin so: of the ssh configuration, of known runs, of the user's and the team's profiles."""
+    """The hosts that begin with `incomplete`: of the ssh configuration, of known runs and of profiles."""
     from runner.hosts.discovery import ssh_hosts
     from runner.runs.places import in_view
 
@@ -100,13 +100,13 @@ def complete_hosts(ctx: click.Context, param: object, incomplete: str) -> list[C
 
 
 def load_profile(name: str, overrides: tuple[str, ...] = (), *, trusted: bool | None = None) -> Profile:
-    """A profile by its name or path that may be run: one that may be somebody else's word is asked about.
+    """A profile by its name or path, to be run; asks the user where another user may have written it.
 
     Args:
         trusted: Whether --trust-profile is given; None: the command has no such option.
 
     Raises:
-        InputError: It cannot be used; nobody has said yes.
+        InputError: It cannot be used, or the user has not agreed.
     """
     from runner.api import library
     from runner.cli.viewing import TerminalQuestions

@@ -1,4 +1,4 @@
-"""The command that finds what ended runs have left."""
+"""The command that finds and ends what ended runs have left behind."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def plan(
 
     loaded = load_profile(profile, overrides, trusted=trust_profile)
     startup.import_ahead()
-    # Beside the result, which is the plan alone.
+    # On standard error: standard output carries the plan only.
     news = host_words(loaded, lambda text: put(sys.stderr, f"disttui: {text}\n"))
     with (
         viewing(ssh_config, accept_new_host_keys, loaded if sandbox else None) as viewer,

@@ -1,4 +1,4 @@
-"""How the process ends: one clear line and the right exit code for every error that the user can correct."""
+"""Ends the process: one clear line and the right exit code for every error that the user can correct."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run() -> None:
         code = error.exit_code
     except click.Abort as error:
         put(sys.stderr, f"disttui: {error.args[0] if error.args else 'interrupted'}\n")
-        # Threads that still wait for a dead host would hold up an orderly end.
+        # Threads that still wait for a dead host would delay a normal exit.
         os._exit(130)
     except OSError:
         if not (_lost(sys.stdout, "standard output") or _lost(sys.stderr, "standard error")):
@@ -46,7 +46,7 @@ def _tell_usage(error: click.ClickException) -> int:
 
 
 def _lost(stream: TextIO, name: str) -> bool:
-    """Whether this stream cannot be written, and say so."""
+    """Check whether this stream cannot be written; if so, report it."""
     error = failure(stream)
     if error is not None:
         put(sys.stderr, f"disttui: {name} cannot be written: {error.strerror}\n")

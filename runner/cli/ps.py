@@ -19,7 +19,7 @@ from runner.protocol.names import RUN_DIR
     multiple=True,
     metavar="HOST",
     shell_complete=complete_hosts,
-    help="Also all runs of this host, whoever started them.",
+    help="Also all runs of this host, started by any user.",
 )
 @click.option(
     "--run-dir",

@@ -1,4 +1,4 @@
-"""The command that fetches what a run has left."""
+"""The command that copies a run's checkpoints and results to this machine."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def rerun(
 ) -> None:
     """Run the profile of RUN once more, exactly as it was run then.
 
-    The profile of a run that was started elsewhere is its host's word: what it has run is shown before.
+    The profile of a run that was started elsewhere comes from its host: the commands in it are shown first.
     With --resume the job gets DISTTUI_RESUME=1, DISTTUI_RESUME_FROM, the folder of that run's checkpoints, and the
     profile's launch.resume_args, from the first attempt on. The new run saves to a folder of its own.
     """

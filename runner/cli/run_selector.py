@@ -1,4 +1,4 @@
-"""Which run a command is about, and the way to its hosts."""
+"""The options that select a run, and the viewer for its hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def complete_runs(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
-    """The ids that begin so."""
+    """The ids that begin with `incomplete`."""
     from runner.ids import short
     from runner.runs.registry import run_names
 
@@ -29,7 +29,7 @@ def complete_runs(ctx: click.Context, param: object, incomplete: str) -> list[Co
 
 
 def check_run_dir(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse what is no place on a host. Raises BadParameter."""
+    """Refuse an invalid path of a host. Raises BadParameter."""
     if value is not None and not (value.startswith(("/", "~")) and value.isprintable()):
         raise click.BadParameter("expected a folder of the host, as an absolute path or one that starts with ~/")
     return value
@@ -68,7 +68,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def optional_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the same for a command that has something to do without a run, too."""
+    """Add the same options to a command that also works without a run."""
     return _with_run(command, required=False)
 
 
@@ -83,7 +83,7 @@ def _known(
     run: str, host: str | None, hosts_from: str | None, run_dir: str | None, ssh_config: str | None,
     accept_new: bool, trust_hosts: bool,
 ) -> Iterator[tuple[KnownRun, Viewer]]:  # fmt: skip
-    """The run that is meant, and the way to its hosts."""
+    """The selected run, and a viewer for its hosts."""
     from runner.api.finding import adopt, find_run
     from runner.cli.options import load_profile
     from runner.cli.viewing import viewing
@@ -101,7 +101,7 @@ def _known(
 
 @contextmanager
 def finding(where: dict[str, Any]) -> Iterator[tuple[KnownRun, Viewer]]:
-    """The run that the options of `run_options` mean, and the way to its hosts."""
+    """The run that the options of `run_options` select, and a viewer for its hosts."""
     names = ("run", "host", "hosts_from", "run_dir", "ssh_config", "accept_new_host_keys", "trust_hosts")
     with _known(*(where[name] for name in names)) as found:
         yield found
@@ -113,6 +113,6 @@ def existing(path: str | None) -> str | None:
 
 
 def warn(lines: Iterable[str]) -> None:
-    """Print what went wrong beside the result."""
+    """Print warnings on standard error."""
     for line in lines:
         click.echo(f"disttui: {line}", err=True)

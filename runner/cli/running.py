@@ -1,4 +1,4 @@
-"""Run a profile to its end, and print it: what `run` and `rerun` do."""
+"""Runs a profile to its end and prints it: the body of `run` and `rerun`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run_profile(
         with viewing(ssh_config, accept_new, profile if sandbox else None) as viewer:
             return _run(viewer, profile, printer, {"source": source, "resume_from": resume_from}, begun, detach)
     except KeyboardInterrupt:
-        # Once the start has begun Ctrl-C is a stop, and is not raised.
+        # After the start has begun, Ctrl-C stops the run and is not raised.
         raise click.Abort("nothing was started") from None
 
 
@@ -96,7 +96,7 @@ def _run(
 
 
 def host_words(profile: Profile, say: Callable[[str], None]) -> Callable[[int, str, str], None]:
-    """Says how far each host of a profile is, for `prepare`."""
+    """Return a callback for `prepare` that prints the progress of each host."""
     from runner.profile.problems import printable
 
     def news(node: int, kind: str, note: str) -> None:
@@ -110,7 +110,7 @@ def host_words(profile: Profile, say: Callable[[str], None]) -> Callable[[int, s
 
 
 def _say_plan(planned: Planned, printer: TextPrinter | JsonPrinter) -> None:
-    """Say what is about to run, and what is to be known about it."""
+    """Print the plan in short, with its warnings."""
     from runner.planning.plan import counts_line
 
     for advice in planned.recommendation.warnings:
@@ -129,7 +129,7 @@ def _line(host: str | None, text: str) -> str:
 
 
 def finish(printer: TextPrinter | JsonPrinter, state: RunState, elapsed: float, folder: Path) -> None:
-    """Print what closes a command that followed a run; nothing for one that goes on without it."""
+    """Print the closing lines of a followed run; nothing for one that goes on."""
     from runner.cli.render.jsonl import JsonPrinter
 
     if isinstance(printer, JsonPrinter):
@@ -145,7 +145,7 @@ def _printer(profile: Profile, *, as_json: bool) -> TextPrinter | JsonPrinter:
     from runner.cli.render.live import TextPrinter
 
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character must not end the command.
+        # A character that the terminal cannot show must not end the command.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     if as_json:
         return JsonPrinter(sys.stdout)

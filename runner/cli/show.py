@@ -1,4 +1,4 @@
-"""The command that tells the story of a run."""
+"""The command that prints the story of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runner.cli.run_selector import finding, run_options, warn
 @AS_JSON
 @run_options
 def show(local: bool, as_json: bool, **where: Any) -> None:
-    """Tell the story of RUN: what happened when, and the result.
+    """Show the story of RUN: what happened when, and the result.
 
     With the versions on its hosts, and the profile as it was run.
     """

@@ -1,4 +1,4 @@
-"""What the user asks for by signals while a command follows a run."""
+"""The user's wishes by signals while a command follows a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runner.runs.session import Wishes
 class Signals(Wishes):
     """SIGINT and SIGTERM stop the run, a second one kills it, a third one leaves; SIGHUP leaves.
 
-    Until `hold_back` there is nothing to stop or to leave: the first signal raises KeyboardInterrupt.
+    Before `hold_back` there is no run to stop or to leave: the first signal raises KeyboardInterrupt.
 
     Args:
         only_leave: SIGINT and SIGTERM leave as well.

@@ -1,4 +1,4 @@
-"""What the command line changes in its process before it reads a command, each with its reason. No other file does."""
+"""All changes of the command line to its process, made before it parses a command, each with its reason."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def begin() -> None:
 
 
 def import_ahead() -> None:
-    """Import in a thread what a command on a profile needs after its hosts have answered, while they are awaited.
+    """Import in a thread, while hosts are awaited, what a command on a profile needs after their answers.
 
-    Planning takes 38 ms and the story of the end 48 ms, which would delay the first step, and stand between the end of
-    the run and the words about it.
+    Importing the planning takes 38 ms and the story of the end 48 ms; this would delay the first step, and the report
+    after the end of the run.
     """
     Thread(target=_import_rest, daemon=True).start()
 
@@ -32,8 +32,8 @@ def _import_rest() -> None:
 
 
 def _set_up_streams() -> None:
-    """Make both output streams writable, in glyphs that they can show."""
-    # Some daemons start their children with a closed stream: what is written there goes nowhere.
+    """Make both output streams writable, with glyphs that they can show."""
+    # Some daemons start their children with a closed stream: discard the output then.
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):

@@ -26,7 +26,7 @@ def _complete_places(ctx: click.Context, param: object, incomplete: str) -> list
 def top(hosts: tuple[str, ...], once: bool, as_json: bool, ssh_config: str | None, accept_new_host_keys: bool) -> None:
     """Show what hosts are doing: CPUs, memory, network, GPUs.
 
-    And the processes that matter, of whoever. Needs no run. Without HOST or PROFILE, all hosts of runs that are known
+    And the busiest processes of all users. Needs no run. Without HOST or PROFILE, all hosts of runs that are known
     here, of your profiles and your team's, and this machine.
     Exit code of --once: 3 when a host could not be seen.
     """

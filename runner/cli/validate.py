@@ -13,7 +13,7 @@ from runner.errors import InputError
 def validate(profiles: tuple[str, ...]) -> None:
     """Check each PROFILE, and show what it runs, without any host.
 
-    Every error is told, with its line and column. Exit code 2 when there is one.
+    Every error is shown, with its line and column. Exit code 2 when there is one.
     """
     from runner.api.library import read_profile
     from runner.profile.disclosure import effect_lines

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class TerminalQuestions(TerminalPrompts):
-    """Asks on the controlling terminal; where there is none nobody answers."""
+    """Asks on the controlling terminal; without one, there is no answer."""
 
     def trust_profile(self, doubt: Doubt) -> bool | None:
-        """Show what a profile has run, and ask."""
+        """Show the commands of a profile, and ask."""
         shown = (foreign_lines if doubt.path is None else effect_lines)(doubt.profile)
         lines = [f"  {key}: {text}" for key, text in shown]
         return confirm("\n".join([f"{doubt}. It has this run with your login:", *lines, "Go on?"]))
 
     def trust_hosts(self, asked: str, run: str, others: Sequence[str]) -> bool | None:
-        """Ask whether hosts may be reached that another host names."""
+        """Ask whether to log in to hosts that another host names."""
         words = f"{asked} says that {short(run)} also runs on {', '.join(map(clean, others))}"
         return confirm(f"{words}.\nLog in there as well, as your ssh reaches these names?")
 
@@ -38,7 +38,7 @@ def viewing(ssh_config: str | None, accept_new: bool, played: Profile | None = N
     """The viewer of a command.
 
     Args:
-        played: Whose hosts are played on this machine; None: hosts are reached.
+        played: A profile whose hosts are simulated on this machine; None: real hosts.
     """
     if played is not None:
         with Viewer.in_sandbox([host.host for host in played.hosts], os.environ) as viewer:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runner.cli.render.live import TextPrinter
-from runner.cli.render.run_story import _told
+from runner.cli.render.run_story import _event_words
 from runner.formatting import amount, count, duration, gibibytes, when
 from runner.protocol.events import Death
 from runner.render.signals import code_words
@@ -175,8 +175,11 @@ def test_earlier_attempts_have_their_causes() -> None:
 
 def test_the_timeline_says_how_ranks_ended() -> None:
     state = training()
-    assert _told(state, 0, Death(t=1.0, e="death", attempt=1, rank=0, code=-15)) == "rank 0 was asked to end (SIGTERM)"
-    assert str(_told(state, 0, Death(t=1.0, e="death", attempt=1, rank=1, code=-6))).startswith(
+    assert (
+        _event_words(state, 0, Death(t=1.0, e="death", attempt=1, rank=0, code=-15))
+        == "rank 0 was asked to end (SIGTERM)"
+    )
+    assert str(_event_words(state, 0, Death(t=1.0, e="death", attempt=1, rank=1, code=-6))).startswith(
         "rank 1 ended with SIGABRT ("
     )
 

@@ -1,1 +1,1 @@
-"""Texts for people: tables, plans, the live view of the command line, the story of how a run ended."""
+"""The texts of the command line: tables, the live view, the story of a run."""

@@ -29,8 +29,8 @@ class JsonPrinter:
     """Prints a run as JSON lines.
 
     Every object has `type`: `log` (host, attempt, rank, line), `event`, `metrics`, `telemetry`, `exit` (host, record),
-    `link` (host, state, note), `say` (text), `end` (run, result), `detached` (run). What others wrote is a record of
-    its own: it can never stand for a key of ours.
+    `link` (host, state, note), `say` (text), `end` (run, result), `detached` (run). A record from a host is nested in
+    its own field, so that it cannot replace a key of ours.
     """
 
     def __init__(self, out: TextIO) -> None:
@@ -64,13 +64,13 @@ class JsonPrinter:
         self._print({"type": "link", "host": state.hosts[node].name, "state": kind, "note": note})
 
     def caught_up(self, state: RunState) -> None:
-        """Nothing: what was there is printed as what comes."""
+        """Do nothing: existing and new records are printed alike."""
 
     def refresh(self, state: RunState) -> None:
-        """Nothing: every record has been printed."""
+        """Do nothing: every record has been printed."""
 
     def say(self, text: str) -> None:
-        """Print disttui's own words."""
+        """Print a message of disttui."""
         self._print({"type": "say", "text": text})
 
     def end(self, state: RunState, folder: str) -> None:

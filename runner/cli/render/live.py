@@ -1,4 +1,4 @@
-"""The live view of the command line: ranks' lines on standard output, disttui's words on standard error."""
+"""The live view of the command line: ranks' lines on standard output, disttui's messages on standard error."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from runner.text import LineMaker, clean, clean_lines
 REDRAW = 0.1
 """Seconds between redraws of the live line."""
 PLAIN_EVERY = 10.0
-"""Seconds between status lines where there is no terminal."""
+"""Seconds between status lines without a terminal."""
 TAIL = 4096
-"""Characters of torchrun's own output kept for the story of a failed launch."""
+"""Characters of torchrun's own output that are kept for the report of a failed launch."""
 PAST_LINES = 10
 """Of every rank that are shown at first."""
 
 _NAMED = 3
-"""Hosts of which the same is said one by one."""
+"""The most hosts that are named one by one in a message."""
 _RANK_LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log")
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95)
-"""Of the hosts' prefixes, in turn; never the only sign of anything."""
+"""Colours of the hosts' prefixes, in turn; never the only distinction."""
 
 
 class TextPrinter:
@@ -45,7 +45,7 @@ class TextPrinter:
 
     Args:
         out: Takes the ranks' lines.
-        err: Takes disttui's words; a status line lives on it when it is a terminal.
+        err: Takes disttui's messages, and a status line if it is a terminal.
         names: The hosts' names, for a column of even width.
         colour: Whether to use colours.
     """
@@ -53,7 +53,7 @@ class TextPrinter:
     def __init__(self, out: TextIO, err: TextIO, names: tuple[str, ...], world_size: int, *, colour: bool) -> None:
         self._out = out
         self._err = err
-        # A terminal that understands no codes, as in an editor, gets none: neither colours nor a line that is redrawn.
+        # A terminal without control codes, as in an editor, gets none: neither colours nor a redrawn line.
         codes = os.environ.get("TERM") != "dumb"
         self._live = codes and err.isatty()
         self._mixed = self._live and out.isatty()
@@ -63,7 +63,7 @@ class TextPrinter:
         self._lines: dict[tuple[str, str], LineMaker] = {}
         self._buffers: dict[tuple[str, str], TracebackBuffer] = {}
         self._missed: dict[int, tuple[str, str]] = {}
-        """Since when a host is not seen, and why, as it was last said."""
+        """Node → since when the host is not seen, and the last reported reason."""
         self._begun = time.monotonic()
         self._drawn_at = 0.0
         self._drawn = ""
@@ -92,7 +92,7 @@ class TextPrinter:
         self._print(place, self._buffer(place).feed(lines))
 
     def record(self, state: RunState, node: int, content: Content) -> None:
-        """Say what is worth a line among the events."""
+        """Print a line for an important event."""
         if isinstance(content, StacksFile):
             self._say_stacks(state)
         elif isinstance(content, EventLine):
@@ -121,7 +121,7 @@ class TextPrinter:
                     self._say_attempt(state, event)
             case "failed":
                 if node == 0:
-                    from runner.render.story import attempt_words  # seldom, and slow to load
+                    from runner.render.story import attempt_words  # rarely used, and slow to load
 
                     self.say(f"attempt {event['attempt']} failed: {attempt_words(state, event['attempt'])}")
             case "alarm":
@@ -140,23 +140,23 @@ class TextPrinter:
                 "supervisor" | "listen" | "join" | "clock" | "launch" | "rank" | "group" | "step" | "death"
                 | "launcher" | "stopping" | "left" | "verdict"
             ):  # fmt: skip
-                pass  # in the status line, or in the story of the end
+                pass  # shown in the status line, or at the end
             case _:
                 raise Unhandled(event)
 
     def link(self, state: RunState, node: int, kind: str, note: str) -> None:
-        """Say when a host is not seen any more, and when it is seen again."""
+        """Report when a host is not seen any more, and when it is seen again."""
         host = state.hosts[node]
         if kind == "seen":
             self._missed.pop(node, None)
         elif kind == "not seen" and host.exit is None:
-            # Without a reason it is its silence that is news, which has lasted a while.
+            # Without a reason the host has only been silent, since its last frame.
             last = time.localtime(time.time() - (0.0 if note else SILENCE))
-            since, told = self._missed.get(node) or (time.strftime("%H:%M:%S", last), None)
+            since, reported = self._missed.get(node) or (time.strftime("%H:%M:%S", last), None)
             self._missed[node] = (since, note)
-            if note != told:
+            if note != reported:
                 why = f" ({note.removeprefix(f'{host.name}: ')})" if note else ""
-                # Where a host has ended the run is at its end: nothing goes on but the wait for this one's word.
+                # Where a host has ended, the run is ending: only the end of this host is awaited.
                 goes_on = "" if state.exits else "the run goes on, "
                 self.say(f"{host.name}: not seen since {since}{why}; {goes_on}trying again")
         elif kind == "gone":
@@ -166,10 +166,10 @@ class TextPrinter:
             self.say(f"look in: disttui attach {short(state.run)}\nstop it: disttui stop {short(state.run)}")
 
     def caught_up(self, state: RunState) -> None:
-        """Nothing: a run that is followed from its beginning has no past."""
+        """Do nothing: a run that is followed from its beginning has no earlier output."""
 
     def refresh(self, state: RunState) -> None:
-        """Let held lines go and draw the status line, now and then."""
+        """Print lines that were held back long enough, and draw the status line regularly."""
         for place, buffer in self._buffers.items():
             self._print(place, buffer.release())
         now = time.monotonic()
@@ -188,12 +188,12 @@ class TextPrinter:
             self._tell(f"disttui: {status_line(state, self.elapsed, 500)}\n")
 
     def say(self, text: str) -> None:
-        """Say something in disttui's own words."""
+        """Print a message of disttui."""
         self._clear()
         self._tell("".join(f"disttui: {line}\n" for line in clean_lines(text).split("\n")))
 
     def end(self, lines: list[str]) -> None:
-        """Print what is still held back, then the closing lines."""
+        """Print all lines that are held back, then the closing lines."""
         for place, maker in self._lines.items():
             self._print(place, self._buffer(place).feed(maker.flush()))
         for place, buffer in self._buffers.items():
@@ -202,7 +202,7 @@ class TextPrinter:
         self._tell("\n".join(lines) + "\n")
 
     def detached(self, run: str) -> None:
-        """Print the id of a run that goes on without this viewer, and how to come back to it."""
+        """Print the id of a run that goes on without this viewer, and how to attach to it."""
         self._tell(f"look in: disttui attach {short(run)}\nstop it: disttui stop {short(run)}\n")
         put(self._out, f"{run}\n")
 
@@ -233,7 +233,7 @@ class TextPrinter:
         self._stall = event.get("stacks", "")
 
     def _say_stacks(self, state: RunState) -> None:
-        """Say what keeps the ranks, once, when every host that lives has told."""
+        """Print what the ranks wait for, once, when every live host has sent its stacks."""
         came = [
             host.exit is not None or (host.stacks is not None and host.stacks.name == self._stall)
             for host in state.hosts

@@ -22,10 +22,10 @@ class LogPrinter:
         self.colours = out.isatty() and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
         ranks = len(str(max(0, sum(host.nproc for host in run.hosts) - 1)))
         self._width = max(len(host.name) for host in run.hosts) + 1 + ranks
-        """Of `host:rank`; `host:launcher` is seldom, and may be longer."""
+        """The width of `host:rank`; `host:launcher` is rare, and may be longer."""
 
     def write(self, item: LogLines | HostNotice) -> None:
-        """Print lines, or a word about a host beside them."""
+        """Print lines, or a note about a host on standard error."""
         if isinstance(item, HostNotice):
             words = clean_lines(f"{item.host}: {item.text}")
             put(self._err, "".join(f"disttui: {line}\n" for line in words.split("\n")))

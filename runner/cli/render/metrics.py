@@ -29,13 +29,13 @@ def metrics_text(found: Replay, *, as_csv: bool) -> str:
 
 
 def _row(ours: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
-    """Ours first, and whatever a script has written under the same names left out."""
+    """Our fields first; a script's values of the same names are left out."""
     return {**ours, **record, **ours}
 
 
 def _cell(value: object) -> object:
     if isinstance(value, str):
-        # A cell that begins like this is a formula to a spreadsheet.
+        # A spreadsheet would treat a cell with this beginning as a formula.
         text = clean(value)
         return f"'{text}" if text[:1] in ("=", "+", "-", "@") and not _is_number(text) else text
     return value

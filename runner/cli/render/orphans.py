@@ -1,4 +1,4 @@
-"""Orphans as a table: what is left of runs, what it holds, and why it counts as left."""
+"""The table of orphans: processes of ended runs, their resources, and why they count as orphans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMMAND = 80
 
 
 def render_orphans(found: Mapping[str, Sequence[Mapping[str, Any]]], *, end: bool, unasked: int = 0) -> str:
-    """The orphans of each host, and what became of them where they were to be ended.
+    """The orphans of each host, and with `end` the result of ending them.
 
     Args:
         unasked: How many further hosts could not be asked.

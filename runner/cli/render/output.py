@@ -1,4 +1,4 @@
-"""Writing to a reader that may go away, which must end nothing."""
+"""Writes to streams whose reader may close them, which must not end the command."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TextIO
 
 
 def put(stream: TextIO, text: str) -> None:
-    """Write and flush. When nobody reads any more (`| head`) the rest goes nowhere: the run and its logs go on.
+    """Write and flush. When the reader has closed the stream (`| head`) the rest is discarded; the run goes on.
 
-    What cannot be written for another reason, such as a full disk, is told on standard error, once.
+    Another failure, such as a full disk, is reported on standard error, once.
     """
     try:
         stream.write(text)
@@ -25,9 +25,9 @@ def put(stream: TextIO, text: str) -> None:
 
 
 def failure(stream: TextIO) -> OSError | None:
-    """Why a stream cannot be written to, if so: what it holds is dropped then, and the rest goes nowhere."""
+    """The error of a stream that cannot be written, or None; then its buffer and later text are dropped."""
     try:
-        # One more byte: a stream that has dropped what failed has nothing to flush.
+        # Write one more byte: a stream that has dropped its buffer after an error has nothing to flush.
         stream.write("\n")
         stream.flush()
     except OSError as error:
@@ -37,7 +37,7 @@ def failure(stream: TextIO) -> OSError | None:
 
 
 def _give_up(stream: TextIO) -> None:
-    # The stream itself stays: what it still holds would fail again when the interpreter ends.
+    # Keep the stream object: its buffer would fail again at the interpreter's exit.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

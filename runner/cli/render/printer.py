@@ -1,4 +1,4 @@
-"""What prints a run while it is followed."""
+"""The interface for printing a followed run."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from runner.runs.state import RunState
 
 
 class Printer(Protocol):
-    """Shows a run as it goes on."""
+    """Prints a followed run."""
 
     def log(self, host: str, file: str, data: bytes, *, restart: bool) -> None:
-        """Take bytes of a host's log file."""
+        """Print bytes of a host's log file."""
 
     def record(self, state: RunState, node: int, content: Content) -> None:
-        """Take a record that has just been folded into `state`."""
+        """Print a record that has just been folded into `state`."""
 
     def link(self, state: RunState, node: int, kind: str, note: str) -> None:
-        """Take news of this viewer's link to a host."""
+        """Print a change of this viewer's link to a host."""
 
     def caught_up(self, state: RunState) -> None:
-        """All that was there when the following began has been taken."""
+        """Everything that existed when following began has been passed."""
 
     def refresh(self, state: RunState) -> None:
-        """Called some times a second: everything that has come is in `state`."""
+        """Called a few times per second: all updates so far are in `state`."""
 
     def say(self, text: str) -> None:
-        """Say something in disttui's own words."""
+        """Print a message of disttui."""
 
 
 def show_update(printer: Printer, state: RunState, update: Update) -> None:
-    """Print what is new of a run that is followed."""
+    """Print an update of a followed run."""
     if isinstance(update, LogRead):
         printer.log(state.hosts[update.node].name, update.file, update.data, restart=update.restart)
     elif isinstance(update, RecordRead):

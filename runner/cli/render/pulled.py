@@ -1,4 +1,4 @@
-"""What a pull brings, in words."""
+"""Texts for a pull."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runner.text import clean
 
 
 def news_line(news: PullNews) -> str:
-    """What is to come from a host, a file that has come, or what is wrong with a host."""
+    """The line for files to be fetched, for a copied file, or for an error of a host."""
     if isinstance(news, HostNotice):
         return f"{clean(news.host)}: {news.text}"
     if isinstance(news, ToFetch):
@@ -22,7 +22,7 @@ def news_line(news: PullNews) -> str:
 
 
 def pulled_lines(run: KnownRun, pulled: Pulled, to: Path) -> list[str]:
-    """What came of it."""
+    """The result of a pull."""
     if not pulled.offered:
         looked = ", ".join(map(clean, pulled.looked))
         where = f"{clean(run.run_dir)}/{run.run}"

@@ -1,4 +1,4 @@
-"""A run as a story: what was asked for, who took part, what happened when, how it ended."""
+"""The story of a run: its command, its hosts, its timeline, its end."""
 
 from __future__ import annotations
 
@@ -84,25 +84,25 @@ def _timeline(found: Replay) -> list[str]:
     lines: list[str] = []
     begun: float | None = None
     for node, line in found.events:
-        told = _told(found.state, node, line.event) if isinstance(line, EventLine) else None
-        if told is None or not isinstance(line, EventLine):
+        words = _event_words(found.state, node, line.event) if isinstance(line, EventLine) else None
+        if words is None or not isinstance(line, EventLine):
             continue
         moment = line.event["t"] - offsets.get(node, 0.0)
         begun = moment if begun is None else begun
         name = found.state.hosts[node].name
-        lines.append(f"  {clock(moment)}  +{duration(moment - begun):>7}  {name}: {clean(told)}")
+        lines.append(f"  {clock(moment)}  +{duration(moment - begun):>7}  {name}: {clean(words)}")
     return lines
 
 
-def _told(state: RunState, node: int, event: Event) -> str | None:  # noqa: C901, PLR0911, PLR0912 one case for each kind
-    """An event in words, None for those that say little."""
+def _event_words(state: RunState, node: int, event: Event) -> str | None:  # noqa: C901, PLR0911, PLR0912 one case for each kind
+    """The text for an event, None for an unimportant one."""
     match event["e"]:
         case "attempt":
             place = clean(f"{event['master']}:{event['port']}")
             words = f"attempt {event['attempt']}: all have joined, world size {event['world_size']}, master {place}"
             return words if node == 0 else None
         case "launch":
-            return f"attempt {event['attempt']}: torchrun told to go"
+            return f"attempt {event['attempt']}: torchrun started"
         case "step":
             return f"attempt {event['attempt']}: first step made"
         case "error":
@@ -111,7 +111,7 @@ def _told(state: RunState, node: int, event: Event) -> str | None:  # noqa: C901
         case "failed":
             return f"attempt {event['attempt']} failed: {attempt_words(state, event['attempt'])}"
         case "death":
-            # Mostly asked by torchrun or disttui, after the failure of another.
+            # Mostly asked by torchrun or disttui, after the failure of another rank.
             words = "was asked to end (SIGTERM)" if event.get("code") == -15 else death_words(event)
             said = clean(event.get("said", "").strip().split("\n")[0])[:200]
             return f"rank {event.get('rank')} {words}" + (f": {said}" if said else "")

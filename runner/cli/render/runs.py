@@ -1,4 +1,4 @@
-"""Runs as a table: one line each."""
+"""The table of runs: one line each."""
 
 from __future__ import annotations
 
@@ -79,4 +79,4 @@ _COLUMNS = (
     _Column("loss", _loss, right=True),
     _Column("hosts", _hosts),
 )
-"""What stands behind the id, which is as short as the table allows."""
+"""The columns after the id, which is as short as the table allows."""

@@ -1,4 +1,4 @@
-"""Holds a rank's traceback back until it is known whether it is the story's end, so that it is told once."""
+"""Holds a rank's traceback back until it is known whether it is the root cause, so that it is printed once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from runner.text import without_colours
 
 PATIENCE = 1.5
-"""Seconds that lines which look like a traceback wait for the rank's own report of it."""
+"""Seconds for which lines that look like a traceback wait for the rank's own report of it."""
 
 # torch puts this in front of every line of an uncaught exception once a process group is up.
 _PREFIX = re.compile(r"^\[rank\d+\]: ?")
@@ -17,7 +17,7 @@ _FIRST = ("Traceback (most recent call last):", "  + Exception Group Traceback (
 
 
 class TracebackBuffer:
-    """Passes one rank's lines on, but for the traceback that the rank also reports as an event."""
+    """Passes one rank's lines on, except the traceback that the rank also reports as an event."""
 
     def __init__(self) -> None:
         self._held: list[str] = []
