@@ -144,3 +144,17 @@ def test_a_session_is_put_together_in_one_place() -> None:
         if re.search(r"runner\.runs\.session import .*\bSession\b", path.read_text(encoding="utf-8"))
     }
     assert users == {"runner/api/following.py"}
+
+
+def test_texts_are_in_plain_words() -> None:
+    """Words that a reader with English as second language stumbles on, or that leave open who acts."""
+    riddles = re.compile(r"\b(mend(s|ed|ing)?|told|whoever|no sense|to be had|tells of)\b", re.IGNORECASE)
+    texts = [path for room in ("runner", "tui") for path in (ROOT / room).rglob("*.py")]
+    texts += [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")]
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sorted(texts)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if riddles.search(line)
+    ]
+    assert found == []

@@ -77,7 +77,7 @@ class LogPlace(Vertical):
         if view is None:
             return
         if event.error is not None:
-            self.app.notify(str(event.error), title="earlier lines are not to be had", severity="warning")
+            self.app.notify(str(event.error), title="earlier lines cannot be fetched", severity="warning")
             view.older_refused()
         view.read_anew()
 
