@@ -103,7 +103,7 @@ class Router:
         async with self._keys.held():
             look = await asyncio.to_thread(_look_at, profile) if profile else _Look()
             if look.wrong:
-                self._open("error", profile, look.wrong, {"launch": launch})
+                self._open("error", profile, look.wrong, launch=launch)
             elif not look.asked:
                 self._open("wizard", profile, launch=launch, text=look.text)
         if profile and look.asked:
@@ -113,7 +113,7 @@ class Router:
                 self._open("wizard", profile, launch=launch, text=look.text)
 
     async def _opened(
-        self, kind: str, arguments: tuple[Any, ...], named: Mapping[str, Any], instead: Screen[Any] | None
+        self, kind: str, arguments: tuple[Any, ...], named: Mapping[str, object], instead: Screen[Any] | None
     ) -> None:
         async with self._keys.held():
             # Importing a screen takes longer than a frame.

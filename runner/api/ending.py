@@ -197,7 +197,7 @@ def _wait(
 
 def _patience(run: KnownRun) -> float:
     given = run.profile.get("launch")
-    launch: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    launch: Mapping[str, object] = given if isinstance(given, Mapping) else {}
     # A host that cannot reach the leader waits until the leader has ended its ranks, or is connected again.
     limits = (2 * _seconds(launch.get("grace"), 10.0), _seconds(launch.get("host_timeout"), 60.0))
     return PATIENCE + _CONCLUSION + sum(limits) + _seconds(launch.get("rejoin_timeout"), 0.0)

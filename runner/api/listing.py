@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from runner.api.viewer import Viewer
 from runner.errors import DisttuiError
@@ -62,17 +62,17 @@ def list_runs(viewer: Viewer, hosts: Sequence[str] = (), *, local: bool = False,
 
 def refresh(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, str]:
     """Ask the hosts of runs for summaries, and store them; run → why there is no new one."""
-    rows: dict[str, dict[str, Any]] = {run.run: {"note": ""} for run in runs}
+    rows: dict[str, dict[str, object]] = {run.run: {"note": ""} for run in runs}
     _refresh_all(viewer, runs, rows)
     return {run: str(row["note"]) for run, row in rows.items() if row["note"]}
 
 
-def _refresh_all(viewer: Viewer, runs: Sequence[KnownRun], rows: dict[str, dict[str, Any]]) -> None:
+def _refresh_all(viewer: Viewer, runs: Sequence[KnownRun], rows: dict[str, dict[str, object]]) -> None:
     for config in dict.fromkeys(run.ssh_config for run in runs):
         _refresh([run for run in runs if run.ssh_config == config], viewer.connector(config), rows)
 
 
-def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dict[str, Any]]) -> None:
+def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dict[str, object]]) -> None:
     """Ask all hosts of the runs at once; the summary of node 0 has priority over the others."""
     answered, failed = _ask(
         {_place(host): host for run in runs for host in run.hosts},
@@ -108,7 +108,7 @@ def _unless_unseen(seen: Summary, unreached: list[str]) -> tuple[Summary, str]:
     return cast("Summary", {**open_, "state": "stopping"}), f"{', '.join(unreached)} not reached"
 
 
-def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict[str, dict[str, Any]]) -> list[str]:
+def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict[str, dict[str, object]]) -> list[str]:
     """Add the runs of further hosts; return the hosts that could not be asked."""
     parsed = [parse_host(text) for text in hosts]
     asked = [KnownHost(host.name, host.host, host.user, host.port) for host in parsed]

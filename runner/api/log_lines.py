@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from runner.api.following import Following
 from runner.api.news import HostNotice, problem_of
@@ -216,6 +216,6 @@ def _offset_at(store: HostStore, name: str, since: float) -> int | None:
     return before if before < store.files()[name][1] else None
 
 
-def _growth(store: HostStore, name: str) -> Iterator[Mapping[str, Any]]:
+def _growth(store: HostStore, name: str) -> Iterator[Mapping[str, object]]:
     data = b"".join(piece for _, piece in store.read(name))
     return (record for _, record in records(data, 0) if record is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from runner.api.ending import forget
 from runner.api.viewer import Viewer
@@ -76,7 +76,7 @@ def remove(viewer: Viewer, chosen: Iterable[Old]) -> Iterator[tuple[KnownRun, Di
 def _look(viewer: Viewer, run: KnownRun) -> Old | None:
     """A run's end and size, None while it is running. Raises DisttuiError when a host cannot be reached."""
     here = disk_use(str(run.folder))
-    known: dict[str, Any] = run.summary()
+    known: dict[str, object] = run.summary()
     if run.sandbox:
         return None if known["state"] in ("running", "joining") else Old(run, _ended(known, run), here)
     with viewer.reach(run, limit=LIMIT) as reached:
@@ -94,6 +94,6 @@ def _look(viewer: Viewer, run: KnownRun) -> Old | None:
     return Old(run, _ended(known, run), held)
 
 
-def _ended(summary: Mapping[str, Any], run: KnownRun) -> float:
+def _ended(summary: Mapping[str, object], run: KnownRun) -> float:
     ended = summary.get("ended")
     return float(ended) if isinstance(ended, int | float) else run.started

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from runner.api.viewer import Viewer
 from runner.errors import DisttuiError
@@ -20,7 +19,7 @@ PATIENCE = 60.0
 class Orphans:
     """The answers of hosts."""
 
-    found: Mapping[str, Sequence[Mapping[str, Any]]]
+    found: Mapping[str, Sequence[Mapping[str, object]]]
     """Host → its orphans (docs/formats.md, op `orphans`)."""
     problems: tuple[DisttuiError, ...]
     """Why the other hosts could not be asked."""
@@ -54,7 +53,7 @@ def orphans(viewer: Viewer, hosts: Sequence[str] = (), *, end: bool = False, run
     return Orphans(found, problems)
 
 
-def _ask(viewer: Viewer, place: Destination, asked: Mapping[str, Any]) -> list[dict[str, Any]] | DisttuiError:
+def _ask(viewer: Viewer, place: Destination, asked: Mapping[str, object]) -> list[dict[str, object]] | DisttuiError:
     try:
         link = viewer.open_link(place.host, place.ssh_config)
         try:

@@ -147,7 +147,7 @@ def offered(answer: Any) -> tuple[Offered, ...]:
     return each(files, _offered, len(files) if isinstance(files, list) else 0)
 
 
-def _offered(file: Mapping[str, Any]) -> Offered | None:
+def _offered(file: Mapping[str, object]) -> Offered | None:
     name, size, mtime = file.get("name"), whole(file.get("size")), number(file.get("mtime"))
     if not isinstance(name, str) or size is None or mtime is None or abs(mtime) > _LATEST:
         return None
@@ -185,7 +185,7 @@ def _fetch(link: Link, run: KnownRun, node: int, path: Path, file: Offered) -> i
     return path.stat().st_size - begun
 
 
-def _receive(link: Link, run: KnownRun, node: int, file: Offered, out: BinaryIO, begun: int) -> Mapping[str, Any]:
+def _receive(link: Link, run: KnownRun, node: int, file: Offered, out: BinaryIO, begun: int) -> Mapping[str, object]:
     failed: list[OSError | HostError] = []
     at = begun
 

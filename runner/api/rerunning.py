@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from runner.api.viewer import Viewer
 from runner.bounded import each, text, whole
@@ -50,7 +49,7 @@ class Again:
     """The folder on the hosts with the checkpoints to continue from."""
 
     @property
-    def kept(self) -> dict[str, Any]:
+    def kept(self) -> dict[str, object]:
         """The fields of the new run's run.json besides the profile."""
         names = ("source", "sandbox", "ssh_config", "resume_from")
         return {name: getattr(self, name) for name in names}
@@ -118,7 +117,7 @@ def no_checkpoint(run: KnownRun) -> InputError:
     )
 
 
-def _saved(file: Mapping[str, Any]) -> tuple[str, float] | None:
+def _saved(file: Mapping[str, object]) -> tuple[str, float] | None:
     folder, _, name = text(file.get("name"), _LONGEST_NAME).partition("/")
     written = file.get("mtime")
     if folder != FOLDER or not name or not whole(file.get("size")) or name.endswith((".tmp", ".part")):

@@ -29,7 +29,7 @@ def attach(read_only: bool, as_json: bool, plain: bool, **where: Any) -> None:
     In a terminal this is the app's dashboard. As text it begins with where the run is and the last lines of every
     rank, and Ctrl-C leaves. RUN is an id or its beginning. The exit code of the text is the run's; 0 when it was left.
     """
-    with finding(where) as (known, viewer):
+    with finding(**where) as (known, viewer):
         if has_terminal() and not (plain or as_json):
             options = {name: where[name] for name in ("ssh_config", "accept_new_host_keys")}
             open_app("", ("run", (known.run,)), read_only=read_only, **options)

@@ -23,7 +23,7 @@ def diagnose(as_json: bool, **where: Any) -> None:
     from runner.api.diagnosing import diagnose as ask
     from runner.render.diagnosis import diagnosis_data, diagnosis_text
 
-    with finding(where) as (known, viewer):
+    with finding(**where) as (known, viewer):
         found = ask(viewer, known, diagnosis_text)
     warn(found.warnings)
     click.echo(json.dumps(diagnosis_data(found), indent=2) if as_json else diagnosis_text(found))

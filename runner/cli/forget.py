@@ -29,6 +29,6 @@ def forget(here: bool, **where: Any) -> None:
             raise InputError("--here asks no host, and --host names one", "Leave out one of them.")
         click.echo(f"{forget_here(os.environ, where['run'])}: its mirror is removed")
         return
-    with finding(where) as (known, viewer):
+    with finding(**where) as (known, viewer):
         remove(viewer, known)
         click.echo(forgotten(known))

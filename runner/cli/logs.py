@@ -71,7 +71,7 @@ def logs(rank: int | None, follow: bool, since: str | None, grep: str | None, **
         on_host, where["host"] = where["host"], None
     wanted = LineFilter(rank, on_host, parse_since(since) if since else None, parse_grep(grep) if grep else None)
     signals = Signals(only_leave=True)
-    with finding(where) as (known, viewer):
+    with finding(**where) as (known, viewer):
         printer = LogPrinter(sys.stdout, sys.stderr, known)
         found = lines(viewer, known, wanted, follow=follow, colours=printer.colours, wishes=signals)
         with signals.caught() if follow else nullcontext():

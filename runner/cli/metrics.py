@@ -58,7 +58,7 @@ def metrics(
     from runner.cli.render.metrics import metrics_text
 
     where["run"] = run
-    with finding(where) as (known, viewer):
+    with finding(**where) as (known, viewer):
         found = replay(viewer, known, local=local)
     warn(found.warnings)
     if text := metrics_text(found, as_csv=as_csv):

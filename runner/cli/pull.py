@@ -22,7 +22,7 @@ def pull(to: Path | None, **where: Any) -> None:
     from runner.api.pulling import pull as fetch
     from runner.cli.render.pulled import news_line, pulled_lines
 
-    with finding(where) as (known, viewer):
+    with finding(**where) as (known, viewer):
         into = to or Path(known.run)
         pulled = fetch(viewer, known, into, lambda news: click.echo(news_line(news)))
         for line in pulled_lines(known, pulled, into):

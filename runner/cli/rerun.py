@@ -31,7 +31,7 @@ def rerun(
     from runner.api.rerunning import rerun as rerun_of
     from runner.ids import short
 
-    with finding(where) as (known, viewer):
+    with finding(**where) as (known, viewer):
         made = rerun_of(viewer, known, overrides, resume=resume)
         if made.foreign and not trust_profile:
             cure = f"Read it (disttui show {short(known.run)}); then add --trust-profile."

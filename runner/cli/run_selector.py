@@ -79,11 +79,11 @@ def _with_run(command: Callable[..., Any], *, required: bool) -> Callable[..., A
 
 
 @contextmanager
-def _known(
-    run: str, host: str | None, hosts_from: str | None, run_dir: str | None, ssh_config: str | None,
-    accept_new: bool, trust_hosts: bool,
+def finding(
+    *, run: str, host: str | None, hosts_from: str | None, run_dir: str | None, ssh_config: str | None,
+    accept_new_host_keys: bool, trust_hosts: bool,
 ) -> Iterator[tuple[KnownRun, Viewer]]:  # fmt: skip
-    """The selected run, and a viewer for its hosts."""
+    """The run that the options of `run_options` select, and a viewer for its hosts."""
     from runner.api.finding import adopt, find_run
     from runner.cli.options import load_profile
     from runner.cli.viewing import viewing
@@ -92,19 +92,11 @@ def _known(
     if host is None and (hosts_from or run_dir or trust_hosts):
         raise InputError("--profile, --run-dir and --trust-hosts go with --host", "Add --host, any host of the run.")
     profile = load_profile(hosts_from) if hosts_from else None
-    with viewing(ssh_config, accept_new) as viewer:
+    with viewing(ssh_config, accept_new_host_keys) as viewer:
         if host is None:
             yield find_run(viewer, run), viewer
         else:
             yield adopt(viewer, run, host, profile=profile, run_dir=run_dir, trust_hosts=trust_hosts), viewer
-
-
-@contextmanager
-def finding(where: dict[str, Any]) -> Iterator[tuple[KnownRun, Viewer]]:
-    """The run that the options of `run_options` select, and a viewer for its hosts."""
-    names = ("run", "host", "hosts_from", "run_dir", "ssh_config", "accept_new_host_keys", "trust_hosts")
-    with _known(*(where[name] for name in names)) as found:
-        yield found
 
 
 def existing(path: str | None) -> str | None:

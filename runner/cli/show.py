@@ -23,7 +23,7 @@ def show(local: bool, as_json: bool, **where: Any) -> None:
     from runner.api.replaying import replay
     from runner.cli.render.run_story import render_run, run_json
 
-    with finding(where) as (known, viewer):
+    with finding(**where) as (known, viewer):
         found = replay(viewer, known, local=local)
     warn(found.warnings)
     click.echo(json.dumps(run_json(known, found), indent=2) if as_json else "\n".join(render_run(known, found)))

@@ -35,7 +35,7 @@ def stop(now: bool, **where: Any) -> None:
         else:
             click.echo(f"{news.host}: {news.text}")
 
-    with finding(where) as (known, viewer):
+    with finding(**where) as (known, viewer):
         try:
             stopped = stop_run(viewer, known, now=now, tell=tell)
         except KeyboardInterrupt:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from runner.api.diagnosing import Diagnosed
 from runner.diagnose.cause import RootCause, causes
@@ -40,7 +39,7 @@ def diagnosis_text(found: Diagnosed) -> str:
     return "\n".join(lines)
 
 
-def diagnosis_data(found: Diagnosed) -> dict[str, Any]:
+def diagnosis_data(found: Diagnosed) -> dict[str, object]:
     """The same as data, with the stacks of all ranks."""
     state = found.state
     return {
@@ -72,7 +71,7 @@ def slow_lines(state: RunState) -> list[str]:
     return lines + [f"{host.name}: {clean(text)}" for host in state.hosts for text in host.story.alarms]
 
 
-def cause_data(state: RunState, cause: RootCause) -> dict[str, Any]:
+def cause_data(state: RunState, cause: RootCause) -> dict[str, object]:
     """Why an attempt has failed, as data."""
     known = hint(state, cause)
     return {
@@ -84,6 +83,6 @@ def cause_data(state: RunState, cause: RootCause) -> dict[str, Any]:
     }
 
 
-def _failure(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _failure(fields: Mapping[str, object]) -> dict[str, object]:
     names = ("node", "host", "rank", "kind", "type", "message", "code", "at", "traceback", "oom")
     return {name: fields[name] for name in names}

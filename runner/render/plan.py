@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from runner.planning.by_hand import shell_command
 from runner.planning.plan import HostPlan, Plan, counts_line
@@ -33,7 +32,7 @@ def render_plan(plan: Plan, recommendation: Recommendation, findings: Sequence[F
     return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
 
 
-def plan_json(plan: Plan, recommendation: Recommendation, findings: Sequence[Finding]) -> dict[str, Any]:
+def plan_json(plan: Plan, recommendation: Recommendation, findings: Sequence[Finding]) -> dict[str, object]:
     """The same as data, for `--json`."""
     return {
         "hosts": [

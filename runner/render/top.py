@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from runner.formatting import gibibytes
 from runner.hosts.load import GpuLoad, Load, ProcessLoad
@@ -37,7 +36,7 @@ def render_top(hosts: Sequence[HostNow], width: int = 0) -> str:
     return "\n\n".join(parts)
 
 
-def top_json(hosts: Sequence[HostNow]) -> dict[str, Any]:
+def top_json(hosts: Sequence[HostNow]) -> dict[str, object]:
     """All known data of the hosts."""
     return {"hosts": [asdict(host) for host in hosts]}
 

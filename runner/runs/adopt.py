@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
@@ -71,12 +70,19 @@ def adopt(
     others = [one.name for rank, one in enumerate(hosts) if rank != node]
     if others and not profile and not (before and before.hosts == hosts):
         agree(host.name, run, others)
-    kept: dict[str, Any] = {
-        "by": summary.get("by") or "?",
-        "started": summary.get("started", 0.0),
-        "ssh_config": ssh_config,
-    }
-    return remember(KnownRun(run, inside(mirrors_folder(environ), run), hosts, written, run_dir, **kept, adopted=True))
+    return remember(
+        KnownRun(
+            run,
+            inside(mirrors_folder(environ), run),
+            hosts,
+            written,
+            run_dir,
+            by=summary.get("by") or "?",
+            started=summary.get("started", 0.0),
+            ssh_config=ssh_config,
+            adopted=True,
+        )
+    )
 
 
 def _pick(text: str, found: Sequence[Summary], host: str) -> Summary:
@@ -144,7 +150,7 @@ def _address(asked: str, name: str) -> str:
     return host
 
 
-def _written(link: Link, run: str, node: int, run_dir: str) -> Mapping[str, Any]:
+def _written(link: Link, run: str, node: int, run_dir: str) -> Mapping[str, object]:
     """The profile in a run's spec.json, for display only; empty where there is none."""
     data = bytearray()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,8 @@ def test_a_stalls_diagnosis_is_reported_after_the_stop(tmp_path: Path) -> None:
     text = diagnosis_text(found)
     assert text.splitlines()[0].startswith("✓ run-1 finished")
     assert "while it went on:\n  run-1 lives\n  rank 1 is in load_batch (data.py:5)" in text
-    assert diagnosis_data(found)["kept"][0]["attempt"] == 1
+    kept: Any = diagnosis_data(found)["kept"]
+    assert kept[0]["attempt"] == 1
 
 
 def test_the_last_diagnosis_of_the_newest_attempts_is_kept(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_the_plan_tells_what_runs_besides_the_job() -> None:
     for key, line in SHOWN:
         if key not in ("job.script", "on_end.command"):
             assert line in text, text
-    data = plan_json(it.plan, it.recommendation, it.findings)
+    data: Any = plan_json(it.plan, it.recommendation, it.findings)
     assert {one["key"]: one["where"] for one in data["runs"]}["activate"] == ["node2"]
     assert {one["key"]: one["when"] for one in data["runs"]}["on_end.command"] == "end"
     assert [one["name"] for one in data["secrets"]] == ["ONE", "TWO"]

@@ -30,7 +30,7 @@ class ProfileErrorScreen(DisttuiScreen):
     Args:
         path: The file.
         error: The error that `runner.profile.load` raised.
-        then: Keyword arguments for `Router.open_wizard`, which opens the file once it is valid.
+        launch: As for `Router.open_wizard`, which opens the file once it is valid.
     """
 
     HELP = "This profile cannot be used as it is. Every error stands under its line; correct them, and it opens."
@@ -47,11 +47,11 @@ class ProfileErrorScreen(DisttuiScreen):
     ProfileErrorScreen VerticalScroll { padding: 0 1; }
     """
 
-    def __init__(self, path: Path, error: InputError, then: dict[str, Any] | None = None) -> None:
+    def __init__(self, path: Path, error: InputError, launch: bool = False) -> None:
         super().__init__()
         self._path = path
         self._error = error
-        self._then = then or {}
+        self._launch = launch
         self._at = 0
         self._points = Points(())
         self._wrong: list[int] = []
@@ -152,4 +152,4 @@ class ProfileErrorScreen(DisttuiScreen):
         if self.app.screen is not self:
             return  # closed, or below another screen: the user checks again after coming back
         self.dismiss()
-        self.disttui.router.open_wizard(self._path, **self._then)
+        self.disttui.router.open_wizard(self._path, launch=self._launch)

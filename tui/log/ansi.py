@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from rich.color import Color
 from rich.style import Style
@@ -128,8 +129,8 @@ def _set(look: TextStyle, parameters: str) -> TextStyle:
     return look
 
 
-def _with(look: TextStyle, changes: dict[str, Any]) -> TextStyle:
-    return replace(look, **changes)
+def _with(look: TextStyle, changes: Mapping[str, str | bool | None]) -> TextStyle:
+    return replace(look, **cast("Any", changes))
 
 
 def _simple_colour(look: TextStyle, code: int) -> TextStyle:

@@ -7,7 +7,6 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from runner.runs.replay import Replay
 from runner.text import clean
@@ -28,7 +27,7 @@ def metrics_text(found: Replay, *, as_csv: bool) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def _row(ours: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+def _row(ours: Mapping[str, object], record: Mapping[str, object]) -> dict[str, object]:
     """Our fields first; a script's values of the same names are left out."""
     return {**ours, **record, **ours}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from runner.formatting import amount, duration, gibibytes, number
 from runner.ids import short
@@ -17,7 +16,7 @@ _HEAD = (
 _COMMAND = 80
 
 
-def render_orphans(found: Mapping[str, Sequence[Mapping[str, Any]]], *, end: bool, unasked: int = 0) -> str:
+def render_orphans(found: Mapping[str, Sequence[Mapping[str, object]]], *, end: bool, unasked: int = 0) -> str:
     """The orphans of each host, and with `end` the result of ending them.
 
     Args:
@@ -36,7 +35,7 @@ def render_orphans(found: Mapping[str, Sequence[Mapping[str, Any]]], *, end: boo
     return f"{table(_HEAD, rows)}\n\n{last}{silent}"
 
 
-def _row(host: str, one: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(host: str, one: Mapping[str, object]) -> tuple[str, ...]:
     age, rss, gpu_memory = (number(one.get(name)) for name in ("age", "rss", "gpu_memory"))
     ports = one.get("ports")
     return (

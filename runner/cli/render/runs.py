@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from runner.formatting import duration, number
 from runner.ids import short
 from runner.render.status import GLYPHS
 from runner.text import clean
 
-Row = Mapping[str, Any]
+Row = Mapping[str, object]
 """A run's summary (docs/formats.md), with `note`."""
 
 
@@ -64,9 +64,10 @@ def _loss(row: Row) -> str:
 
 
 def _hosts(row: Row) -> str:
-    if not isinstance(row.get("hosts"), list):
+    hosts = row.get("hosts")
+    if not isinstance(hosts, list):
         return "-"
-    names = [clean(str(host)) for host in row["hosts"]]
+    names = [clean(str(host)) for host in hosts]
     return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
