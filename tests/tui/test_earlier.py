@@ -42,7 +42,9 @@ def test_earlier_lines_come_when_the_first_is_reached(tmp_path: Path, monkeypatc
         async with watched(run, run.elsewhere("late")) as (pilot, app):
             await until(pilot, lambda: app.screen.query(LogView) and "older lines on the host" in screen_text(app))
             view = app.screen.query_one(LogView)
-            await pilot.press("slash", *"counts", "enter", "0", "g")
+            await pilot.press("slash", *"counts", "enter")
+            await until(pilot, lambda: re.search("/ “counts” [0-9]+ of", screen_text(app)))
+            await pilot.press("0", "g")
             await until(pilot, lambda: "rank 0" in screen_text(app) and "line 1 of" in screen_text(app))
             await until(pilot, lambda: "loading earlier lines …" in screen_text(app))
             below = re.findall("▌.*\n rank 0 early line ([0-9]+)", screen_text(app))
