@@ -166,6 +166,8 @@ class HostsPane(RowList[HostStatusRow]):
 
     def draw(self, width: int, height: int) -> list[Strip]:
         """Choose the columns, then draw the rows."""
+        if not self.items:
+            return []
         hosts = [row.host for row in self.items]
         names = max([4, *(len(clean(host.name)) for host in hosts)])
         wide = max([9, *(len(row.word) + 2 for row in self.items)])

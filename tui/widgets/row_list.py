@@ -1,4 +1,4 @@
-"""Rows below a line of heads, with a cursor, an order and a filter: the base of lists of live figures."""
+"""Rows below a line of heads, with a cursor, an order and a filter: the base of tables and of lists of live figures."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.message import Message
+from textual.scrollbar import ScrollBarRender
 from textual.strip import Strip
 
 from tui.theme import RAMP_CLASSES, STATE_CLASSES
@@ -52,6 +55,8 @@ class RowList(Drawn, Generic[Item]):
     """Whether the cursor is only a colour, shown with the focus only: the rows have no cells for a mark."""
     CLINGS: ClassVar[bool] = False
     """Whether the cursor follows its row even before it was moved; else it stays at the top until then."""
+    BAR: ClassVar[bool] = False
+    """Whether a scroll bar shows where the rows on the screen are; the wheel then scrolls, else it moves the cursor."""
 
     class Opened(Message):
         """A row was opened."""
@@ -76,6 +81,9 @@ class RowList(Drawn, Generic[Item]):
         self._chosen = False
         self.top = 0
         """Index of the first row on the screen."""
+        self._scrolled = False
+        """Whether the rows were scrolled without the cursor; moving the cursor scrolls back to it."""
+        self._dragging = False
 
     # Defined by a subclass
 
@@ -137,22 +145,42 @@ class RowList(Drawn, Generic[Item]):
         name = self.SORTS[self.sorted_by].name
         return text, self.component("rows--sorted" if text.strip() == name else "rows--quiet")
 
+    def lead(self, item: Item, *, here: bool) -> Piece:
+        """The two cells before a row. `here`: the cursor is on it, and has the focus."""
+        return ("› ", self.component("rows--mark")) if here else "  "
+
     def draw(self, width: int, height: int) -> list[Strip]:
         """The head and the rows in sight."""
-        if not self.items or height < 1:
+        if height < 1:
             return []
-        lead = 0 if self.QUIET_CURSOR else 2
+        whole, lead, quiet = width, 0 if self.QUIET_CURSOR else 2, self.QUIET_CURSOR
+        width -= self._barred(height)
         strips = [line([" " * lead, *self.head(width - lead)])]
         for index in range(self.top, min(len(self.items), self.top + height - 1)):
-            here = index == self._cursor and (self.has_focus or not self.QUIET_CURSOR)
-            mark = ("› ", self.component("rows--mark")) if here and self.has_focus else "  "
-            strip = line([mark if lead else "", *self.row(self.items[index], width - lead)])
-            strip = strip.adjust_cell_length(width)
-            if here:
+            item, here = self.items[index], index == self._cursor
+            mark = "" if quiet else self.lead(item, here=here and self.has_focus)
+            strip = line([mark, *self.row(item, width - lead)]).adjust_cell_length(width)
+            if here and (self.has_focus or not quiet):
                 # Below the row's own styles, so that states keep their colours.
                 strip = strip.apply_style(self.component("rows--cursor" if self.has_focus else "rows--cursor-far"))
             strips.append(strip)
+        if width < whole:
+            bar = self._bar(height)
+            strips = [Strip([*strip.adjust_cell_length(width), cell]) for strip, cell in zip(strips, bar, strict=False)]
         return strips
+
+    def _barred(self, height: int) -> bool:
+        """Whether there is a scroll bar at a height."""
+        return self.BAR and len(self.items) >= height
+
+    def _bar(self, height: int) -> list[Segment]:
+        background = self.background_colors[0] + self.styles.scrollbar_background
+        colour = background + self.styles.scrollbar_color
+        bar = ScrollBarRender.render_bar(
+            height, len(self.items) + 1, height, self.top, 1, True, background.rich_color, colour.rich_color
+        )
+        plain = Style(color=None)
+        return [Segment(one.text, (one.style or plain).clear_meta_and_links()) for one in bar.segments]
 
     def rows(self, width: int) -> int:
         """A line per row and one for the head."""
@@ -160,10 +188,18 @@ class RowList(Drawn, Generic[Item]):
 
     def _keep_in_sight(self) -> None:
         page = max(1, self.size.height - 1)
-        self.top = max(0, min(max(self._cursor - page + 1, min(self.top, self._cursor)), len(self.items) - page))
+        top = self.top if self._scrolled else max(self._cursor - page + 1, min(self.top, self._cursor))
+        self.top = max(0, min(top, len(self.items) - page))
+
+    def _scroll(self, top: int) -> None:
+        """Show other rows, and leave the cursor where it is."""
+        self._scrolled, self.top = True, top
+        self._keep_in_sight()
+        self.redraw()
 
     def go(self, index: int) -> None:
         """Put the cursor on a row."""
+        self._scrolled = False
         self._cursor = max(0, min(index, len(self.items) - 1))
         self._chosen = self._cursor > 0
         self._keep_in_sight()
@@ -186,24 +222,61 @@ class RowList(Drawn, Generic[Item]):
     def on_click(self, event: events.Click) -> None:
         """Put the cursor under the pointer; open the row on a double click, sort on a click on the head."""
         offset = event.get_content_offset(self)
-        if offset is None:
+        if offset is None or self._on_bar(offset.x):
             return
         if offset.y == 0:
             self.sort_at(offset.x)
         elif self.top + offset.y - 1 < len(self.items):
             self.go(self.top + offset.y - 1)
-            if event.chain == 2:
+            if not self.row_clicked(offset.x) and event.chain == 2:
                 self.action_open()
+
+    def row_clicked(self, x: int) -> bool:
+        """The row under the cursor was clicked, `x` cells from its left; whether that was all that was meant."""
+        return False
+
+    def _on_bar(self, x: int) -> bool:
+        return self._barred(self.size.height) and x >= self.size.width - 1
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Take hold of the scroll bar."""
+        offset = event.get_content_offset(self)
+        if event.button == 1 and offset is not None and self._on_bar(offset.x):
+            self._dragging = True
+            self.capture_mouse()
+            self._drag(offset.y)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Draw the scroll bar along."""
+        if self._dragging:
+            self._drag(event.get_content_offset_capture(self).y)
+
+    def on_mouse_up(self) -> None:
+        """Let go of it."""
+        if self._dragging:
+            self._dragging = False
+            self.release_mouse()
+
+    def _drag(self, y: int) -> None:
+        """Show the rows around the one that stands for a place on the bar."""
+        page = max(1, self.size.height - 1)
+        self._scroll(y * len(self.items) // page - page // 2)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Some rows down."""
         event.stop()
-        self.go(self._cursor + WHEEL)
+        self._turn_wheel(WHEEL)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Some rows up."""
         event.stop()
-        self.go(self._cursor - WHEEL)
+        self._turn_wheel(-WHEEL)
+
+    def _turn_wheel(self, by: int) -> None:
+        if self.BAR:
+            self._scroll(self.top + by)
+        else:
+            self.go(self._cursor + by)
 
     def sort_at(self, x: int) -> None:
         """Order by the column at cell `x` of the head; if it is the order already, reverse it."""

@@ -6,18 +6,15 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
-from rich.segment import Segment
-from rich.style import Style
-from textual import events
 from textual.binding import BindingType
-from textual.geometry import Region, Size
 from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from runner.text import clean
 from tui.keys import MOVES, OPEN, bind
-from tui.theme import RAMP_CLASSES, STATE_CLASSES, look
+from tui.theme import look
+from tui.widgets.drawn import Piece
+from tui.widgets.row_list import RowList
 
 Cell = str | Sequence[tuple[str, str]]
 """A text, or parts of (text, component class); the class may be empty."""
@@ -52,30 +49,26 @@ def state_cell(word: str) -> Cell:
     return [(f"{seen.glyph} {word}", seen.css)]
 
 
-class Table(ScrollView, can_focus=True):
+class Table(RowList[Row]):
     """A list to choose from."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("table.open", "enter", "open", "open", "open what the cursor is on", group=OPEN),
         *MOVES,
     ]
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "table--head", "table--cursor", "table--cursor-far", "table--muted", "table--strong",
-        *STATE_CLASSES, *RAMP_CLASSES,
-    }  # fmt: skip
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"table--muted", "table--strong"}
     DEFAULT_CSS = """
-    Table { height: 1fr; scrollbar-size: 1 1; overflow-x: hidden; }
-    Table > .table--head { color: $muted; }
+    Table { width: 1fr; height: 1fr; }
     Table > .table--muted { color: $muted; }
     Table > .table--strong { text-style: bold; }
-    Table > .table--cursor-far { background: $surface; }
-    Table > .table--cursor { background: $selected; color: $selected-text; }
+    Table > .rows--cursor { background: $selected; color: $selected-text; }
     """
-    ALLOW_SELECT = False
+    CLINGS = True
+    BAR = True
     GAP = 2
 
-    class RowMessage(Message):
-        """Something about a row."""
+    class Highlighted(Message):
+        """The cursor went to another row; `key` is empty without one."""
 
         def __init__(self, table: Table, key: str) -> None:
             super().__init__()
@@ -85,12 +78,6 @@ class Table(ScrollView, can_focus=True):
         def control(self) -> Table:
             """The table."""
             return self.table
-
-    class Opened(RowMessage):
-        """A row was opened, by key or double click."""
-
-    class Highlighted(RowMessage):
-        """The cursor went to another row; `key` is empty without one."""
 
     class HeadClicked(Message):
         """The head of a column was clicked."""
@@ -108,9 +95,6 @@ class Table(ScrollView, can_focus=True):
         super().__init__(id=id)
         self._columns = list(columns)
         self._all: list[Row] = []
-        self._rows: list[Row] = []
-        self._cursor = 0
-        self._filter: list[str] = []
         self._marked: set[str] = set()
         self._grown = [0] * len(columns)
         self._widths = [0] * len(columns)
@@ -118,7 +102,7 @@ class Table(ScrollView, can_focus=True):
     @property
     def key(self) -> str:
         """Key of the row under the cursor; empty without one."""
-        return self._rows[self._cursor].key if self._rows else ""
+        return self.here.key if self.here is not None else ""
 
     @property
     def marked(self) -> frozenset[str]:
@@ -129,19 +113,18 @@ class Table(ScrollView, can_focus=True):
         """Mark or unmark the row under the cursor, and go to the next."""
         if self.key:
             self._marked ^= {self.key}
-            self.refresh()
-            self._go(self._cursor + 1)
+            self.action_cursor_down()
 
     def unmark(self) -> None:
         """Mark no row."""
         if self._marked:
             self._marked.clear()
-            self.refresh()
+            self.redraw()
 
     @property
     def count(self) -> int:
         """Number of rows shown."""
-        return len(self._rows)
+        return len(self.items)
 
     @property
     def all(self) -> int:
@@ -157,53 +140,56 @@ class Table(ScrollView, can_focus=True):
             return
         self._all = list(rows)
         self._marked &= {row.key for row in rows}
-        self._settle()
-
-    def filter(self, text: str) -> None:
-        """Show only rows that contain every word of `text`."""
-        words = text.casefold().split()
-        if words != self._filter:
-            self._filter = words
-            self._settle()
+        for index, column in enumerate(self._columns):
+            natural = max([cell_len(column.title), *(_width(row.cells[index]) for row in rows)])
+            # Columns never get narrower, so that changing numbers do not move other columns.
+            self._grown[index] = max(self._grown[index], min(column.most, natural))
+        self.settle()
 
     def select(self, key: str) -> None:
         """Put the cursor on a row."""
-        for index, row in enumerate(self._rows):
+        for index, row in enumerate(self.items):
             if row.key == key:
-                self._go(index)
+                self.go(index)
 
-    def _settle(self) -> None:
+    def key_of(self, item: Row) -> str:
+        """Its key."""
+        return item.key
+
+    def ordered(self) -> list[Row]:
+        """The rows that contain every word of the filter."""
+        return [row for row in self._all if self.fits(*map(_plain, row.cells))]
+
+    def settle(self) -> None:
         """Filter the rows again, and keep the cursor on its row."""
-        before, self._rows = self.key, [row for row in self._all if self._fits(row)]
-        keys = [row.key for row in self._rows]
-        self._cursor = keys.index(before) if before in keys else max(0, min(self._cursor, len(keys) - 1))
-        for index, width in enumerate(self._natural()):
-            # Columns never get narrower, so that changing numbers do not move other columns.
-            self._grown[index] = max(self._grown[index], width)
-        self._lay_out()
+        before, count = self.key, self.count
+        super().settle()
+        if self.count != count:
+            self.refresh(layout=True)
         if self.key != before:
             self.post_message(self.Highlighted(self, self.key))
 
-    def _fits(self, row: Row) -> bool:
-        text = " ".join(_plain(cell) for cell in row.cells).casefold()
-        return all(word in text for word in self._filter)
+    def go(self, index: int) -> None:
+        """Put the cursor on a row."""
+        before = self.key
+        super().go(index)
+        if self.key != before:
+            self.post_message(self.Highlighted(self, self.key))
 
-    def _natural(self) -> list[int]:
-        return [
-            min(column.most, max([cell_len(column.title), *(_width(row.cells[index]) for row in self._all)]))
-            for index, column in enumerate(self._columns)
-        ]
+    def draw(self, width: int, height: int) -> list[Strip]:
+        """Choose the columns, then draw the rows."""
+        self._lay_out(width - 3, barred=self._barred(height))
+        return super().draw(width, height)
 
-    def _lay_out(self) -> None:
-        room = self.scrollable_content_region.width - 3
+    def _lay_out(self, room: int, *, barred: bool) -> None:
+        # The cell behind the room is free or the scroll bar's, so that a row more or less leaves no column out; the
+        # column that grows leaves a cell free before the bar.
         shown = {index for index, width in enumerate(self._grown) if width}
         while len(shown) > 1 and self._needed(shown) > room:
             shown.discard(max(shown, key=lambda index: (self._columns[index].rank, index)))
         self._widths = [width if index in shown else 0 for index, width in enumerate(self._grown)]
         for index in [index for index in shown if self._columns[index].grows][:1]:
-            self._widths[index] = self._least(index) + max(0, room - self._needed(shown))
-        self.virtual_size = Size(self.scrollable_content_region.width, len(self._rows) + 1)
-        self.refresh()
+            self._widths[index] = self._least(index) + max(0, room - barred - self._needed(shown))
 
     def _needed(self, shown: set[int]) -> int:
         return sum(map(self._least, shown)) + self.GAP * (len(shown) - 1)
@@ -212,62 +198,44 @@ class Table(ScrollView, can_focus=True):
         column, grown = self._columns[index], self._grown[index]
         return min(grown, 12) if column.grows and not column.whole else grown
 
-    def render_line(self, y: int) -> Strip:
-        """The head, or a row."""
-        width = self.scrollable_content_region.width
-        if y == 0:
-            cells: Sequence[Cell] = [[(column.title, "table--head")] for column in self._columns]
-            return self._strip(cells, width, self.rich_style, "  ")
-        index = self.scroll_offset.y + y - 1
-        if index >= len(self._rows):
-            return Strip.blank(width, self.rich_style)
-        here = index == self._cursor
-        base = self.rich_style
-        if here:
-            base += self.get_component_rich_style("table--cursor" if self.has_focus else "table--cursor-far")
-        cursor = "›" if here and self.has_focus else " "
-        mark = "•" if self._rows[index].key in self._marked else " "
-        return self._strip(self._rows[index].cells, width, base, cursor + mark)
+    def head(self, width: int) -> list[Piece]:
+        """The titles."""
+        return self._pieces([[(column.title, "rows--quiet")] for column in self._columns])
 
-    def _strip(self, cells: Sequence[Cell], width: int, base: Style, mark: str) -> Strip:
-        accent = self.get_component_rich_style("state--running", partial=True)
-        segments = [Segment(mark, base + accent)]
-        for cell, cells_wide, column in zip(cells, self._widths, self._columns, strict=True):
-            if cells_wide:
-                segments += self._cell(cell, cells_wide, column.align, base)
-                segments.append(Segment(" " * self.GAP, base))
-        return Strip(segments).adjust_cell_length(width, base)
+    def row(self, item: Row, width: int) -> list[Piece]:
+        """One row."""
+        return self._pieces(item.cells)
 
-    def _cell(self, cell: Cell, width: int, align: str, base: Style) -> list[Segment]:
-        parts = [(cell, "")] if isinstance(cell, str) else cell
-        segments, used = [], 0
-        for text, css in parts:
+    def lead(self, item: Row, *, here: bool) -> Piece:
+        """The cursor, and whether the row is marked."""
+        mark = "•" if item.key in self._marked else " "
+        return ("›" if here else " ") + mark, self.component("state--running")
+
+    def _pieces(self, cells: Sequence[Cell]) -> list[Piece]:
+        pieces: list[Piece] = []
+        for cell, width, column in zip(cells, self._widths, self._columns, strict=True):
+            if width:
+                pieces += [*self._cell(cell, width, column.align), " " * self.GAP]
+        return pieces
+
+    def _cell(self, cell: Cell, width: int, align: str) -> list[Piece]:
+        pieces: list[Piece] = []
+        used = 0
+        for text, css in [(cell, "")] if isinstance(cell, str) else cell:
             shown = _cut(clean(text), width - used)
             used += cell_len(shown)
-            style = base + self.get_component_rich_style(css, partial=True) if css else base
-            segments.append(Segment(shown, style))
-        pad = Segment(" " * (width - used), base)
-        return [pad, *segments] if align == "right" else [*segments, pad]
+            pieces.append((shown, self.component(css)) if css else shown)
+        pad = " " * (width - used)
+        return [pad, *pieces] if align == "right" else [*pieces, pad]
 
-    def on_resize(self) -> None:
-        """Fit the columns to the width."""
-        self._lay_out()
-        self._go(self._cursor)
+    def sort_at(self, x: int) -> None:
+        """Say which head was clicked."""
+        if (column := self._column_at(x)[0]) >= 0:
+            self.post_message(self.HeadClicked(self, column))
 
-    def on_click(self, event: events.Click) -> None:
-        """Put the cursor under the pointer; open the row on a double click."""
-        offset = event.get_content_offset(self)
-        if offset is None:
-            return
-        index = offset.y + self.scroll_offset.y - 1
-        if offset.y == 0:
-            if (column := self._column_at(offset.x)[0]) >= 0:
-                self.post_message(self.HeadClicked(self, column))
-        elif 0 <= index < len(self._rows):
-            self._go(index)
-            column, x = self._column_at(offset.x)
-            if not self.cell_clicked(column, x) and event.chain == 2:
-                self.action_open()
+    def row_clicked(self, x: int) -> bool:
+        """Say which cell of the row was clicked."""
+        return self.cell_clicked(*self._column_at(x))
 
     def cell_clicked(self, column: int, x: int) -> bool:
         """Handle a click on a cell of the row under the cursor, `x` cells from its left; True if it did."""
@@ -281,46 +249,6 @@ class Table(ScrollView, can_focus=True):
                 return index, x - at
             at += width + self.GAP if width else 0
         return -1, 0
-
-    def action_open(self) -> None:
-        """Open the row under the cursor."""
-        if self.key:
-            self.post_message(self.Opened(self, self.key))
-
-    def action_cursor_down(self) -> None:
-        """One row down."""
-        self._go(self._cursor + 1)
-
-    def action_cursor_up(self) -> None:
-        """One row up."""
-        self._go(self._cursor - 1)
-
-    def action_page_down(self) -> None:
-        """A page down."""
-        self._go(self._cursor + max(1, self.size.height - 2))
-
-    def action_page_up(self) -> None:
-        """A page up."""
-        self._go(self._cursor - max(1, self.size.height - 2))
-
-    def action_first(self) -> None:
-        """To the first row."""
-        self._go(0)
-
-    def action_last(self) -> None:
-        """To the last row."""
-        self._go(len(self._rows) - 1)
-
-    def _go(self, index: int) -> None:
-        before, self._cursor = self._cursor, max(0, min(index, len(self._rows) - 1))
-        page = max(1, self.size.height - 1)
-        top = self.scroll_offset.y
-        wanted = min(max(top, self._cursor - page + 1), self._cursor)
-        if wanted != top:
-            self.scroll_to(y=wanted, animate=False)
-        if self._cursor != before:
-            self.refresh(Region(0, 0, self.size.width, self.size.height))
-            self.post_message(self.Highlighted(self, self.key))
 
 
 def _plain(cell: Cell) -> str:

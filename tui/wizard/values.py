@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from runner.planning.plan import Plan
-from tui.keys import OPEN, bind
+from tui.keys import MOVES, OPEN, bind
 from tui.widgets.table import Table
 from tui.wizard.step import count
 
@@ -22,14 +22,16 @@ LABELS = {
 """Field of `runner.planning.processes.HostChoice` → its name here."""
 
 
-class ValueTable(Table):
+class ValueTable(Table, inherit_bindings=False):
     """Rows whose value can be changed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bind("values.more", "right,plus,l", "change(1)", "more", "one more, or the next choice", group=OPEN),
+        # All of a table's keys, because the footer has room for the first ones only.
         bind("values.less", "left,minus,h", "change(-1)", "less", "one less, or the choice before", group=OPEN),
-        bind("values.auto", "a", "decided", "auto", "as recommended", group=OPEN),
+        bind("values.more", "right,plus,l", "change(1)", "more", "one more, or the next choice", group=OPEN),
         bind("table.open", "enter", "open", "go on", "go on to the next step", group=OPEN),
+        *MOVES,
+        bind("values.auto", "a", "decided", "auto", "as recommended", group=OPEN),
         bind("values.digit", "0,1,2,3,4,5,6,7,8,9", "digit", "number", "type a number", group=OPEN, show=False),
     ]
 
