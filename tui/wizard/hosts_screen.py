@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,9 +30,9 @@ class HostsScreen(DisttuiScreen):
         self._view = WizardState(new_draft())
         self._reach = Reach(self, self._link_to)
 
+    @abstractmethod
     def _show(self) -> None:
         """Show the state; called after each change."""
-        raise NotImplementedError
 
     def on_unmount(self) -> None:
         """Close the connections to the hosts."""
