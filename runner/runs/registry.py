@@ -127,13 +127,15 @@ class KnownRun:
         if self.problem:
             return {**known, "state": "failed"}
         # A host's data must not decide which run this is.
-        seen = summary_of({**(read_object(self.folder / _SEEN) or {}), "run": self.run}) or Summary()
+        answered = read_object(self.folder / _SEEN)
+        seen = summary_of({**answered, "run": self.run}) if answered else None
         try:
             read = summarize(str(self.folder / "0"), lambda: None) or {}
         except (OSError, ValueError, TypeError, AttributeError, OverflowError):
             read = {}
         mirrored = summary_of({**read, "run": self.run}) or Summary()
-        newest = max(mirrored, seen, key=lambda one: (bool(one.get("ended")), one.get("step", -1), one is seen))
+        stored = [mirrored, seen] if seen else [mirrored]
+        newest = max(stored, key=lambda one: (bool(one.get("ended")), one.get("step", -1), one is seen))
         found = {**known, **newest}
         if self.sandbox and not found.get("ended") and not self._fresh():
             found["state"] = "lost"

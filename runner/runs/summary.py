@@ -1,4 +1,4 @@
-"""The summary of a run from a host or a file: typed, bounded, safe to show."""
+"""What `runner.protocol.summary` made of a run on a host, typed, bounded and safe to show."""
 
 from __future__ import annotations
 

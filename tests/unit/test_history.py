@@ -161,6 +161,14 @@ def test_a_run_is_summed_up_alike_on_its_host_and_in_the_mirror(tmp_path: Path) 
     assert "■ stopped" in table and "4,000/5,000" in table
 
 
+def test_a_run_whose_script_prints_no_steps_is_known_by_its_mirror(tmp_path: Path) -> None:
+    """No host was ever asked about it."""
+    made = kept(tmp_path)
+    mirrored(made, 0, {"events.jsonl": lines({"t": 9, "e": "supervisor"}, {"t": 10, "e": "launch", "attempt": 3})})
+    summary = made.summary()
+    assert (summary["state"], summary["attempt"]) == ("running", 3)
+
+
 def test_a_sandbox_that_is_gone_is_lost(tmp_path: Path) -> None:
     made = kept(tmp_path, sandbox=True)
     assert made.summary()["state"] == "unknown"
