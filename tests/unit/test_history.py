@@ -164,7 +164,9 @@ def test_a_run_is_summed_up_alike_on_its_host_and_in_the_mirror(tmp_path: Path) 
 def test_a_run_whose_script_prints_no_steps_is_known_by_its_mirror(tmp_path: Path) -> None:
     """No host was ever asked about it."""
     made = kept(tmp_path)
-    mirrored(made, 0, {"events.jsonl": lines({"t": 9, "e": "supervisor"}, {"t": 10, "e": "launch", "attempt": 3})})
+    spec = {"disttui": 1, "run": made.run, "node_rank": 0, "hosts": ["a", "b"], "nproc": [1, 2]}
+    events = lines({"t": 9, "e": "supervisor"}, {"t": 10, "e": "launch", "attempt": 3})
+    mirrored(made, 0, {"spec.json": json.dumps(spec), "events.jsonl": events, "attempt-3/rank-0.log": "epoch 1\n"})
     summary = made.summary()
     assert (summary["state"], summary["attempt"]) == ("running", 3)
 
