@@ -57,7 +57,7 @@ walls: .venv/tools
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- runner/train
 
 parts: .venv/tools
-	$(BIN)/pytest -q -n $(PARTS) -m 'not (cluster or root or torch or slow)' tests/unit tests/tui
+	$(BIN)/pytest -q -n $(PARTS) -m 'not (cluster or root or torch or frameworks or openmpi or slurm or slow)' tests/unit tests/tui
 
 cluster: .venv/tools ## Two hosts on this machine to try things on, until Ctrl-C (as root on Linux; N=3: three)
 	$(BIN)/python -m tests.cluster $(N)
@@ -93,5 +93,15 @@ clean: ## Remove the environment and everything that was built
 	$(PIP) -e '.[dev]'
 	touch $@
 
-.venv/dev: .venv/tools .venv/train
+# Other people's frameworks, apart from what disttui itself is tested with; .pth lets them see torch.
+.venv/frameworks/installed: .venv/train .ci/frameworks.txt
+	@echo "Installing accelerate, transformers, lightning and deepspeed into .venv/frameworks (once) …"
+	$(BIN)/python -m venv --clear --without-pip .venv/frameworks
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		>"$$(.venv/frameworks/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth"
+	DS_BUILD_OPS=0 $(BIN)/python -m pip --python .venv/frameworks/bin/python install --disable-pip-version-check --quiet \
+		--no-build-isolation -c .ci/constraints.txt -r .ci/frameworks.txt
+	touch $@
+
+.venv/dev: .venv/tools .venv/train .venv/frameworks/installed
 	touch $@

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 from hypothesis import settings
 
+from tests import frameworks
 from tests.cluster import Cluster, unavailable
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -23,6 +25,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # A machine may stall in any example; what takes longer than this is slow by itself.
 settings.register_profile("disttui", deadline=5000)
 settings.load_profile("disttui")
+
+_PROGRAMS = {
+    "git": ("git", "git"),
+    "openmpi": ("mpirun", "openmpi-bin"),
+    "slurm": ("/usr/sbin/slurmctld", "slurm-wlm munge"),
+}
+"""Marker → the program that its tests need, and the packages that bring it."""
 
 _IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
@@ -60,6 +69,11 @@ def _lacks() -> dict[str, str]:
         lacks["root"] = "only root can act as another user, mount a file system or make a network"
     if importlib.util.find_spec("torch") is None:
         lacks["torch"] = "torch is not installed: pip install -e '.[train]'"
+    if not frameworks.PYTHON.exists():
+        lacks["frameworks"] = "accelerate, transformers, lightning and deepspeed are not installed: make .venv/dev"
+    for marker, (program, package) in _PROGRAMS.items():
+        if shutil.which(program) is None:
+            lacks[marker] = f"{program} is not installed; on Debian and Ubuntu: apt install {package}"
     return lacks
 
 
@@ -67,7 +81,7 @@ def _lacks() -> dict[str, str]:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn a test that is skipped for what CI must have into a failure: a skip would hide half of the promises."""
     report = yield
-    needs = any(item.get_closest_marker(marker) for marker in ("cluster", "root", "torch"))
+    needs = any(item.get_closest_marker(marker) for marker in ("cluster", "root", "torch", "frameworks", *_PROGRAMS))
     if _IN_CI and report.skipped and not hasattr(report, "wasxfail") and needs:
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI may not do: {report.longrepr}"
