@@ -51,8 +51,8 @@ from textual.screen import Screen
 
 from runner.errors import InputError
 from runner.text import clean_lines
+from runner.user_config import Settings, load_settings
 from tui import theme
-from tui.config import Settings, load_settings, remember_theme
 from tui.dialogs.questions import QuestionGate
 from tui.inventory import Shelf
 from tui.key_queue import KeyQueue
@@ -330,8 +330,10 @@ class DisttuiApp(TextualInside):
 
     @work(thread=True, group="theme")
     def _remember(self, theme: str) -> None:
+        from runner.profile.config_edit import change_config  # rarely needed, and slow to import
+
         try:
-            self.notify(f"{theme} is remembered in {remember_theme(self.environ, theme)}")
+            self.notify(f"{theme} is remembered in {change_config(self.environ, {'theme': theme})}")
         except InputError as error:
             self.notify(f"{theme} is not remembered: {error}", severity="warning")
 

@@ -43,19 +43,24 @@ def _look_in(viewer: Viewer, run: KnownRun, *, as_json: bool, read_only: bool) -
     from runner.cli.render.jsonl import JsonPrinter
     from runner.cli.render.live import AttachPrinter
     from runner.cli.render.printer import show_update
-    from runner.cli.running import finish
+    from runner.cli.running import announcing, finish, notices_wanted
     from runner.cli.signals import Signals
     from runner.runs.hooks import tell_later
 
     printer = JsonPrinter(sys.stdout) if as_json else AttachPrinter(run, colour=not os.environ.get("NO_COLOR"))
+    wanted = notices_wanted()
     signals = Signals(only_leave=True)
     with signals.caught():
-        with follow_late(viewer, run, wishes=signals, only_look=read_only) as following:
+        with (
+            follow_late(viewer, run, wishes=signals, only_look=read_only) as following,
+            announcing(run.run, wanted) as announce,
+        ):
             for error in following.unreached.values():
                 printer.say(error.sentence)
             signals.hold_back()
             for update in following:
                 show_update(printer, following.state, update)
+                announce(following.state)
         ended = following.state.result.get("t") if following.state.result else None
         finish(printer, following.state, (time.time() if ended is None else ended) - run.started, run.folder)
     if not read_only:

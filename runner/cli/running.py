@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from runner.cli.render.live import TextPrinter
     from runner.profile import Profile
     from runner.runs.state import RunState
+    from runner.user_config import Settings
 
 
 def run_profile(
@@ -50,11 +52,13 @@ def run_profile(
     if detach and sandbox:
         raise InputError("a sandbox lives only as long as its command, so it cannot be left", "Leave out --detach.")
     make_folder(os.environ)
+    wanted = notices_wanted()
     begun = time.monotonic()
     printer = _printer(profile, as_json=as_json)
     try:
         with viewing(ssh_config, accept_new, profile if sandbox else None) as viewer:
-            return _run(viewer, profile, printer, {"source": source, "resume_from": resume_from}, begun, detach)
+            kept = {"source": source, "resume_from": resume_from}
+            return _run(viewer, profile, printer, kept, begun, wanted, detach)
     except KeyboardInterrupt:
         # After the start has begun, Ctrl-C stops the run and is not raised.
         raise click.Abort("nothing was started") from None
@@ -66,6 +70,7 @@ def _run(
     printer: TextPrinter | JsonPrinter,
     kept: Mapping[str, str | None],
     begun: float,
+    wanted: Settings | None,
     detach: bool,
 ) -> int:
     from runner.api.following import follow
@@ -83,9 +88,13 @@ def _run(
             _say_plan(prepared.planned, printer)
             signals.hold_back()
             known = launch(viewer, prepared, **kept)
-            with follow(viewer, known, prepared.links, wishes=signals) as following:
+            with (
+                follow(viewer, known, prepared.links, wishes=signals) as following,
+                announcing(known.run, wanted) as announce,
+            ):
                 for update in following:
                     show_update(printer, following.state, update)
+                    announce(following.state)
                     if detach and following.state.attempt > 0:
                         following.leave()
                 finish(printer, following.state, time.monotonic() - begun, following.mirror)
@@ -93,6 +102,36 @@ def _run(
         if detach and following.state.result is None:
             printer.detached(known.run)
         return following.exit_code
+
+
+def notices_wanted() -> Settings | None:
+    """The user's config; None where standard error is no terminal, which gets no notices. Raises InputError."""
+    from runner.user_config import load_settings
+
+    return load_settings(os.environ) if sys.stderr.isatty() else None
+
+
+@contextmanager
+def announcing(run: str, wanted: Settings | None) -> Iterator[Callable[[RunState], None]]:
+    """Yields what takes the states of a run, and announces them through the terminal as the config asks."""
+    from runner.ids import short
+    from runner.notices import Notices
+    from runner.render.status import run_word
+
+    if wanted is None:
+        yield lambda state: None
+        return
+
+    def send(sequence: str) -> None:
+        if sequence:
+            sys.stderr.write(sequence)
+            sys.stderr.flush()
+
+    notices = Notices(send, wanted, os.environ)
+    try:
+        yield lambda state: notices.tell(short(run), run_word(state), over=state.result is not None)
+    finally:
+        notices.close()
 
 
 def host_words(profile: Profile, say: Callable[[str], None]) -> Callable[[int, str, str], None]:

@@ -25,6 +25,23 @@ GLYPHS = {
 }
 
 
+def run_word(state: RunState) -> str:
+    """The state of a whole run in a word."""
+    if state.result is not None:
+        return clean(str(state.result.get("state", "ended")))
+    if state.hosts[0].story.stall is not None:
+        return "stalled"
+    links = {host.link for host in state.hosts}
+    if links == {"not seen"}:
+        return "not seen"
+    if state.attempt == 0:
+        return "joining"
+    attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]
+    if any(attempt and attempt.stopping for attempt in attempts):
+        return "stopping"
+    return "running" if any(True for _ in state.ranks()) else "starting"
+
+
 def host_word(host: HostState, state: RunState) -> str:
     """A host's present state, in one or two words."""
     if host.exit is not None:

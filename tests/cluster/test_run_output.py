@@ -52,6 +52,25 @@ def test_a_terminal(user: Callable[..., User]) -> None:
     assert "loss 1 → 0.25" in closing
 
 
+def test_a_terminal_announces_the_run_as_the_config_asks(user: Callable[..., User]) -> None:
+    """The title while it goes on; the bell and a notification at its end; then the title of before."""
+    me = user(1)
+    config = me.home / ".config/disttui/config.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text("title: true\nbell: true\nnotify: osc9\n")
+    command = me.command("run", me.profile({"command": ["sleep", "1"]}))
+    environ = {**me.environment(), "TERM": "xterm-256color"}
+    terminal = pexpect.spawn(command[0], command[1:], env=environ, cwd=me.home, encoding="utf-8")
+    terminal.expect(pexpect.EOF, timeout=120)
+    terminal.close()
+    assert terminal.exitstatus == 0
+    sent = re.findall(r"\x1b\]([0-9]+;[^\x07]*)\x07", str(terminal.before))
+    assert re.fullmatch(r"2;t-\S+ running", sent[-3]) or re.fullmatch(r"2;t-\S+ starting", sent[-3])
+    assert re.fullmatch(r"2;t-\S+ finished", sent[-2]) and sent[-1] == sent[-2].replace("2;", "9;")
+    assert "\a\x1b]9;" in str(terminal.before)
+    assert str(terminal.before).index("\x1b[22;0t") < str(terminal.before).index("\x1b[23;0t")
+
+
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
 def test_a_pipe_that_closes_early(user: Callable[..., User], options: list[str]) -> None:
     """`| head -2`: the run goes on to its end, with its exit code and whole logs; both streams may be gone."""

@@ -11,10 +11,10 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets._toast import Toast
 
+from runner.user_config import load_settings
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import assert_snapshot, screen_text
-from tui.config import load_settings
 from tui.dialogs.themes import ThemeScreen
 from tui.widgets.footer import FooterBar
 

@@ -9,10 +9,10 @@ import pytest
 from textual.pilot import Pilot
 
 from runner.errors import InputError
+from runner.user_config import Settings, config_file, load_settings
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import screen_text
-from tui.config import Settings, config_file, load_settings
 
 
 def _write(folder: Path, text: str) -> dict[str, str]:

@@ -40,7 +40,7 @@ EDGES = {
     "runner/train/keeper.py": "torch's states",
     "runner/train/options.py": "argparse's namespace",
     "runner/train/state.py": "torch's states",
-    "tui/config.py": "the user's configuration",
+    "runner/user_config.py": "the user's configuration",
     "tui/wizard/draft.py": "profiles that are being written",
     "tui/wizard/job.py": "profiles that are being written",
 }

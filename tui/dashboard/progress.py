@@ -108,21 +108,3 @@ def facts(snapshot: Snapshot, charted: Snapshot) -> list[str]:
         if mean is not None:
             metrics[name] = mean
     return found + metric_words(metrics)
-
-
-def run_word(snapshot: Snapshot) -> str:
-    """The state of the run in a word that `tui.theme.look` knows."""
-    state = snapshot.state
-    if state.result is not None:
-        return clean(str(state.result.get("state", "ended")))
-    if state.hosts[0].story.stall is not None:
-        return "stalled"
-    links = {host.link for host in state.hosts}
-    if links == {"not seen"}:
-        return "not seen"
-    if state.attempt == 0:
-        return "joining"
-    attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]
-    if any(attempt and attempt.stopping for attempt in attempts):
-        return "stopping"
-    return "running" if any(True for _ in state.ranks()) else "starting"

@@ -17,6 +17,7 @@ from textual.widget import Widget
 
 from runner.api.rerunning import Checkpoint
 from runner.formatting import duration
+from runner.render.status import run_word
 from runner.runs.registry import KnownRun
 from runner.text import clean
 from tui.charts.chart import Chart
@@ -25,7 +26,7 @@ from tui.dashboard.hosts import HostsPane
 from tui.dashboard.layout import CHARTS, MANY, PaneLayout
 from tui.dashboard.load import LoadPane
 from tui.dashboard.log_place import LogPlace
-from tui.dashboard.progress import ProgressLine, facts, run_word
+from tui.dashboard.progress import ProgressLine, facts
 from tui.dashboard.rank_grid import RankGrid
 from tui.dashboard.story import StoryPane
 from tui.dashboard.timeline import TimelinePane
@@ -186,7 +187,7 @@ class RunScreen(DisttuiScreen):
         if snapshot is not None:
             elapsed = duration(snapshot.elapsed) if snapshot.began else ""
             numbers = facts(snapshot, self._charted or snapshot)
-            self.header.show(snapshot.state.run, numbers, run_word(snapshot), elapsed)
+            self.header.show(snapshot.state.run, numbers, run_word(snapshot.state), elapsed)
 
     def _large(self) -> list[HostsPane | RankGrid | LoadPane | Chart]:
         return [self.query_one(HostsPane), self.query_one(RankGrid), self.query_one(LoadPane), *self.query(Chart)]

@@ -16,18 +16,18 @@ from textual.message import Message
 
 from runner.errors import DisttuiError
 from runner.ids import short
+from runner.notices import Notices
+from runner.render.status import run_word
 from runner.runs.hooks import tell_later
 from runner.runs.registry import KnownRun
 from runner.runs.state import RunState
 from tui.dashboard.hosts import HostsPane
-from tui.dashboard.progress import run_word
 from tui.dashboard.run_screen import RunScreen
 from tui.keys import CHANGE, PANE_KEYS, VIEW, bind
 from tui.log import Older
 from tui.run.attach import attached
 from tui.run.feed import FeedFailed, LiveFeed, RunChanged, Snapshot
 from tui.screen import Command
-from tui.terminal.notices import Notices
 
 
 class RunFound(Message):
@@ -120,7 +120,7 @@ class DashboardScreen(RunScreen):
     def _tell_terminal(self, snapshot: Snapshot) -> None:
         if self._notices is None:
             self._notices = Notices(self.disttui.send, self.disttui.settings, self.disttui.environ)
-        self._notices.tell(short(snapshot.state.run), run_word(snapshot), over=snapshot.state.result is not None)
+        self._notices.tell(short(snapshot.state.run), run_word(snapshot.state), over=snapshot.state.result is not None)
 
     def on_feed_failed(self, event: FeedFailed) -> None:
         """Show the error; the screen keeps its content."""
@@ -191,7 +191,7 @@ class DashboardScreen(RunScreen):
     def leaving(self) -> None:
         """Say that the run continues."""
         snapshot = self.snapshot
-        if snapshot is not None and snapshot.state.result is None and run_word(snapshot) != "not seen":
+        if snapshot is not None and snapshot.state.result is None and run_word(snapshot.state) != "not seen":
             self.app.notify(
                 f"{short(snapshot.state.run)} goes on; disttui attach {short(snapshot.state.run)} shows it again"
             )

@@ -10,12 +10,12 @@ import tempfile
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from runner.notices import DEAF_TERMS, through_tmux
+
 OSC_LIMIT = 74_000
 """The most base64 characters that xterm, tmux and others accept in one OSC 52 sequence."""
 _PATIENCE = 3.0
 _DEAF = ("Apple_Terminal",)
-DEAF_TERMS = ("linux", "dumb", "")
-"""Values of TERM for terminals that show an OSC sequence as text, or drop it."""
 
 
 class Copied(NamedTuple):
@@ -81,11 +81,6 @@ def _osc52(text: str, environ: Mapping[str, str], inside_tmux: bool) -> str:
         return ""
     sequence = f"\x1b]52;c;{coded}\x07"
     return through_tmux(sequence) if inside_tmux else sequence
-
-
-def through_tmux(sequence: str) -> str:
-    """The sequence as tmux hands it on to its terminal: wrapped, with every escape in it doubled."""
-    return "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\"
 
 
 def _to_file(text: str, size: str) -> Copied:

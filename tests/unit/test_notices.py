@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tui.config import Settings
-from tui.terminal.notices import Notices
+from runner.notices import Notices
+from runner.user_config import Settings
 
 XTERM = {"TERM": "xterm-256color"}
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import InputError
+from runner.notices import NOTIFY
 from runner.text import clean
 from runner.user_folders import user_folder
-from tui.terminal.notices import NOTIFY
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Settings:
     title: bool = False
     bell: bool = False
     notify: str = "none"
-    """One of `tui.terminal.notices.NOTIFY`."""
+    """One of `runner.notices.NOTIFY`."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Binding id → keys, separated by commas."""
 
@@ -59,40 +59,23 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     Raises:
         InputError: It cannot be read, is not YAML, or holds an unknown key or a wrong value.
     """
-    path = config_file(environ)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return Settings()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(getattr(error, "strerror", None) or "not UTF-8 text", place=f"{path}") from None
-    return _checked(_parsed(path, text), path)
+    return _checked(read_config(environ)[1], config_file(environ))
 
 
-def remember_theme(environ: Mapping[str, str], theme: str) -> Path:
-    """Write a theme into the config, keeping its comments and order; return the config's path.
+def read_config(environ: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
+    """Return the config's text and what it holds; both are empty where there is none.
 
     Raises:
-        InputError: It cannot be read or written.
+        InputError: It cannot be read, or is no YAML mapping.
     """
-    from runner.profile.edit import edit  # rarely needed, and slow to import
-    from runner.profile.save import save
-
     path = config_file(environ)
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        text = ""
+        return "", {}
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(getattr(error, "strerror", None) or "not UTF-8 text", place=f"{path}") from None
-    data = _parsed(path, text)
-    line = f"theme: {theme}\n"
-    if not data:
-        new = text + "\n" * (text[-1:] not in ("", "\n")) + line
-    else:
-        new = edit(text, {**data, "theme": theme})
-    save(new, path, replace=True)
-    return path
+    return text, _parsed(path, text)
 
 
 def _parsed(path: Path, text: str) -> Mapping[str, Any]:

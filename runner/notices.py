@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from runner.text import clean
-from tui.terminal.clipboard import DEAF_TERMS, through_tmux
 
 NOTIFY = ("none", "osc9", "osc777")
 """Ways to request a notification: iTerm2, kitty, WezTerm and Windows Terminal support OSC 9; urxvt, foot, Ghostty and
 GNOME's terminals OSC 777."""
+DEAF_TERMS = ("linux", "dumb", "")
+"""Values of TERM for terminals that show an OSC sequence as text, or drop it."""
 _LONGEST = 120
 _KEEP_TITLE, _LAST_TITLE = "\x1b[22;0t", "\x1b[23;0t"
 
@@ -74,3 +75,8 @@ class Notices:
 def _plain(text: str) -> str:
     # A semicolon would begin another field, and `9;4;` means a progress bar.
     return clean(text).replace(";", ",")[:_LONGEST]
+
+
+def through_tmux(sequence: str) -> str:
+    """The sequence as tmux hands it on to its terminal: wrapped, with every escape in it doubled."""
+    return "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\"
