@@ -8,7 +8,7 @@ PYTHON ?= python3
 TESTS ?=
 # How many tests run at a time, for two cores: those of parts and screens wait for some of their time, those on real
 # hosts train, and the chaos beside them mostly waits. The other tests of faults measure times, one after the other.
-PARTS ?= 3
+PARTS ?= 4
 HOSTS ?= 2
 N ?= 2
 CHAOS := tests/faults/test_chaos.py

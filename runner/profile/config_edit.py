@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -13,7 +12,7 @@ from runner.profile.save import save
 from runner.user_config import config_file, read_config
 
 
-def change_config(environ: Mapping[str, str], changes: Mapping[str, Any]) -> Path:
+def change_config(environ: Mapping[str, str], changes: Mapping[str, object]) -> Path:
     """Write some keys into the config; return its path.
 
     Raises:

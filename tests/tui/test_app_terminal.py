@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.tui import shelf_kit as kit
 
 ROOT = Path(__file__).parents[2]
@@ -121,6 +123,7 @@ def test_without_a_terminal_the_headless_commands_are_named(tmp_path: Path) -> N
         assert instead in done.stderr
 
 
+@pytest.mark.slow
 def test_it_is_quiet_while_nothing_happens(tmp_path: Path) -> None:
     """Not one byte: over a slow link, and in tmux, every byte costs."""
     kit.busy_machine(tmp_path)

@@ -114,6 +114,7 @@ def test_the_wizard_shows_no_dead_key(tmp_path: Path, monkeypatch: pytest.Monkey
     play()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pane", ["hosts", "chart0", "log"])
 def test_the_replay_of_an_ended_run_shows_no_dead_key(tmp_path: Path, pane: str) -> None:
     @asynchronous

@@ -55,6 +55,7 @@ def _see(screen: Tmux, *words: str) -> None:
         screen.until(word, 60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=["80x24", "200x50"])
 def test_home_and_all_that_opens_there(tmp_path: Path, size: tuple[int, int]) -> None:
     with _attacked(tmp_path, COMMAND, size=size) as screen:
@@ -103,6 +104,7 @@ def test_a_replay(tmp_path: Path, size: tuple[int, int]) -> None:
         screen.until("Wlog")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=["80x24", "200x50"])
 def test_a_run_that_goes_on(tmp_path: Path, size: tuple[int, int]) -> None:
     """Everything comes over links, from hosts that mean harm: the stall's story, the diagnosis, errors in toasts."""

@@ -13,6 +13,7 @@ from tests.tui.widget_kit import asynchronous
 from tui.dashboard.load import LoadPane
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hosts", "per_host", "gpus", "kinds"),
     [

@@ -52,6 +52,7 @@ FOR_EVER = r"(\w+\s*)+$"
 BAIT = "a" * 60 + " !"
 
 
+@pytest.mark.slow
 def test_an_expression_that_takes_for_ever_holds_up_nobody(writer: Writer) -> None:
     writer.steps(0, 20)
     writer.write({0: [BAIT]})
@@ -130,6 +131,7 @@ def test_texts_are_found_where_the_expression_would_find_them(
         assert found == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", list(string.ascii_letters))
 def test_a_letter_is_missed_only_where_nothing_stands_for_it(text: str) -> None:
     everything = "".join(chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)

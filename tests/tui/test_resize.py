@@ -90,8 +90,12 @@ SCREENS: dict[str, Open] = {
 }  # fmt: skip
 
 
+_QUICK = ("home", "log", "step 3", "zoomed chart")
+"""One of each kind, for `make check`."""
+
+
 @pytest.mark.parametrize("by_chance", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["odd", "any"])
-@pytest.mark.parametrize("name", SCREENS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in _QUICK else pytest.mark.slow) for n in SCREENS])
 def test_a_storm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, by_chance: bool) -> None:
     monkeypatch.chdir(tmp_path)
     record(monkeypatch, {"node1": facts("cpu_desk"), "node2": facts("cpu_desk", boot_id="other")})

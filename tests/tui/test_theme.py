@@ -98,6 +98,7 @@ def test_the_glyphs_are_those_of_the_command_line() -> None:
     assert {word: theme.look(word).glyph for word in GLYPHS} == GLYPHS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", SCREENS, ids=lambda keys: "+".join(keys) or "home")
 @pytest.mark.parametrize("more", [{}, {"COLORFGBG": "0;15"}, {"NO_COLOR": "1"}], ids=["dark", "light", "no colour"])
 def test_nothing_is_black_on_black(
@@ -129,6 +130,7 @@ def _same(one: Color, other: Color, system: ColorSystem) -> bool:
     return one.downgrade(system) == other.downgrade(system)
 
 
+@pytest.mark.slow
 def test_any_theme_of_textual_can_be_chosen(tmp_path: Path) -> None:
     app = DisttuiApp(kit.environ(tmp_path))
 

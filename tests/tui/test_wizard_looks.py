@@ -76,6 +76,7 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "/home/ada/.config")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES)
 def test_it_looks_so(tmp_path: Path, scene: str) -> None:
     async def play() -> None:

@@ -103,6 +103,7 @@ def test_other_hosts_are_not_reached_before_a_yes(tmp_path: Path) -> None:
     assert not here.marker.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hosts", "nproc"),
     [

@@ -39,6 +39,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS)
 def test_what_a_shell_offers(shell: str, environ: dict[str, str], tmp_path: Path) -> None:
     if not shutil.which(shell):

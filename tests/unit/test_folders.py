@@ -217,6 +217,7 @@ def _break(path: Path, how: str) -> None:
         path.symlink_to(real)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["truncated", "empty", "one bit", "another program", "writable by others", "a link"])
 def test_a_node_program_that_is_not_as_sent_is_sent_again(home: Path, how: str) -> None:
     _visit()

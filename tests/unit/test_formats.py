@@ -47,6 +47,7 @@ def test_the_page_of_formats_has_the_fields_of_the_types() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "python -m tests.formats_tables writes its tables anew"
 
 
+@pytest.mark.slow
 def test_a_new_kind_of_event_is_missed_by_name_in_every_place_that_must_know_it(tmp_path: Path) -> None:
     """mypy, asked about a protocol with one kind more."""
     text = EVENTS.read_text(encoding="utf-8")

@@ -88,6 +88,7 @@ def test_a_cut_costs_nothing(pair: Make, tmp_path: Path) -> None:
     run.wait_event(0, "host", node=1, state="seen")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [0, 3])
 def test_a_long_cut_fences_both_sides(pair: Make, restarts: int) -> None:
     """Without a limit for coming back nobody waits for anybody, whatever may be left of restarts."""
@@ -109,6 +110,7 @@ def test_a_long_cut_fences_both_sides(pair: Make, restarts: int) -> None:
     assert run.living() == {}
 
 
+@pytest.mark.slow
 def test_a_gang_comes_back_after_a_long_cut(pair: Make) -> None:
     run, wire = pair(SLEEP, host_timeout=6, restarts=1, grace=1, rejoin_timeout=60)
     run.wait_event(1, "step")
@@ -123,6 +125,7 @@ def test_a_gang_comes_back_after_a_long_cut(pair: Make) -> None:
     assert run.events(0, "attempt")[1]["t"] > ended
 
 
+@pytest.mark.slow
 def test_a_host_that_does_not_come_back_in_time_is_lost(pair: Make) -> None:
     run, wire = pair(SLEEP, host_timeout=6, restarts=2, grace=1, rejoin_timeout=2)
     run.wait_event(1, "step")
@@ -141,6 +144,7 @@ def test_a_host_that_does_not_come_back_in_time_is_lost(pair: Make) -> None:
     assert run.living() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [1, 0])
 def test_a_stop_waits_for_a_host_that_is_cut_off_and_says_so(pair: Make, asked: int) -> None:
     """Asked of leader or follower: none says "stopped" while ranks go on, and who comes back is stopped."""
@@ -159,6 +163,7 @@ def test_a_stop_waits_for_a_host_that_is_cut_off_and_says_so(pair: Make, asked: 
     assert run.events(away, "stopping")[-1]["reason"] == "user"
 
 
+@pytest.mark.slow
 def test_a_stop_that_cannot_reach_a_host_ends_when_that_must_have_ended_its_ranks(pair: Make) -> None:
     run, wire = pair(SLEEP, host_timeout=6, grace=1)
     wire.silent = True

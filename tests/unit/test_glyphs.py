@@ -79,6 +79,7 @@ def test_nothing_that_is_written_fails_for_a_character() -> None:
         assert file.getvalue().endswith(b"\n") and b"\\u" not in file.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "iso8859-1", "ascii:strict"])
 @pytest.mark.parametrize(
     "words", [["ps"], ["show", "run-1"], ["logs", "run-1"], ["nosuch"]], ids=lambda words: words[0]

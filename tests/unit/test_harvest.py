@@ -173,6 +173,7 @@ def test_a_pattern_that_never_ends_is_given_up(tmp_path: Path) -> None:
     assert rank.records() == [{"step": 1, "loss": 0.5}]
 
 
+@pytest.mark.slow
 def test_a_slow_pattern_is_given_up_in_any_thread(tmp_path: Path) -> None:
     rank, harvest = Rank(tmp_path), Harvest(str(tmp_path), [0], r"^(a+)+(?P<loss>\d)$")
     rank.print("a" * 26 + "!\n")

@@ -122,6 +122,7 @@ def _known(folder: Path) -> KnownRun:
     return lied(folder, KnownHost("n1", "local"))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(answer=ANY)
 def test_whatever_a_host_answers_a_command_has_an_end(

@@ -174,6 +174,7 @@ def test_what_is_not_damaged_is_reported(base: Path, monkeypatch: pytest.MonkeyP
     assert "no record" not in "".join(said.values()) and "malformed" not in "".join(said.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_files(damage: str, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*FILES, "attempt-2/rank-0.log", "run.json", "seen.json", ".mirror.json"):
@@ -195,6 +196,7 @@ def test_a_host_cannot_say_that_its_run_is_another(base: Path, monkeypatch: pyte
     assert RUN in said and "other" not in said
 
 
+@pytest.mark.slow
 def test_odd_values_on_the_command_line(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every field of every record in turn holds an escape sequence, or a number beyond everything."""
     for name, entries in FILES.items():

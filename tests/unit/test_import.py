@@ -215,6 +215,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_whatever_the_file_holds_it_is_a_profile_or_a_clear_error(data: st.DataObject) -> None:

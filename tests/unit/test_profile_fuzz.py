@@ -86,6 +86,7 @@ def test_random_tokens(text: str) -> None:
     survives("disttui: 1\nhosts: [a]\njob: {script: x}\n" + text)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])  # on a machine that stalls
 @given(st.fixed_dictionaries({"disttui": st.just(1)}, optional=dict.fromkeys(sections, trees)))
 def test_random_structures(data: dict[str, object]) -> None:
@@ -137,6 +138,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 def test_bombs_end_soon(bomb: str) -> None:
     started = time.process_time()

@@ -296,6 +296,7 @@ def test_a_known_hosts_file_with_a_space_in_its_name(world: World) -> None:
     assert by_disttui(config) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
 def test_a_certificate_of_a_key_that_the_agent_holds(world: World, kind: str, tmp_path: Path) -> None:
     """The private key's file is gone; its public half and its certificate lie where IdentityFile says."""
