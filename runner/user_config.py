@@ -7,6 +7,8 @@ bell: true                    # the bell rings when that run ends; false by defa
 notify: osc9                  # a notification when that run ends: osc9, osc777, or none (the default)
 keys:                         # binding id: keys; the help (?) shows the ids
   home.new: ctrl+n
+
+`libraries` is read by runner.profile.library, for the command line, too.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ _KINDS: Mapping[str, tuple[type, str]] = {
     "bell": (bool, "true or false"),
     "notify": (str, f"one of {', '.join(NOTIFY)}"),
     "keys": (dict, "a mapping of binding ids to keys"),
+    "libraries": (list, "a list of libraries"),
 }
 
 
@@ -104,7 +107,7 @@ def _checked(data: Mapping[str, Any], path: Path) -> Settings:
     for name, keys in data.get("keys", {}).items():
         if not isinstance(name, str) or not isinstance(keys, str) or not all(map(str.strip, keys.split(","))):
             raise InputError(f"keys: {_show(name)}: expected keys such as ctrl+n, not {_show(keys)}", place=f"{path}")
-    return Settings(**data)
+    return Settings(**{name: value for name, value in data.items() if name != "libraries"})
 
 
 def _show(value: object) -> str:

@@ -15,6 +15,7 @@ from runner.paths import inside
 from runner.text import clean
 
 if TYPE_CHECKING:
+    from runner.api.libraries import LibraryProfile
     from runner.runs.registry import KnownRun
 
 QUIET = 30.0
@@ -81,6 +82,8 @@ class ProfileRow:
     description: str = ""
     problem: str = ""
     """The first error in it, with its place."""
+    library: str = ""
+    """The library that it lies in."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +119,14 @@ class Shelf:
 
 def read_shelf(environ: Mapping[str, str], now: float) -> Shelf:
     """Read everything anew."""
-    from runner.profile.library import list_profiles
+    from runner.api.libraries import list_library
     from runner.runs.registry import known_runs
 
     known, problems = known_runs(environ)
     runs = tuple(_run_row(run, now) for run in known)
-    profiles = tuple(_profile_row(*entry, _changed(entry.path)) for entry in list_profiles())
+    profiles = tuple(
+        _profile_row(one) for each in list_library(environ, runs=False) for one in each.profiles if one.used
+    )
     return Shelf(runs, profiles, tuple(_hosts(runs, profiles)), tuple(map(clean, problems)), read=True)
 
 
@@ -130,7 +135,7 @@ def fingerprint(environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
     from runner.profile.library import list_profiles
     from runner.runs.store import mirrors_folder
 
-    watched = [entry.path for entry in list_profiles()]
+    watched = [entry.path for entry in list_profiles(environ)]
     with suppress(OSError):
         for run in mirrors_folder(environ).iterdir():
             watched += [run / "run.json", run / "seen.json", run / "notes.json", run / "0" / "exit.json"]
@@ -212,21 +217,12 @@ def _changed(path: Path) -> int:
         return 0
 
 
-@lru_cache(256)
-def _profile_row(name: str, path: Path, origin: str, changed: int) -> ProfileRow:
-    from runner.errors import InputError
-    from runner.profile import load
-    from runner.profile.problems import ProfileErrors
-
-    try:
-        profile = load(path)
-    except InputError as error:
-        found = error.problems[0] if isinstance(error, ProfileErrors) else None
-        place = f"line {found.line}:{found.column}: " if found and found.line else ""
-        return ProfileRow(clean(name), path, origin, problem=clean(f"{place}{found.reason if found else error.reason}"))
-    counts = tuple(host.num_processes for host in profile.hosts)
-    hosts = tuple(clean(host.name) for host in profile.hosts)
-    return ProfileRow(clean(name), path, origin, hosts, counts, clean(profile.description))
+def _profile_row(one: LibraryProfile) -> ProfileRow:
+    entry, header = one.entry, one.header
+    return ProfileRow(
+        clean(entry.name), entry.path, entry.origin, header.hosts, header.processes, header.description, header.problem,
+        library=entry.library,
+    )  # fmt: skip
 
 
 def _hosts(runs: Iterable[RunRow], profiles: Iterable[ProfileRow]) -> Iterable[HostRow]:

@@ -62,7 +62,7 @@ class Everything(Provider):
 
     def _profiles(self) -> Iterator[PaletteEntry]:
         for row in self._app.shelf.profiles:
-            words = f"profile ({row.origin})  {row.description or row.problem}"
+            words = f"profile ({row.library or row.origin})  {row.description or row.problem}"
             yield PaletteEntry(row.name, words, partial(self._app.router.open_wizard, row.path))
 
     def _hosts(self) -> Iterator[PaletteEntry]:

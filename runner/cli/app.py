@@ -21,7 +21,7 @@ SECTIONS = {
     "Before a run": ("probe", "validate", "plan", "import", "export", "top"),
     "Runs": ("run", "rerun", "ps", "attach", "logs", "show", "metrics", "diagnose", "replay", "pull"),
     "The end of runs": ("stop", "orphans", "forget", "gc"),
-    "Setting up": ("bytegpt", "completion"),
+    "Setting up": ("library", "bytegpt", "completion"),
 }
 """Commands as --help lists them, in the order of their use."""
 
@@ -114,6 +114,6 @@ def _is_profile(word: str) -> bool:
         return False
     if Path(word).is_file():
         return True
-    from runner.profile.library import list_profiles
+    from runner.profile.library import named
 
-    return any(word == entry.name for entry in list_profiles())
+    return named(word) is not None

@@ -14,6 +14,7 @@ from runner.cli import (
     forget,
     gc,
     importing,
+    library,
     logs,
     metrics,
     orphans,
@@ -112,6 +113,6 @@ def bytegpt() -> None:
 for _command in (
     *(probe.probe, validate.validate, plan.plan, importing.import_, exporting.export, top.top),
     *(run.run, rerun.rerun, ps.ps, attach.attach, logs.logs, show.show, metrics.metrics, diagnose.diagnose),
-    *(replay.replay, pull.pull, stop.stop, orphans.orphans, forget.forget, gc.gc),
+    *(replay.replay, pull.pull, stop.stop, orphans.orphans, forget.forget, gc.gc, library.library),
 ):
     cli.add_command(_command)

@@ -1,18 +1,42 @@
-"""Where profiles live: the user's own, the team's, and the ones that come with disttui."""
+"""Where profiles live: an ordered list of libraries, and the names that lead to their files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from runner.errors import InputError
-from runner.profile.problems import near, printable
+from runner.paths import PathError, inside
+from runner.profile.fields import slug
+from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, compose
+from runner.profile.problems import ProfileErrors, ProfileProblem, near, printable, quoted
 from runner.user_folders import user_folder
 
 Origin = Literal["own", "team", "built in"]
+OWN = "own"
+EXAMPLES = "examples"
+INVENTORIES = "inventory"
+"""The folder of a library with files of hosts, which are no profiles."""
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+"""Of a library."""
 _SUFFIXES = (".yaml", ".yml")
+_DEEPEST = 8
+"""Folders in folders that are searched."""
+_MOST = 20_000
+"""Profiles of one library that are listed."""
+
+
+class Library(NamedTuple):
+    """A folder of profiles with a name."""
+
+    name: str
+    origin: Origin
+    folder: Path
+    url: str = ""
+    """Of the git repository that `folder` is a clone of; empty: it is a folder only."""
 
 
 class LibraryEntry(NamedTuple):
@@ -21,10 +45,21 @@ class LibraryEntry(NamedTuple):
     name: str
     path: Path
     origin: Origin
+    library: str = ""
+    """The name of its library."""
+    problem: str = ""
+    """Why it cannot be used, from its place alone."""
+
+    @property
+    def full_name(self) -> str:
+        """The name that means this file, whatever stands in other libraries."""
+        return f"{self.library}/{self.name}"
 
 
-def find(name_or_path: str) -> Path:
-    """Return the file of a path, or of a profile's name: an existing path first, then own, team and built in.
+def find(name_or_path: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the file of a path, or of a profile's name: an existing path first, then the libraries in their order.
+
+    `team/2node` is the profile of this name in the library `team`.
 
     Raises:
         InputError: Neither is there; names that are near are suggested.
@@ -33,39 +68,238 @@ def find(name_or_path: str) -> Path:
     there = _what_is(path)
     if there == "file":
         return path
-    entries = list_profiles()
-    for entry in entries:
-        if name_or_path in (entry.name, entry.path.name):
-            return entry.path
+    if found := named(name_or_path, environ):
+        return found.path
+    entries = list_profiles(environ)
     shown = printable(name_or_path) or "''"
     if name_or_path == "-":
         raise InputError("-: a profile is not read from standard input", "Save it in a file.")
     if there == "folder" and name_or_path:
         raise InputError(f"{shown}: this is a folder", "Name a profile in it.")
+    first, _, rest = name_or_path.partition("/")
+    library = next((each for each in libraries(environ) if rest and each.name == first), None)
+    if library and library.url and not library.folder.is_dir():
+        raise InputError(f"{shown}: the library {first} is not on this machine", f"disttui library sync {first}")
+    if library and library.folder.is_dir():
+        names = [entry.full_name for entry in every_profile(environ) if entry.library == first]
+        raise InputError(f"{shown}: the library {first} has no such profile", _cure(name_or_path, names))
     if path.name != name_or_path:
         beside = [str(path.parent / each.name) for each in _files(path.parent)]
         raise InputError(f"{shown}: there is no such file", _cure(name_or_path, beside))
-    names = [entry.name for entry in entries]
+    known = [entry.name for entry in entries]
     here = [each.name for each in _files(Path())]
-    raise InputError(f"{shown}: no profile has this name and no file this path", _cure(path.name, [*names, *here]))
+    raise InputError(f"{shown}: no profile has this name and no file this path", _cure(path.name, [*known, *here]))
 
 
-def list_profiles() -> list[LibraryEntry]:
+def named(word: str, environ: Mapping[str, str] = os.environ) -> LibraryEntry | None:
+    """The profile that a name means: `2node` in the first library that has it, `team/2node` in that one.
+
+    Raises:
+        InputError: The library is named, and the name of the profile could lead out of it.
+    """
+    known = libraries(environ)
+    first, _, rest = word.partition("/")
+    for library in known:
+        if rest and library.name == first:
+            return entry_in(library, rest)
+    for library in known:
+        try:
+            if found := entry_in(library, word):
+                return found
+        except PathError:
+            continue
+    return None
+
+
+def entry_in(library: Library, name: str) -> LibraryEntry | None:
+    """The profile of this name in one library; None where there is none.
+
+    Raises:
+        PathError: The name could lead out of the library, or its file is a link that does.
+    """
+    stem = next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), name)
+    for each in dict.fromkeys((name, *(stem + suffix for suffix in _SUFFIXES))):
+        if each.endswith(_SUFFIXES):
+            path = path_in(library, each)
+            if _what_is(path) == "file":
+                return LibraryEntry(stem, path, library.origin, library.name)
+    return None
+
+
+def path_in(library: Library, name: str) -> Path:
+    """The path of a file of a library. In the user's own one, links may lead anywhere.
+
+    Raises:
+        PathError: The name could lead out of the library, or its file is a link that does.
+    """
+    parts = name.split("/")
+    if any(part.startswith((".", "-")) for part in parts) or parts[0] == INVENTORIES:
+        raise PathError(f"{quoted(name)[1:-1]}: no name of a profile in a library", "Name it as `library list` does.")
+    if library.origin == OWN and all(part and "\0" not in part for part in parts):
+        return library.folder.joinpath(*parts)
+    return inside(library.folder, name)
+
+
+def list_profiles(environ: Mapping[str, str] = os.environ) -> list[LibraryEntry]:
     """Every profile that can be named, by name; where two have one name, the one that `find` takes."""
     found: dict[str, LibraryEntry] = {}
-    for origin, folder in folders():
-        for path in _files(folder):
-            found.setdefault(path.stem, LibraryEntry(path.stem, path, origin))
+    for entry in every_profile(environ):
+        if not entry.problem:
+            found.setdefault(entry.name, entry)
     return sorted(found.values())
 
 
-def folders() -> Iterator[tuple[Origin, Path]]:
-    """Where profiles are looked for, in this order."""
-    yield "own", user_folder("config", os.environ) / "profiles"
-    for folder in filter(None, os.environ.get("DISTTUI_PROFILES", "").split(":")):
-        yield "team", Path(os.path.expanduser(folder))  # noqa: PTH111 - Path raises for an unknown ~user
+def every_profile(environ: Mapping[str, str] = os.environ) -> Iterator[LibraryEntry]:
+    """The profiles of all libraries in their order; an earlier one shadows a later one of the same name."""
+    for library in libraries(environ):
+        yield from profiles_in(library)
+
+
+def profiles_in(library: Library) -> list[LibraryEntry]:
+    """The profiles of one library, by name; none where its folder is not there."""
+    found: list[LibraryEntry] = []
+    real = os.path.realpath(library.folder)
+
+    def search(folder: Path, before: str, depth: int) -> None:
+        try:
+            with os.scandir(folder) as entries:
+                for each in entries:
+                    if each.name.startswith((".", "-")) or len(found) >= _MOST:
+                        continue
+                    if each.name.endswith(_SUFFIXES):
+                        stem = before + each.name.rpartition(".")[0]
+                        out = library.origin != OWN and each.is_symlink() and _leads_out(each.path, real)
+                        problem = "this link leads out of the library" if out else ""
+                        found.append(LibraryEntry(stem, folder / each.name, library.origin, library.name, problem))
+                    elif (
+                        depth < _DEEPEST and (before or each.name != INVENTORIES) and each.is_dir(follow_symlinks=False)
+                    ):
+                        search(folder / each.name, f"{before}{each.name}/", depth + 1)
+        except (OSError, ValueError):
+            return
+
+    search(library.folder, "", 1)
+    return sorted(found)
+
+
+def libraries(environ: Mapping[str, str] = os.environ) -> list[Library]:
+    """All libraries in the order of the user's config: without one the user's own, the team's, the examples.
+
+    Raises:
+        ProfileErrors: The config's list of libraries cannot be used.
+    """
+    config = user_folder("config", environ)
+    own = Library(OWN, "own", config / "profiles")
     shipped = Path(__file__).parent.parent / "_profiles"
-    yield "built in", shipped if shipped.is_dir() else Path(__file__).parent.parent.parent / "profiles"
+    shipped = shipped if shipped.is_dir() else Path(__file__).parent.parent.parent / "profiles"
+    fixed = {OWN: own, EXAMPLES: Library(EXAMPLES, "built in", shipped)}
+    given = _given(config / "config.yaml", environ)
+    listed = [fixed.pop(each) if isinstance(each, str) else each for each in given]
+    listed = [*([fixed[OWN]] if OWN in fixed else []), *listed]
+    at = listed.index(own) + 1
+    known = {library.name for library in listed} | {EXAMPLES}
+    for folder in filter(None, environ.get("DISTTUI_PROFILES", "").split(":")):
+        path = Path(os.path.expanduser(folder))  # noqa: PTH111 - Path raises for an unknown ~user
+        name = base = slug(path.name)
+        number = 1
+        while name in known:
+            number += 1
+            name = f"{base}-{number}"
+        known.add(name)
+        listed.insert(at, Library(name, "team", path))
+        at += 1
+    return [*listed, *([fixed[EXAMPLES]] if EXAMPLES in fixed else [])]
+
+
+def library_named(name: str, environ: Mapping[str, str] = os.environ) -> Library:
+    """A library by its name. Raises InputError."""
+    known = libraries(environ)
+    for library in known:
+        if library.name == name:
+            return library
+    raise InputError(
+        f"{printable(name) or repr(name)}: no library has this name", _cure(name, [one.name for one in known])
+    )
+
+
+def library_of(path: Path, environ: Mapping[str, str] = os.environ) -> Library | None:
+    """The library that a file lies in; None where it lies in none."""
+    real = Path(os.path.realpath(path))
+    for library in libraries(environ):
+        if Path(os.path.realpath(library.folder)) in real.parents:
+            return library
+    return None
+
+
+def clones_folder(environ: Mapping[str, str]) -> Path:
+    """The folder with the clones of all libraries that are git repositories."""
+    return user_folder("data", environ) / "libraries"
+
+
+def _given(config: Path, environ: Mapping[str, str]) -> list[Library | Literal["own", "examples"]]:
+    """`libraries` of the user's config."""
+    try:
+        text = config.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return []  # the app shows the error when it reads its own settings
+    if "libraries" not in text:
+        return []
+    problems: list[ProfileProblem] = []
+    root = compose(text, str(config), problems)
+    place, node = root.entries.get("libraries", (None, None)) if isinstance(root, MappingNode) else (None, None)
+    if place is None or node is None or (isinstance(node, ScalarNode) and node.is_null):
+        return []
+    found: list[Library | Literal["own", "examples"]] = []
+    names: set[str] = set()
+    if not isinstance(node, SequenceNode):
+        raise ProfileErrors([ProfileProblem.at(place, "libraries: no list", "expected lines like '- own'")])
+    for item in node.items:
+        one = _one(item, environ, problems)
+        name = one if isinstance(one, str) else one.name if one else ""
+        if name in names:
+            problems.append(ProfileProblem.at(item.place, f"the library {name} is given twice", "remove one"))
+        elif one is not None:
+            names.add(name)
+            found.append(one)
+    if problems:
+        raise ProfileErrors(problems)
+    return found
+
+
+def _one(
+    node: Node, environ: Mapping[str, str], problems: list[ProfileProblem]
+) -> Library | Literal["own", "examples"] | None:
+    expected = "expected own, examples, {name: team, git: URL} or {name: team, folder: PATH}"
+    if isinstance(node, ScalarNode) and node.text in (OWN, EXAMPLES):
+        return "own" if node.text == OWN else "examples"
+    given = {}
+    if isinstance(node, MappingNode):
+        given = {key: value.text for key, (_, value) in node.entries.items() if isinstance(value, ScalarNode)}
+    if not isinstance(node, MappingNode) or sorted(given) not in (["folder", "name"], ["git", "name"]):
+        problems.append(ProfileProblem.at(node.place, "no library", expected))
+        return None
+    name = given["name"]
+    if flaw := name_flaw(name):
+        problems.append(ProfileProblem.at(node.entries["name"][0], flaw, "expected a short word, like team"))
+        return None
+    if "git" in given:
+        return Library(name, "team", inside(clones_folder(environ), name), given["git"])
+    folder = Path(os.path.expanduser(given["folder"]))  # noqa: PTH111 - Path raises for an unknown ~user
+    if not folder.is_absolute():
+        problems.append(ProfileProblem.at(node.entries["folder"][0], "no absolute path", "expected one, or ~/…"))
+        return None
+    return Library(name, "team", folder)
+
+
+def name_flaw(name: str) -> str:
+    """Why a library cannot have this name; empty where it can."""
+    if name in (OWN, EXAMPLES):
+        return f"{name} is a library of disttui's own"
+    return "" if NAME.fullmatch(name) else f"{quoted(name)} is no name of a library"
+
+
+def _leads_out(path: str, real_folder: str) -> bool:
+    return not os.path.realpath(path).startswith(real_folder.rstrip("/") + "/")
 
 
 def _files(folder: Path) -> list[Path]:

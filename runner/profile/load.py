@@ -39,14 +39,17 @@ def load(path: FilePath | str, overrides: Sequence[str] = ()) -> Profile:
     return parse(read(FilePath(path)).text, str(path), overrides)
 
 
-def parse(text: str, source: str, overrides: Sequence[str] = ()) -> Profile:
+def parse(text: str, source: str, overrides: Sequence[str] = (), *, quick: bool = False) -> Profile:
     """Check a profile given as text; `source` is its name in messages, and of a run without one.
+
+    Args:
+        quick: As of `compose`.
 
     Raises:
         ProfileErrors: It cannot be used.
     """
     problems: list[ProfileProblem] = []
-    root = compose(text, source, problems)
+    root = compose(text, source, problems, quick=quick)
     if not isinstance(root, MappingNode):
         place = root.place if root else SourceLocation(source, 1, 1)
         what = "the profile is empty" if root is None else "this is no mapping"
@@ -66,6 +69,18 @@ def parse(text: str, source: str, overrides: Sequence[str] = ()) -> Profile:
     profile._written.update(plain(root))
     profile._references.update(references)
     return profile
+
+
+def parse_quickly(text: str, source: str) -> Profile:
+    """`parse`, four times as quick, for lists of many profiles.
+
+    Raises:
+        ProfileErrors: It cannot be used.
+    """
+    try:
+        return parse(text, source, quick=True)
+    except ProfileErrors:
+        return parse(text, source)  # which has the words of all other commands
 
 
 def read(path: FilePath) -> ProfileText:

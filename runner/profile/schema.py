@@ -57,6 +57,12 @@ class Profile(Model):
 
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
     _references: dict[Path, SourceLocation] = PrivateAttr(default_factory=dict)
+    _sources: list[str] = PrivateAttr(default_factory=list)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The files that it was made of besides its own: those that it extends, and its inventory."""
+        return tuple(self._sources)
 
     def as_written(self) -> dict[str, Any]:
         """The file's data for JSON, `--set` included and references unresolved; reads back as the same profile."""

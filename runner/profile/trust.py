@@ -8,15 +8,15 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.profile.library import folders
+from runner.profile.library import OWN, libraries
 from runner.profile.problems import printable
 
 
 def doubt(path: Path, status: os.stat_result) -> str:
     """Why a profile may be another user's; empty where it is the user's own, root's or the team's.
 
-    Being writable by a group is no reason: the group's administrator decides who is in it. In a folder that
-    DISTTUI_PROFILES names, files belong to the colleague who saved them.
+    Being writable by a group is no reason: the group's administrator decides who is in it. In a library
+    of the team, files belong to the colleague who saved them.
 
     Args:
         status: Of the file that was read.
@@ -58,7 +58,7 @@ def _ourselves() -> tuple[int, ...]:
 def _is_chosen(path: Path) -> bool:
     """Whether it is in a folder that the user has named, or that comes with disttui."""
     real = _real(path)
-    return any(origin != "own" and _real(folder) in real.parents for origin, folder in folders())
+    return any(each.name != OWN and _real(each.folder) in real.parents for each in libraries())
 
 
 def _real(path: Path) -> Path:

@@ -1,13 +1,21 @@
-"""Where a profile's name leads: paths first, then own, team and built in."""
+"""Where a profile's name leads, and what the list of all libraries shows."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from runner.api.libraries import list_library
+from runner.cli.group import cli
 from runner.errors import InputError
 from runner.profile.library import LibraryEntry, find, list_profiles
+from tests.unit.history_kit import kept
 
 
 @pytest.fixture
@@ -50,8 +58,8 @@ def test_the_list_has_every_name_once(folders: dict[str, Path]) -> None:
     write(folders["own"], "notes.txt")
     entries = {entry.name: entry for entry in list_profiles()}
     assert list(entries) == ["2node", "2node-fsdp", "2x8gpu", "local", "ours"]
-    assert entries["local"] == LibraryEntry("local", own, "own")
-    assert entries["ours"] == LibraryEntry("ours", team, "team")
+    assert entries["local"] == LibraryEntry("local", own, "own", "own")
+    assert entries["ours"] == LibraryEntry("ours", team, "team", "team1")
     assert entries["2node"].origin == "built in"
 
 
@@ -79,3 +87,111 @@ def test_what_is_not_there(folders: dict[str, Path], name: str, message: str) ->
         find(name)
     assert str(caught.value).startswith(message)
     assert caught.value.exit_code == 2
+
+
+GOOD = "disttui: 1\nhosts: [local]\nnum_processes: 2\njob: {builtin: bytegpt}\n"
+
+
+@pytest.fixture
+def listed(folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """A config with two libraries of the team, the second before the user's own."""
+    monkeypatch.delenv("DISTTUI_PROFILES")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    libraries = f"[{{name: two, folder: {folders['team2']}}}, own, {{name: one, folder: {folders['team1']}}}]"
+    (tmp_path / "config/disttui/config.yaml").write_text(f"theme: disttui-light\nlibraries: {libraries}\n")
+    return folders
+
+
+def put(folder: Path, name: str, text: str = GOOD) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_libraries_are_searched_in_the_order_of_the_config(listed: dict[str, Path]) -> None:
+    one, two = put(listed["team1"], "a.yaml"), put(listed["team2"], "nlp/a.yaml")
+    assert find("a") == find("one/a") == find("one/a.yaml") == one
+    assert find("nlp/a") == find("two/nlp/a") == two
+    own = put(listed["own"], "a.yaml")
+    assert find("a") == find("own/a") == own and find("one/a") == one
+    assert find("examples/2node").parent.name == "profiles"
+    with pytest.raises(InputError, match="one/b: the library one has no such profile\n  → Did you mean one/a"):
+        find("one/b")
+    beside = put(listed["here"], "one/a.yaml")
+    assert find("one/a.yaml").resolve() == beside, "an existing path comes first"
+
+
+def test_a_name_cannot_lead_out_of_its_library(listed: dict[str, Path], tmp_path: Path) -> None:
+    secret = put(tmp_path, "secret.yaml")
+    (listed["team1"] / "link.yaml").symlink_to(secret)
+    (listed["team1"] / "folder").symlink_to(tmp_path)
+    (listed["own"] / "mine.yaml").symlink_to(secret)
+    assert find("mine").resolve() == secret, "in a library of one's own, links lead where the user has led them"
+    for name in ("one/link", "one/../secret", "one//secret", f"one/{secret}", "one/folder/secret", "one/.git/x"):
+        with pytest.raises(InputError) as caught:
+            find(name)
+        assert caught.value.exit_code == 2, name
+    with pytest.raises(InputError, match="no profile has this name"):
+        find("link")
+    shown = CliRunner().invoke(cli, ["library", "list", "one"]).output
+    assert "this link leads out of the library" in shown and "secret" not in shown
+
+
+def test_a_broken_profile_is_listed_with_its_error_and_the_others_work(listed: dict[str, Path]) -> None:
+    put(listed["team1"], "good.yaml")
+    put(listed["team1"], "evil.yaml", GOOD + 'description: "\\e[2J\\u202Eevil"\n')
+    put(listed["team1"], "bad.yaml", "disttui: 1\nhosts: [local]\njob: {builtin: bytegpt}\nlanch: 1\n")
+    put(listed["team1"], "\x1b[31mred.yaml", "hosts: [")
+    (listed["own"] / "good.yaml").write_text(GOOD)
+    result = CliRunner().invoke(cli, ["library", "list"])
+    assert result.exit_code == 0
+    assert "line 4:1: unknown key 'lanch', did you mean 'launch'?" in result.output
+    assert "shadowed by own/good" in result.output and "2 processes" in result.output
+    assert "\x1b" not in result.output and "\u202e" not in result.output and "red" in result.output
+    (data,) = json.loads(CliRunner().invoke(cli, ["library", "list", "one", "--json"]).output)
+    by_name = {each["name"]: each for each in data["profiles"]}
+    assert by_name["good"]["hosts"] == ["local"] and by_name["good"]["problem"] is None
+    put(listed["team1"], "bad.yaml")
+    (again,) = list_library(library="one")
+    assert not [one for one in again.profiles if one.entry.name == "bad" and one.header.problem], "it is read again"
+
+
+def test_the_list_has_the_last_run_of_a_profile(listed: dict[str, Path], tmp_path: Path) -> None:
+    path = put(listed["own"], "two.yaml")
+    kept(tmp_path / "data", source=str(path), problem="node1 is not reached")
+    (own,) = list_library(library="own")
+    assert own.profiles[0].last and own.profiles[0].last.state == "failed"
+    assert "failed" in CliRunner().invoke(cli, ["library", "list", "own"]).output
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("libraries: team", r"config.yaml:1:1: libraries: no list"),
+        ("theme: x\nlibraries:\n- {name: own, folder: /x}", r"config.yaml:3:4: own is a library of disttui's own"),
+        ("libraries: [{name: ../x, git: y}]", r"config.yaml:1:14: '../x' is no name of a library"),
+        ("libraries: [{name: x, folder: y}]", r"config.yaml:1:23: no absolute path"),
+        ("libraries: [own, own]", r"config.yaml:1:18: the library own is given twice"),
+        ("libraries: [x]", r"config.yaml:1:13: no library, expected own, examples"),
+    ],
+)
+def test_a_config_that_cannot_be_used(listed: dict[str, Path], tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "config/disttui/config.yaml").write_text(text + "\n")
+    result = CliRunner().invoke(cli, ["library", "list"])
+    assert isinstance(result.exception, InputError) and result.exception.exit_code == 2
+    assert re.search(message, str(result.exception))
+
+
+def test_five_thousand_profiles_are_listed_within_a_second(listed: dict[str, Path]) -> None:
+    for number in range(5_000):
+        put(listed["team1"], f"g{number % 50}/p{number}.yaml")
+    list_library(library="one")  # as `sync` does
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        (found,) = list_library(os.environ, "one")
+        took.append(time.perf_counter() - began)
+    assert len(found.profiles) == 5_000 and found.profiles[7].header.processes == (2,)
+    assert min(took) < 1.0

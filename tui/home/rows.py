@@ -107,12 +107,12 @@ def _started_until(row: RunRow, now: float) -> float:
 def profiles(shelf: Shelf) -> list[Row]:
     """The user's own first, then the team's, then the examples."""
     order = {"own": 0, "team": 1, "built in": 2}
-    ordered = sorted(shelf.profiles, key=lambda row: (order.get(row.origin, 3), row.name))
+    ordered = sorted(shelf.profiles, key=lambda row: (order.get(row.origin, 3), row.library, row.name))
     return [Row(row.name, _profile_cells(row)) for row in ordered]
 
 
 def _profile_cells(row: ProfileRow) -> list[Cell]:
-    origin: Cell = [("example" if row.origin == "built in" else row.origin, "table--muted")]
+    origin: Cell = [("example" if row.origin == "built in" else row.library or row.origin, "table--muted")]
     if row.problem:
         return [row.name, [("✗ has errors", "state--failed")], "", origin, [(row.problem, "state--failed")]]
     return [row.name, _names(row.hosts), processes(row), origin, [(row.description, "table--muted")]]

@@ -13,7 +13,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from runner.profile.library import folders
+from runner.profile.library import EXAMPLES, libraries
 from runner.text import clean
 from tui.keys import bind
 from tui.screen import DisttuiModal
@@ -92,16 +92,12 @@ class SaveScreen(DisttuiModal[Path | None]):
 def places(draft: Draft) -> Mapping[str, Path]:
     """Name of a place → path for saving the profile; the likeliest first."""
     file = f"{clean(str(draft.data.get('name') or 'run'))}.yaml".replace("/", "-")
-    known = list(folders())
-    shipped = next((folder for origin, folder in known if origin == "built in"), None)
+    known = {library.name: library.folder for library in libraries()}
+    shipped = known.pop(EXAMPLES)
     found: dict[str, Path] = {}
     if draft.path and draft.path.parent != shipped:
         found["the same file"] = draft.path
-    for origin, folder in (*known, ("here", Path.cwd())):
+    for name, folder in (*known.items(), ("here", Path.cwd())):
         # Not `inside`: a user who keeps a profile elsewhere, behind a link of their own, wants it saved there.
-        path = folder / file  # type: ignore[unsafe-path]
-        if origin == "team":
-            found["team" if "team" not in found else f"team: {clean(folder.name)}"] = path
-        elif origin in ("own", "here"):
-            found[origin] = path
+        found[name] = folder / file  # type: ignore[unsafe-path]
     return found
