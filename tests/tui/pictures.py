@@ -1,7 +1,7 @@
 """Renders screens to docs/img: `python -m tests.tui.pictures [NAME...]`. No picture is drawn by hand.
 
 Runs are the recorded example or made up, hosts are made up or recorded probes. `--look FOLDER` writes every screen, at
-three sizes, in both themes and as PNG too, to look at while working; that needs rsvg-convert (Debian: librsvg2-bin).
+five sizes, in both themes and as PNG too, to look at while working; that needs rsvg-convert (Debian: librsvg2-bin).
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ OTHERS = (
     Scene("dashboard-failed", (160, 44), act=_replay("E", "E", "E", "E")),
 )
 """What is only looked at."""
-LOOKED_AT = ((80, 24), (100, 30), (200, 50))
+LOOKED_AT = ((40, 12), (79, 24), (80, 24), (120, 35), (200, 50))
 _THEMES = {"dark": {}, "light": {"COLORFGBG": "0;15"}}
 
 

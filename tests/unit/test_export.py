@@ -17,6 +17,7 @@ from runner.cli.group import cli
 from runner.errors import InputError
 from runner.planning.interop.read import read_foreign
 from runner.profile import Profile, parse
+from tests import frameworks
 from tests.unit.test_import import ONE_MACHINE, TWO_MACHINES
 
 TWO = """\
@@ -71,17 +72,23 @@ def test_each_machine_rank_of_accelerate_gets_its_file_and_the_way_back_gives_th
     assert parse(again[0], "a").launch == parse(first, "a").launch
 
 
+@pytest.mark.frameworks
 def test_accelerate_itself_loads_what_is_exported(tmp_path: Path) -> None:
-    why = "accelerate is not installed: it brings huggingface_hub and numpy with it; pip install accelerate"
-    config_args = pytest.importorskip("accelerate.commands.config.config_args", reason=why)
+    wanted = {}
     for text, hosts in ((ONE_MACHINE, ()), (TWO_MACHINES, ("box1", "box2"))):
         profile = parse(read_foreign(text, "acc.yaml", hosts=hosts).text, "acc.yaml")
         for name, content in export_profile(profile, "accelerate").files.items():
             if name.endswith(".yaml"):
-                (tmp_path / name).write_text(content)
-                loaded = config_args.load_config_from_file(str(tmp_path / name))
-                assert loaded.num_processes == sum(host.num_processes or 0 for host in profile.hosts)
-                assert loaded.num_machines == len(profile.hosts)
+                path = tmp_path / f"{len(hosts)}-{name}"
+                path.write_text(content)
+                wanted[str(path)] = [sum(host.num_processes or 0 for host in profile.hosts), len(profile.hosts)]
+    program = (
+        "import json, sys; from accelerate.commands.config.config_args import load_config_from_file as load; "
+        "loaded = {path: load(path) for path in sys.argv[1:]}; "
+        "print(json.dumps({path: [one.num_processes, one.num_machines] for path, one in loaded.items()}))"
+    )
+    done = subprocess.run([frameworks.PYTHON, "-c", program, *wanted], check=True, capture_output=True, timeout=120)
+    assert json.loads(done.stdout.splitlines()[-1]) == wanted
 
 
 def test_a_hostfile_comes_back_with_the_same_hosts_and_counts() -> None:

@@ -46,7 +46,7 @@ class RankGrid(Drawn):
         bind("grid.right", "l,right", "move(1, 0)", "right", "one rank on", group=MOVE, show=False),
         bind("grid.up", "k,up", "move(0, -1)", "up", "one row up", group=MOVE, show=False),
         bind("grid.down", "j,down", "move(0, 1)", "down", "one row down", group=MOVE, show=False),
-        bind("grid.slowest", "w", "slowest", "slowest",
+        bind("grid.slowest", "w", "slowest", "worst",
              "to the line in which the rank failed that brought the run down, or to the last of one that others wait "
              "for; once more: to those that suffer from it; else to the slowest rank", group=MOVE),
         bind("grid.open", "enter", "open", "its log", "show the log of this rank", group=OPEN),

@@ -73,7 +73,7 @@ def _hosts(row: Row) -> str:
 
 _COLUMNS = (
     _Column("profile", lambda row: clean(str(row.get("name") or "-"))),
-    _Column("who", lambda row: clean(str(row.get("by") or "-"))),
+    _Column("by", lambda row: clean(str(row.get("by") or "-"))),
     _Column("state", _state),
     _Column("age", _age, right=True),
     _Column("step", _step, right=True),
