@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from runner.api.rerunning import Again as Again
     from runner.api.rerunning import newest_checkpoint as newest_checkpoint
     from runner.api.rerunning import rerun as rerun
+    from runner.api.tracking import Sent as Sent
+    from runner.api.tracking import send_metrics as send_metrics
     from runner.api.trial import LogTrial as LogTrial
     from runner.api.viewer import Viewer as Viewer
     from runner.api.watching import top as top
@@ -102,6 +104,7 @@ _HOMES = {
     "runner.api.questions": "Doubt Questions Unattended",
     "runner.api.replaying": "replay",
     "runner.api.rerunning": "Again newest_checkpoint rerun",
+    "runner.api.tracking": "Sent send_metrics",
     "runner.api.trial": "LogTrial",
     "runner.api.viewer": "Viewer",
     "runner.api.watching": "top watch_hosts",

@@ -1,11 +1,11 @@
-"""The command that prints metrics, of a run or as the hosts would read them from a log."""
+"""The command that prints metrics or sends them to trackers, of a run or as the hosts would read them from a log."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -13,6 +13,12 @@ from runner.cli.options import LOCAL, example
 from runner.cli.run_selector import finding, optional_run_options, warn
 from runner.errors import InputError
 
+if TYPE_CHECKING:
+    from runner.api.tracking import Target
+    from runner.runs.registry import KnownRun
+    from runner.runs.replay import Replay
+
+_PROJECT = "disttui"
 _SHOWN = 20
 """The most lines with metrics that are shown one by one, as text."""
 _ADVICE = {
@@ -25,12 +31,29 @@ _ADVICE = {
 @click.command(
     epilog=example(
         "disttui metrics 2node-7f3a --csv > 2node.csv",
+        "disttui metrics 2node-7f3a --tensorboard ~/tb",
+        "disttui metrics 2node-7f3a --to wandb --project gpt",
         "disttui metrics --try train.log --pattern 'step=(?P<step>\\d+)'",
     )
 )
 @LOCAL
 @click.option("--csv", "as_csv", is_flag=True, help="Print one table with a column per metric.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line (the default).")
+@click.option(
+    "--tensorboard",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write event files for TensorBoard, into a folder named after RUN below FOLDER.",
+)
+@click.option(
+    "--to",
+    type=click.Choice(["wandb", "trackio", "mlflow"]),
+    help="Send them to a tracker, whose package and login are yours.",
+)
+@click.option("--project", metavar="NAME", help=f"With --to: the project, {_PROJECT!r} if not given.")
+@click.option(
+    "--by-rank", is_flag=True, help="With --tensorboard and --to: each rank's values too, not their means alone."
+)
 @click.option(
     "--try",
     "tried",
@@ -41,14 +64,32 @@ _ADVICE = {
 @click.option("--pattern", metavar="REGEX", help="With --try: the expression to use, as metrics.pattern in a profile.")
 @optional_run_options
 def metrics(
-    local: bool, as_csv: bool, as_json: bool, tried: Path | None, pattern: str | None, run: str | None, **where: Any
+    *,
+    local: bool,
+    as_csv: bool,
+    as_json: bool,
+    tensorboard: Path | None,
+    to: Literal["wandb", "trackio", "mlflow"] | None,
+    project: str | None,
+    by_rank: bool,
+    tried: Path | None,
+    pattern: str | None,
+    run: str | None,
+    **where: Any,
 ) -> None:
-    """Print every metric of every rank of RUN."""
-    if as_csv and as_json:
-        raise InputError("--csv and --json exclude each other", "Give one of them.")
+    """Print or send every metric of every rank of RUN."""
+    aims = ["--csv"] * as_csv + ["--json"] * as_json + ["--tensorboard"] * bool(tensorboard) + ["--to"] * bool(to)
+    if len(aims) > 1:
+        raise InputError(f"{' and '.join(aims)} exclude each other", "Give one of them.")
+    if project is not None and to is None:
+        raise InputError("--project goes with --to", "Give --to as well, or leave it out.")
+    if by_rank and not (tensorboard or to):
+        raise InputError("--by-rank goes with --tensorboard and --to", "Every rank's values are printed anyway.")
     if tried is not None:
-        if run is not None or as_csv:
-            raise InputError("--try reads a file: it goes with neither RUN nor --csv", "Give one of them.")
+        if run is not None or aims not in ([], ["--json"]):
+            raise InputError(
+                f"--try reads a file: it goes with neither RUN nor {(aims or ['--csv'])[0]}", "Give one of them."
+            )
         raise SystemExit(_try(tried, pattern, as_json=as_json))
     if run is None:
         raise click.UsageError("Missing argument 'RUN'.")
@@ -61,8 +102,34 @@ def metrics(
     with finding(**where) as (known, viewer):
         found = replay(viewer, known, local=local)
     warn(found.warnings)
+    if to is not None:
+        raise SystemExit(_send(known, found, to, _PROJECT if project is None else project, by_rank=by_rank))
+    if tensorboard is not None:
+        raise SystemExit(_send(known, found, "tensorboard", str(tensorboard), by_rank=by_rank))
     if text := metrics_text(found, as_csv=as_csv):
         click.echo(text)
+
+
+def _send(known: KnownRun, found: Replay, target: Target, place: str, *, by_rank: bool) -> int:
+    """Send the metrics of a run; returns 0, or 1 where there are none. Raises InputError."""
+    from runner.api.tracking import send_metrics
+    from runner.cli.startup import without_stdin
+    from runner.formatting import amount
+
+    attempts = 0
+    sending = send_metrics(known, found, target, place, by_rank=by_rank)
+    while True:
+        with without_stdin():
+            sent = next(sending, None)
+        if sent is None:
+            break
+        attempts += 1
+        click.echo(
+            f"attempt {sent.attempt}: {amount(sent.metrics, 'metric')}, {amount(sent.steps, 'step')} → {sent.where}"
+        )
+    if not attempts:
+        click.echo(f"{known.run}: no metrics yet, nothing is sent", err=True)
+    return 0 if attempts else 1
 
 
 def _try(path: Path, pattern: str | None, *, as_json: bool) -> int:

@@ -1,9 +1,11 @@
-"""All changes of the command line to its process, made before it parses a command, each with its reason."""
+"""All changes of the command line to its process, nearly all before it parses a command, each with its reason."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Thread
 
 from runner.glyphs import fit
@@ -22,6 +24,18 @@ def import_ahead() -> None:
     after the end of the run.
     """
     Thread(target=_import_rest, daemon=True).start()
+
+
+@contextmanager
+def without_stdin() -> Iterator[None]:
+    """Keep a package from asking at the terminal: wandb would ask for a key, and store it."""
+    ours = sys.stdin
+    with open(os.devnull, encoding="utf-8") as nobody:  # noqa: PTH123 - os.devnull is no path of ours
+        sys.stdin = nobody
+        try:
+            yield
+        finally:
+            sys.stdin = ours
 
 
 def _import_rest() -> None:

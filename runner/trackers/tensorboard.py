@@ -1,0 +1,73 @@
+"""Event files for TensorBoard: TFRecords of `tensorflow.Event` messages.
+
+node/observe/scalars/event_file.py, which reads them, has the sources of the format. TensorBoard is not needed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner import private
+from runner.node.observe.scalars.crc32c import masked
+from runner.node.observe.scalars.reading import EVENTS
+from runner.paths import inside
+from runner.trackers.points import MetricPoint, Tracked
+
+_LENGTH, _CRC = struct.Struct("<Q"), struct.Struct("<I")
+_LARGEST_FLOAT = 3.4028235677973366e38
+"""What is as large or larger has no float of 32 bits."""
+
+
+def send(place: str, tracked: Tracked, points: Sequence[MetricPoint]) -> str:
+    """Write an event file into a folder of its own below the folder `place`; one of the same run is replaced.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    folder = inside(Path(place), tracked.name)
+    private.make_folder(folder, 0o775)
+    began = points[0].t
+    path = inside(folder, f"{EVENTS}{began:.0f}.{tracked.name}")
+    unfinished = path.with_name(f".{path.name}.part")
+    with unfinished.open("wb") as file:
+        file.write(_record(_double(1, began) + _text(3, b"brain.Event:2")))
+        for point in points:
+            head = _double(1, point.t) + _whole(2, point.step)
+            for name, value in point.values.items():
+                file.write(_record(head + _text(5, _text(1, _text(1, name.encode()) + _single(2, value)))))
+    unfinished.replace(path)
+    return str(folder)
+
+
+def _record(data: bytes) -> bytes:
+    size = _LENGTH.pack(len(data))
+    return size + _CRC.pack(masked(size)) + data + _CRC.pack(masked(data))
+
+
+def _varint(value: int) -> bytes:
+    digits = bytearray()
+    while value > 0x7F:
+        digits.append(value & 0x7F | 0x80)
+        value >>= 7
+    digits.append(value)
+    return bytes(digits)
+
+
+def _whole(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _double(field: int, value: float) -> bytes:
+    return _varint(field << 3 | 1) + struct.pack("<d", value)
+
+
+def _single(field: int, value: float) -> bytes:
+    if abs(value) >= _LARGEST_FLOAT:
+        value = float("inf") if value > 0 else float("-inf")
+    return _varint(field << 3 | 5) + struct.pack("<f", value)
+
+
+def _text(field: int, value: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(value)) + value
