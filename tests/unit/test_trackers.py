@@ -6,6 +6,7 @@ import json
 import math
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def _by(folder: Path, code: str, **env: str) -> Any:
     return json.loads(done.stdout)
 
 
-def _sent(folder: Path, *words: str, code: int = 0, **env: str) -> str:
+def _sent(folder: Path, env: Mapping[str, str], *words: str, code: int = 0) -> str:
     """Type `disttui metrics` where the trackers' packages are installed; returns both its streams."""
     done = subprocess.run(
         [PYTHON, "-c", "from runner.cli import main; main()", "metrics", "two", *words], capture_output=True, text=True,
@@ -152,7 +153,7 @@ print(json.dumps({
 @pytest.mark.frameworks
 def test_wandb_has_an_offline_run_for_each_attempt(tmp_path: Path) -> None:
     _run(tmp_path)
-    said = _sent(tmp_path, "--to", "wandb", "--project", "p", "--by-rank", WANDB_MODE="offline")
+    said = _sent(tmp_path, {"WANDB_MODE": "offline"}, "--to", "wandb", "--project", "p", "--by-rank")
     assert said.count("wandb sync wandb/offline-run-") == 2
     first, second = sorted(tmp_path.glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: len(path.name))
     assert (first.name, second.name) == ("run-two-7f3a.wandb", "run-two-7f3a.2.wandb")
@@ -162,14 +163,14 @@ def test_wandb_has_an_offline_run_for_each_attempt(tmp_path: Path) -> None:
         {"step": 2, "loss": "nan", "lr": 0.001, "eval_f1": 0.5, "rank_0_loss": "nan", "rank_0_lr": 0.001,
          "rank_0_eval_f1": 0.5},
     ]  # fmt: skip
-    refused = _sent(tmp_path, "--to", "wandb", code=2, WANDB_MODE="online")
+    refused = _sent(tmp_path, {"WANDB_MODE": "online"}, "--to", "wandb", code=2)
     assert "No API key configured" in refused and "WANDB_MODE=offline" in refused
 
 
 @pytest.mark.frameworks
 def test_trackio_has_a_run_for_each_attempt(tmp_path: Path) -> None:
     _run(tmp_path)
-    said = _sent(tmp_path, "--to", "trackio", "--project", "p")
+    said = _sent(tmp_path, {}, "--to", "trackio", "--project", "p")
     assert said.splitlines() == [
         "attempt 1: 3 metrics, 2 steps → trackio show --project p",
         "attempt 2: 1 metric, 2 steps → trackio show --project p",
@@ -186,7 +187,7 @@ print(json.dumps({run: [
         "two-7f3a.2": [["2", "1.5", "None"], ["3", "1.25", "None"]],
     }
     (tmp_path / "full").write_text("in its place")
-    refused = _sent(tmp_path, "--to", "trackio", code=2, TRACKIO_DIR=str(tmp_path / "full"))
+    refused = _sent(tmp_path, {"TRACKIO_DIR": str(tmp_path / "full")}, "--to", "trackio", code=2)
     assert "trackio did not take the metrics" in refused and "could not be persisted" in refused
 
 
@@ -197,7 +198,7 @@ def test_mlflow_has_a_run_for_each_attempt(tmp_path: Path) -> None:
         "MLFLOW_TRACKING_URI": f"file:{tmp_path}/mlruns", "MLFLOW_ALLOW_FILE_STORE": "true",
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }  # fmt: skip
-    said = _sent(tmp_path, "--to", "mlflow", **env)
+    said = _sent(tmp_path, env, "--to", "mlflow")
     assert said.count(f"file:{tmp_path}/mlruns, experiment disttui, run ") == 2
     seen = _by(tmp_path, """
 import json
@@ -213,5 +214,5 @@ print(json.dumps({run.info.run_name: [
         "two-7f3a": ["two-7f3a", "FINISHED", 1000500, [[1000500, 1, "3.0"], [1001000, 2, "nan"]]],
         "two-7f3a.2": ["two-7f3a", "FINISHED", 1010000, [[1010000, 2, "1.5"], [1011000, 3, "1.25"]]],
     }
-    refused = _sent(tmp_path, "--to", "mlflow", code=2, **{**env, "MLFLOW_TRACKING_URI": "ftp://x"})
+    refused = _sent(tmp_path, {**env, "MLFLOW_TRACKING_URI": "ftp://x"}, "--to", "mlflow", code=2)
     assert "Set MLFLOW_TRACKING_URI" in refused
