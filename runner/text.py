@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from runner.masking import masked
+
 LINE_LIMIT = 64 * 1024
 """Longer lines are cut here, in bytes; the rest continues as a line of its own."""
 
@@ -50,10 +52,10 @@ def clean(text: str) -> str:
     Line breaks become spaces, so that a host name or an error can never forge a second line.
     """
     if text.isascii() and text.isprintable():
-        return text
+        return masked(text)
     text = SEQUENCE.sub("", text.replace("\r\n", " ").replace("\n", " "))
     text = UNSAFE.sub("", text)
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return masked(text.encode("utf-8", "replace").decode("utf-8"))
 
 
 def clean_lines(text: str) -> str:
@@ -107,7 +109,7 @@ def _decode(body: bytes, safe: Callable[[bytes], str]) -> list[str]:
     if not _UNSAFE_BYTES.search(body):
         text = body.decode("utf-8", "replace")
         if text.isascii() or not _SUSPECT.search(text):
-            lines = text.split("\n")
+            lines = masked(text).split("\n")
             # The limit is in bytes, a character has four at most.
             if len(body) <= LINE_LIMIT or max(map(len, lines)) <= LINE_LIMIT // 4:
                 return lines
@@ -127,7 +129,7 @@ def _safe_line(line: bytes) -> str:
         for part in text.split("\r"):
             shown = part + shown[len(part) :]
         text = shown
-    return UNSAFE.sub("", text)
+    return masked(UNSAFE.sub("", text))
 
 
 def _coloured_line(line: bytes) -> str:
@@ -138,7 +140,7 @@ def _coloured_line(line: bytes) -> str:
     for colour in _COLOUR.finditer(text):
         shown += _without_codes(text[at : colour.start()]) + _usable(colour)
         at = colour.end()
-    shown += _without_codes(text[at:])
+    shown = masked(shown + _without_codes(text[at:]))
     return shown + _END_OF_COLOURS if "\x1b" in shown else shown
 
 

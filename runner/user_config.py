@@ -5,6 +5,8 @@ animations: false             # by default: not over SSH
 title: true                   # the terminal's title shows the state of the run on screen; false by default
 bell: true                    # the bell rings when that run ends; false by default
 notify: osc9                  # a notification when that run ends: osc9, osc777, or none (the default)
+secret_commands:              # what a ${cmd:…} of a profile may run; none by default
+  - pass show ml/*
 keys:                         # binding id: keys; the help (?) shows the ids
   home.new: ctrl+n
 
@@ -13,7 +15,8 @@ keys:                         # binding id: keys; the help (?) shows the ids
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -36,6 +39,8 @@ class Settings:
     bell: bool = False
     notify: str = "none"
     """One of `runner.notices.NOTIFY`."""
+    secret_commands: Sequence[object] = ()
+    """What a `${cmd:…}` of a profile may run, as `command_words` reads it."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Binding id → keys, separated by commas."""
 
@@ -46,6 +51,7 @@ _KINDS: Mapping[str, tuple[type, str]] = {
     "title": (bool, "true or false"),
     "bell": (bool, "true or false"),
     "notify": (str, f"one of {', '.join(NOTIFY)}"),
+    "secret_commands": (list, "a list of command lines, such as [pass show ml/*]"),
     "keys": (dict, "a mapping of binding ids to keys"),
     "libraries": (list, "a list of libraries"),
 }
@@ -104,10 +110,25 @@ def _checked(data: Mapping[str, Any], path: Path) -> Settings:
         kind, words = _KINDS[name]
         if not isinstance(value, kind) or (name == "notify" and value not in NOTIFY):
             raise InputError(f"{name}: expected {words}, not {_show(value)}", place=f"{path}")
+    for entry in data.get("secret_commands", []):
+        if command_words(entry) is None:
+            raise InputError(f"secret_commands: expected a command line, not {_show(entry)}", place=f"{path}")
     for name, keys in data.get("keys", {}).items():
         if not isinstance(name, str) or not isinstance(keys, str) or not all(map(str.strip, keys.split(","))):
             raise InputError(f"keys: {_show(name)}: expected keys such as ctrl+n, not {_show(keys)}", place=f"{path}")
     return Settings(**{name: value for name, value in data.items() if name != "libraries"})
+
+
+def command_words(entry: object) -> list[str] | None:
+    """The words of an entry of `secret_commands`, a command line or a list of words; None for anything else."""
+    try:
+        words = shlex.split(entry) if isinstance(entry, str) else list(entry) if isinstance(entry, list) else []
+    except ValueError:
+        return None
+    if not words or not all(isinstance(word, str) for word in words):
+        return None
+    # A program of any name would be no choice.
+    return words if words[0] and not words[0].endswith("*") else None
 
 
 def _show(value: object) -> str:

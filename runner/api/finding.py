@@ -55,7 +55,7 @@ def adopt(
             cure = "If they are hosts of yours, add --trust-hosts, or --profile with the run's hosts in its order."
             raise InputError(f"{named}: not reached{' without a yes' if answer is None else ''}", cure)
 
-    return take_up(
+    run = take_up(
         text,
         KnownHost(one.name, one.host, one.user, one.port),
         viewer.connector(),
@@ -65,3 +65,5 @@ def adopt(
         run_dir=run_dir or (profile.launch.run_dir if profile else RUN_DIR),
         ssh_config=viewer.ssh_config,
     )
+    registry.mask_secrets(run, viewer.environ)
+    return run

@@ -97,10 +97,12 @@ def as_run(profile: Profile, *, sandbox: bool) -> Profile:
     return profile.model_copy(update={"hosts": hosts, "launch": launch})
 
 
-def check_secrets(profile: Profile, environ: Mapping[str, str]) -> None:
-    """Raise InputError for a `${env:NAME}` that is not set, before any host is contacted."""
-    for node in range(len(profile.hosts)):
-        profile.split_env(node, environ)
+def resolve_secrets(viewer: Viewer, profile: Profile) -> list[dict[str, str]]:
+    """The variables of each host whose references are resolved; commands run when they are first needed.
+
+    Call it before any host is contacted: a missing variable must not leave half a gang. Raises InputError.
+    """
+    return [profile.split_env(node, viewer.secrets.value)[1] for node in range(len(profile.hosts))]
 
 
 def weigh(profile: Profile, facts: Sequence[HostFacts], environ: Mapping[str, str]) -> Planned:
@@ -163,8 +165,8 @@ def launch(
     planned = prepared.planned
     refuse(planned)
     profile, plan, environ = planned.profile, planned.plan, viewer.environ
-    # References to variables are resolved before the run's record is written.
-    check_secrets(profile, environ)
+    # References are resolved before the run's record is written.
+    secret_env = resolve_secrets(viewer, profile)
     known = keep(
         profile,
         [host.num_processes for host in plan.hosts],
@@ -185,7 +187,7 @@ def launch(
             plan=plan,
             hosts=hosts,
             run=known.run,
-            environ=environ,
+            secret_env=secret_env,
             tell=_quiet,
             reopen=lambda node: viewer.open_link(profile.hosts[node], ssh_config),
             by=known.by,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from runner.api.questions import Questions, Unattended
 from runner.errors import HostError
 from runner.hosts.survey import open_link
+from runner.profile.resolve import SecretValues
 from runner.runs.remote import REACH, Reached, reach, reach_hosts
 from runner.transport import Connector
 
@@ -45,6 +46,7 @@ class Viewer:
         self.environ = os.environ if environ is None else environ
         self.questions = questions or Unattended()
         self.ssh_config = str(Path(ssh_config).absolute()) if ssh_config else None
+        self.secrets = SecretValues(self.environ)
         self.sandbox: Sandbox | None = None
         """The sandbox that simulates all hosts, if there is one."""
         self._accept_new = accept_new_host_keys

@@ -74,9 +74,11 @@ def open_app(instead: str, first: tuple[Opener, tuple[Any, ...]] | None = None, 
     """
     if problem := _no_terminal():
         raise InputError(f"the app needs a terminal, and {problem}", instead)
+    from runner.cli import startup
     from tui.app import start
     from tui.router import First
 
+    startup.unmask()
     code = start(os.environ, first=First(*first) if first else None, **options)
     sys.stdout.flush()
     sys.stderr.flush()

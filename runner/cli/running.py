@@ -74,14 +74,15 @@ def _run(
     detach: bool,
 ) -> int:
     from runner.api.following import follow
-    from runner.api.preparing import check_secrets, launch, prepare, refuse
+    from runner.api.preparing import launch, prepare, refuse, resolve_secrets
     from runner.cli.render.printer import show_update
     from runner.cli.signals import Signals
     from runner.runs.hooks import tell_end
 
     signals = Signals()
     with signals.caught():
-        check_secrets(profile, viewer.environ)
+        resolve_secrets(viewer, profile)
+        say_secrets(profile, printer.say)
         startup.import_ahead()
         with prepare(viewer, profile, host_words(profile, printer.say)) as prepared:
             refuse(prepared.planned)
@@ -132,6 +133,17 @@ def announcing(run: str, wanted: Settings | None) -> Iterator[Callable[[RunState
         yield lambda state: notices.tell(short(run), run_word(state), over=state.result is not None)
     finally:
         notices.close()
+
+
+def say_secrets(profile: Profile, say: Callable[[str], None]) -> None:
+    """Print which secrets go to which hosts."""
+    from runner.profile.disclosure import secret_text
+    from runner.profile.effects import secrets
+    from runner.profile.problems import printable
+    from runner.profile.references import Reference
+
+    for secret in secrets(profile):
+        say(f"{printable(str(Reference(secret.kind, secret.name)))} goes {secret_text(secret)}")
 
 
 def host_words(profile: Profile, say: Callable[[str], None]) -> Callable[[int, str, str], None]:

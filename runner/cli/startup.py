@@ -7,8 +7,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
+from typing import TextIO
 
 from runner.glyphs import fit
+from runner.masking import masked
 
 
 def begin() -> None:
@@ -52,6 +54,19 @@ def _set_up_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):
         fit(stream, os.environ, utf8_mode=bool(sys.flags.utf8_mode))
+        _mask(stream)
+
+
+def _mask(stream: TextIO) -> None:
+    """Keep the values of known secrets out of everything that is written."""
+    write = stream.write
+    vars(stream)["write"] = lambda text: write(masked(text))
+
+
+def unmask() -> None:
+    """Leave the streams to the app: a shorter text would move the cells behind it, and it masks text before drawing."""
+    for stream in (sys.stdout, sys.stderr):
+        vars(stream).pop("write", None)
 
 
 def _hide_invoke() -> None:

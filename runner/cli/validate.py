@@ -17,6 +17,7 @@ def validate(profiles: tuple[str, ...]) -> None:
     """
     from runner.api.library import read_profile
     from runner.profile.disclosure import effect_lines
+    from runner.profile.leaks import refuse
     from runner.text import clean, clean_lines
 
     code = 0
@@ -28,7 +29,13 @@ def validate(profiles: tuple[str, ...]) -> None:
             click.echo(clean_lines(str(error)), err=True)
         else:
             count = len(found.profile.hosts)
-            click.echo(f"{clean(name)}: good ({count} host{'s' if count != 1 else ''})")
+            try:
+                refuse(found.text, str(found.path))
+                click.echo(f"{clean(name)}: good ({count} host{'s' if count != 1 else ''})")
+            except InputError as error:
+                code = error.exit_code
+                click.echo(clean_lines(str(error)), err=True)
+                click.echo(f"{clean(name)}: holds what looks like a secret")
             for key, text in effect_lines(found.profile):
                 click.echo(f"  {key}: {text}")
             if found.doubt:

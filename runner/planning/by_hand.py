@@ -7,30 +7,44 @@ from collections.abc import Mapping
 
 from runner.planning import network
 from runner.planning.plan import HostPlan, Plan
+from runner.profile.references import Reference, split
 from runner.quoting import quote
 from runner.text import clean_lines
 
-_REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 _TILDE = re.compile(r"~[\w.-]*(?=/|\Z)")
 
 
 def shell_command(plan: Plan, host: HostPlan) -> str:
-    """One host's command for a POSIX shell, `activate` as its own line where the start runs it: in the job's folder."""
-    env = {name: value(text) for name, text in host.env.items()}
+    """One host's command for a POSIX shell, `activate` as its own line where the start runs it: in the job's folder.
+
+    Secrets are exported by the shell itself: every user of the host can see the words of `env`.
+    """
+    env = {name: value(name, text) for name, text in host.env.items()}
     for name, text in _interface(plan, host).items():
         env.setdefault(name, text)
+    exported = [f"export {name}={env.pop(name)} && " for name in host.env if name in host.references]
     words = ["env", *(f"{name}={text}" for name, text in env.items()), *(_word(word, host) for word in host.command)]
     then = f"\n{clean_lines(host.activate)}\n" if host.activate else " && "
-    return f"cd {folder(host.workdir)}{then}{' '.join(words)}"
+    return f"cd {folder(host.workdir)}{then}{''.join(exported)}{' '.join(words)}"
 
 
-def value(text: str) -> str:
-    """A variable's value; a reference becomes the shell's own, which stops the command where it is not set."""
-    parts = _REFERENCE.split(text)
-    return "".join(
-        f'"${{{part}:?}}"' if index % 2 else (quote(part) if part or len(parts) == 1 else "")
-        for index, part in enumerate(parts)
-    )
+def value(name: str, text: str) -> str:
+    """A variable's value; a reference becomes the shell's own, which stops the command where it is not set.
+
+    In place of a file or a command of the machine that disttui runs on, the shell's variable `name` is taken: the
+    script runs on another one. A second such reference in one text is `name`_2, and so on.
+    """
+    known: dict[Reference, str] = {}
+    words = []
+    for piece in split(text):
+        if isinstance(piece, str):
+            words.append(quote(piece))
+        elif piece.kind == "env":
+            words.append(f'"${{{piece.name}:?}}"')
+        else:
+            first = known.setdefault(piece, name if not known else f"{name}_{len(known) + 1}")
+            words.append(f'"${{{first}:?}}"')
+    return "".join(words) or quote("")
 
 
 def _interface(plan: Plan, host: HostPlan) -> Mapping[str, str]:

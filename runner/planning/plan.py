@@ -13,6 +13,7 @@ from runner.planning.launchers import torchrun
 from runner.planning.processes import HostChoice, Reasons
 from runner.planning.recommend import Recommendation, fixed_master
 from runner.profile import Profile
+from runner.profile.references import references
 from runner.protocol.files import PlannedSpec
 
 FLIGHT_RECORDER_ENTRIES = 2000
@@ -176,7 +177,7 @@ def _host(
             **{name: "the profile says so" if name in own else why for name, (_, why) in added.items()},
         },
         launcher_args=static,
-        references=frozenset(name for name, text in own.items() if "${env:" in text),
+        references=frozenset(name for name, text in own.items() if references(text)),
     )
 
 

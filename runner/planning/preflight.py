@@ -19,6 +19,7 @@ from runner.planning.plan import HostPlan, Plan
 from runner.planning.processes import who_uses
 from runner.profile import Profile, ProfileErrors
 from runner.profile.disclosure import names
+from runner.profile.resolve import SecretValues
 
 OLDEST_TORCH = (2, 6)
 """For the built-in job: FSDP2's public names."""
@@ -69,7 +70,7 @@ def _variables(profile: Profile, environ: Mapping[str, str]) -> Iterator[Finding
     problems: dict[str, None] = {}
     for rank in range(len(profile.hosts)):
         try:
-            profile.split_env(rank, environ)
+            profile.split_env(rank, SecretValues(environ).check)
         except ProfileErrors as error:
             problems.update(dict.fromkeys(map(str, error.problems)))
     for problem in problems:

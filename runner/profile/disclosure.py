@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from runner.profile import Profile
-from runner.profile.effects import JOB, Effect, effects, secrets
+from runner.profile.effects import JOB, Effect, Secret, effects, secrets
 from runner.profile.problems import printable
+from runner.profile.references import Reference
 from runner.quoting import quote
 
 _MOST_NAMES = 8
@@ -44,7 +45,12 @@ def effect_lines(profile: Profile, *, job: bool = True) -> Iterator[tuple[str, s
             continue
         yield effect.key, f"on {names(effect.where)}{_WHEN[effect.when]}: {command_text(effect)}"
     for secret in secrets(profile):
-        yield f"${{env:{secret.name}}}", f"to {names(secret.where)}, as {', '.join(secret.variables)}"
+        yield printable(str(Reference(secret.kind, secret.name))), secret_text(secret)
+
+
+def secret_text(secret: Secret) -> str:
+    """Which hosts get a secret, and in which variables."""
+    return printable(f"to {names(secret.where)}, as {', '.join(secret.variables)}")
 
 
 def foreign_lines(profile: Profile) -> Iterator[tuple[str, str]]:

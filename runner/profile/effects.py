@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from runner.profile import fields as f
+from runner.profile.references import Kind, Reference, references
 from runner.profile.schema import Profile
 
 HERE = "this machine"
@@ -44,8 +44,9 @@ class Effect(NamedTuple):
 
 
 class Secret(NamedTuple):
-    """A variable of this machine's environment that a profile sends to hosts."""
+    """A variable, a file or a command's output of this machine that a profile sends to hosts."""
 
+    kind: Kind
     name: str
     variables: tuple[str, ...]
     """What it is part of there."""
@@ -58,15 +59,16 @@ def effects(profile: Profile) -> tuple[Effect, ...]:
 
 
 def secrets(profile: Profile) -> tuple[Secret, ...]:
-    """All variables that `${env:NAME}` refers to, by name."""
-    variables: dict[str, dict[str, None]] = {}
-    where: dict[str, dict[str, None]] = {}
+    """All that the profile refers to: variables by name, then files and commands."""
+    variables: dict[Reference, dict[str, None]] = {}
+    where: dict[Reference, dict[str, None]] = {}
     for rank, host in enumerate(profile.hosts):
         for variable, text in profile.host_env(rank).items():
-            for name in f.REFERENCE.findall(text):
-                variables.setdefault(name, {})[variable] = None
-                where.setdefault(name, {})[host.name] = None
-    return tuple(Secret(name, tuple(variables[name]), tuple(where[name])) for name in sorted(variables))
+            for found in references(text):
+                variables.setdefault(found, {})[variable] = None
+                where.setdefault(found, {})[host.name] = None
+    order = sorted(variables, key=lambda one: (("env", "file", "cmd").index(one.kind), one.name))
+    return tuple(Secret(one.kind, one.name, tuple(variables[one]), tuple(where[one])) for one in order)
 
 
 def shown_address(url: str) -> str:

@@ -13,19 +13,19 @@ from pydantic import AfterValidator, BeforeValidator, StringConstraints
 from runner.profile import addresses, numbers
 from runner.profile.numbers import whole
 from runner.profile.problems import bad, near, quoted
+from runner.profile.references import broken
 from runner.protocol.names import RUN_DIR
 from runner.text import UNSAFE
 
 MOST_PROCESSES = 1024
 """Of one host."""
-REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 _RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PYTHON = re.compile(r"~?/[A-Za-z0-9._/~+-]+|[A-Za-z0-9_][A-Za-z0-9._+-]*")
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
-_LONGEST_WORD = 100_000
+LONGEST_WORD = 100_000
 """Bytes of one argument or variable: Linux refuses a program that is given one of 131,072."""
 _LONGEST_PATH = 4_000
 """Bytes: Linux takes paths of 4,095."""
@@ -165,8 +165,8 @@ def _env_name(value: str) -> str:
 
 
 def _env_value(value: str) -> str:
-    if "${env:" in REFERENCE.sub("", value):
-        raise bad(f"{quoted(value)} holds a broken reference", "expected ${env:NAME}")
+    if expected := broken(value):
+        raise bad(f"{quoted(value)} holds a broken reference", expected)
     return value
 
 
@@ -214,7 +214,7 @@ def _auto(value: Any) -> Any:
 
 Text = Annotated[str, StringConstraints(strict=True)]
 Prose = Annotated[Text, _visible(most=10_000, lines=True)]
-Word = Annotated[Text, _short(_LONGEST_WORD)]
+Word = Annotated[Text, _short(LONGEST_WORD)]
 """An argument or a line for a shell: may hold any character that a process accepts, and is shown escaped."""
 LogSize = Annotated[int | None, BeforeValidator(numbers.log_size)]
 Script = Annotated[Text, AfterValidator(_filled), _short(_LONGEST_PATH)]

@@ -131,11 +131,12 @@ def _is_env(path: Path) -> bool:
 
 
 def _references(root: MappingNode, problems: list[ProfileProblem]) -> dict[Path, SourceLocation]:
-    """Where `${env:NAME}` stands; anywhere but in an environment it is a problem."""
+    """Where `${env:NAME}` and the like stand; anywhere but in an environment it is a problem."""
     found = {path: scalar.reference for path, scalar in walk(root) if scalar.reference}
-    for path, place in found.items():
-        if not _is_env(path[:-1]):
-            what = f"a ${{env:…}} reference in {quoted('.'.join(map(str, path)))}"
+    for path, scalar in walk(root):
+        if (place := scalar.reference) and not _is_env(path[:-1]):
+            kind = next(kind for kind in ("env", "file", "cmd") if f"${{{kind}:" in scalar.text)
+            what = f"a ${{{kind}:…}} reference in {quoted('.'.join(map(str, path)))}"
             problems.append(ProfileProblem.at(place, what, "expected only as the value of an env variable"))
     return found
 

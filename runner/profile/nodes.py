@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, quoted
+from runner.profile.references import MEANT
 
 MAX_SIZE = 1024 * 1024
 """Characters of a file, and of what it expands to."""
@@ -27,7 +28,6 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 _NUL = re.compile(r"\\(?:0|x00|u0000|U00000000)")
 _SURROGATE = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
-_REFERENCE = re.compile(r"\$\{env:")
 _NULLS = ("", "~", "null", "Null", "NULL")
 _MANY = 5
 """From this many characters on that no text has, a file counts as binary."""
@@ -48,7 +48,7 @@ class ScalarNode:
     text: str
     plain: bool = False
     reference: SourceLocation | None = None
-    """Where its first `${env:` stands."""
+    """Where its first `${env:`, `${file:` or `${cmd:` stands."""
 
     nodes = 1
     height = 0
@@ -216,7 +216,7 @@ class _Composer:
             except UnicodeDecodeError:
                 self._problem(self._spot(_SURROGATE, event), "half of a surrogate pair is not a character")
                 text = pairs.decode("utf-16-le", "replace")
-        reference = self._spot(_REFERENCE, event) if "${env:" in text else None
+        reference = self._spot(MEANT, event) if MEANT.search(text) else None
         return ScalarNode(place, text, event.style is None, reference)
 
     def _alias(self, name: str, place: SourceLocation, depth: int) -> Node:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from runner import private
 from runner.errors import InputError
+from runner.profile.leaks import refuse
 from runner.profile.problems import printable
 
 
@@ -19,9 +20,10 @@ def save(text: str, path: Path, *, replace: bool) -> None:
         replace: Whether a file that is there may be replaced.
 
     Raises:
-        InputError: It cannot be written, or there is one already.
+        InputError: It cannot be written, there is one already, or a value in it looks like a secret.
     """
     name = printable(str(path))
+    refuse(text, str(path))
     if path.suffix not in (".yaml", ".yml"):
         raise InputError("a profile's file ends in .yaml", f"Write {printable(path.name)}.yaml.", place=name)
     # A link stays a link: what it leads to is replaced.

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validat
 from runner.profile import addresses
 from runner.profile import fields as f
 from runner.profile.problems import Flaw, Path, ProfileErrors, ProfileProblem, SourceLocation, bad, conflicts, quoted
+from runner.profile.references import Lookup, UnresolvedError, references, replaced
 from runner.profile.sections import Host, Job, Launch, Metrics, Model, OnEnd, Parallel, Precision
 from runner.transport.base import Address
 
@@ -76,23 +77,32 @@ class Profile(Model):
         """The environment of the host of this node rank, top level < job < host, references unresolved."""
         return {**self.env, **self.job.env, **self.hosts[rank].env}
 
-    def split_env(self, rank: int, environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    def split_env(self, rank: int, lookup: Lookup) -> tuple[dict[str, str], dict[str, str]]:
         """The same as plain values, and as secret ones whose references were resolved: never to be stored.
 
+        Args:
+            lookup: The value of a reference, such as `SecretValues.value`.
+
         Raises:
-            ProfileErrors: `environ` lacks a variable that is referred to, or has one that is not text.
+            ProfileErrors: References have no usable value.
         """
         plain, secret, problems = {}, {}, []
         for name, value in self.host_env(rank).items():
-            wanted = f.REFERENCE.findall(value)
-            flaws = [(word, flaw) for word in wanted if (flaw := _unusable(environ.get(word)))]
-            if flaws:
-                place = self._place_of(rank, name)
-                problems += [ProfileProblem.at(place, f"the variable {word} {flaw}") for word, flaw in flaws]
-            elif wanted:
-                secret[name] = f.REFERENCE.sub(lambda match: environ[match[1]], value)
-            else:
+            wanted = references(value)
+            if not wanted:
                 plain[name] = value
+                continue
+            found = {}
+            for reference in wanted:
+                try:
+                    found[reference] = lookup(reference)
+                except UnresolvedError as error:
+                    problems.append(ProfileProblem.at(self._place_of(rank, name), str(error)))
+            if len(found) == len(set(wanted)):
+                secret[name] = replaced(value, found.__getitem__)
+                if len(secret[name].encode()) > f.LONGEST_WORD:
+                    what = f"{name} gets more than {f.LONGEST_WORD:,} bytes, which no program can be started with"
+                    problems.append(ProfileProblem.at(self._place_of(rank, name), what))
         if problems:
             raise ProfileErrors(problems)
         return plain, secret
@@ -149,12 +159,6 @@ class Profile(Model):
     def _check_precision(cls, precision: Precision, info: ValidationInfo) -> Precision:
         _check_option("precision", precision, ("precision",), info.data.get("job"))
         return precision
-
-
-def _unusable(value: str | None) -> str:
-    if value is None:
-        return "is not set in this shell, export it first"
-    return "" if value.isascii() or value.encode("utf-8", "replace").decode() == value else "is not UTF-8 text"
 
 
 def _twice(hosts: list[Host]) -> list[Flaw]:

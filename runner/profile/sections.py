@@ -113,7 +113,9 @@ class Job(Model):
     workdir: f.Folder = "~"
     """The folder on the hosts that the job runs in."""
     env: Mapping[f.EnvName, f.EnvValue] = {}
-    """Variables of every rank, over the profile's; `${env:NAME}` is taken from your shell at the start, not stored."""
+    """Variables of every rank, over the profile's; `${env:NAME}` is taken from your shell at the start,
+    `${file:~/.token}` from a file that is yours alone, `${cmd:pass show x}` from a command that your config allows;
+    none is stored."""
     outputs: Annotated[tuple[f.Below, ...], f.few(MOST_OUTPUTS)] = ()
     """Folders and files below `workdir`, such as [out/], that `disttui pull` copies, too."""
     wrap: tuple[f.Word, ...] = ()

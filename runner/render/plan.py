@@ -64,7 +64,7 @@ def plan_json(plan: Plan, recommendation: Recommendation, findings: Sequence[Fin
             for one in effects(plan.profile)
         ],
         "secrets": [
-            {"name": one.name, "variables": list(one.variables), "where": list(one.where)}
+            {"kind": one.kind, "name": one.name, "variables": list(one.variables), "where": list(one.where)}
             for one in secrets(plan.profile)
         ],
         "warnings": [asdict(warning) for warning in recommendation.warnings],

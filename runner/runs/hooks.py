@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from runner.errors import DisttuiError
 from runner.ids import short
+from runner.masking import masked
 from runner.profile import Profile
 from runner.protocol.files import Exit
 from runner.runs.registry import KnownRun, profile_of
@@ -42,7 +43,7 @@ def tell_end(profile: Profile, run: KnownRun, state: RunState, say: Callable[[st
         return  # another viewer of this user was first
     except OSError as error:
         say(f"on_end: {error}")
-    summary = json.dumps(end_summary(run, state)).encode()
+    summary = masked(json.dumps(end_summary(run, state))).encode()
     if on_end.command:
         _command(on_end.command, summary, say)
     if on_end.webhook:

@@ -33,7 +33,7 @@ def launch(
     plan: Plan,
     hosts: Sequence[Surveyed],
     run: str,
-    environ: Mapping[str, str],
+    secret_env: Sequence[Mapping[str, str]],
     tell: Tell,
     reopen: Callable[[int], Link],
     by: str = "",
@@ -44,7 +44,7 @@ def launch(
     Args:
         reopen: Makes a new link to the host of a node rank where a link breaks meanwhile: the request is repeated,
             which starts nothing twice. Raises DisttuiError.
-        environ: The variables for `${env:NAME}` references.
+        secret_env: One per host: the variables with resolved references.
         by: The user who starts it, `alice@laptop`.
         resume_from: The folder on the hosts with the checkpoints of another run, to continue from.
 
@@ -52,8 +52,6 @@ def launch(
         DisttuiError: A host could not start; those that had started are stopped before this is raised.
     """
     key = secrets.token_hex(32)
-    # Resolved before anything is started: a missing variable must not leave half a gang.
-    resolved = [profile.split_env(node, environ)[1] for node in range(len(hosts))]
     started = time.time()
     request: Run = {"run": run, "run_dir": profile.launch.run_dir}
     reached = [_Host(host.link, partial(reopen, node)) for node, host in enumerate(hosts)]
@@ -67,7 +65,7 @@ def launch(
             "version": __version__,
             "resume_from": resume_from,
         }
-        secret: Secrets = {"key": key, "env": resolved[node]}
+        secret: Secrets = {"key": key, "env": dict(secret_env[node])}
         try:
             answer: Started = reached[node].ask("start", START_PATIENCE, spec=spec, secrets=secret)
         except DisttuiError as error:

@@ -22,6 +22,7 @@ from runner.errors import InputError
 from runner.ids import pick, short
 from runner.paths import inside
 from runner.profile import Host, Profile, parse
+from runner.profile.resolve import SecretValues
 from runner.protocol.names import FORMAT, RUN
 from runner.protocol.requests import Run
 from runner.protocol.summary import summarize
@@ -293,7 +294,25 @@ def refuse_newer(data: Mapping[str, object], where: str) -> None:
 
 def find_run(text: str, environ: Mapping[str, str]) -> KnownRun:
     """The run with this id or beginning of one. Raises InputError, which lists similar ids."""
-    return load_run(folder_of(text, environ))
+    run = load_run(folder_of(text, environ))
+    mask_secrets(run, environ)
+    return run
+
+
+def mask_secrets(run: KnownRun, environ: Mapping[str, str]) -> None:
+    """Mask the secrets that a run's profile refers to, as far as this user has them still."""
+    SecretValues(environ).know(_texts(run.profile), files=not run.adopted)
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _texts(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _texts(one)
 
 
 def folder_of(text: str, environ: Mapping[str, str]) -> Path:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from runner.errors import InputError
 from runner.profile import Profile, ProfileErrors, Target, load, parse
 from runner.profile.library import list_profiles
+from runner.profile.resolve import SecretValues
 from runner.transport.base import Address
 
 GOOD = """\
@@ -150,7 +151,7 @@ def test_numbers_and_flags_in_an_environment_stay_as_written() -> None:
 
 
 def test_a_secret_is_resolved_apart_and_never_written() -> None:
-    plain, secret = good().split_env(0, {"SECRET": "s3cr3t"})
+    plain, secret = good().split_env(0, SecretValues({"SECRET": "s3cr3t"}).value)
     assert secret == {"TOKEN": "s3cr3t"}
     assert plain == {"A": "job", "B": "top", "C": "job", "D": "top"}
     assert good().as_written()["job"]["env"]["TOKEN"] == "${env:SECRET}"
@@ -158,7 +159,7 @@ def test_a_secret_is_resolved_apart_and_never_written() -> None:
 
 def test_references_inside_text_and_only_where_they_count() -> None:
     profile = parse(SMALL + "env: {A: 'Bearer ${env:X}:${env:Y} $HOME ${Z}', B: '${env:GONE}'}\n", "x", ["job.env.B=b"])
-    assert profile.split_env(0, {"X": "1", "Y": "${env:X}"}) == (
+    assert profile.split_env(0, SecretValues({"X": "1", "Y": "${env:X}"}).value) == (
         {"B": "b"},
         {"A": "Bearer 1:${env:X} $HOME ${Z}"},
     )
@@ -166,10 +167,10 @@ def test_references_inside_text_and_only_where_they_count() -> None:
 
 def test_a_missing_secret_is_named_with_its_place() -> None:
     with pytest.raises(ProfileErrors) as caught:
-        good().split_env(1, {})
+        good().split_env(1, SecretValues({}).value)
     assert str(caught.value) == "good.yaml:16:33: the variable SECRET is not set in this shell, export it first"
     with pytest.raises(ProfileErrors, match="SECRET is not UTF-8 text"):
-        good().split_env(0, {"SECRET": "\udc80"})
+        good().split_env(0, SecretValues({"SECRET": "\udc80"}).value)
 
 
 def test_overrides() -> None:

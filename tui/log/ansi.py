@@ -11,6 +11,7 @@ from typing import Any, cast
 from rich.color import Color
 from rich.style import Style
 
+from runner.masking import masked
 from runner.text import SEQUENCE, UNSAFE
 
 Run = tuple[str, Style | None]
@@ -50,12 +51,12 @@ def runs(raw: bytes) -> list[Run]:
     """The text of a line in pieces of one style each: carriage returns folded as a terminal does, tabs kept."""
     text = raw.decode("utf-8", "replace")
     if text.isascii() and text.isprintable():
-        return [(text, None)] if text else []
+        return [(masked(text), None)] if text else []
     if not _STEERS.search(text):
-        text = UNSAFE.sub("", SEQUENCE.sub("", text))
+        text = masked(UNSAFE.sub("", SEQUENCE.sub("", text)))
         return [(text, None)] if text else []
     folded = _fold(_styled(text))
-    return [(clean, style_of(look)) for piece, look in folded if (clean := UNSAFE.sub("", piece))]
+    return [(clean, style_of(look)) for piece, look in folded if (clean := masked(UNSAFE.sub("", piece)))]
 
 
 @lru_cache(1024)

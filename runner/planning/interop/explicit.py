@@ -11,6 +11,7 @@ from runner.planning.network import LOOPBACK
 from runner.planning.plan import HostPlan, Plan
 from runner.profile import Host, Profile
 from runner.profile.addresses import is_ip
+from runner.profile.references import references
 
 Need = Literal["python", "master"]
 BUILTIN = "bytegpt.zip"
@@ -97,7 +98,7 @@ def _host(profile: Profile, rank: int, job: tuple[str, ...], master: str) -> Hos
         interface=host.interface,
         reasons={},
         launcher_args=static,
-        references=frozenset(name for name, text in own.items() if "${env:" in text),
+        references=frozenset(name for name, text in own.items() if references(text)),
     )
 
 

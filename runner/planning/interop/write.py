@@ -15,6 +15,7 @@ from runner.planning.interop.explicit import BUILTIN
 from runner.planning.launchers import torchrun
 from runner.planning.network import LOOPBACK
 from runner.planning.plan import HostPlan, Plan
+from runner.profile.references import references
 from runner.quoting import quote
 from runner.text import clean, clean_lines
 
@@ -163,7 +164,7 @@ def _settings(plan: Plan, host: HostPlan) -> tuple[dict[str, object], dict[str, 
     if env.pop(variables.CPU_AFFINITY, "") == "1":
         settings["enable_cpu_affinity"] = True
     for section, keys in variables.SECTIONS.items():
-        found = {key: _typed(env.pop(name)) for key, name in keys.items() if name in env and "${env:" not in env[name]}
+        found = {key: _typed(env.pop(name)) for key, name in keys.items() if name in env and not references(env[name])}
         env.pop(variables.SWITCHES.get(section, ""), None)
         if found:
             settings[section] = found
@@ -196,7 +197,7 @@ def _prelude(host: HostPlan) -> str:
 
 
 def _exports(env: dict[str, str]) -> str:
-    return "".join(f"export {name}={value(text)}\n" for name, text in env.items())
+    return "".join(f"export {name}={value(name, text)}\n" for name, text in env.items())
 
 
 def _python_note(plan: Plan) -> tuple[str, ...]:

@@ -1,0 +1,140 @@
+"""Values of a profile that look like secrets: a file that is shared or kept must not hold them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from runner import masking
+from runner.profile.nodes import Node, compose, walk
+from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, quoted
+from runner.profile.references import references
+
+_TOKENS = (
+    ("a token of Hugging Face", r"hf_[A-Za-z0-9]{20,}"),
+    ("a token of GitHub", r"gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,}"),
+    ("a token of GitLab", r"glpat-[A-Za-z0-9_-]{20,}"),
+    ("an API key", r"sk-[A-Za-z0-9_-]{20,}"),
+    ("an access key of AWS", r"(?:AKIA|ASIA)[A-Z0-9]{16}"),
+    ("an API key of Google", r"AIza[A-Za-z0-9_-]{35}"),
+    ("a token of Slack", r"xox[abeprs]-[A-Za-z0-9-]{10,}"),
+    ("a token of a package registry", r"(?:npm_|pypi-)[A-Za-z0-9_-]{30,}"),
+    ("a private key", r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
+)
+_KNOWN = [(what, re.compile(rf"(?<![A-Za-z0-9_])(?:{shape})")) for what, shape in _TOKENS]
+_LOGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/:@]*:([^\s/@]{6,})@")
+_WANDB = re.compile(r"(?<![A-Za-z0-9])[0-9a-f]{40}(?![A-Za-z0-9])")
+_SECRET_KEY = re.compile(
+    r"(?:^|[_.-])(?:api_?key|access_?key|key|token|secret|passw(?:or)?d|passphrase|pwd|credentials?)(?:[_.-]|$)", re.I
+)
+_PASSWORD_KEY = re.compile(r"passw(?:or)?d|passphrase|pwd", re.I)
+_SPLIT = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_OPTION = re.compile(r"--?([A-Za-z][\w.-]*)(?:=(.*))?", re.S)
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(\S.*)", re.S)
+_LONG, _LONG_PASSWORD = 12, 8
+"""Characters from which on a value may be random."""
+_RANDOM, _RANDOM_PASSWORD = 3.0, 2.5
+"""Bits of entropy per character; random letters and digits of these lengths have more."""
+
+
+class Leak(NamedTuple):
+    """A value that looks like a secret."""
+
+    path: Path
+    place: SourceLocation
+    what: str
+    """What it looks like, as in "a token of GitHub"."""
+    value: str
+
+
+def leaks(root: Node) -> Iterator[Leak]:
+    """Every value that looks like a secret; each is masked from now on."""
+    before: tuple[Path, str] = ((), "")
+    for path, scalar in walk(root):
+        # The word after `--token` in a list of arguments.
+        option = before[1] if before[0][:-1] == path[:-1] and path and isinstance(path[-1], int) else ""
+        if found := _looks_like(scalar.text, _name(path), option):
+            what, value = found
+            masking.learn(value)
+            yield Leak(path, scalar.place, what, value)
+        name = _OPTION.fullmatch(scalar.text)
+        before = (path, name[1] if name and name[2] is None else "")
+
+
+def problems(root: Node) -> list[ProfileProblem]:
+    """The same as problems, each with its place and its cure, without the value."""
+    return [
+        ProfileProblem.at(leak.place, f"{_where(leak)} looks like {leak.what}", _cure(leak)) for leak in leaks(root)
+    ]
+
+
+def refuse(text: str, source: str) -> None:
+    """Raise ProfileErrors for a text with values that look like secrets; what is no YAML has none."""
+    try:
+        root = compose(text, source, [])
+    except ProfileErrors:
+        return
+    if root is not None and (found := problems(root)):
+        raise ProfileErrors(found)
+
+
+def hidden(word: str) -> str:
+    """A word of a command line with what looks like a secret masked, such as that of `--set env.TOKEN=…`."""
+    key, equals, value = word.partition("=")
+    found = _looks_like(value.strip("'\""), key.rpartition(".")[2], "") if equals else None
+    if found := found or _looks_like(word, "", ""):
+        masking.learn(found[1])
+    return masking.masked(word)
+
+
+def _name(path: Path) -> str:
+    return next((part for part in reversed(path) if isinstance(part, str)), "")
+
+
+def _looks_like(text: str, key: str, option: str) -> tuple[str, str] | None:
+    """What a value looks like, and the part of it that does; None for a harmless one."""
+    for what, shape in _KNOWN:
+        if found := shape.search(text):
+            return what, found[0] if found[0][0] != "-" else text
+    if (login := _LOGIN.search(text)) and not references(login[1]):
+        return "an address with a password", login[1]
+    given = _OPTION.fullmatch(text) or _ASSIGNED.fullmatch(text)
+    names = [name for name in (key, option, given[1] if given else "") if name]
+    value = given[2] if given and given[2] else text
+    if any("wandb" in name.lower() for name in names) and (found := _WANDB.search(value)):
+        return "an API key of wandb", found[0]
+    secret = [name for name in names if _SECRET_KEY.search(_SPLIT.sub("_", name))]
+    if secret and not references(value) and _is_random(value, password=any(map(_PASSWORD_KEY.search, secret))):
+        return "a secret", value
+    return None
+
+
+def _is_random(value: str, *, password: bool) -> bool:
+    """Whether a value is no word, number or path that a person would give a harmless key."""
+    long, random = (_LONG_PASSWORD, _RANDOM_PASSWORD) if password else (_LONG, _RANDOM)
+    if len(value) < long or re.search(r"\s", value) or value.startswith(("/", "~", "./", "$")):
+        return False
+    mixed = bool(re.search("[0-9]", value) and re.search("[A-Za-z]", value))
+    return (mixed or password) and _entropy(value) >= random
+
+
+def _entropy(text: str) -> float:
+    """Bits per character."""
+    counts = Counter(text[:1000]).values()
+    return -sum(count / sum(counts) * math.log2(count / sum(counts)) for count in counts)
+
+
+def _where(leak: Leak) -> str:
+    return quoted(".".join(map(str, leak.path)))
+
+
+def _cure(leak: Leak) -> str:
+    if "env" in leak.path:
+        name = leak.path[-1]
+        return f"export it in your shell and write ${{env:{name}}}, or ${{file:~/PATH}} for a file of yours"
+    if leak.path[:1] == ("on_end",):
+        return "take it out: on_end.command can read it from a file of yours"
+    return "take it out: let the job read it from a variable of `env` that is ${env:NAME}"

@@ -1,0 +1,85 @@
+"""`${env:NAME}`, `${file:~/.token}`, `${cmd:pass show x}`: what a profile holds in place of a secret."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+Kind = Literal["env", "file", "cmd"]
+
+_REFERENCE = re.compile(r"\$\{(env|file|cmd):([^{}\r\n]*)\}")
+_OPENED = re.compile(r"\$\{(env|file|cmd):")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PATH = re.compile(r"(?:~?/)[^\0]+")
+MEANT = re.compile(r"\$\{(?:env:|file:[~/]|cmd:[\w~./])")
+"""The beginning of a reference; a shell's own `${file:-x}` and `${cmd:?}` are none."""
+_EXPECTED = {"env": "${env:NAME}", "file": "${file:~/PATH}", "cmd": "${cmd:PROGRAM WORDS}"}
+
+
+class Reference(NamedTuple):
+    """Where a secret value comes from: a variable, a file or the output of a command, all of this machine."""
+
+    kind: Kind
+    name: str
+    """The variable's name, the file's path, or the command line."""
+
+    def __str__(self) -> str:
+        return f"${{{self.kind}:{self.name}}}"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The command's words; no shell reads them. Raises ValueError for an open quote."""
+        return tuple(shlex.split(self.name))
+
+
+class UnresolvedError(Exception):
+    """A reference without a usable value. The message has the cure, and never the value."""
+
+
+Lookup = Callable[[Reference], str]
+"""Reference → its value; raises UnresolvedError."""
+
+
+def references(text: str) -> list[Reference]:
+    """The references in a text, in its order."""
+    return [_of(match) for match in _REFERENCE.finditer(text)]
+
+
+def replaced(text: str, lookup: Lookup) -> str:
+    """The text with every reference replaced by what `lookup` returns for it."""
+    return _REFERENCE.sub(lambda match: lookup(_of(match)), text)
+
+
+def split(text: str) -> list[str | Reference]:
+    """The text as its pieces, references among them; empty ones are left out."""
+    pieces: list[str | Reference] = []
+    end = 0
+    for match in _REFERENCE.finditer(text):
+        pieces += [text[end : match.start()], _of(match)]
+        end = match.end()
+    return [piece for piece in [*pieces, text[end:]] if piece]
+
+
+def broken(text: str) -> str:
+    """What is expected where something in a text begins like a reference and is none; empty: there is nothing."""
+    opened = _OPENED.search(_REFERENCE.sub("", text))
+    kind = opened[1] if opened else next((one.kind for one in references(text) if not _is_good(one)), "")
+    return f"expected {_EXPECTED[kind]}" if kind else ""
+
+
+def _of(match: re.Match[str]) -> Reference:
+    kind = match[1]
+    return Reference("env" if kind == "env" else "file" if kind == "file" else "cmd", match[2])
+
+
+def _is_good(reference: Reference) -> bool:
+    if reference.kind == "env":
+        return bool(_NAME.fullmatch(reference.name))
+    if reference.kind == "file":
+        return bool(_PATH.fullmatch(reference.name))
+    try:
+        return bool(reference.words) and bool(reference.words[0])
+    except ValueError:
+        return False

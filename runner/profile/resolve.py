@@ -1,0 +1,187 @@
+"""References → their values, from this user's environment, files and commands. What is found is masked from then on.
+
+Values go to the ranks' environment and nowhere else: they are never part of a message.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from runner import masking
+from runner.profile.problems import printable
+from runner.profile.references import Reference, UnresolvedError, references
+from runner.profile.secret_commands import allowed
+from runner.text import clean
+from runner.user_config import config_file
+
+LONGEST = 64 * 1024
+"""Bytes of a value."""
+PATIENCE = 60.0
+"""Seconds for a command: it may ask for a PIN."""
+_PLAIN = frozenset((
+    "HOME", "USER", "LOGNAME", "SHELL", "PATH", "PWD", "OLDPWD", "LANG", "LANGUAGE", "TZ", "TERM", "HOSTNAME", "TMPDIR",
+    "EDITOR", "DISPLAY",
+))  # fmt: skip
+"""Variables that are no secrets: their values are part of what everything else prints."""
+
+
+class SecretValues:
+    """The values of references. Each command runs once, and its output is held for the life of this object.
+
+    Args:
+        environ: The variables for `${env:NAME}`, and for the folder of the user's config.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._outputs: dict[Reference, str] = {}
+        self._lock = threading.Lock()
+
+    def value(self, reference: Reference) -> str:
+        """The value. Runs an allowed command. Raises UnresolvedError."""
+        if reference.kind != "cmd":
+            return self.check(reference)
+        self.check(reference)
+        with self._lock:
+            if reference not in self._outputs:
+                self._outputs[reference] = _output(reference)
+            found = self._outputs[reference]
+        masking.learn(found)
+        return found
+
+    def check(self, reference: Reference) -> str:
+        """The value; empty for a command, which is not run. Raises UnresolvedError where `value` would."""
+        if reference.kind == "env":
+            found = _variable(reference.name, self._environ)
+            if reference.name not in _PLAIN and not _is_path(found):
+                masking.learn(found)
+            return found
+        if reference.kind == "file":
+            found = _file(reference.name, self._environ)
+            masking.learn(found)
+            return found
+        if not allowed(reference.words, self._environ):
+            cure = f"allow it in {printable(str(config_file(self._environ)))}: secret_commands: [{reference.name}]"
+            raise UnresolvedError(
+                f"the command {printable(reference.name)!r} is not among your secret_commands; if you trust it, {cure}"
+            )
+        return ""
+
+    def know(self, texts: Iterable[str], *, files: bool = True) -> None:
+        """Mask the values of the references in some texts, as far as they can be known without running anything.
+
+        Args:
+            files: Whether to read files for it: not for a text that somebody else has written.
+        """
+        for text in texts:
+            for reference in references(text) if "${" in text else ():
+                if reference.kind == "env" or (reference.kind == "file" and files):
+                    try:
+                        self.check(reference)
+                    except UnresolvedError:
+                        continue
+
+
+def _variable(name: str, environ: Mapping[str, str]) -> str:
+    value = environ.get(name)
+    if value is None:
+        raise UnresolvedError(f"the variable {name} is not set in this shell, export it first")
+    if not _is_text(value):
+        raise UnresolvedError(f"the variable {name} is not UTF-8 text")
+    return value
+
+
+def _is_text(value: str) -> bool:
+    return value.isascii() or value.encode("utf-8", "replace").decode() == value
+
+
+def _is_path(value: str) -> bool:
+    try:
+        return value.startswith(("/", "~/")) and os.path.exists(os.path.expanduser(value))  # noqa: PTH110, PTH111
+    except ValueError:
+        return False
+
+
+def _file(name: str, environ: Mapping[str, str]) -> str:
+    """The text of a file of this user's, which others may not read, as ssh asks it of a key."""
+    shown = f"the file {printable(name)}"
+    home = environ.get("HOME", "")
+    path = Path(home, name[2:]) if name.startswith("~/") and home else Path(name)
+    try:
+        # Not blocking: a pipe in its place would be waited for without an end.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise UnresolvedError(f"{shown} is no regular file")
+            if status.st_uid != os.geteuid():
+                raise UnresolvedError(f"{shown} belongs to another user, copy it to a file of your own")
+            if status.st_mode & 0o077:
+                raise UnresolvedError(f"others can read or write {shown}, chmod 600 it first")
+            data = file.read(LONGEST + 1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "this is no path"
+        raise UnresolvedError(f"{shown} cannot be read: {why}") from None
+    return _usable(data, shown)
+
+
+def _usable(data: bytes, shown: str) -> str:
+    """The value as a variable can hold it, without line breaks at its end. Raises UnresolvedError."""
+    if len(data) > LONGEST:
+        raise UnresolvedError(f"{shown} gives more than {LONGEST // 1024} KiB, which is no secret")
+    try:
+        found = data.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise UnresolvedError(f"{shown} gives no UTF-8 text") from None
+    if not found:
+        raise UnresolvedError(f"{shown} gives nothing")
+    if "\0" in found:
+        raise UnresolvedError(f"{shown} gives a NUL character, which no variable can hold")
+    return found
+
+
+def _output(reference: Reference) -> str:
+    shown = f"the command {printable(reference.name)!r}"
+    try:
+        # In this session: what asks for a PIN needs the terminal. What it complains may hold anything: it is not shown.
+        child = subprocess.Popen(
+            reference.words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "these are no words for a command"
+        raise UnresolvedError(f"{shown} cannot be started: {clean(why)}") from None
+    with child:
+        data = _read(child, shown)
+    if child.returncode and len(data) <= LONGEST:
+        raise UnresolvedError(f"{shown} ended with code {child.returncode}, run it by hand to see why")
+    return _usable(data, shown)
+
+
+def _read(child: subprocess.Popen[bytes], shown: str) -> bytes:
+    """Its whole output, or one byte more than a value may have."""
+    assert child.stdout is not None
+    data, deadline = b"", time.monotonic() + PATIENCE
+    waiting = selectors.DefaultSelector()
+    waiting.register(child.stdout, selectors.EVENT_READ)
+    try:
+        while len(data) <= LONGEST:
+            if not waiting.select(max(0.0, deadline - time.monotonic())):
+                raise UnresolvedError(f"{shown} gave no answer in {PATIENCE:.0f} s and was ended")
+            piece = os.read(child.stdout.fileno(), LONGEST + 1)
+            if not piece:
+                child.wait(max(1.0, deadline - time.monotonic()))
+                break
+            data += piece
+    except subprocess.TimeoutExpired:
+        raise UnresolvedError(f"{shown} did not end in {PATIENCE:.0f} s and was ended") from None
+    finally:
+        waiting.close()
+        if child.poll() is None:
+            child.kill()
+    return data
