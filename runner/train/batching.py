@@ -19,38 +19,47 @@ class BatchPlan:
     batch_size: int
     """Samples of one rank in one round (the micro batch)."""
     accumulate: int
-    world_size: int
+    dp: int
+    """How many ranks at once train on samples of their own (the data-parallel degree)."""
 
     @property
     def round_size(self) -> int:
         """Samples of all ranks in one round."""
-        return self.batch_size * self.world_size
+        return self.batch_size * self.dp
 
     @property
     def global_batch(self) -> int:
         """Samples of all ranks and rounds in one step."""
         return self.round_size * self.accumulate
 
-    def start(self, samples: int, round_index: int, rank: int) -> int:
-        """Position in the sample order where `rank` begins, `samples` having been consumed before this step."""
-        return samples + round_index * self.round_size + rank * self.batch_size
+    def start(self, samples: int, round_index: int, index: int) -> int:
+        """Position in the sample order where the data-parallel rank `index` begins, `samples` having been consumed."""
+        return samples + round_index * self.round_size + index * self.batch_size
+
+    def micro_batches(self, stages: int) -> int:
+        """Into how many equal parts a pipeline cuts the samples of one step: four a stage, where they can be had.
+
+        A pipeline of p stages idles for (p - 1) / (parts + p - 1) of the time.
+        """
+        wanted = max(1, 4 * stages // self.accumulate)
+        return self.accumulate * max(n for n in range(1, wanted + 1) if self.batch_size % n == 0)
 
 
 def plan_batches(
-    batch_size: Optional[int], accumulate: Optional[int], global_batch: Optional[int], world_size: int
+    batch_size: Optional[int], accumulate: Optional[int], global_batch: Optional[int], dp: int
 ) -> BatchPlan:
     """Settle the sizes that were not given. Raises Problem where a global batch cannot be divided evenly."""
     if global_batch is None:
-        return BatchPlan(batch_size or DEFAULT_BATCH_SIZE, accumulate or 1, world_size)
+        return BatchPlan(batch_size or DEFAULT_BATCH_SIZE, accumulate or 1, dp)
     given = accumulate is not None
     if batch_size and not accumulate:
-        size, accumulate = batch_size, global_batch // (batch_size * world_size)
+        size, accumulate = batch_size, global_batch // (batch_size * dp)
     else:
         accumulate = accumulate or 1
-        size = batch_size or global_batch // (accumulate * world_size)
-    plan = BatchPlan(size, accumulate, world_size)
+        size = batch_size or global_batch // (accumulate * dp)
+    plan = BatchPlan(size, accumulate, dp)
     if plan.global_batch != global_batch:
-        parts = f"{world_size} rank{'s' if world_size > 1 else ''}"
+        parts = f"{dp} rank{'s' if dp > 1 else ''}"
         parts += f" × --batch-size {batch_size}" if batch_size else ""
         parts += f" × --accumulate {accumulate}" if given else ""
         raise Problem(f"--global-batch {global_batch} cannot be divided over {parts}: choose a matching size")

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .layout import Layout
 from .place import RankIdentity
 from .problem import Problem
 
@@ -34,14 +35,14 @@ def choose_device(place: RankIdentity, backend: str) -> Any:
     return torch.device("cuda", place.local_rank)
 
 
-def join(place: RankIdentity, device: Any) -> None:
+def join(place: RankIdentity, device: Any, layout: Layout) -> None:
     """Form the process group of all ranks, once they agree that they can; a single process forms its own."""
     backend = "nccl" if device.type == "cuda" else "gloo"
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if place.launched:
         store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))
-        _compare(store, place, backend)
+        _compare(store, place, backend, layout)
         store = dist.PrefixStore("group", store)
     else:
         store = dist.HashStore()
@@ -55,16 +56,20 @@ def join(place: RankIdentity, device: Any) -> None:
     )
 
 
-def _compare(store: Any, place: RankIdentity, backend: str) -> None:
-    """Raise Problem where ranks chose different backends: each would wait for the other for minutes."""
-    store.set(f"bytegpt/{place.rank}", json.dumps([backend, platform.node()]))
+def _compare(store: Any, place: RankIdentity, backend: str, layout: Layout) -> None:
+    """Raise Problem where ranks chose different backends or layouts: each would wait for the other for minutes."""
+    store.set(f"bytegpt/{place.rank}", json.dumps([backend, platform.node(), f"{layout.strategy} {layout}"]))
     chosen = [json.loads(store.get(f"bytegpt/{rank}")) for rank in range(place.world_size)]
-    hosts = dict(reversed(chosen))
+    hosts = {backend: host for backend, host, _ in reversed(chosen)}
     if len(hosts) > 1:
         raise Problem(
             f"{hosts['nccl']} would train on GPUs and {hosts['gloo']} has none: train on CPUs by --backend gloo, "
             "or leave out the hosts without GPUs"
         )
+    layouts = {layout: host for _, host, layout in reversed(chosen)}
+    if len(layouts) > 1:
+        shown = " and ".join(f"{layout} on {host}" for layout, host in sorted(layouts.items()))
+        raise Problem(f"hosts divide the ranks differently, {shown}: give --dp-replicate and --dp-shard")
 
 
 def from_rank0(work: Callable[[], Any], device: Any) -> Any:
@@ -86,10 +91,3 @@ def from_rank0(work: Callable[[], Any], device: Any) -> Any:
     if "problem" in answer:
         raise Problem(answer["problem"])
     return answer["value"]
-
-
-def mean(value: Any) -> float:
-    """The mean over all ranks of a number on the device. A collective."""
-    total = value.detach().clone()
-    dist.all_reduce(total)
-    return float(total / dist.get_world_size())

@@ -15,7 +15,9 @@ from .batching import BatchPlan
 from .corpus import Corpus, Text, read_text
 from .group import choose_device, from_rank0, join
 from .keeper import Keeper, Recipe
+from .layout import Layout
 from .loop import Training
+from .mesh import RankMesh
 from .metrics import MetricsWriter
 from .model import Architecture, build
 from .options import Options
@@ -29,13 +31,13 @@ from .state import Parameters
 from .strategy import distribute
 
 
-def run(options: Options, plan: BatchPlan, place: RankIdentity) -> None:
+def run(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity) -> None:
     """Train as the options say. Raises Problem, the same one on every rank."""
     device = choose_device(place, options.backend)
-    join(place, device)
+    join(place, device, layout)
     ended: Optional[BaseException] = None
     try:
-        _train(options, plan, place, device)
+        train(options, layout, plan, place, device)
     except (Problem, KeyboardInterrupt) as error:
         ended = error.with_traceback(None)  # the frames hold tensors and the group
     # DDP holds the group, too. Were it the last reference, gloo's threads would be awaited by the thread that holds the
@@ -47,11 +49,12 @@ def run(options: Options, plan: BatchPlan, place: RankIdentity) -> None:
         raise ended
 
 
-def _train(options: Options, plan: BatchPlan, place: RankIdentity, device: Any) -> None:
+def train(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity, device: Any) -> None:
+    """Train within the process group that stands. A collective."""
     text, data = _share_text(options, device)
     corpus = Corpus(data, options.context)
     corpus.require(plan.global_batch, text.name)
-    peak_lr = scale_lr(options.lr, options.lr_scaling, place.world_size)
+    peak_lr = scale_lr(options.lr, options.lr_scaling, layout.dp)
     folder = user_path(os.environ.get("DISTTUI_CHECKPOINTS") or "checkpoints")
     keeper = Keeper(folder, _recipe(options, plan, text, peak_lr), options.checkpoint_interval, device)
 
@@ -60,12 +63,13 @@ def _train(options: Options, plan: BatchPlan, place: RankIdentity, device: Any) 
     )
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if options.compile == "yes":
-        for block in model.blocks:
+        for block in model.blocks.values():
             block.compile()
-    strategy = distribute(model, device, strategy=options.strategy, precision=options.precision)
+    strategy = distribute(model, RankMesh(layout, device.type), device, options, plan)
     optimizer = _optimizer(strategy.parameters, options)
     found = keeper.resume(options.resume, strategy.parameters, optimizer)
-    _say_hello(place, device, size=f"{parameters / 1e6:.2f} M parameters", options=options, plan=plan, text=text)
+    size = f"{parameters / 1e6:.2f} M parameters"
+    _say_hello(place, device, size=size, options=options, layout=layout, plan=plan, text=text)
     if place.rank == 0:
         for note in (*text.notes, *found.notes):
             say(f"note: {note}")
@@ -121,7 +125,9 @@ def _optimizer(parameters: Parameters, options: Options) -> Any:
     return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.95), fused=True)
 
 
-def _say_hello(place: RankIdentity, device: Any, *, size: str, options: Options, plan: BatchPlan, text: Text) -> None:
+def _say_hello(
+    place: RankIdentity, device: Any, *, size: str, options: Options, layout: Layout, plan: BatchPlan, text: Text
+) -> None:
     machine = (
         torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({torch.get_num_threads()} threads)"
     )
@@ -130,12 +136,18 @@ def _say_hello(place: RankIdentity, device: Any, *, size: str, options: Options,
         say(who)
         return
     say(
-        f"bytegpt  {who}  {dist.get_backend()}  world size {place.world_size}  {size}  {options.strategy} "
+        f"bytegpt  {who}  {dist.get_backend()}  world size {place.world_size}  {size}  {layout.strategy} "
         f"{options.precision}  {len(text.data) / 1e6:.1f} MB of {text.name}"
     )
+    ranks = f"{plan.dp} ranks"
+    if layout.dp < place.world_size:
+        ranks = f"{plan.dp} data-parallel ranks"
+    if layout.strategy == "hsdp" or layout.dp < place.world_size:
+        say(f"layout {layout} = {place.world_size} ranks")
+    parts = f", in {plan.micro_batches(layout.pp)} micro batches" if layout.pp > 1 else ""
     say(
-        f"batch {plan.global_batch} = {plan.batch_size} × {place.world_size} ranks × {plan.accumulate} rounds of "
-        f"{options.context} bytes"
+        f"batch {plan.global_batch} = {plan.batch_size} × {ranks} × {plan.accumulate} rounds of {options.context} bytes"
+        f"{parts}"
     )
 
 

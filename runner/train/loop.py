@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.nn import functional
 
 from .batching import BatchPlan, SampleOrder
+from .clip import StepMeans, reduce_and_clip
 from .clock import ForwardClock
 from .corpus import Corpus
-from .group import mean
 from .keeper import Keeper
 from .metrics import MetricsWriter
 from .options import Options
@@ -22,7 +22,7 @@ from .place import RankIdentity
 from .problem import Problem
 from .say import say
 from .schedule import lr_at
-from .strategy import clip
+from .strategy import Batch, Strategy
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Training:
     place: RankIdentity
     device: Any
     corpus: Corpus
-    strategy: Any
+    strategy: Strategy
     optimizer: Any
     keeper: Keeper
     metrics: MetricsWriter
@@ -49,6 +49,7 @@ class Training:
         count = min(len(self.corpus.validation), self.options.val_batches * self.plan.global_batch)
         self._held_out = held_out.take(0, count)
         self._clock = ForwardClock(self.device)
+        self._data_index = self.strategy.mesh.layout.data_index(self.place.rank)
 
     def run(self) -> float:
         """Train to the last step and return the final validation loss (nats per byte). A collective."""
@@ -66,25 +67,19 @@ class Training:
         """Mean loss over the held-out blocks, the same whatever the number of ranks.
 
         Every rank runs as many forward passes as the others, as FSDP needs; what is beyond the end weighs nothing.
+        Ranks that share samples each have a part of their losses, or the same.
         """
         count, size = len(self._held_out), self.plan.batch_size
         total = torch.zeros((), device=self.device)
         self.strategy.model.eval()
         with torch.no_grad():
             for start in range(0, count, self.plan.round_size):
-                places = range(start + self.place.rank * size, start + (self.place.rank + 1) * size)
+                places = range(start + self._data_index * size, start + (self._data_index + 1) * size)
                 weights = torch.tensor([float(place < count) for place in places], device=self.device)
-                losses = self._losses([self._held_out[place % count] for place in places])
+                losses = self.strategy.losses(*self.corpus.batch([self._held_out[place % count] for place in places]))
                 total += (losses * weights).sum()
         dist.all_reduce(total)
-        return float(total) / count
-
-    def _losses(self, blocks: list[int]) -> Any:
-        """Mean loss of each block."""
-        inputs, targets = self.corpus.batch(blocks)
-        logits = self.strategy.forward(inputs)
-        losses = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-        return losses.view(len(blocks), -1).mean(1)
+        return float(total) / (count * self.strategy.mesh.layout.copies)
 
     def _timed_step(self) -> dict[str, float]:
         began = time.perf_counter()
@@ -107,37 +102,35 @@ class Training:
             "lr": lr,
             "grad_norm": grad_norm,
             "step_time": seconds,
-            "forward_time": self._clock.seconds(),
             "tokens_per_s": self.plan.global_batch * self.options.context / seconds,
+            **({"forward_time": forward} if (forward := self._clock.seconds()) else {}),
         }
 
-    def _train_step(self, lr: float) -> tuple[float, float]:
+    def _train_step(self, lr: float) -> StepMeans:
         """One optimizer step; returns the global mean loss and the norm of the gradient before clipping."""
-        rounds = self.plan.accumulate
-        total = torch.zeros((), device=self.device)
         self.strategy.model.train()
         if self.options.dropout:
             torch.manual_seed(((self.options.seed * 1_000_003 + self.step) * 65_537 + self.place.rank) % 2**63)
-        for index in range(rounds):
-            start = self.plan.start(self.samples, index, self.place.rank)
-            with self.strategy.round(last=index == rounds - 1):
-                with self._clock.running():
-                    loss = self._losses(self._order.take(start, self.plan.batch_size)).mean() / rounds
-                loss.backward()
-            total += loss.detach()
-        grad_norm = clip(self.strategy.parameters, self.options.clip)
+        part = self.strategy.gradients(self._batches(), self.plan.accumulate, self._clock)
+        means = reduce_and_clip(self.strategy.parameters, part, self.options.clip, self.strategy.mesh.layout)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
         self.samples += self.plan.global_batch
-        return mean(total), grad_norm
+        return means
+
+    def _batches(self) -> Iterator[Batch]:
+        """What this rank trains on in the rounds of the step."""
+        for index in range(self.plan.accumulate):
+            start = self.plan.start(self.samples, index, self._data_index)
+            yield self.corpus.batch(self._order.take(start, self.plan.batch_size))
 
     def _report(self, record: dict[str, float]) -> None:
         if self.place.rank:
             names = ("steps", "step_time", "forward_time")
-            self.metrics.write(self.step, **{name: record[name] for name in names})
+            self.metrics.write(self.step, **{name: record[name] for name in names if name in record})
             return
         self.metrics.write(self.step, **record)
         where = f"step {self.step}/{self.options.steps}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-VOCABULARY = 256
+from .context import Exchange
+from .layout import VOCABULARY
 
 
 @dataclass(frozen=True)
@@ -26,23 +27,33 @@ class Architecture:
 
 
 class Attention(nn.Module):  # type: ignore[misc]
-    """Causal self-attention with rotary positions (Su et al. 2021, arXiv 2104.09864)."""
+    """Causal self-attention with rotary positions (Su et al. 2021, arXiv 2104.09864).
+
+    The rows of `qkv` lie head by head, so that a part of them is whole heads.
+    """
+
+    exchange: Optional[Exchange] = None
+    """Set under context parallel: gathers a sequence whose parts lie on several ranks."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
-        self.heads = architecture.heads
+        self.head_width = architecture.width // architecture.heads
         self.dropout = architecture.dropout
         self.qkv = nn.Linear(architecture.width, 3 * architecture.width, bias=False)
         self.out = nn.Linear(architecture.width, architecture.width, bias=False)
 
     def forward(self, x: Any, rotation: Any) -> Any:
-        batch, length, width = x.shape
-        qkv = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        batch, length, _ = x.shape
+        qkv = self.qkv(x).view(batch, length, -1, 3, self.head_width)
+        if self.exchange is not None:
+            qkv = self.exchange.whole_sequences(qkv)
+        q, k, v = qkv.permute(3, 0, 2, 1, 4)
         q, k = rotate(q, rotation), rotate(k, rotation)
         dropout = self.dropout if self.training else 0.0
-        y = functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
-        return self.out(y.transpose(1, 2).reshape(batch, length, width))
+        y = functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True).transpose(1, 2)
+        if self.exchange is not None:
+            y = self.exchange.own_part(y)
+        return self.out(y.reshape(batch, length, -1))
 
 
 class Block(nn.Module):  # type: ignore[misc]
@@ -64,23 +75,35 @@ class Block(nn.Module):  # type: ignore[misc]
 
 
 class ByteGPT(nn.Module):  # type: ignore[misc]
-    """Bytes in, logits of each next byte out."""
+    """Bytes in, logits of each next byte out; a stage of it takes or gives the residual stream instead."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, architecture.width)
-        self.blocks = nn.ModuleList(Block(architecture) for _ in range(architecture.layers))
+        # Keyed by the layer's number in the whole model: a stage's weights keep their names.
+        self.blocks = nn.ModuleDict({str(index): Block(architecture) for index in range(architecture.layers)})
         self.norm = nn.LayerNorm(architecture.width, bias=False)
         self.head = nn.Linear(architecture.width, VOCABULARY, bias=False)
         rotation = rotation_table(architecture.context, architecture.width // architecture.heads)
         self.register_buffer("rotation", rotation, persistent=False)
 
-    def forward(self, tokens: Any) -> Any:
-        x = self.embedding(tokens)
-        rotation = self.rotation[:, : tokens.shape[1]]
-        for block in self.blocks:
-            x = block(x, rotation)
-        return self.head(self.norm(x))
+    def forward(self, x: Any) -> Any:
+        if self.embedding is not None:
+            x = self.embedding(x)
+        for block in self.blocks.values():
+            x = block(x, self.rotation)
+        return x if self.head is None else self.head(self.norm(x))
+
+    def cut_to_stage(self, stage: int, stages: int) -> None:
+        """Keep the layers of one stage of consecutive layers; the first keeps the embedding, the last the head."""
+        layers = len(self.blocks)
+        for index in range(layers):
+            if not layers * stage // stages <= index < layers * (stage + 1) // stages:
+                del self.blocks[str(index)]
+        if stage > 0:
+            self.embedding = None
+        if stage < stages - 1:
+            self.norm = self.head = None
 
 
 def build(architecture: Architecture, seed: int) -> ByteGPT:
@@ -107,6 +130,6 @@ def rotation_table(length: int, head_width: int) -> Any:
 
 def rotate(x: Any, rotation: Any) -> Any:
     """Turn each pair (first half, second half) of the last dimension by its position's angle."""
-    cos, sin = rotation.to(x.dtype)
+    cos, sin = rotation[:, : x.shape[-2]].to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, NoReturn, Optional, Tuple
 
 from .batching import DEFAULT_BATCH_SIZE
+from .layout import STRATEGIES, Sizes
 from .problem import Problem
 
 
@@ -38,12 +39,22 @@ class Options:
     checkpoint_interval: int
     resume: str
     strategy: str
+    dp_replicate: Optional[int]
+    dp_shard: Optional[int]
+    tp: Optional[int]
+    pp: Optional[int]
+    cp: Optional[int]
     precision: str
     backend: str
     compile: str
     seed: int
     log_interval: int
     sample: int
+
+    @property
+    def sizes(self) -> Sizes:
+        """How the ranks are to be divided, as far as it was said."""
+        return Sizes(self.dp_replicate, self.dp_shard, self.tp, self.pp, self.cp)
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -152,11 +163,22 @@ _GROUPS = {
             default="no", metavar="auto|no|PATH",
         ),
     ),
-    "how it runs": (
+    "how the ranks divide the work (the sizes multiply to the number of ranks; what is not given follows)": (
         _option(
             "--strategy", "ddp: a whole copy per rank; fsdp: weights, gradients and optimizer state sharded over all "
-            "ranks", choices=("ddp", "fsdp"), default="ddp",
+            "ranks; hsdp: sharded inside each host, copied between hosts; auto: as the sizes say, ddp without any",
+            choices=STRATEGIES, default="auto",
         ),
+        _option("--dp-replicate", "copies of the model that train on samples of their own", type=_COUNT, metavar="N"),
+        _option("--dp-shard", "ranks that share one copy's weights and train on samples of their own", type=_COUNT,
+                metavar="N"),
+        _option("--tp", "ranks that share every layer of a copy: tensor parallel, best inside one host", type=_COUNT,
+                metavar="N"),
+        _option("--pp", "stages of consecutive layers, each on ranks of its own: pipeline parallel", type=_COUNT,
+                metavar="N"),
+        _option("--cp", "ranks that share every sequence: context parallel", type=_COUNT, metavar="N"),
+    ),
+    "how it runs": (
         _option(
             "--precision", "bf16: matrices in bf16, weights kept in fp32", choices=("fp32", "bf16"), default="fp32"
         ),

@@ -45,7 +45,7 @@ def step_of(order: SampleOrder, plan: BatchPlan, samples: int) -> list[list[int]
             for index in range(plan.accumulate)
             for sample in order.take(plan.start(samples, index, rank), plan.batch_size)
         ]
-        for rank in range(plan.world_size)
+        for rank in range(plan.dp)
     ]
 
 

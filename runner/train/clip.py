@@ -1,0 +1,65 @@
+"""The norm of the gradient over all ranks, however weights are divided, and the loss with it in one collective.
+
+torch's own clip_grad_norm_ refuses weights of different meshes, and knows one pipeline stage alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from .layout import Layout
+from .state import Parameters
+
+
+class StepMeans(NamedTuple):
+    """What all ranks have in common after a step's backward passes."""
+
+    loss: float
+    grad_norm: float
+
+
+def reduce_and_clip(parameters: Parameters, loss: Any, limit: float, layout: Layout) -> StepMeans:
+    """Scale the gradients down to a norm of `limit` (0: leave them); returns the norm they had. A collective.
+
+    Args:
+        loss: This rank's part of the mean loss: ranks that share samples have a part of it or the same, stages before
+            the last have 0.
+    """
+    by_copies: dict[int, list[Any]] = {}
+    for parameter in parameters.values():
+        if parameter.grad is not None:
+            by_copies.setdefault(_copies(parameter, layout), []).append(_local(parameter))
+    squares = sum(nn.utils.get_total_norm(gradients) ** 2 / copies for copies, gradients in by_copies.items())
+    totals = torch.stack([loss / (layout.dp * layout.copies), torch.as_tensor(squares, device=loss.device)])
+    dist.all_reduce(totals)
+    norm = totals[1].sqrt()
+    if limit:
+        scale = (limit / (norm + 1e-6)).clamp(max=1.0)
+        for gradients in by_copies.values():
+            torch._foreach_mul_(gradients, scale)
+    mean, norm = totals[0].item(), norm.item()
+    return StepMeans(mean, norm)
+
+
+def _copies(parameter: Any, layout: Layout) -> int:
+    """How many ranks hold each element of this rank's part of a weight."""
+    ranks = layout.world_size // layout.pp
+    if isinstance(parameter, DTensor):
+        for dimension, placement in enumerate(parameter.placements):
+            ranks //= 1 if placement.is_replicate() else parameter.device_mesh.size(dimension)
+    return ranks
+
+
+def _local(parameter: Any) -> Any:
+    """The gradient of this rank's part of a weight, summed up where tensor parallel has left parts of sums."""
+    gradient = parameter.grad
+    if not isinstance(gradient, DTensor):
+        return gradient
+    if gradient.placements != parameter.placements:
+        parameter.grad = gradient = gradient.redistribute(placements=parameter.placements)
+    return gradient.to_local()

@@ -1,0 +1,204 @@
+"""How the ranks divide one model and its data: five sizes whose product is the world size. Pure, without torch.
+
+Ranks are counted with tp innermost, then cp, dp_shard, dp_replicate and pp: what talks most lies closest together, in
+one host where the hosts' process counts allow it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Optional, Union
+
+ORDER = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+"""From the outermost dimension of the mesh to the innermost."""
+VOCABULARY = 256
+STRATEGIES = ("auto", "ddp", "fsdp", "hsdp")
+
+
+class Sizes(NamedTuple):
+    """What was asked for; None: follows from the others."""
+
+    dp_replicate: Optional[int] = None
+    dp_shard: Optional[int] = None
+    tp: Optional[int] = None
+    pp: Optional[int] = None
+    cp: Optional[int] = None
+
+
+class Flaw(NamedTuple):
+    """Why something cannot be: the size that is wrong, what is wrong with it, and what would do."""
+
+    key: str
+    what: str
+    cure: str
+
+
+class Coordinates(NamedTuple):
+    """A rank's place along every dimension."""
+
+    pp: int
+    dp_replicate: int
+    dp_shard: int
+    cp: int
+    tp: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A settled layout. `strategy` is ddp, fsdp or hsdp."""
+
+    strategy: str = "ddp"
+    dp_replicate: int = 1
+    dp_shard: int = 1
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return self.dp * self.copies * self.pp
+
+    @property
+    def dp(self) -> int:
+        """The data-parallel degree: how many ranks at once train on samples of their own."""
+        return self.dp_replicate * self.dp_shard
+
+    @property
+    def copies(self) -> int:
+        """Ranks of one pipeline stage that work on the same samples."""
+        return self.tp * self.cp
+
+    def coordinates(self, rank: int) -> Coordinates:
+        """Where a rank lies in the mesh."""
+        found = []
+        for name in reversed(ORDER):
+            rank, index = divmod(rank, getattr(self, name))
+            found.append(index)
+        return Coordinates(*reversed(found))
+
+    def data_index(self, rank: int) -> int:
+        """Which of the `dp` parts of a round's samples a rank trains on."""
+        place = self.coordinates(rank)
+        return place.dp_replicate * self.dp_shard + place.dp_shard
+
+    def __str__(self) -> str:
+        """`dp_replicate 2 × dp_shard 2 × tp 2`, or `1 rank`."""
+        parts = [f"{name} {size}" for name in Sizes._fields if (size := getattr(self, name)) > 1]
+        return " × ".join(parts) or "1 rank"
+
+
+def settle(sizes: Sizes, strategy: str, hosts: Sequence[int]) -> Union[Layout, Flaw]:
+    """The layout for hosts with these process counts, or why there is none.
+
+    What is left open follows: dp_replicate under ddp, dp_shard under fsdp; hsdp shards inside hosts.
+    """
+    if flaw := next(strategy_flaws(sizes, strategy), None):
+        return flaw
+    if strategy == "ddp":
+        sizes = sizes._replace(dp_shard=1)
+    elif strategy == "fsdp":
+        sizes = sizes._replace(dp_replicate=1)
+    if flaw := _product_flaw(sizes, sum(hosts)):
+        return flaw
+    tp, pp, cp = sizes.tp or 1, sizes.pp or 1, sizes.cp or 1
+    dp = sum(hosts) // (tp * pp * cp)
+    replicate, shard = sizes.dp_replicate, sizes.dp_shard
+    if replicate is None and shard is None:
+        shard = math.gcd(dp, math.gcd(*hosts) // (tp * cp)) if strategy == "hsdp" else 1
+    if shard is None:
+        shard = dp // (replicate or 1)
+    replicate = dp // shard
+    if strategy == "auto":
+        strategy = "ddp" if shard == 1 else "fsdp" if replicate == 1 else "hsdp"
+    return Layout(strategy, replicate, shard, tp, pp, cp)
+
+
+def strategy_flaws(sizes: Sizes, strategy: str) -> Iterator[Flaw]:
+    """Sizes that contradict the strategy."""
+    if strategy == "ddp" and (sizes.dp_shard or 1) > 1:
+        yield Flaw("dp_shard", f"dp_shard {sizes.dp_shard}, but ddp shards nothing", "expected strategy fsdp or hsdp")
+    if strategy == "fsdp" and (sizes.dp_replicate or 1) > 1:
+        what = f"dp_replicate {sizes.dp_replicate}, but fsdp keeps one copy"
+        yield Flaw("dp_replicate", what, "expected strategy hsdp or ddp")
+
+
+def model_flaws(sizes: Sizes, *, layers: int, heads: int, context: int) -> Iterator[Flaw]:
+    """Sizes that a model of this shape cannot be divided by."""
+    tp, pp, cp = sizes.tp or 1, sizes.pp or 1, sizes.cp or 1
+    common = math.gcd(heads, VOCABULARY, context)
+    cuts = [size for size in _divisors(heads) if heads % (size * tp) == context % (size * tp) == 0]
+    if heads % tp:
+        yield Flaw("tp", f"{_count(heads, 'head')} cannot be divided by tp {tp}", _choices(_divisors(common)))
+    elif VOCABULARY % tp:
+        what = f"the table of {VOCABULARY} bytes cannot be divided by tp {tp}"
+        yield Flaw("tp", what, _choices(_divisors(common)))
+    elif context % tp:
+        what = f"a sequence of {context} bytes cannot be divided by tp {tp}"
+        yield Flaw("tp", what, _choices(_divisors(common)))
+    elif heads % (tp * cp):
+        what = f"{_count(heads // tp, 'head')}{f' of each of tp {tp}' if tp > 1 else ''} cannot be divided by cp {cp}"
+        yield Flaw("cp", what, _choices(cuts))
+    elif context % (tp * cp):
+        what = f"a sequence of {context} bytes cannot be divided by {f'tp {tp} × ' if tp > 1 else ''}cp {cp}"
+        yield Flaw("cp", what, _choices(cuts))
+    if pp > layers:
+        yield Flaw("pp", f"pp {pp} stages, but only {_count(layers, 'layer')}", f"expected 1 to {layers}")
+
+
+def micro_batch_flaw(pp: int, count: int) -> Optional[Flaw]:
+    """Fewer micro batches than stages: some stages would never have work."""
+    if pp <= max(count, 1):
+        return None
+    what = f"pp {pp} stages need as many micro batches in a step, and there {'is' if count == 1 else 'are'} {count}"
+    return Flaw("pp", what, f"expected a larger --batch-size, or --accumulate {pp}")
+
+
+def _product_flaw(sizes: Sizes, world: int) -> Optional[Flaw]:
+    given = {name: size for name, size in sizes._asdict().items() if size and size > 1}
+    product = math.prod(given.values())
+    exact = sizes.dp_replicate is not None and sizes.dp_shard is not None
+    if product == world or (not exact and world % product == 0):
+        return None
+    shown = " × ".join(f"{name} {size}" for name, size in given.items())
+    equals = f" = {product}" if len(given) > 1 else ""
+    what = f"{shown}{equals} does not {'make' if exact else 'divide'} the {_count(world, 'process')}"
+    fits = []
+    for name, size in given.items():
+        others = product // size
+        values = [n for n in _divisors(world) if n * others == world or (not exact and world % (n * others) == 0)]
+        if values and values != [size]:
+            fits.append(f"{name} {_either(values)}")
+    key = next((name for name in reversed(list(given)) if world % given[name]), list(given)[-1])
+    cure = f"expected {'; or '.join(fits)}" if fits else f"expected sizes that multiply to {world}"
+    return Flaw(key, what, cure)
+
+
+def crossings(layout: Layout, name: str, hosts: Sequence[int]) -> list[tuple[int, ...]]:
+    """The groups of ranks along one dimension whose ranks lie on more than one host."""
+    host_of = [index for index, count in enumerate(hosts) for _ in range(count)]
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for rank in range(layout.world_size):
+        rest = tuple(index for key, index in layout.coordinates(rank)._asdict().items() if key != name)
+        groups.setdefault(rest, []).append(rank)
+    return [tuple(ranks) for ranks in groups.values() if len({host_of[rank] for rank in ranks}) > 1]
+
+
+def _divisors(number: int) -> list[int]:
+    return [size for size in range(1, min(number, 4096) + 1) if number % size == 0]
+
+
+def _choices(values: Sequence[int]) -> str:
+    return f"expected {_either(values)}"
+
+
+def _either(values: Sequence[int]) -> str:
+    shown = [str(value) for value in values]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
+
+
+def _count(number: int, noun: str) -> str:
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}{'' if number == 1 else plural}"
