@@ -77,7 +77,7 @@ def test_the_wizard_on_a_large_terminal(cluster: Callable[..., Cluster], tmp_pat
     with tmux(tmp_path, command, environ(tmp_path, LANG="C.UTF-8"), (200, 50)) as screen:
         _to_the_last_step(screen)
         shown = screen.until("torch.distributed.run")
-        assert "1 checks" in shown and "3 commands" in shown, "everything is side by side"
+        assert "[1] checks" in shown and "[3] commands" in shown, "everything is side by side"
         for step in (4, 3, 2, 1):
             screen.press("Escape")
             screen.until(f"step {step} of 5")

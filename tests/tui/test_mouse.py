@@ -70,11 +70,11 @@ def test_the_wizard_is_walked_filled_in_and_saved_without_a_key(
             await click(pilot, "5 Check & save", "Rail")
             await until(pilot, lambda: opened._at == 4)
             if size[0] < 120:
-                await click(pilot, "3 commands", "#tabs")
+                await click(pilot, "[3] commands", "#tabs")
                 await until(pilot, lambda: "Typed by hand on each host" in screen_text(app))
-                await click(pilot, "2 profile", "#tabs")
+                await click(pilot, "[2] profile", "#tabs")
             else:
-                await click(pilot, "2 profile")
+                await click(pilot, "[2] profile")
             await until(pilot, lambda: app.focused is not None and app.focused.id == "pane-profile")
             await click(pilot, "✓ Hosts", "Rail")
             await until(pilot, lambda: opened._at == 0)

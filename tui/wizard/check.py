@@ -39,8 +39,8 @@ class Pane(Pages):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"pane-{name}")
-        self.border_title = f" {PANES.index(name) + 1} {name} "
-        self.label = f"{PANES.index(name) + 1} {name}"
+        self.label = f"[{PANES.index(name) + 1}] {name}"
+        self.border_title = Content(f" {self.label} ")
 
     def tell(self, points: Iterable[Point], title: str = "") -> None:
         """Replace the points; their texts must be clean."""
@@ -130,10 +130,10 @@ class CheckStep(Step):
         self._pane("checks").tell(_findings(view))
         changes = diff(view.draft.old, view.draft.text, clean(view.draft.path.name)) if view.draft.path else []
         if changes and not self._whole:
-            self._pane("profile").tell(_diff(changes), "2 profile: what changes, d: all of it")
+            self._pane("profile").tell(_diff(changes), "[2] profile: what changes, d: all of it")
         else:
             name = clean(view.draft.path.name) if view.draft.path else "not saved yet"
-            self._pane("profile").tell(_yaml(view.draft.text), f"2 profile: {name}")
+            self._pane("profile").tell(_yaml(view.draft.text), f"[2] profile: {name}")
         self._pane("commands").tell(_commands(weighed) if weighed else [Point("not decided yet", "$muted")])
         self.query_one("#verdict", Static).update(self._verdict(view))
         self._mark()
