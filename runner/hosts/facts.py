@@ -120,6 +120,8 @@ class Needs:
     module: str | None = None
     """The first missing part of the module's name; empty: it exists; None: unknown."""
     programs: tuple[str, ...] = ()
+    package: str | None = None
+    """The launcher's, if it is missing; empty: it exists; None: unknown."""
 
 
 @dataclass(frozen=True)
@@ -327,7 +329,11 @@ def _flag(data: Mapping[str, Any], name: str) -> bool | None:
 def _needs(data: Any) -> Needs:
     if not isinstance(data, dict):
         return Needs()
-    return Needs(_maybe_text(data, "module"), _texts(data, "programs") if "programs" in data else ())
+    return Needs(
+        _maybe_text(data, "module"),
+        _texts(data, "programs") if "programs" in data else (),
+        _maybe_text(data, "package"),
+    )
 
 
 def _code(data: Any) -> Code | None:

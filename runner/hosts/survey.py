@@ -88,6 +88,10 @@ def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]
     return [result for result in results if isinstance(result, Surveyed)]
 
 
+_PACKAGES = {"accelerate-launch": "accelerate", "deepspeed": "deepspeed"}
+"""Launcher → the Python package that it is in."""
+
+
 def side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
     """Do `work` for all items, `CONNECTS` at a time; the results in the items' order.
 
@@ -112,18 +116,32 @@ def probe_request(profile: Profile, node: int) -> ProbeRequest:
         "ports": list(profile.launch.ports),
         "module": _wanted_module(profile, node),
         "programs": _wanted_programs(profile, node),
+        "package": _wanted_package(profile, node),
     }
 
 
 def _wanted_module(profile: Profile, node: int) -> str:
     """The module that the probe searches for; none inside a container or with other search paths."""
-    target, wrap, env = profile.job.target, profile.job.wrap, profile.host_env(node)
-    elsewhere = wrap or {"PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH"} & env.keys()
-    return target.value if target.kind == "module" and not elsewhere else ""
+    target = profile.job.target
+    return target.value if target.kind == "module" and not _elsewhere(profile, node) else ""
+
+
+def _wanted_package(profile: Profile, node: int) -> str:
+    """The package of the launcher, as the module."""
+    return "" if _elsewhere(profile, node) else _PACKAGES.get(profile.launch.launcher, "")
+
+
+def _elsewhere(profile: Profile, node: int) -> bool:
+    paths = {"PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH"}
+    return bool(profile.job.wrap or paths & profile.host_env(node).keys())
 
 
 def _wanted_programs(profile: Profile, node: int) -> list[str]:
     """The programs that it searches for; none with another search path."""
     target, wrap = profile.job.target, profile.job.wrap
-    program = wrap[0] if wrap else target.value if target.kind == "command" else ""
-    return [program] if program and "PATH" not in profile.host_env(node) else []
+    if "PATH" in profile.host_env(node):
+        return []
+    if wrap:
+        return [wrap[0]]
+    launcher = [profile.launch.launcher] if profile.launch.launcher == "mpirun" else []
+    return [*launcher, *([target.value] if target.kind == "command" else [])]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .rank.envexec import OVERLAY
 
 if TYPE_CHECKING:
-    from ..protocol.files import Launch, Secrets, Spec
+    from ..protocol.files import Launch, LauncherPart, Secrets, Spec
 
 _AFTER_ACTIVATE = """
 case $? in 0) ;; *) echo "disttui: activate ended with status $?" >&2; exit 1 ;; esac
@@ -44,6 +44,11 @@ class HostPart(NamedTuple):
     def launch(self) -> Launch:
         """The profile's `launch` section."""
         return self.spec["launch"]
+
+    @property
+    def launcher(self) -> LauncherPart:
+        """The part of the node program that starts the ranks."""
+        return self.spec.get("launcher", "torchrun")
 
     @property
     def world_size(self) -> int:
@@ -89,14 +94,14 @@ class HostPart(NamedTuple):
         return self.path(f"attempt-{attempt}")
 
     def command(self, attempt: int) -> list[bytes]:
-        """The launcher's argv: activation, wrapping command, torchrun, and the shim that ranks start through."""
+        """The launcher's argv: activation, wrapping command, launcher, and the shim that ranks start through."""
         spec = self.spec
         target = spec["target"]
         kind, value = target["kind"], target["value"]
         if kind == "builtin":
             kind, value = "script", self.train_zip or ""
         python = os.path.expanduser(spec["python"])
-        launcher = [python, self.node_zip, "torchrun", *spec["launcher_args"]]
+        launcher = [python, self.node_zip, self.launcher, *spec["launcher_args"]]
         words = [*spec["wrap"], *launcher, self.node_zip, "shim", kind, value, *target["args"]]
         if self.resumes(attempt):
             words += self.launch.get("resume_args", [])
@@ -134,6 +139,7 @@ def plan_hash(spec: Spec) -> str:
         "run": spec["run"],
         "hosts": spec["hosts"],
         "nproc": spec["nproc"],
+        "launcher": spec.get("launcher", "torchrun"),
         "launch": spec["launch"],
         "target": spec["target"],
     }

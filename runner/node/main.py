@@ -7,20 +7,25 @@ import sys
 
 
 def main(argv: list[str]) -> None:
-    """Run one part of the node program: `warden FOLDER`, `torchrun …`, `shim …` or `envexec COMMAND…`."""
+    """Run one part of the node program: `warden FOLDER`, a launcher, `shim …` or `envexec COMMAND…`."""
     part, rest = (argv[0], argv[1:]) if argv else ("", [])
     if part == "warden":
         from .supervise import warden
 
         warden.main(rest[0], os.path.abspath(sys.argv[0]))
-    elif part == "torchrun":
+    elif part in ("torchrun", "accelerate-launch", "mpirun", "deepspeed"):
         from .rank import launcher
 
-        launcher.main(rest)
+        launcher.main(part, rest)
     elif part == "shim":
         from .rank import shim
 
         shim.main(rest)
+    elif part.startswith("--local_rank="):
+        # DeepSpeed puts it behind the name of the script, which it takes this program for.
+        from .rank import shim
+
+        shim.main(rest[1:], first=[part])
     elif part == "envexec":
         from .rank import envexec
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from runner.hosts.facts import HostFacts
 from runner.planning import bytegpt, network
 from runner.planning.interpreter import expand, find_python, release
-from runner.planning.launchers import torchrun
+from runner.planning.launchers.known import LAUNCHERS
+from runner.planning.launchers.place import Place
 from runner.planning.processes import HostChoice, Reasons
 from runner.planning.recommend import Recommendation, fixed_master
 from runner.profile import Profile
 from runner.profile.references import references
+from runner.profile.sections import Target
 from runner.protocol.files import PlannedSpec
 
 FLIGHT_RECORDER_ENTRIES = 2000
@@ -31,7 +33,7 @@ class HostPlan:
     python: str
     workdir: str
     command: tuple[str, ...]
-    """torchrun as it would be typed by hand, to be run in `workdir` with `env`."""
+    """The launcher as it would be typed by hand, to be run in `workdir` with `env`."""
     env: Mapping[str, str]
     """What is set on top of the login's environment; `${env:NAME}` stands for what only the start resolves."""
     activate: str
@@ -78,6 +80,7 @@ class Plan:
             "gpus": None if host.gpus is None else list(host.gpus),
             "backend": self.backend,
             "precision": self.precision,
+            "launcher": LAUNCHERS[launch.launcher].PART,
             "launcher_args": list(host.launcher_args),
             "launch": {
                 "ports": list(launch.ports),
@@ -110,8 +113,8 @@ def make_plan(profile: Profile, facts: Sequence[HostFacts], recommendation: Reco
     kind, value, _ = profile.job.target
     hosts = []
     for rank, found in enumerate(facts):
-        job = torchrun.job(kind, expand(train_zip, found) if kind == "builtin" else value, job_args)
-        hosts.append(_host(profile, facts, recommendation, rank, job))
+        target = Target(kind, expand(train_zip, found) if kind == "builtin" else value, job_args)
+        hosts.append(_host(profile, facts, recommendation, rank, target))
     return Plan(
         profile=profile,
         hosts=tuple(hosts),
@@ -147,26 +150,34 @@ def _job_args(profile: Profile, recommendation: Recommendation) -> tuple[str, ..
 
 
 def _host(
-    profile: Profile, facts: Sequence[HostFacts], recommendation: Recommendation, rank: int, job: Sequence[str]
+    profile: Profile, facts: Sequence[HostFacts], recommendation: Recommendation, rank: int, target: Target
 ) -> HostPlan:
     choice, here, master = recommendation.hosts[rank], facts[rank], recommendation.master
-    nodes, processes = len(profile.hosts), choice.num_processes
-    first = sum(before.num_processes for before in recommendation.hosts[:rank])
-    static = torchrun.options(nnodes=nodes, num_processes=processes, node_rank=rank)
-    port = facts[0].free_port or profile.launch.ports[0]
-    added = _added_env(profile, here, recommendation, choice)
+    launcher = LAUNCHERS[profile.launch.launcher]
+    place = Place(
+        profile=profile,
+        counts=tuple(one.num_processes for one in recommendation.hosts),
+        gpus=tuple(one.gpus for one in recommendation.hosts),
+        node_rank=rank,
+        python=choice.python,
+        target=target,
+        backend=recommendation.backend,
+        master=master,
+        port=facts[0].free_port or profile.launch.ports[0],
+    )
+    added = {**_added_env(profile, here, recommendation, choice), **launcher.variables(place)}
     own = profile.host_env(rank)
-    owner = network.owner(here, master) if nodes > 1 else None
+    owner = network.owner(here, master) if len(profile.hosts) > 1 else None
     interface = {} if choice.interface or not owner else {"interface": f"{owner}: it has the master's address"}
     workdir = expand(profile.workdir(rank), here)
     return HostPlan(
         node_rank=rank,
         name=choice.name,
-        num_processes=processes,
-        first_rank=first,
+        num_processes=place.num_processes,
+        first_rank=place.first_rank,
         python=choice.python,
         workdir=here.workdir.path if workdir.startswith("~") else workdir,  # ~somebody: known to the probe
-        command=torchrun.by_hand(choice.python, static, job, master=master, port=port, wrap=profile.job.wrap),
+        command=launcher.by_hand(place),
         env={**{name: text for name, (text, _) in added.items()}, **own},
         activate=profile.hosts[rank].activate,
         gpus=choice.gpus,
@@ -176,8 +187,8 @@ def _host(
             **interface,
             **{name: "the profile says so" if name in own else why for name, (_, why) in added.items()},
         },
-        launcher_args=static,
         references=frozenset(name for name, text in own.items() if references(text)),
+        launcher_args=launcher.launcher_args(place),
     )
 
 

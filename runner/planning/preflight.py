@@ -15,6 +15,7 @@ from runner.formatting import gibibytes
 from runner.hosts.facts import Git, HostFacts, Interpreter
 from runner.planning import bytegpt, network
 from runner.planning.interpreter import find_python, release
+from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.plan import HostPlan, Plan
 from runner.planning.processes import who_uses
 from runner.profile import Profile, ProfileErrors
@@ -59,7 +60,7 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
         found += _nccl(profile, plan, host, one)
         found += _host(host, one)
     found += _arguments(profile)
-    found += _launch(profile)
+    found += _launch(profile, plan)
     found += _network(profile, plan, facts)
     found += _code(profile, plan, facts)
     found += _between(profile, plan, facts)
@@ -150,11 +151,23 @@ def _where_is(profile: Profile, host: HostPlan) -> str:
 
 def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
     after = " after `activate`" if host.activate else ""
+    launcher = profile.launch.launcher
     for program in facts.needs.programs:
+        if program == launcher:
+            cure = (
+                "Install Open MPI there, set `activate` to what puts it into PATH, or choose another `launch.launcher`"
+            )
+            yield Finding("error", host.name, f"launch.launcher is {launcher}, which is not in PATH{after}", cure)
+            continue
         key = "job.wrap" if profile.job.wrap else "job.command"
         cure = f"Install it, or correct `{key}`" + ("" if after else ", or set `activate` to what puts it into PATH")
         where = "" if "/" in program else f": not in PATH{after}"
         yield Finding("error", host.name, f"the program {program} of `{key}` is not there{where}", cure)
+    if package := facts.needs.package:
+        cure = f"Install it there: {host.python} -m pip install {package}; or choose another `launch.launcher`"
+        yield Finding(
+            "error", host.name, f"launch.launcher is {launcher}, and {host.python}{after} has no {package}", cure
+        )
     if missing := facts.needs.module:
         top = "." not in missing
         what = f"no module {missing} for {host.python}{after}"
@@ -184,7 +197,9 @@ def _arguments(profile: Profile) -> Iterator[Finding]:
         yield Finding("error", None, f"bytegpt: {problem}", "Correct `job.args`")
 
 
-def _launch(profile: Profile) -> Iterator[Finding]:
+def _launch(profile: Profile, plan: Plan) -> Iterator[Finding]:
+    if refused := LAUNCHERS[profile.launch.launcher].refusal({host.name: host.num_processes for host in plan.hosts}):
+        yield Finding("error", None, *refused)
     if profile.launch.rejoin_timeout and not profile.launch.restarts:
         what = "launch.rejoin_timeout waits for a lost host before the next attempt, and there is none"
         yield Finding("warning", None, what, "Set `launch.restarts` to the further attempts that there may be")

@@ -50,7 +50,7 @@ class Profile(Model):
     parallel: Parallel = Parallel()
     """How the built-in job's model is spread over the ranks."""
     precision: Annotated[Precision, f.one_of("auto", "fp32", "bf16", later=("fp16",))] = "auto"
-    """Of the built-in job; auto: bf16 where all GPUs have it, else fp32."""
+    """Of the built-in job, and of Accelerate by its launchers; auto: bf16 where all GPUs have it, else fp32."""
     metrics: Metrics = Metrics()
     """How metrics are read from a log of your own form."""
     on_end: OnEnd = OnEnd()
@@ -151,13 +151,13 @@ class Profile(Model):
     @field_validator("parallel")
     @classmethod
     def _check_parallel(cls, parallel: Parallel, info: ValidationInfo) -> Parallel:
-        _check_option("strategy", parallel.strategy, ("parallel", "strategy"), info.data.get("job"))
+        _check_option("strategy", parallel.strategy, ("parallel", "strategy"), info.data)
         return parallel
 
     @field_validator("precision")
     @classmethod
     def _check_precision(cls, precision: Precision, info: ValidationInfo) -> Precision:
-        _check_option("precision", precision, ("precision",), info.data.get("job"))
+        _check_option("precision", precision, ("precision",), info.data)
         return precision
 
 
@@ -174,8 +174,11 @@ def _twice(hosts: list[Host]) -> list[Flaw]:
     return flaws
 
 
-def _check_option(name: str, value: str, path: Path, job: Job | None) -> None:
-    if job is None or value == "auto":
+def _check_option(name: str, value: str, path: Path, data: Mapping[str, object]) -> None:
+    job, launch = data.get("job"), data.get("launch")
+    if not isinstance(job, Job) or value == "auto":
+        return
+    if job.builtin is None and isinstance(launch, Launch) and launch.launcher in ("accelerate", "accelerate-launch"):
         return
     if job.builtin is None:
         what = f"{name} reaches the built-in job only"

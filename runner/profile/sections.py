@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
@@ -20,6 +20,7 @@ MOST_OUTPUTS = 64
 Strategy = Literal["auto", "ddp", "fsdp"]
 Precision = Literal["auto", "fp32", "bf16"]
 Backend = Literal["auto", "nccl", "gloo"]
+Launcher = Literal["torchrun", "accelerate", "accelerate-launch", "mpirun", "deepspeed"]
 
 
 class Target(NamedTuple):
@@ -153,10 +154,8 @@ class Job(Model):
 class Launch(Model):
     """How the gang is started, watched and ended. Times in seconds."""
 
-    launcher: Annotated[
-        Literal["torchrun"], f.one_of("torchrun", later=("accelerate", "mpirun", "deepspeed", "srun"))
-    ] = "torchrun"
-    """What starts the ranks of a host."""
+    launcher: Annotated[Launcher, f.one_of(*get_args(Launcher), later=("srun",))] = "torchrun"
+    """What starts the ranks of a host; accelerate: torchrun, with the variables that Accelerate reads."""
     backend: Annotated[Backend, f.one_of("auto", "nccl", "gloo")] = "auto"
     """auto: nccl where every process has a GPU, else gloo."""
     master: f.AutoText = None
@@ -192,7 +191,8 @@ class Parallel(Model):
     """How the model is spread over the ranks."""
 
     strategy: Annotated[Strategy, f.one_of("auto", "ddp", "fsdp", later=("hsdp",))] = "auto"
-    """Of the built-in job; auto: fsdp where the model is too large for the smallest rank's memory, else ddp."""
+    """Of the built-in job, and of Accelerate by its launchers; auto: fsdp where the model is too large for the smallest
+    rank's memory, else ddp."""
     dp_replicate: f.NotBuilt = None
     """Not built yet."""
     dp_shard: f.NotBuilt = None

@@ -82,6 +82,8 @@ class Needs(TypedDict):
     module: str | None
     """The first missing part; empty if the module exists, null if only an import would show it."""
     programs: list[str]
+    package: str | None
+    """The launcher's; empty if it exists, null if it is not known."""
 
 
 class Software(TypedDict):

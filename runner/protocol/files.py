@@ -7,6 +7,9 @@ from typing import Literal, Mapping, TypedDict
 from .cause import Cause
 from .events import Held, State
 
+LauncherPart = Literal["torchrun", "accelerate-launch", "mpirun", "deepspeed"]
+"""The parts of the node program that run a launcher."""
+
 
 class Target(TypedDict):
     """What every rank runs; for a `command`, `value` is its first word."""
@@ -53,6 +56,7 @@ class PlannedSpec(TypedDict):
     wrap: list[str]
     target: Target
     env: dict[str, str]
+    launcher: LauncherPart
     launcher_args: list[str]
     gpus: list[int] | None
     backend: str
@@ -151,14 +155,14 @@ class Stacks(_Stacks, total=False):
 
 
 class Ready(TypedDict, total=False):
-    """launcher.ready: torch is imported."""
+    """launcher.ready: what the launcher needs is imported."""
 
     t: float
-    torch: str
+    torch: str | None
 
 
 class LauncherFailure(TypedDict):
-    """A failed rank as torchrun reports it."""
+    """A failed rank as its launcher reports it. `local_rank` counts the host's ranks in their order."""
 
     local_rank: int
     code: int | None
@@ -167,7 +171,7 @@ class LauncherFailure(TypedDict):
 
 
 class LauncherEnd(TypedDict):
-    """launcher.json: how torchrun has ended."""
+    """launcher.json: how the launcher has ended."""
 
     code: int
     error: str | None

@@ -36,6 +36,8 @@ class ProbeRequest(TypedDict, total=False):
     script: str | None
     module: str
     programs: list[str]
+    package: str
+    """That the launcher is in."""
     python: str | None
     activate: str
     run_dir: str

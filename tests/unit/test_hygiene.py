@@ -67,7 +67,7 @@ def _foreign(path: Path, allowed: set[str]) -> list[str]:
 @pytest.mark.parametrize("path", NODE, ids=lambda path: path.name)
 def test_node_needs_only_the_standard_library(path: Path) -> None:
     """Hosts have nothing else. psutil is welcome in one file, and one runs in the job's interpreter, as torchrun."""
-    allowed = {"system.py": {"psutil"}, "launcher.py": {"torch"}, "loader.py": {"_disttui"}}
+    allowed = {"system.py": {"psutil"}, "by_torchrun.py": {"torch"}, "loader.py": {"_disttui"}}
     assert _foreign(path, allowed.get(path.name, set()) | {"runner.protocol"}) == []
 
 

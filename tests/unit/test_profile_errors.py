@@ -126,7 +126,8 @@ JOBS = [
 ]  # fmt: skip
 
 LAUNCHES = [
-    ("{launcher: mpirun}", "4:20: launcher: 'mpirun' is not built yet, expected torchrun"),
+    ("{launcher: srun}", "4:20: launcher: 'srun' is not built yet, expected torchrun or accelerate or "
+                         "accelerate-launch or mpirun or deepspeed"),
     ("{launcher: torchrum}", "4:20: launcher: 'torchrum', did you mean 'torchrun'?"),
     ("{backend: mpi}", "4:19: backend: 'mpi', expected auto or nccl or gloo"),
     ("{ports: 80-90}", f"4:17: ports: '80-90' {PORTS}"),

@@ -210,9 +210,7 @@ class TestCheckpointFiles:
 
         self.write(tmp_path, 300, attempt=1)
         path = self.write(tmp_path, 200, attempt=2)
-        found, _ = newest(tmp_path)
-        assert found is not None
-        assert found.path == path
+        assert newest(tmp_path)[0] == path
         assert prepare(tmp_path, None) == 3
         assert prepare(tmp_path / "new", None) == 1
         assert prepare(tmp_path, 2) == 2
@@ -227,10 +225,9 @@ class TestCheckpointFiles:
         content[middle] ^= 1
         harmed = {"cut": content[: len(content) // 2], "bit": content, "empty": b"", "text": b"no zip"}
         bad.write_bytes(bytes(harmed[harm]))
-        found, notes = newest(tmp_path)
-        assert found is not None
-        assert found.path == good
-        assert found.progress["step"] == 100
+        path, state, notes = newest(tmp_path)
+        assert path == good
+        assert state["step"] == 100
         assert len(notes) == 1
         assert bad.name in notes[0]
 
@@ -244,8 +241,8 @@ class TestCheckpointFiles:
                 return (Path.touch, (tmp_path / "sprung",))  # type: ignore[return-value]
 
         torch.save({"tensors": Trap(), "step": 1, "samples": 1, "recipe": {}}, tmp_path / "step-000001-a1.pt")
-        found, notes = newest(tmp_path)
-        assert found is None
+        path, _, notes = newest(tmp_path)
+        assert path is None
         assert "cannot be read" in notes[0]
         assert not (tmp_path / "sprung").exists()
 

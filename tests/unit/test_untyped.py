@@ -32,7 +32,6 @@ EDGES = {
     "runner/node/gang/link.py": "messages of other hosts, before they are read",
     "runner/node/gang/messages.py": "messages of other hosts",
     "runner/node/gang/wirehmac.py": "frames of other hosts",
-    "runner/node/rank/launcher.py": "torchrun's own objects",
     "runner/node/rank/stack_server.py": "torch's flight recorder",
     "runner/node/gather.py": "whatever tasks that run side by side return",
     "runner/node/probe/report.py": "parts of a probe, put together by name",

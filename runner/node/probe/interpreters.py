@@ -17,7 +17,8 @@ from .child import Answer, ask
 from .torch_files import PythonLayout, layout, torch_in
 
 _MARK = "disttui-interpreter "
-# Runs in the interpreter in question, and must not fail under Python 2. Arguments: a module or "", then programs.
+# Runs in the interpreter in question, and must not fail under Python 2. Arguments: a module or "", a package or "",
+# then programs.
 # The module is not imported, and no file of the working folder may shadow the imports here.
 _QUESTION = (
     r"""
@@ -25,7 +26,8 @@ import sys
 path = sys.path[:]
 sys.path[:] = [p for p in path if p]
 import json
-module, programs = (sys.argv + [""])[1], {}
+module, package = (sys.argv + ["", ""])[1:3]
+programs = {}
 def missing(name):
     places = whole = None
     for part in name.split("."):
@@ -37,19 +39,20 @@ def missing(name):
     if places is not None and PathFinder.find_spec(whole + ".__main__", list(places)) is None:
         return whole + ".__main__"
     return ""
-answer = None
+answer = lacks = None
 try:
     from importlib.machinery import PathFinder
     from importlib.util import find_spec
     from os import getcwd
     from shutil import which
-    programs = {p: bool(which(p)) for p in sys.argv[2:]}
+    programs = {p: bool(which(p)) for p in sys.argv[3:]}
     sys.path[:] = [getcwd()] + sys.path
+    lacks = find_spec(package) is None if package else None
     answer = missing(module) if module else None
 except Exception:
     pass
 version = ".".join(map(str, sys.version_info[:3]))
-print(%r + json.dumps([sys.executable, sys.prefix, version, [p for p in path if p], answer, programs]))
+print(%r + json.dumps([sys.executable, sys.prefix, version, [p for p in path if p], answer, programs, lacks]))
 """
     % _MARK
 )
@@ -74,6 +77,8 @@ class Requirements(NamedTuple):
 
     module: str = ""
     programs: Tuple[str, ...] = ()
+    package: str = ""
+    """The launcher's."""
 
 
 _NOTHING = Requirements()
@@ -84,6 +89,7 @@ class Lacking(NamedTuple):
 
     module: Optional[str] = None
     programs: Tuple[str, ...] = ()
+    package: Optional[str] = None
 
 
 class _Found(NamedTuple):
@@ -115,7 +121,7 @@ def software(
 
 
 def _missing(needs: Lacking) -> facts_types.Needs:
-    return {"module": needs.module, "programs": list(needs.programs)}
+    return {"module": needs.module, "programs": list(needs.programs), "package": needs.package}
 
 
 def _lacking(wanted: Requirements, found: List[Interpreter], workdir: str, limit: float) -> Lacking:
@@ -127,11 +133,11 @@ def _lacking(wanted: Requirements, found: List[Interpreter], workdir: str, limit
     chosen = next((one for one in found if one["source"] == "profile"), None) or next(
         (one for one in found if one["torch"]), None
     )
-    module = None
-    if wanted.module and chosen:
-        asked = _answered(ask([chosen["path"], "-c", _QUESTION, wanted.module], limit, workdir), "path")
-        module = asked.needs.module if asked and asked.needs else None
-    return Lacking(module, tuple(missing))
+    if not chosen or not (wanted.module or wanted.package):
+        return Lacking(None, tuple(missing))
+    words = [chosen["path"], "-c", _QUESTION, wanted.module, wanted.package]
+    asked = _answered(ask(words, limit, workdir), "path", wanted.package)
+    return (asked.needs if asked and asked.needs else Lacking())._replace(programs=tuple(missing))
 
 
 def facts(
@@ -216,29 +222,33 @@ def _activated(
     """Run the profile's shell line in the job's folder, then query the interpreter of its environment."""
     there = os.path.isdir(workdir)
     folder = workdir if there else "/"
-    wanted_words = (wanted.module, *wanted.programs) if there else ()
+    wanted_words = (wanted.module, wanted.package, *wanted.programs) if there else ()
     answer = ask(["bash", "-c", activate + _AFTER_ACTIVATE, "bash", python, _QUESTION, *wanted_words], limit, folder)
     if answer.code is None:
         problems.append(f"activate did not end in {limit:g} s and was killed: {_last_line(answer)}")
     elif answer.code:
         problems.append(f"{_FAILED}{answer.code}: {_last_line(answer)}")
-    found = _answered(answer, "profile" if python else "activate")
+    found = _answered(answer, "profile" if python else "activate", wanted.package)
     if found is None and answer.code == 0:
         problems.append(f"no Python 3 after activate: {_last_line(answer)}")
     return found
 
 
-def _answered(answer: Answer, source: Source) -> Optional[_Found]:
+def _answered(answer: Answer, source: Source, package: str = "") -> Optional[_Found]:
     lines = [line for line in answer.out.splitlines() if line.startswith(_MARK)]
     if not lines:
         return None
     try:
-        path, prefix, version, folders, module, programs = json.loads(lines[-1][len(_MARK) :])
+        path, prefix, version, folders, module, programs, lacks = json.loads(lines[-1][len(_MARK) :])
     except ValueError:
         return None
     if not version.startswith("3."):
         return None
-    needs = Lacking(module, tuple(name for name, there in programs.items() if not there))
+    needs = Lacking(
+        module,
+        tuple(name for name, there in programs.items() if not there),
+        package if lacks else "" if lacks is False else None,
+    )
     return _Found(path, source, PythonLayout(prefix, version, folders), needs)
 
 

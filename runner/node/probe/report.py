@@ -49,7 +49,9 @@ def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
             request.get("activate") or "",
             folder,
             problems,
-            interpreters.Requirements(request.get("module") or "", tuple(request.get("programs") or ())),
+            interpreters.Requirements(
+                request.get("module") or "", tuple(request.get("programs") or ()), request.get("package") or ""
+            ),
         ),
         "code": partial(code.facts, folder, request.get("script"), request.get("module") or ""),
         "disk": partial(place.disk, run_dir, problems),
@@ -106,7 +108,7 @@ def _unread(folder: str, run_dir: str) -> Parts:
         "nics": [],
         "interpreters": [],
         "activate_problem": "",
-        "needs": {"module": None, "programs": []},
+        "needs": {"module": None, "programs": [], "package": None},
         "code": None,
         "disk": {"path": run_dir, "total": 0, "free": 0, "writable": False},
         "workdir": {"path": folder, "exists": False, "script": None, "script_exists": None},

@@ -27,6 +27,11 @@ _OTHERS: Tuple[Tuple[str, str, str, str, str], ...] = (
 )
 
 
+FIRST_RANK = "DISTTUI_FIRST_RANK"
+"""The rank of the first process of this host, where each host has an mpirun of its own: that counts from 0."""
+_LOCAL = "OMPI_COMM_WORLD_LOCAL_RANK"
+
+
 class RankIdentity(NamedTuple):
     """The ranks of this process, and the sizes of the run and of its host."""
 
@@ -40,6 +45,9 @@ def adopt(env: MutableMapping[str, str]) -> RankIdentity:
 
     Raises Problem where no launcher has set a rank.
     """
+    first = env.pop(FIRST_RANK, "")
+    if first.isdigit() and env.get(_LOCAL, "").isdigit():
+        env.update(RANK=str(int(first) + int(env[_LOCAL])), LOCAL_RANK=env[_LOCAL])
     theirs = next((names for names in _OTHERS if names[0] in env), ())
     for name, other in zip(_TORCH, theirs):  # noqa: B905
         if other in env:

@@ -11,9 +11,13 @@ import sys
 from typing import List, NoReturn, Sequence
 
 
-def main(argv: Sequence[str]) -> int:
-    """Prepare this rank, then run its script as the main program or replace this process by its command."""
-    kind, value, args = argv[0], argv[1], list(argv[2:])
+def main(argv: Sequence[str], first: Sequence[str] = ()) -> int:
+    """Prepare this rank, then run its script as the main program or replace this process by its command.
+
+    Args:
+        first: What the launcher adds in front of the script's arguments.
+    """
+    kind, value, args = argv[0], argv[1], [*first, *argv[2:]]
     path = _hide_user_modules()
     from ..problem import Problem
     from ..procs import read

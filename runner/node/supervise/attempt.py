@@ -22,7 +22,7 @@ from ..observe.harvest import Harvest
 from ..observe.ranks import MESSAGE_LIMIT, Ranks, signal_name
 from ..observe.reports import launcher_end
 from ..observe.scalars.finding import ScalarFiles
-from . import routes, spawn, stop
+from . import routes, spawn, start_line, stop
 
 _LOG_TAIL = 2000
 _OWN_WORDS = "disttui: "
@@ -89,17 +89,14 @@ class LauncherProcess:
         """Send the launcher its start line, and the listening socket of the port if there is one."""
         self._went, self._began = time.monotonic(), time.time()
         self.port = None if self._host.node else port
-        args = ["--master-addr", master, "--master-port", str(port)]
-        args += ["--rdzv-id", f"{self._host.run}-{self.number}-{port}"]
-        # Without this, torchrun leaves a folder in /tmp.
-        args += ["--log-dir", self._path("torchelastic")]
+        args, env = start_line.start_line(self._host, self.number, master, port)
         interface = self._interface or routes.interface_towards(master)
-        env = {}
         if interface:
-            env = {"NCCL_SOCKET_IFNAME": "=" + interface, "GLOO_SOCKET_IFNAME": interface}
+            env.update({"NCCL_SOCKET_IFNAME": "=" + interface, "GLOO_SOCKET_IFNAME": interface})
         own = {**self._host.spec["env"], **self._host.secrets.get("env", {})}
         env = {name: value for name, value in env.items() if name not in own}
-        at = self._shown.index("torchrun") + 1
+        # Other words before it may be the same: of `activate`, of `wrap`.
+        at = self._shown.index(self._host.launcher, self._shown.index(self._host.node_zip)) + 1
         command = [*self._shown[:at], *args, *self._shown[at:]]
         self._say(
             LaunchBegins(
@@ -107,7 +104,9 @@ class LauncherProcess:
             )
         )
         word: Dict[str, object] = {"args": args, "env": env}
-        if server and self._give(server):
+        if server and not start_line.takes_socket(self._host):
+            server.close()
+        elif server and self._give(server):
             word["listener"] = self._gift_number
         self._gift.close()
         try:
@@ -133,13 +132,13 @@ class LauncherProcess:
         code = end["code"]
         if code < 0:
             # A killed launcher prints nothing about its end: its log ends with something else.
-            words = f"torchrun was ended by {signal_name(-code)}"
+            words = f"{self._host.launcher} was ended by {signal_name(-code)}"
         else:
             last = self._last_words()
-            words = end.get("error") or f"torchrun ended with exit code {code}\n{last}".rstrip()
+            words = end.get("error") or f"{self._host.launcher} ended with exit code {code}\n{last}".rstrip()
             began = os.path.exists(self._path("launcher.ready"))
             if not began and (own := last.rpartition("\n")[2]).startswith(_OWN_WORDS):
-                words = own[len(_OWN_WORDS) :]  # it failed before torchrun began
+                words = own[len(_OWN_WORDS) :]  # it failed before the launcher began
         message = words[:MESSAGE_LIMIT]
         return FailureReport(rank=None, kind="launch", type="", message=message, code=code, at=time.time())
 
@@ -171,6 +170,8 @@ class LauncherProcess:
         # Searching for sockets would slow down its imports; before it is ready it has none.
         late = self._went is not None and time.monotonic() - self._went > _READY
         ready = late or os.path.exists(self._path("launcher.ready"))
+        if not start_line.listens(self._host):
+            return ready
         return ready and ports.is_listening(port, lambda: {self._pid, *procs.descendants(procs.table(), self._pid)})
 
     def _give(self, server: socket.socket) -> bool:

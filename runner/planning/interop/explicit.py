@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Literal
 
 from runner.errors import InputError
-from runner.planning.launchers import torchrun
+from runner.planning.launchers.known import LAUNCHERS
+from runner.planning.launchers.place import Place
 from runner.planning.network import LOOPBACK
 from runner.planning.plan import HostPlan, Plan
 from runner.profile import Host, Profile
 from runner.profile.addresses import is_ip
 from runner.profile.references import references
+from runner.profile.sections import Target
 
 Need = Literal["python", "master"]
 BUILTIN = "bytegpt.zip"
@@ -38,8 +40,9 @@ def explicit_plan(profile: Profile, *, needs: Sequence[Need] = ()) -> Plan:
         cure = "Give them in the profile or by --set, or add --probe: the hosts are asked, as by disttui plan."
         raise InputError(f"{profile.name}: left to the facts of the hosts: {shown}", cure)
     kind, value, args = profile.job.target
-    job = torchrun.job(kind, BUILTIN if kind == "builtin" else value, args + _chosen(profile))
-    hosts = tuple(_host(profile, rank, job, master or LOOPBACK) for rank in range(len(profile.hosts)))
+    words = args + _chosen(profile)
+    target = Target(kind, BUILTIN if kind == "builtin" else value, words)
+    hosts = tuple(_host(profile, rank, target, master or LOOPBACK) for rank in range(len(profile.hosts)))
     return Plan(
         profile=profile,
         hosts=hosts,
@@ -48,7 +51,7 @@ def explicit_plan(profile: Profile, *, needs: Sequence[Need] = ()) -> Plan:
         precision=profile.precision,
         world_size=sum(host.num_processes for host in hosts),
         master=master or LOOPBACK,
-        job_args=args + _chosen(profile),
+        job_args=words,
     )
 
 
@@ -78,27 +81,36 @@ def _chosen(profile: Profile) -> tuple[str, ...]:
     return tuple(word for name, value in given.items() if value != "auto" for word in (name, value))
 
 
-def _host(profile: Profile, rank: int, job: tuple[str, ...], master: str) -> HostPlan:
+def _host(profile: Profile, rank: int, target: Target, master: str) -> HostPlan:
     host = profile.hosts[rank]
-    processes = host.num_processes or 1
-    static = torchrun.options(nnodes=len(profile.hosts), num_processes=processes, node_rank=rank)
-    port, python = profile.launch.ports[0], _python(profile, host) or "python3"
+    launcher, python = LAUNCHERS[profile.launch.launcher], _python(profile, host) or "python3"
+    place = Place(
+        profile=profile,
+        counts=tuple(one.num_processes or 1 for one in profile.hosts),
+        gpus=tuple(one.gpus for one in profile.hosts),
+        node_rank=rank,
+        python=python,
+        target=target,
+        backend=profile.launch.backend,
+        master=master,
+        port=profile.launch.ports[0],
+    )
     own = profile.host_env(rank)
     return HostPlan(
         node_rank=rank,
         name=host.name,
-        num_processes=processes,
-        first_rank=sum(before.num_processes or 1 for before in profile.hosts[:rank]),
+        num_processes=place.num_processes,
+        first_rank=place.first_rank,
         python=python,
         workdir=profile.workdir(rank),
-        command=torchrun.by_hand(python, static, job, master=master, port=port, wrap=profile.job.wrap),
-        env={**_devices(profile, host), **own},
+        command=launcher.by_hand(place),
+        env={**_devices(profile, host), **{name: one.value for name, one in launcher.variables(place).items()}, **own},
         activate=host.activate,
         gpus=host.gpus,
         interface=host.interface,
         reasons={},
-        launcher_args=static,
         references=frozenset(name for name, text in own.items() if references(text)),
+        launcher_args=launcher.launcher_args(place),
     )
 
 

@@ -13,6 +13,7 @@ from runner.planning.by_hand import folder, shell_command, value
 from runner.planning.interop import accelerate_variables as variables
 from runner.planning.interop.explicit import BUILTIN
 from runner.planning.launchers import torchrun
+from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.network import LOOPBACK
 from runner.planning.plan import HostPlan, Plan
 from runner.profile.references import references
@@ -50,9 +51,14 @@ def write(plan: Plan, target: Target) -> Exported:
 
 
 def _script(plan: Plan) -> Exported:
+    launcher = plan.profile.launch.launcher
+    if refused := LAUNCHERS[launcher].refusal({host.name: host.num_processes for host in plan.hosts}):
+        raise InputError(*refused)
     files = {f"run-{host.node_rank}.sh": f"{_HEAD}{shell_command(plan, host)}\n" for host in plan.hosts}
     where = "; ".join(f"run-{host.node_rank}.sh on {host.name}" for host in plan.hosts[:8])
-    return Exported(files, (f"start all of them within {torchrun.RENDEZVOUS_TIMEOUT} s: {where}",))
+    waits = launcher in ("torchrun", "accelerate", "accelerate-launch")
+    within = f" within {torchrun.RENDEZVOUS_TIMEOUT} s" if waits else ""
+    return Exported(files, (f"start all of them{within}: {where}",))
 
 
 def _hostfile(plan: Plan) -> Exported:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from runner.planning.launchers.place import Place, Reasoned, Refusal
+from runner.protocol.files import LauncherPart
+
+PART: LauncherPart = "torchrun"
 RENDEZVOUS_TIMEOUT = 90
 """Seconds that torchrun waits for the other hosts. Its own 600 s of silence hide a host that never comes."""
 
@@ -23,12 +27,26 @@ def options(*, nnodes: int, num_processes: int, node_rank: int) -> tuple[str, ..
     )  # fmt: skip
 
 
-def by_hand(
-    python: str, static: Sequence[str], job: Sequence[str], *, master: str, port: int, wrap: Sequence[str] = ()
-) -> tuple[str, ...]:
+def launcher_args(place: Place) -> tuple[str, ...]:
+    """The options of one host."""
+    return options(nnodes=len(place.counts), num_processes=place.num_processes, node_rank=place.node_rank)
+
+
+def variables(_place: Place) -> Mapping[str, Reasoned]:
+    """None: torchrun itself sets what ranks need."""
+    return {}
+
+
+def by_hand(place: Place) -> tuple[str, ...]:
     """The words of the command that does the same without disttui."""
-    address = ("--master-addr", master, "--master-port", str(port))
-    return (*wrap, python, "-m", "torch.distributed.run", *static, *address, *job)
+    address = ("--master-addr", place.master, "--master-port", str(place.port))
+    words = (place.python, "-m", "torch.distributed.run", *launcher_args(place), *address, *job(*place.target))
+    return (*place.profile.job.wrap, *words)
+
+
+def refusal(_counts: Mapping[str, int]) -> Refusal | None:
+    """None: it starts any run."""
+    return None
 
 
 def job(kind: str, value: str, args: Sequence[str]) -> tuple[str, ...]:

@@ -1,0 +1,61 @@
+"""What a launcher writes down for its supervisor: that it is ready, and how it has ended."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from typing import Any, Mapping, Optional, Sequence
+
+from ...protocol.files import LauncherFailure
+
+
+class UnusableError(Exception):
+    """This host or this interpreter cannot run the launcher."""
+
+
+def load(module: str) -> Any:
+    """Import a launcher's module. Raises UnusableError."""
+    package = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == package:
+            raise UnusableError("no %s in %s" % (package, sys.executable)) from None
+        raise UnusableError("%s in %s cannot be imported: %s" % (package, sys.executable, error)) from None
+
+
+def tell_end(
+    code: int,
+    error: Optional[str] = None,
+    signal: Optional[int] = None,
+    port_in_use: bool = False,
+    failures: Sequence[LauncherFailure] = (),
+) -> None:
+    """Write launcher.json: `code` with the failed ranks, `error` where no rank is to blame, `signal` that ended it."""
+    place(
+        "launcher.json",
+        {
+            "t": time.time(),
+            "code": code,
+            "error": error,
+            "signal": signal,
+            "port_in_use": port_in_use,
+            "failures": failures,
+        },
+    )
+
+
+def place(name: str, record: Mapping[str, object]) -> None:
+    """Write a file of the attempt's folder, by an atomic rename."""
+    path = os.path.join(os.environ["DISTTUI_DIR"], name)
+    part = "%s.%d" % (path, os.getpid())
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            json.dump(record, file)
+        os.rename(part, path)
+    except OSError as error:
+        # A full disk must not take the exit code with it.
+        sys.stderr.write("disttui: cannot write %s: %s\n" % (path, error))

@@ -1,0 +1,45 @@
+"""What a launcher gets only when the hosts have met: where they meet, as its own options or as variables."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Tuple
+
+from ..host import HostPart
+from ..rank.identity import FIRST_RANK
+
+
+def takes_socket(host: HostPart) -> bool:
+    """Whether the launcher serves torch's store at a socket that it is given: `accelerate launch` wants a free port."""
+    return host.launcher == "torchrun"
+
+
+def listens(host: HostPart) -> bool:
+    """Whether the launcher itself listens on the master port; else rank 0 does, once its script asks for it."""
+    return host.launcher == "torchrun" or (host.launcher == "accelerate-launch" and host.world_size > 1)
+
+
+def start_line(host: HostPart, attempt: int, master: str, port: int) -> Tuple[List[str], Dict[str, str]]:
+    """The options that go before the others, and the variables."""
+    # Without a folder of its own, torchrun leaves one in /tmp.
+    folder = host.attempt_folder(attempt) + "/torchelastic"
+    if host.launcher == "torchrun":
+        args = ["--master-addr", master, "--master-port", str(port)]
+        return [*args, "--rdzv-id", f"{host.run}-{attempt}-{port}", "--log-dir", folder], {}
+    if host.launcher == "accelerate-launch":
+        args = ["--main_process_ip", master, "--main_process_port", str(port), "--log_dir", folder]
+        # It starts a single process without torchrun, and says nothing of its rank.
+        return args, {} if host.world_size > 1 else _meeting(host, master, port, {"RANK": "0", "LOCAL_RANK": "0"})
+    if host.launcher == "deepspeed":
+        return [f"--master_addr={master}", f"--master_port={port}"], {}
+    return [], _meeting(host, master, port, {FIRST_RANK: str(host.ranks.start)})
+
+
+def _meeting(host: HostPart, master: str, port: int, more: Dict[str, str]) -> Dict[str, str]:
+    return {
+        "MASTER_ADDR": master,
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(host.world_size),
+        "LOCAL_WORLD_SIZE": str(len(host.ranks)),
+        "GROUP_RANK": str(host.node),
+        **more,
+    }

@@ -1,0 +1,61 @@
+"""Open MPI: one mpirun on each host for its own processes, so that hosts need no SSH between each other.
+
+Its rank numbers are those of one host: a shell, and under disttui the rank shim, adds the number of the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from runner.planning.launchers import torchrun
+from runner.planning.launchers.place import Place, Reasoned, Refusal
+from runner.protocol.files import LauncherPart
+
+PART: LauncherPart = "mpirun"
+
+
+def launcher_args(place: Place) -> tuple[str, ...]:
+    """The options of one host.
+
+    Without `--bind-to none` each rank would be bound to one core. mpirun refuses more processes than cores, and root.
+    """
+    return (
+        "-np", str(place.num_processes),
+        "--bind-to", "none",
+        "--map-by", ":OVERSUBSCRIBE",
+        "--allow-run-as-root",
+        # Seconds from its SIGTERM to its SIGKILL of a rank; its own is 1.
+        "--mca", "odls_base_sigkill_timeout", str(max(1, math.ceil(place.profile.launch.grace))),
+    )  # fmt: skip
+
+
+def variables(_place: Place) -> Mapping[str, Reasoned]:
+    """None before the hosts have met."""
+    return {}
+
+
+def by_hand(place: Place) -> tuple[str, ...]:
+    """The words of the command that does the same without disttui."""
+    shared = {
+        "MASTER_ADDR": place.master,
+        "MASTER_PORT": place.port,
+        "WORLD_SIZE": place.world_size,
+        "LOCAL_WORLD_SIZE": place.num_processes,
+        "GROUP_RANK": place.node_rank,
+    }
+    set_all = tuple(word for name, value in shared.items() for word in ("-x", f"{name}={value}"))
+    local = "OMPI_COMM_WORLD_LOCAL_RANK"
+    each = f'export LOCAL_RANK=${local} RANK=$(({place.first_rank} + {local})); exec "$@"'
+    words = ("mpirun", *launcher_args(place), *set_all, "bash", "-c", each, "rank")
+    return (*place.profile.job.wrap, *words, *_rank(place))
+
+
+def refusal(_counts: Mapping[str, int]) -> Refusal | None:
+    """None: it starts any run."""
+    return None
+
+
+def _rank(place: Place) -> tuple[str, ...]:
+    job = torchrun.job(*place.target)
+    return job[1:] if job[0] == "--no-python" else (place.python, "-u", *job)

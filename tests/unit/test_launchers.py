@@ -1,0 +1,170 @@
+"""The commands of every launcher, what they refuse, and what a host lacks of them, known before the start."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.errors import InputError
+from runner.hosts.facts import HostFacts, Needs
+from runner.hosts.survey import probe_request
+from runner.node.probe.report import probe
+from runner.node.rank.identity import adopt
+from runner.planning.by_hand import shell_command
+from runner.planning.interop.explicit import explicit_plan
+from runner.planning.interop.write import write
+from runner.profile import ProfileErrors, parse
+from tests.unit.planning import Planned, facts, planned
+
+UNEQUAL = [{"num_processes": 1}, {"num_processes": 2}]
+
+
+def under(launcher: str, hosts: list[dict[str, Any]] | None = None, **rest: Any) -> Planned:
+    desk = facts("cpu_desk")
+    script = {"script": "train.py", "args": ["--lr", "1"]}
+    return planned(
+        desk, facts("neglected"), **{"hosts": hosts or UNEQUAL, "job": script, **rest}, launch={"launcher": launcher}
+    )
+
+
+def commands(it: Planned) -> list[str]:
+    return [shlex.join(host.command) for host in it.plan.hosts]
+
+
+def test_deepspeed_is_started_on_each_host_with_the_world_of_all() -> None:
+    it = under("deepspeed")
+    second = it.plan.hosts[1].command
+    assert second[1:3] == ("-m", "deepspeed.launcher.launch")
+    (world,) = (word.partition("=")[2] for word in second if word.startswith("--world_info="))
+    # On CPUs -1, which DeepSpeed copies to CUDA_VISIBLE_DEVICES, hides every GPU.
+    assert json.loads(base64.urlsafe_b64decode(world)) == {"node1": [-1], "node2": [-1, -1]}
+    assert (
+        "--node_rank=1" in second
+        and "--master_addr=192.168.1.20" in second
+        and second[-3:] == ("train.py", "--lr", "1")
+    )
+    assert it.plan.hosts[1].env["DS_ACCELERATOR"] == "cpu"
+    assert "--no_local_rank" not in second
+    for job in ({"builtin": "bytegpt"}, {"command": ["./run"]}):
+        assert "--no_local_rank" in under("deepspeed", job=job).plan.hosts[0].command
+    gpus = planned(facts("a100x8"), facts("a100x6_busy"), num_processes=2, launch={"launcher": "deepspeed"})
+    (world,) = (one.partition("=")[2] for one in gpus.plan.hosts[0].command if one.startswith("--world_info="))
+    assert json.loads(base64.urlsafe_b64decode(world)) == {"node1": [0, 1], "node2": [0, 1]}
+
+
+def test_mpirun_by_hand_gives_each_rank_its_numbers(tmp_path: Path) -> None:
+    """The words are run with a stand-in for mpirun that starts one process as rank 1 of its host."""
+    stand_in = tmp_path / "mpirun"
+    stand_in.write_text(
+        "#!/bin/bash\nwhile [ $# -gt 0 ]; do case $1 in\n"
+        '-x) export "$2"; shift 2;; -np|--bind-to|--map-by) shift 2;; --mca) shift 3;; --allow-run-as-root) shift;;\n'
+        'bash) export OMPI_COMM_WORLD_LOCAL_RANK=1; exec "$@";; *) exit 9;; esac; done\n'
+    )
+    stand_in.chmod(0o755)
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+    job = {"command": ["sh", "-c", "echo " + " ".join(f"${name}" for name in names)], "workdir": str(tmp_path)}
+    plan = under("mpirun", job=job).plan
+    text = shell_command(plan, replace(plan.hosts[1], workdir=str(tmp_path)))
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", text], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "2 1 3 2 1 192.168.1.20 29500\n"
+
+
+def test_accelerate_is_torchrun_with_what_the_profile_says_as_variables() -> None:
+    torchrun, it = under("torchrun"), under("accelerate", precision="bf16", parallel={"strategy": "fsdp"})
+    assert commands(it) == commands(torchrun)
+    assert it.plan.spec(0, "x")["launcher"] == "torchrun"
+    env = it.plan.hosts[0].env
+    assert env["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    assert (env["ACCELERATE_USE_FSDP"], env["FSDP_VERSION"]) == ("true", "2")
+    assert it.plan.hosts[0].reasons["FSDP_VERSION"] == "parallel.strategy: fsdp"
+    left_open = under("accelerate").plan.hosts[0].env
+    assert "ACCELERATE_MIXED_PRECISION" not in left_open and "ACCELERATE_USE_FSDP" not in left_open
+
+
+def test_accelerate_launch_refuses_unequal_hosts_before_the_start() -> None:
+    (error,) = under("accelerate-launch").found("error")
+    assert "node1 1, node2 2" in error and "launch.launcher to accelerate" in error
+    it = under("accelerate-launch", hosts=[{"num_processes": 2}, {"num_processes": 2}])
+    assert it.found("error") == []
+    command = commands(it)[1]
+    assert "-m accelerate.commands.launch --multi_gpu --num_machines 2 --num_processes 4 --machine_rank 1" in command
+    assert "--cpu" not in command and it.plan.hosts[1].env["ACCELERATE_USE_CPU"] == "true"
+    data = {"disttui": 1, "hosts": ["a", "b"], "job": {"script": "x.py"}, "launch": {"launcher": "accelerate-launch"}}
+    hosts = [{"host": "a", "num_processes": 1}, {"host": "b", "num_processes": 2}]
+    uneven = parse(json.dumps({**data, "hosts": hosts}), "x.yaml")
+    with pytest.raises(InputError, match="a 1, b 2"):
+        write(explicit_plan(uneven), "script")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "words"),
+    [
+        ("accelerate-launch", "-m accelerate.commands.launch --multi_gpu"),
+        ("mpirun", "mpirun -np 2"),
+        ("deepspeed", "-m deepspeed.launcher.launch --world_info="),
+    ],
+)
+def test_a_script_for_each_host_has_the_launchers_command(launcher: str, words: str) -> None:
+    hosts = [{"host": f"10.0.0.{n}", "num_processes": 2, "python": "/opt/py"} for n in (1, 2)]
+    data = {"disttui": 1, "hosts": hosts, "job": {"module": "pkg.train"}, "launch": {"launcher": launcher}}
+    files = write(explicit_plan(parse(json.dumps(data), "x.yaml"), needs=("python", "master")), "script").files
+    assert words in files["run-1.sh"] and "10.0.0.1" in files["run-1.sh"] and "pkg.train" in files["run-1.sh"]
+    assert subprocess.run(["bash", "-n"], input=files["run-1.sh"], text=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("launcher", "lacking", "words"),
+    [
+        ("mpirun", Needs(None, ("mpirun",)), "launch.launcher is mpirun, which is not in PATH → Install Open MPI"),
+        ("deepspeed", Needs(None, (), "deepspeed"), "has no deepspeed → Install it there: "),
+        ("accelerate-launch", Needs(None, (), "accelerate"), "has no accelerate → Install it there: "),
+    ],
+)
+def test_a_launcher_that_a_host_lacks_is_an_error_before_the_start(launcher: str, lacking: Needs, words: str) -> None:
+    desk = facts("cpu_desk")
+    job = {"script": "x.py"}
+    it = planned(desk, replace(desk, needs=lacking, boot_id="other"), job=job, launch={"launcher": launcher})
+    (error,) = it.found("error")
+    assert error.startswith("node2: ") and words in error
+
+
+@pytest.mark.parametrize("host", [{"python": sys.executable}, {"activate": "true", "python": sys.executable}])
+def test_the_probe_finds_out_which_launcher_is_missing(tmp_path: Path, host: dict[str, Any]) -> None:
+    def lacks(launcher: str, **more: Any) -> Needs:
+        data = {"disttui": 1, "hosts": [{"host": "a", **host}], "launch": {"launcher": launcher}, **more}
+        data["job"] = {"script": "x.py", "workdir": str(tmp_path), **data.get("job", {})}
+        answer = probe({**probe_request(parse(json.dumps(data), "x"), 0), "gpus": False})
+        return HostFacts.from_json(json.loads(json.dumps(answer))).needs
+
+    (tmp_path / "deepspeed").mkdir()  # of the user, without code: no package that python -m could start
+    (tmp_path / "accelerate.py").touch()
+    assert lacks("torchrun").package is None
+    assert lacks("accelerate-launch").package == ""
+    assert lacks("mpirun", job={"wrap": ["sh"]}).programs == ()
+
+
+def test_backend_mpi_is_refused_with_what_there_is() -> None:
+    data = {"disttui": 1, "hosts": ["a"], "job": {"script": "x.py"}, "launch": {"backend": "mpi"}}
+    with pytest.raises(ProfileErrors, match="'mpi', expected auto or nccl or gloo"):
+        parse(json.dumps(data), "x.yaml")
+
+
+def test_the_ranks_of_one_hosts_mpirun_become_those_of_all() -> None:
+    env = {
+        "DISTTUI_FIRST_RANK": "4", "WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "2",
+        "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    }  # fmt: skip
+    assert adopt(env) == (5, 1, 6)
+    assert (env["RANK"], env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"], env["GROUP_RANK"]) == ("5", "1", "2", "2")
+    assert "DISTTUI_FIRST_RANK" not in env
