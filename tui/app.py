@@ -110,7 +110,7 @@ class DisttuiApp(TextualInside):
         self.environ = environ
         self._questions = QuestionGate(self)
         self._keys = KeyQueue(self, super().on_event, self._questions.ignores)
-        self.router = Router(self, self._keys)
+        self.router = Router(self, self._keys, environ)
         self.settings = settings or Settings()
         self.read_only = read_only
         self.ssh_config = ssh_config

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -47,10 +49,12 @@ class Router:
     Args:
         app: The app whose screens it opens.
         keys: Holds keys back while a screen is being opened: they are for that screen.
+        environ: Names the user's folders.
     """
 
-    def __init__(self, app: App[None], keys: KeyQueue) -> None:
+    def __init__(self, app: App[None], keys: KeyQueue, environ: Mapping[str, str] = os.environ) -> None:
         self._app = app
+        self._environ = environ
         self._keys = keys
         self._openers: Mapping[Opener, Callable[..., None]] = {
             "run": self.open_run,
@@ -101,7 +105,7 @@ class Router:
 
     async def _opened_profile(self, profile: Path | None, launch: bool) -> None:
         async with self._keys.held():
-            look = await asyncio.to_thread(_look_at, profile) if profile else _Look()
+            look = await asyncio.to_thread(_look_at, profile, self._environ) if profile else _Look()
             if look.wrong:
                 self._open("error", profile, look.wrong, launch=launch)
             elif not look.asked:
@@ -110,6 +114,7 @@ class Router:
             # The wizard probes its hosts at once, which runs the profile's `activate` on them.
             question = screen_class("confirm")(f"Open {profile.name}?", look.asked, "open")
             if await self._app.push_screen_wait(question):
+                await asyncio.to_thread(look.agree)
                 self._open("wizard", profile, launch=launch, text=look.text)
 
     async def _opened(
@@ -139,18 +144,22 @@ class _Look(NamedTuple):
     wrong: InputError | None = None
     asked: str = ""
     """What the user must agree to before it is used; empty: nothing."""
+    agree: Callable[[], None] = lambda: None
+    """Keeps the user's yes."""
 
 
-def _look_at(profile: Path) -> _Look:
+def _look_at(profile: Path, environ: Mapping[str, str]) -> _Look:
     from runner.api.library import read_profile
     from runner.profile.disclosure import effect_lines
 
     try:
-        found = read_profile(str(profile), check_job=False)
+        found = read_profile(str(profile), check_job=False, environ=environ)
     except InputError as error:
         return _Look(wrong=error)
     if found.doubt is None:
         return _Look(found.text)
     lines = [f"{found.doubt}. It has this run with your login:"]
     lines += (f"{key}: {text}" for key, text in effect_lines(found.profile))
-    return _Look(found.text, asked="\n".join(lines))
+    if found.doubt.changes:
+        lines = [f"{found.doubt}:", *found.doubt.changes]
+    return _Look(found.text, asked="\n".join(lines), agree=partial(found.agree, environ))

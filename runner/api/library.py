@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from runner.api.questions import Doubt, Questions, Unattended
 from runner.errors import InputError
+from runner.formatting import when
+from runner.masking import masked
 from runner.planning import bytegpt
-from runner.profile import Profile, parse, read
+from runner.profile import Profile, ProfileErrors, agreed, leaks, parse, read
+from runner.profile.changes import bounded, difference
 from runner.profile.library import find
 from runner.profile.trust import doubt
 from runner.text import clean
@@ -21,7 +26,15 @@ class ReadProfile(NamedTuple):
     profile: Profile
     text: str
     doubt: Doubt | None
-    """Why another user may have written it; None where it is the user's own, root's or the team's."""
+    """Why the user must agree to it: another user may have written it, or it comes from a team library and is not what
+    this user has agreed to. None: no question."""
+    as_shared: Profile
+    """Without overrides, which are the user's own."""
+
+    def agree(self, environ: Mapping[str, str] = os.environ) -> None:
+        """Keep the user's yes to a profile of a team library, until it changes."""
+        if agreed.source_of(self.path, environ):
+            agreed.agree(self.path, self.as_shared, environ)
 
 
 class DistrustError(InputError):
@@ -37,23 +50,56 @@ class DistrustError(InputError):
         self.asked = asked
 
 
-def read_profile(name: str, overrides: tuple[str, ...] = (), *, check_job: bool = True) -> ReadProfile:
+def read_profile(
+    name: str,
+    overrides: tuple[str, ...] = (),
+    *,
+    check_job: bool = True,
+    environ: Mapping[str, str] = os.environ,
+) -> ReadProfile:
     """A profile by its name or path, for viewing only.
 
     Args:
         overrides: `KEY=VALUE`, as of `--set`.
         check_job: Refuse arguments that the built-in job does not accept.
+        environ: Names the user's folders.
 
     Raises:
         InputError: It cannot be used.
     """
-    path = find(name)
+    path = find(name, environ)
     source = read(path)
     profile = parse(source.text, str(path), overrides)
     if check_job and profile.job.builtin and (problem := bytegpt.problem(profile.job.args)):
         raise InputError(f"{clean(str(path))}: job.args: {problem}")
+    shared = _as_shared(source.text, path) if overrides else profile
     why = doubt(path, source.status)
-    return ReadProfile(path, profile, source.text, Doubt(profile, why, path) if why else None)
+    found = Doubt(profile, why, path) if why else _of_library(path, shared or profile, environ)
+    return ReadProfile(path, profile, source.text, found, shared or profile)
+
+
+def _as_shared(text: str, path: Path) -> Profile | None:
+    try:
+        return parse(text, str(path))
+    except ProfileErrors:
+        return None  # it needs an override
+
+
+def _of_library(path: Path, profile: Profile, environ: Mapping[str, str]) -> Doubt | None:
+    """What the user must know of a profile of a team library before it runs; None: nothing has changed since a yes."""
+    library = agreed.source_of(path, environ)
+    if library is None or agreed.is_agreed(path, profile, environ):
+        return None
+    leaks.mask(profile.as_written())
+    before = agreed.last_agreed(path, environ)
+    named = f"the library {library.name} ({library.url or library.folder})"
+    why = (
+        f"it has changed in {named} since your yes of {when(before.when)}"
+        if before
+        else f"it is new to you, from {named}"
+    )
+    changes = difference(before.profile if before else None, profile)
+    return Doubt(profile, why, path, changes=tuple(masked(line) for line in bounded(changes)))
 
 
 def load_profile(
@@ -70,8 +116,11 @@ def load_profile(
     """
     found = read_profile(name, overrides)
     if found.doubt and not trusted:
-        cure = f"Read it (disttui validate {clean(str(found.path))}); then copy it to a folder of yours."
+        then = "say yes to it at a terminal" if found.doubt.changes else "copy it to a folder of yours"
+        cure = f"Read it (disttui validate {clean(str(found.path))}); then {then}."
         refuse_doubt(found.doubt, questions or Unattended(), cure)
+    if found.doubt:
+        found.agree()
     return found.profile
 
 

@@ -23,6 +23,8 @@ class Doubt:
     """Its file; None: the profile of a run that was found on a host."""
     run: str = ""
     """The run's id then."""
+    changes: tuple[str, ...] = ()
+    """Of a profile of a team library: what differs from what the user has agreed to, as safe lines."""
 
     def __str__(self) -> str:
         """The profile and the reason for the doubt."""

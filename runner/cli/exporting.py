@@ -37,7 +37,12 @@ if TYPE_CHECKING:
 )
 @click.option("--probe", is_flag=True, help="Ask the hosts, as plan does, for what PROFILE leaves to them.")
 @OVERRIDES
-@click.option("--trust-profile", is_flag=True, help="Use PROFILE also if it belongs to another user.")
+@click.option(
+    "--trust-profile",
+    "--trust",
+    is_flag=True,
+    help="Use PROFILE without a question, if others can write it or it is new or changed in a team library.",
+)
 @ssh_options
 def export(
     profile: str,

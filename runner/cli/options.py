@@ -60,8 +60,9 @@ def profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
             "--trust-profile",
+            "--trust",
             is_flag=True,
-            help="Use PROFILE also if it belongs to another user or everybody can write it.",
+            help="Use PROFILE without a question, if others can write it or it is new or changed in a team library.",
         ),
         click.option(
             "--sandbox",
@@ -114,5 +115,6 @@ def load_profile(name: str, overrides: tuple[str, ...] = (), *, trusted: bool | 
     try:
         return library.load_profile(name, overrides, questions=TerminalQuestions(), trusted=bool(trusted))
     except library.DistrustError as error:
-        cure = error.cure if trusted is None else f"{error.cure.rstrip('.')}, or add --trust-profile."
+        option = "--trust" if error.doubt.changes else "--trust-profile"
+        cure = error.cure if trusted is None else f"{error.cure.rstrip('.')}, or add {option}."
         raise InputError(error.what, cure) from None

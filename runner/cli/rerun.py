@@ -16,7 +16,9 @@ from runner.cli.running import run_profile
 @click.option("--resume", is_flag=True, help="Go on from its newest checkpoint.")
 @DETACH
 @AS_LINES
-@click.option("--trust-profile", is_flag=True, help="Run without asking what a run that was started elsewhere has run.")
+@click.option(
+    "--trust-profile", "--trust", is_flag=True, help="Run without asking what a run that was started elsewhere has run."
+)
 @run_options
 def rerun(
     overrides: tuple[str, ...], resume: bool, detach: bool, as_json: bool, trust_profile: bool, **where: Any

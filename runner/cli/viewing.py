@@ -23,6 +23,8 @@ class TerminalQuestions(TerminalPrompts):
 
     def trust_profile(self, doubt: Doubt) -> bool | None:
         """Show the commands of a profile, and ask."""
+        if doubt.changes:
+            return confirm("\n".join([f"{doubt}:", *(f"  {line}" for line in doubt.changes), "Use it?"]))
         shown = (foreign_lines if doubt.path is None else effect_lines)(doubt.profile)
         lines = [f"  {key}: {text}" for key, text in shown]
         return confirm("\n".join([f"{doubt}. It has this run with your login:", *lines, "Go on?"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from runner.profile import Profile
 from runner.profile.effects import JOB, Effect, Secret, effects, secrets
@@ -31,7 +31,12 @@ def names(where: Sequence[str]) -> str:
 def command_text(effect: Effect) -> str:
     """What is run, as it would be typed, in one line; what cannot be seen is written as its escape."""
     line = effect.key in _LINES or effect.key.startswith("env.")
-    return printable(effect.words[0] if line else " ".join(map(quote, effect.words)))
+    return printable(effect.words[0]) if line else shown_words(effect.words)
+
+
+def shown_words(words: Iterable[str]) -> str:
+    """The words of a command as a person reads them: one with characters that cannot be seen has their escapes."""
+    return " ".join(quote(word) if word.isprintable() else repr(word) for word in words)
 
 
 def effect_lines(profile: Profile, *, job: bool = True) -> Iterator[tuple[str, str]]:

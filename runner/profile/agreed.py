@@ -1,0 +1,85 @@
+"""What this user has agreed to of each profile of a team library: the text then, so that a change can be shown."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from runner import private
+from runner.paths import inside
+from runner.profile.library import Library, library_of
+from runner.profile.load import parse
+from runner.profile.problems import ProfileErrors
+from runner.profile.render import render
+from runner.profile.schema import Profile
+from runner.records import json_object
+from runner.user_folders import user_folder
+
+_LARGEST = 8 * 1024 * 1024
+"""Bytes of a record: a profile of 1 MiB as JSON text."""
+
+
+class Agreed(NamedTuple):
+    """What was agreed to, and when (unix time)."""
+
+    profile: Profile
+    when: float
+
+
+def source_of(path: Path, environ: Mapping[str, str] = os.environ) -> Library | None:
+    """The library that a profile comes from, where others than this user write in it; None for a file of one's own."""
+    library = library_of(path, environ)
+    return library if library and library.origin == "team" else None
+
+
+def last_agreed(path: Path, environ: Mapping[str, str]) -> Agreed | None:
+    """What this user agreed to last; None: never, or what is kept of it cannot be read."""
+    try:
+        with _record(path, environ).open("rb") as file:
+            data = json_object(file.read(_LARGEST))
+    except OSError:
+        return None
+    text, when = (data.get("text"), data.get("agreed")) if data else (None, None)
+    if not isinstance(text, str) or not isinstance(when, int | float):
+        return None
+    try:
+        return Agreed(parse(text, str(path)), float(when))
+    except ProfileErrors:
+        return None
+
+
+def is_agreed(path: Path, profile: Profile, environ: Mapping[str, str]) -> bool:
+    """Whether exactly this profile was agreed to."""
+    try:
+        with _record(path, environ).open("rb") as file:
+            data = json_object(file.read(_LARGEST))
+    except OSError:
+        return False
+    return bool(data) and data is not None and data.get("sha256") == _digest(profile)
+
+
+def agree(path: Path, profile: Profile, environ: Mapping[str, str]) -> None:
+    """Keep a profile as agreed to; where it cannot be kept, the user is asked once more next time."""
+    record = _record(path, environ)
+    text = render(profile.as_written())
+    data = {"disttui": 1, "path": str(path), "sha256": _digest(profile), "agreed": time.time(), "text": text}
+    with suppress(OSError):
+        private.make_folder(record.parent)
+        part = record.with_suffix(f".{os.getpid()}.part")
+        private.write(part, json.dumps(data))
+        part.replace(record)
+
+
+def _digest(profile: Profile) -> str:
+    return hashlib.sha256(json.dumps(profile.as_written(), sort_keys=True).encode()).hexdigest()
+
+
+def _record(path: Path, environ: Mapping[str, str]) -> Path:
+    name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:32]
+    return inside(user_folder("state", environ) / "agreed", f"{name}.json")

