@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from runner.formatting import plural
 from runner.hosts.facts import HostFacts, Interpreter
-from runner.planning import bytegpt
+from runner.planning import bytegpt, network
 from runner.planning.interpreter import find_python
 from runner.planning.processes import HostChoice, free_gpus, who_uses
 from runner.profile import Profile
 from runner.train.batching import DEFAULT_BATCH_SIZE
+from runner.train.layout import Layout, crossings
 
 SMALL_MODEL = 50_000_000
 """Parameters. A smaller model on CPUs loses more to the network than a second host of the same kind brings: every step
@@ -27,7 +29,12 @@ class Advice:
 
 
 def advise(
-    profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice], backend: str
+    profile: Profile,
+    facts: Sequence[HostFacts],
+    choices: Sequence[HostChoice],
+    backend: str,
+    layout: Layout | None,
+    precision: str,
 ) -> tuple[Advice, ...]:
     """All advice on a run, that of single hosts first."""
     found: list[Advice] = []
@@ -36,7 +43,9 @@ def advise(
     found += _idle_gpus(facts, choices, backend)
     if len(choices) > 1:
         found += _needless_hosts(profile, facts, choices)
-        found += _global_batch(profile, choices)
+        found += _global_batch(profile, choices, layout)
+        if layout:
+            found += _crossing(profile, facts, choices, layout, precision)
         found += _differences(profile, facts, choices)
     return tuple(found)
 
@@ -92,7 +101,35 @@ def _needless_hosts(profile: Profile, facts: Sequence[HostFacts], choices: Seque
             )
 
 
-def _global_batch(profile: Profile, choices: Sequence[HostChoice]) -> Iterator[Advice]:
+def _crossing(
+    profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice], layout: Layout, precision: str
+) -> Iterator[Advice]:
+    """What tensor parallel across hosts will cost: every layer waits for the network, eight times a step."""
+    groups = crossings(layout, "tp", [choice.num_processes for choice in choices])
+    crossing = next(groups, None)
+    if crossing is None or len({host.boot_id for host in facts}) == 1:
+        return
+    options = bytegpt.read(profile.job.target.args)
+    samples = (options.batch_size or DEFAULT_BATCH_SIZE) * (options.accumulate or 1)
+    if options.global_batch:
+        samples = options.global_batch // layout.dp
+    stream = samples * (options.context // layout.cp) * options.width * (4 if precision == "fp32" else 2)
+    sent = 8 * math.ceil(options.layers / layout.pp) * stream * (layout.tp - 1) / layout.tp
+    speeds = [network.speed(host, choice.interface) for host, choice in zip(facts, choices, strict=True)]
+    known = [speed for speed in speeds if speed]
+    speed, source = min(known, default=1000), "the slowest interface's"
+    if len(known) < len(speeds):
+        speed, source = 1000, "a supposed"
+    others = " and others" if next(groups, None) else ""
+    yield Advice(
+        None,
+        f"tp {layout.tp} crosses hosts (ranks {' and '.join(map(str, crossing))}{others}): each of them sends "
+        f"{sent / 1e6:.1f} MB a step through the network and waits for it, {sent * 8 / (speed * 1e6):.2g} s at "
+        f"{source} {speed / 1000:g} Gbit/s. Have every host run a multiple of {layout.tp} processes",
+    )
+
+
+def _global_batch(profile: Profile, choices: Sequence[HostChoice], layout: Layout | None) -> Iterator[Advice]:
     world = sum(choice.num_processes for choice in choices)
     first = choices[0].num_processes
     if profile.job.target.kind != "builtin":
@@ -106,12 +143,16 @@ def _global_batch(profile: Profile, choices: Sequence[HostChoice]) -> Iterator[A
     if options.global_batch is None and options.lr_scaling == "none":
         micro, rounds = options.batch_size or DEFAULT_BATCH_SIZE, options.accumulate or 1
         one = micro * rounds
-        yield Advice(
-            None,
-            f"the global batch grows with the ranks: {micro} (--batch-size) × {rounds} (--accumulate) × {world} ranks "
-            f"= {one * world}; on {choices[0].name} alone it would be {one * first}. Fix it with --global-batch, or "
-            f"scale the learning rate with --lr-scaling sqrt",
-        )
+        dp = layout.dp if layout else world
+        ranks, alone = f"{world} ranks", f"; on {choices[0].name} alone it would be {one * first}"
+        if dp < world:
+            ranks, alone = f"{dp} data-parallel ranks", ""
+        if dp > 1:
+            yield Advice(
+                None,
+                f"the global batch grows with the ranks: {micro} (--batch-size) × {rounds} (--accumulate) × {ranks} "
+                f"= {one * dp}{alone}. Fix it with --global-batch, or scale the learning rate with --lr-scaling sqrt",
+            )
 
 
 def _differences(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> Iterator[Advice]:

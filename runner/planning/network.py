@@ -26,6 +26,12 @@ def owner(facts: HostFacts, address: str) -> str | None:
     return next((nic.name for nic in facts.nics if address in nic.addresses), None)
 
 
+def speed(facts: HostFacts, interface: str | None) -> int | None:
+    """Mbit/s of the interface that others reach this host by, None where that is not known."""
+    name = interface or next((owner(facts, address) for address in candidates(facts)), None)
+    return next((nic.speed for nic in facts.nics if nic.name == name), None)
+
+
 def _usable(nic: Nic) -> Iterator[tuple[int, str]]:
     if not nic.up or nic.loopback or _INNER.match(nic.name):
         return

@@ -11,12 +11,14 @@ from runner.planning import bytegpt, network
 from runner.planning.interpreter import expand, find_python, release
 from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.launchers.place import Place
+from runner.planning.layout import size_arguments
 from runner.planning.processes import HostChoice, Reasons
 from runner.planning.recommend import Recommendation, fixed_master
 from runner.profile import Profile
 from runner.profile.references import references
 from runner.profile.sections import Target
 from runner.protocol.files import PlannedSpec
+from runner.train.layout import Layout
 
 FLIGHT_RECORDER_ENTRIES = 2000
 """Collectives that NCCL's flight recorder remembers, torch's own recommendation; a few hundred bytes each."""
@@ -54,6 +56,7 @@ class Plan:
     hosts: tuple[HostPlan, ...]
     backend: str
     strategy: str
+    layout: Layout | None
     precision: str
     world_size: int
     master: str
@@ -120,6 +123,7 @@ def make_plan(profile: Profile, facts: Sequence[HostFacts], recommendation: Reco
         hosts=tuple(hosts),
         backend=recommendation.backend,
         strategy=recommendation.strategy,
+        layout=recommendation.layout,
         precision=recommendation.precision,
         world_size=recommendation.world_size,
         master=recommendation.master,
@@ -141,6 +145,7 @@ def _job_args(profile: Profile, recommendation: Recommendation) -> tuple[str, ..
         return args
     decided = {
         "--strategy": recommendation.strategy,
+        **dict(size_arguments(profile, recommendation.layout)),
         "--precision": recommendation.precision,
         "--backend": recommendation.backend,
     }

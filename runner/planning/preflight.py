@@ -20,7 +20,11 @@ from runner.planning.plan import HostPlan, Plan
 from runner.planning.processes import who_uses
 from runner.profile import Profile, ProfileErrors
 from runner.profile.disclosure import names
+from runner.profile.problems import ProfileProblem
 from runner.profile.resolve import SecretValues
+from runner.train.division import find_flaw
+from runner.train.options import parse
+from runner.train.problem import Problem
 
 OLDEST_TORCH = (2, 6)
 """For the built-in job: FSDP2's public names."""
@@ -60,6 +64,7 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
         found += _nccl(profile, plan, host, one)
         found += _host(host, one)
     found += _arguments(profile)
+    found += _division(profile, plan)
     found += _launch(profile, plan)
     found += _network(profile, plan, facts)
     found += _code(profile, plan, facts)
@@ -195,6 +200,24 @@ def _host(host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
 def _arguments(profile: Profile) -> Iterator[Finding]:
     if profile.job.target.kind == "builtin" and (problem := bytegpt.problem(profile.job.target.args)):
         yield Finding("error", None, f"bytegpt: {problem}", "Correct `job.args`")
+
+
+def _division(profile: Profile, plan: Plan) -> Iterator[Finding]:
+    """What the built-in job would refuse once it knows the number of ranks."""
+    if profile.job.target.kind != "builtin" or bytegpt.problem(plan.job_args):
+        return
+    try:
+        flaw = find_flaw(parse(plan.job_args), [host.num_processes for host in plan.hosts])
+    except Problem as problem:
+        yield Finding("error", None, f"bytegpt: {problem}", "Correct `job.args`")
+        return
+    if flaw:
+        place = profile.place_of_size(flaw.key)
+        what = f"{flaw.what}, {flaw.cure}"
+        if place:
+            yield Finding("error", None, str(ProfileProblem.at(place, what)), f"Correct `parallel.{flaw.key}`")
+        else:
+            yield Finding("error", None, f"bytegpt: {what}", f"Set `parallel.{flaw.key}`, or correct `job.args`")
 
 
 def _launch(profile: Profile, plan: Plan) -> Iterator[Finding]:

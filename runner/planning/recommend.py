@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runner.formatting import gibibytes
 from runner.hosts.facts import HostFacts
 from runner.planning import bytegpt, network
 from runner.planning.advice import Advice, advise
 from runner.planning.interpreter import find_python, release
-from runner.planning.processes import HostChoice, Reasons, Share, choose, offered_gpus, usable_memory
+from runner.planning.layout import choose_layout
+from runner.planning.processes import HostChoice, Reasons, Share, choose, offered_gpus
 from runner.profile import Profile
+from runner.train.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Recommendation:
     hosts: tuple[HostChoice, ...]
     backend: str
     strategy: str
+    layout: Layout | None
+    """How the built-in job's ranks divide the work; None: not its job, or the sizes do not fit (see preflight)."""
     precision: str
     world_size: int
     master: str
@@ -38,21 +41,23 @@ def recommend(profile: Profile, facts: Sequence[HostFacts]) -> Recommendation:
     backend, why_backend = _backend(profile, facts, shares)
     choices = tuple(choose(profile, rank, found, backend, shares[rank]) for rank, found in enumerate(facts))
     world = sum(choice.num_processes for choice in choices)
-    strategy, why_strategy = _strategy(profile, facts, choices, world)
+    chosen = choose_layout(profile, facts, choices)
     precision, why_precision = _precision(profile, facts, choices)
     master, why_master = _master(profile, facts)
     total = " + ".join(str(choice.num_processes) for choice in choices)
     return Recommendation(
         hosts=choices,
         backend=backend,
-        strategy=strategy,
+        strategy=chosen.strategy,
+        layout=chosen.layout,
         precision=precision,
         world_size=world,
         master=master,
-        warnings=advise(profile, facts, choices, backend),
+        warnings=advise(profile, facts, choices, backend, chosen.layout, precision),
         reasons={
             "backend": why_backend,
-            "strategy": why_strategy,
+            "strategy": chosen.why_strategy,
+            **({"layout": chosen.why_layout} if chosen.layout else {}),
             "precision": why_precision,
             "world_size": f"{world}: {total}" if len(choices) > 1 else f"{world}: all on one host",
             "master": why_master,
@@ -83,28 +88,6 @@ def _shares(facts: Sequence[HostFacts]) -> list[Share]:
         (machines[:rank].count(machine), machines.count(machine)) if machine[0] else (0, 1)
         for rank, machine in enumerate(machines)
     ]
-
-
-def _strategy(
-    profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice], world: int
-) -> tuple[str, str]:
-    if profile.parallel.strategy != "auto":
-        return profile.parallel.strategy, f"{profile.parallel.strategy}: the profile says so"
-    if given := _given(profile, "strategy"):
-        return given, f"{given}: the job's --strategy"
-    if profile.job.target.kind != "builtin":
-        return "ddp", "ddp: the script itself decides; this only names the usual case"
-    states = bytegpt.parameters(bytegpt.read(profile.job.target.args)) * bytegpt.BYTES_PER_PARAMETER
-    room = min(_rank_memory(found, choice) for found, choice in zip(facts, choices, strict=True))
-    need = f"model and optimizer take {gibibytes(states)} a rank ({bytegpt.BYTES_PER_PARAMETER} bytes a parameter)"
-    if room and states > 0.7 * room and world > 1:
-        return "fsdp", f"fsdp: {need}, too much for the {gibibytes(room)} that the smallest rank has"
-    return "ddp", f"ddp: {need}; the smallest has {gibibytes(room)}"
-
-
-def _rank_memory(facts: HostFacts, choice: HostChoice) -> float:
-    totals = [gpu.memory_total for gpu in choice.used(facts)]
-    return min(totals) if totals else usable_memory(facts) / choice.num_processes
 
 
 def _precision(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> tuple[str, str]:

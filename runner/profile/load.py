@@ -68,6 +68,7 @@ def parse(text: str, source: str, overrides: Sequence[str] = (), *, quick: bool 
         raise ProfileErrors(problems)
     profile._written.update(plain(root))
     profile._references.update(references)
+    profile._sizes.update({path[1]: scalar.place for path, scalar in walk(root) if path[0] == "parallel"})
     return profile
 
 

@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validator
 
-from runner.profile import addresses
+from runner.profile import addresses, sizes
 from runner.profile import fields as f
 from runner.profile.problems import Flaw, Path, ProfileErrors, ProfileProblem, SourceLocation, bad, conflicts, quoted
 from runner.profile.references import Lookup, UnresolvedError, references, replaced
 from runner.profile.sections import Host, Job, Launch, Metrics, Model, OnEnd, Parallel, Precision
+from runner.train.layout import Sizes
 from runner.transport.base import Address
 
 VERSION = 1
@@ -58,6 +59,7 @@ class Profile(Model):
 
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
     _references: dict[Path, SourceLocation] = PrivateAttr(default_factory=dict)
+    _sizes: dict[str | int, SourceLocation] = PrivateAttr(default_factory=dict)
     _sources: list[str] = PrivateAttr(default_factory=list)
 
     @property
@@ -107,6 +109,10 @@ class Profile(Model):
             raise ProfileErrors(problems)
         return plain, secret
 
+    def place_of_size(self, name: str) -> SourceLocation | None:
+        """Where a key of `parallel` stands, None where it is not given."""
+        return self._sizes.get(name)
+
     def _place_of(self, rank: int, name: str) -> SourceLocation:
         layers: tuple[Path, ...] = (("hosts", rank, "env", name), ("job", "env", name), ("env", name))
         return next((self._references[at] for at in layers if at in self._references), SourceLocation(self.name))
@@ -152,6 +158,11 @@ class Profile(Model):
     @classmethod
     def _check_parallel(cls, parallel: Parallel, info: ValidationInfo) -> Parallel:
         _check_option("strategy", parallel.strategy, ("parallel", "strategy"), info.data)
+        for name in Sizes._fields:
+            _check_option(name, str(getattr(parallel, name) or "auto"), ("parallel", name), info.data)
+        job: Job | None = info.data.get("job")
+        if job and job.builtin and (flaws := sizes.flaws(parallel, job, info.data.get("hosts", ()))):
+            raise conflicts(flaws)
         return parallel
 
     @field_validator("precision")
@@ -178,12 +189,14 @@ def _check_option(name: str, value: str, path: Path, data: Mapping[str, object])
     job, launch = data.get("job"), data.get("launch")
     if not isinstance(job, Job) or value == "auto":
         return
-    if job.builtin is None and isinstance(launch, Launch) and launch.launcher in ("accelerate", "accelerate-launch"):
+    accelerates = isinstance(launch, Launch) and launch.launcher in ("accelerate", "accelerate-launch")
+    if job.builtin is None and accelerates and (name == "precision" or value in ("ddp", "fsdp")):
         return
     if job.builtin is None:
         what = f"{name} reaches the built-in job only"
         raise conflicts([(what, "remove it and give your own job an argument", path)])
+    option = f"--{name.replace('_', '-')}"
     for index, word in enumerate(job.args):
-        if word.partition("=")[0] == f"--{name}":
-            what = f"--{name} is given here and as {'.'.join(map(str, path))}"
+        if word.partition("=")[0] == option:
+            what = f"{option} is given here and as {'.'.join(map(str, path))}"
             raise conflicts([(what, "expected one of the two", ("job", "args", index))])

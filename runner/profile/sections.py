@@ -17,7 +17,7 @@ from runner.transport.base import Address
 
 MOST_OUTPUTS = 64
 
-Strategy = Literal["auto", "ddp", "fsdp"]
+Strategy = Literal["auto", "ddp", "fsdp", "hsdp"]
 Precision = Literal["auto", "fp32", "bf16"]
 Backend = Literal["auto", "nccl", "gloo"]
 Launcher = Literal["torchrun", "accelerate", "accelerate-launch", "mpirun", "deepspeed"]
@@ -190,19 +190,19 @@ class Launch(Model):
 class Parallel(Model):
     """How the model is spread over the ranks."""
 
-    strategy: Annotated[Strategy, f.one_of("auto", "ddp", "fsdp", later=("hsdp",))] = "auto"
-    """Of the built-in job, and of Accelerate by its launchers; auto: fsdp where the model is too large for the smallest
-    rank's memory, else ddp."""
-    dp_replicate: f.NotBuilt = None
-    """Not built yet."""
-    dp_shard: f.NotBuilt = None
-    """Not built yet."""
-    tp: f.NotBuilt = None
-    """Not built yet."""
-    cp: f.NotBuilt = None
-    """Not built yet."""
-    pp: f.NotBuilt = None
-    """Not built yet."""
+    strategy: Annotated[Strategy, f.one_of("auto", "ddp", "fsdp", "hsdp")] = "auto"
+    """Of the built-in job, and of Accelerate by its launchers; auto: as the sizes say, without any fsdp where the model
+    is too large for the smallest rank's memory, else ddp."""
+    dp_replicate: f.Size = None
+    """Copies of the model, each training on samples of its own; auto: what the other sizes leave."""
+    dp_shard: f.Size = None
+    """Ranks that share one copy's weights, each training on samples of its own; auto: as the strategy says."""
+    tp: f.Size = None
+    """Ranks that share every layer (tensor parallel), best inside one host; auto: 1."""
+    cp: f.Size = None
+    """Ranks that share every sequence (context parallel); auto: 1."""
+    pp: f.Size = None
+    """Stages of consecutive layers, each on ranks of its own (pipeline parallel); auto: 1."""
 
 
 class OnEnd(Model):

@@ -12,6 +12,7 @@ from runner.planning.recommend import Recommendation
 from runner.profile.disclosure import effect_lines
 from runner.profile.effects import effects, secrets
 from runner.text import clean
+from runner.train.layout import ORDER
 
 _MARKS = {"error": "✗", "warning": "▲", "info": "·"}
 _SHOWN_REASONS = ("num_processes", "gpus", "python", "omp_num_threads")
@@ -56,6 +57,7 @@ def plan_json(plan: Plan, recommendation: Recommendation, findings: Sequence[Fin
         "world_size": plan.world_size,
         "backend": plan.backend,
         "strategy": plan.strategy,
+        "layout": None if plan.layout is None else {name: getattr(plan.layout, name) for name in ORDER},
         "precision": plan.precision,
         "master": plan.master,
         "reasons": dict(recommendation.reasons),

@@ -6,6 +6,8 @@ one host where the hosts' process counts allow it.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -176,14 +178,16 @@ def _product_flaw(sizes: Sizes, world: int) -> Optional[Flaw]:
     return Flaw(key, what, cure)
 
 
-def crossings(layout: Layout, name: str, hosts: Sequence[int]) -> list[tuple[int, ...]]:
+def crossings(layout: Layout, name: str, hosts: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """The groups of ranks along one dimension whose ranks lie on more than one host."""
-    host_of = [index for index, count in enumerate(hosts) for _ in range(count)]
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for rank in range(layout.world_size):
-        rest = tuple(index for key, index in layout.coordinates(rank)._asdict().items() if key != name)
-        groups.setdefault(rest, []).append(rank)
-    return [tuple(ranks) for ranks in groups.values() if len({host_of[rank] for rank in ranks}) > 1]
+    ends = list(itertools.accumulate(hosts))
+    stride = math.prod(getattr(layout, inner) for inner in ORDER[ORDER.index(name) + 1 :])
+    block = stride * getattr(layout, name)
+    for start in sorted({end // block * block for end in ends[:-1] if end % block}):
+        for first in range(start, start + stride):
+            ranks = tuple(range(first, first + block, stride))
+            if bisect.bisect(ends, ranks[0]) != bisect.bisect(ends, ranks[-1]):
+                yield ranks
 
 
 def _divisors(number: int) -> list[int]:

@@ -8,9 +8,8 @@ import sys
 import time
 import warnings
 
-from .batching import BatchPlan, plan_batches
-from .layout import Flaw, Layout, micro_batch_flaw, model_flaws, settle
-from .options import Options, parse
+from .division import divide
+from .options import parse
 from .place import RankIdentity
 from .problem import Problem
 
@@ -23,7 +22,7 @@ def main() -> None:
     try:
         place = RankIdentity.from_env()
         options = parse(sys.argv[1:])
-        layout, plan = divide(options, place)
+        layout, plan = divide(options, place.hosts())
         _check_torch()
         from .job import run  # noqa: PLC0415  # loads torch
 
@@ -32,25 +31,6 @@ def main() -> None:
         _give_up(problem, place)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def divide(options: Options, place: RankIdentity) -> tuple[Layout, BatchPlan]:
-    """How the ranks divide the work. Raises Problem where they cannot."""
-    shape = {"layers": options.layers, "heads": options.heads, "context": options.context}
-    flaws = [*model_flaws(options.sizes, **shape)]
-    # The other hosts are taken to be like this one; ranks that find otherwise say so when they meet.
-    alike, rest = divmod(place.world_size, place.local_world_size)
-    hosts = [1] * place.world_size if rest else [place.local_world_size] * alike
-    layout = settle(options.sizes, options.strategy, hosts)
-    if isinstance(layout, Flaw):
-        flaws.append(layout)
-    else:
-        plan = plan_batches(options.batch_size, options.accumulate, options.global_batch, layout.dp)
-        if not flaws and (flaw := micro_batch_flaw(layout.pp, plan.micro_batches(layout.pp))):
-            flaws.append(flaw)
-        if not flaws:
-            return layout, plan
-    raise Problem(f"--{flaws[0].key.replace('_', '-')}: {flaws[0].what}: {flaws[0].cure}")
 
 
 def _check_torch() -> None:

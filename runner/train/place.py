@@ -20,6 +20,11 @@ class RankIdentity:
     launched: bool = False
     """Whether a launcher started it: then there is a rendezvous to join."""
 
+    def hosts(self) -> list[int]:
+        """The process count of every host, taken to be this one's: ranks that find otherwise say so when they meet."""
+        alike, rest = divmod(self.world_size, self.local_world_size)
+        return [1] * self.world_size if rest else [self.local_world_size] * alike
+
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> RankIdentity:
         """Read torch's variables. Raises Problem where a launcher has set only some of them."""

@@ -16,7 +16,10 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.train import job, main
+import torch.distributed.pipelining  # noqa: F401  # before the ranks are forked: a second each
+
+from runner.train import job
+from runner.train.division import divide
 from runner.train.group import choose_device, join
 from runner.train.layout import Layout
 from runner.train.options import parse
@@ -36,7 +39,7 @@ def run_rank(place: RankIdentity, runs: Mapping[str, Sequence[str]], folder: Pat
         os.environ["DISTTUI_CHECKPOINTS"] = str(folder / f"{name}.checkpoints")
         print(f"=== {name}", flush=True)
         options = parse(arguments)
-        layout, plan = main.divide(options, place)
+        layout, plan = divide(options, place.hosts())
         job.train(options, layout, plan, place, device)
     dist.destroy_process_group()
 

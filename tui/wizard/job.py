@@ -55,7 +55,7 @@ _FIELDS: Mapping[str, tuple[str, str, str]] = {
 }  # fmt: skip
 _CYCLES: Mapping[str, tuple[str, Sequence[str], str]] = {
     "kind": ("runs", tuple(_KINDS), "built-in is bytegpt, a small GPT that learns Python's own sources."),
-    "strategy": ("strategy", ("auto", "ddp", "fsdp"), "ddp: a whole model per rank; fsdp: sharded over all."),
+    "strategy": ("strategy", ("auto", "ddp", "fsdp", "hsdp"), "ddp: a whole model per rank; fsdp: sharded over all."),
     "precision": ("precision", ("auto", "fp32", "bf16"), "bf16 is for GPUs of compute capability 8.0 or more."),
 }  # fmt: skip
 _ORDER = (

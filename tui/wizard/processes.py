@@ -26,7 +26,7 @@ from tui.wizard.values import LABELS, Typing, ValueTable, totals
 _SHOWN = ("num_processes", "gpus", "omp_num_threads", "python", "interface", "addresses")
 _CHOICES = {
     "backend": (("launch", "backend"), ("auto", "nccl", "gloo")),
-    "strategy": (("parallel", "strategy"), ("auto", "ddp", "fsdp")),
+    "strategy": (("parallel", "strategy"), ("auto", "ddp", "fsdp", "hsdp")),
     "precision": (("precision",), ("auto", "fp32", "bf16")),
 }
 
@@ -225,5 +225,5 @@ def _given(draft: Draft, path: Sequence[str]) -> str:
     inner: object = draft.data
     for key in path:
         inner = inner.get(key) if isinstance(inner, dict) else None
-    words = {"auto", "nccl", "gloo", "ddp", "fsdp", "fp32", "bf16"}
+    words = {"auto", "nccl", "gloo", "ddp", "fsdp", "hsdp", "fp32", "bf16"}
     return inner if isinstance(inner, str) and inner in words else "auto"

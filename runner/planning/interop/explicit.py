@@ -8,6 +8,7 @@ from typing import Literal
 from runner.errors import InputError
 from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.launchers.place import Place
+from runner.planning.layout import size_arguments
 from runner.planning.network import LOOPBACK
 from runner.planning.plan import HostPlan, Plan
 from runner.profile import Host, Profile
@@ -48,6 +49,7 @@ def explicit_plan(profile: Profile, *, needs: Sequence[Need] = ()) -> Plan:
         hosts=hosts,
         backend=profile.launch.backend,
         strategy=profile.parallel.strategy,
+        layout=None,
         precision=profile.precision,
         world_size=sum(host.num_processes for host in hosts),
         master=master or LOOPBACK,
@@ -75,6 +77,7 @@ def _chosen(profile: Profile) -> tuple[str, ...]:
         return ()
     given = {
         "--strategy": profile.parallel.strategy,
+        **dict(size_arguments(profile, None)),
         "--precision": profile.precision,
         "--backend": profile.launch.backend,
     }

@@ -1,0 +1,95 @@
+"""How the built-in job's ranks divide model and data: strategy and sizes, each with its reason. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from runner.formatting import gibibytes
+from runner.hosts.facts import HostFacts
+from runner.planning import bytegpt
+from runner.planning.processes import HostChoice, usable_memory
+from runner.profile import Profile
+from runner.profile.sizes import asked
+from runner.train.layout import ORDER, Flaw, Layout, Sizes, crossings, settle
+
+FULL = 0.7
+"""Share of a rank's memory that model and optimizer may take; activations and the rest need some, too."""
+
+
+@dataclass(frozen=True)
+class LayoutChoice:
+    """The choice for the whole run. `layout` None: another program's own matter, or sizes that do not fit."""
+
+    strategy: str
+    why_strategy: str
+    layout: Layout | None = None
+    why_layout: str = ""
+
+
+def choose_layout(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> LayoutChoice:
+    """Decide what the profile leaves open."""
+    if profile.job.target.kind != "builtin":
+        if profile.parallel.strategy != "auto":
+            return LayoutChoice(profile.parallel.strategy, f"{profile.parallel.strategy}: the profile says so")
+        return LayoutChoice("ddp", "ddp: the script itself decides; this only names the usual case")
+    hosts = [choice.num_processes for choice in choices]
+    sizes, strategy = asked(profile.parallel, bytegpt.read(profile.job.target.args))
+    if strategy != "auto":
+        said = "the profile says so" if profile.parallel.strategy != "auto" else "the job's --strategy"
+        why = f"{strategy}: {said}"
+    elif sizes.dp_replicate or sizes.dp_shard:
+        settled = settle(sizes, strategy, hosts)
+        strategy = "auto" if isinstance(settled, Flaw) else settled.strategy
+        why = f"{strategy}: as the sizes say"
+    else:
+        strategy, why = _by_memory(profile, facts, choices, sizes)
+    layout = settle(sizes, strategy, hosts)
+    if isinstance(layout, Flaw):
+        return LayoutChoice(strategy, why)
+    return LayoutChoice(strategy, why, layout, f"{layout} = {layout.world_size}: {_where(layout, hosts)}")
+
+
+def size_arguments(profile: Profile, layout: Layout | None) -> Iterator[tuple[str, str]]:
+    """The options that tell the job its sizes, where the strategy alone does not."""
+    asked_for = [name for name in Sizes._fields if getattr(profile.parallel, name)]
+    for name in Sizes._fields:
+        size = getattr(layout, name) if layout else getattr(profile.parallel, name)
+        if name in asked_for or (layout and layout.strategy == "hsdp" and name.startswith("dp_")):
+            yield f"--{name.replace('_', '-')}", str(size)
+
+
+def _by_memory(
+    profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice], sizes: Sizes
+) -> tuple[str, str]:
+    parts = (sizes.tp or 1) * (sizes.pp or 1)
+    states = bytegpt.parameters(bytegpt.read(profile.job.target.args)) * bytegpt.BYTES_PER_PARAMETER // parts
+    room = min(_rank_memory(found, choice) for found, choice in zip(facts, choices, strict=True))
+    share = f", cut into {parts} by tp and pp" if parts > 1 else ""
+    need = (
+        f"model and optimizer take {gibibytes(states)} a rank ({bytegpt.BYTES_PER_PARAMETER} bytes a parameter{share})"
+    )
+    world = sum(choice.num_processes for choice in choices)
+    if not room or states <= FULL * room or world == 1:
+        return "ddp", f"ddp: {need}; the smallest has {gibibytes(room)}"
+    much = f"{need}, too much for the {gibibytes(room)} that the smallest rank has"
+    hosts = {choice.num_processes for choice in choices}
+    inside = min(hosts) // ((sizes.tp or 1) * (sizes.cp or 1))
+    if len(choices) > 1 and len(hosts) == 1 and inside > 1 and states / inside <= FULL * room:
+        return "hsdp", f"hsdp: {much}; {inside} ranks of one host together have room, so that weights stay inside hosts"
+    return "fsdp", f"fsdp: {much}"
+
+
+def _rank_memory(facts: HostFacts, choice: HostChoice) -> float:
+    totals = [gpu.memory_total for gpu in choice.used(facts)]
+    return min(totals) if totals else usable_memory(facts) / choice.num_processes
+
+
+def _where(layout: Layout, hosts: Sequence[int]) -> str:
+    """`tp and dp_shard inside hosts, dp_replicate between hosts`."""
+    if len(hosts) == 1:
+        return "all on one host"
+    used = [name for name in reversed(ORDER) if getattr(layout, name) > 1]
+    between = [name for name in used if any(crossings(layout, name, hosts))]
+    places = {"inside hosts": [name for name in used if name not in between], "between hosts": between}
+    return ", ".join(f"{' and '.join(names)} {where}" for where, names in places.items() if names)

@@ -1,0 +1,47 @@
+"""What the sizes under `parallel` ask of the built-in job, and what is wrong with them as far as the file tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from runner.profile.problems import Flaw, Path
+from runner.profile.sections import Host, Job, Parallel
+from runner.train.layout import Flaw as SizeFlaw
+from runner.train.layout import Sizes, model_flaws, settle, strategy_flaws
+from runner.train.options import Options, parse
+from runner.train.problem import Problem
+
+
+def asked(parallel: Parallel, options: Options) -> tuple[Sizes, str]:
+    """Sizes and strategy, the profile's before those of the job's own arguments."""
+    pairs = {name: getattr(parallel, name) or getattr(options, name) for name in Sizes._fields}
+    return Sizes(**pairs), parallel.strategy if parallel.strategy != "auto" else options.strategy
+
+
+def flaws(parallel: Parallel, job: Job, hosts: Sequence[Host]) -> list[Flaw]:
+    """Everything wrong. The product is checked where every host's process count is given."""
+    try:
+        options = parse(job.args)
+    except Problem:
+        return []  # preflight says what is wrong with the arguments
+    sizes, strategy = asked(parallel, options)
+    found: dict[Path, Flaw] = {}
+    for flaw in _size_flaws(sizes, strategy, options, hosts):
+        place = _place(flaw.key, parallel, job)
+        found.setdefault(place, (flaw.what, flaw.cure, place))
+    return list(found.values())
+
+
+def _size_flaws(sizes: Sizes, strategy: str, options: Options, hosts: Sequence[Host]) -> Iterator[SizeFlaw]:
+    yield from strategy_flaws(sizes, strategy)
+    yield from model_flaws(sizes, layers=options.layers, heads=options.heads, context=options.context)
+    counts = [host.num_processes for host in hosts if host.num_processes]
+    if counts and len(counts) == len(hosts) and isinstance(flaw := settle(sizes, strategy, counts), SizeFlaw):
+        yield flaw
+
+
+def _place(key: str, parallel: Parallel, job: Job) -> Path:
+    if getattr(parallel, key):
+        return ("parallel", key)
+    option = f"--{key.replace('_', '-')}"
+    return ("job", "args", next((at for at, word in enumerate(job.args) if word.partition("=")[0] == option), 0))
