@@ -17,7 +17,9 @@ from runner.text import clean
 from runner.transport import Connector
 
 LIMIT = 3.0
-"""Seconds that hosts may take to answer."""
+"""Seconds that hosts may take to answer somebody who waits for it."""
+PATIENCE = 15.0
+"""Seconds that they may take where nobody waits."""
 
 Place = tuple[str, str | None, int | None]
 
@@ -54,30 +56,31 @@ def list_runs(viewer: Viewer, hosts: Sequence[str] = (), *, local: bool = False,
     rows = {run.run: {**run.summary(), "note": "sandbox" if run.sandbox else ""} for run in runs}
     if not local:
         open_runs = [run for run in runs if not (rows[run.run].get("ended") or run.sandbox or run.problem)]
-        _refresh_all(viewer, open_runs, rows)
+        _refresh_all(viewer, open_runs, rows, LIMIT)
     silent = _others(hosts, viewer.connector(), run_dir, rows) if hosts else []
     newest = sorted(rows.values(), key=lambda row: -(number(row.get("started")) or 0.0))
     return Listing(cast("list[RunStatus]", newest), problems, silent)
 
 
 def refresh(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, str]:
-    """Ask the hosts of runs for summaries, and store them; run → why there is no new one."""
+    """Ask the hosts of runs for summaries, with patience, and store them; run → why there is no new one."""
     rows: dict[str, dict[str, object]] = {run.run: {"note": ""} for run in runs}
-    _refresh_all(viewer, runs, rows)
+    _refresh_all(viewer, runs, rows, PATIENCE)
     return {run: str(row["note"]) for run, row in rows.items() if row["note"]}
 
 
-def _refresh_all(viewer: Viewer, runs: Sequence[KnownRun], rows: dict[str, dict[str, object]]) -> None:
+def _refresh_all(viewer: Viewer, runs: Sequence[KnownRun], rows: dict[str, dict[str, object]], limit: float) -> None:
     for config in dict.fromkeys(run.ssh_config for run in runs):
-        _refresh([run for run in runs if run.ssh_config == config], viewer.connector(config), rows)
+        _refresh([run for run in runs if run.ssh_config == config], viewer.connector(config), rows, limit)
 
 
-def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dict[str, object]]) -> None:
+def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dict[str, object]], limit: float) -> None:
     """Ask all hosts of the runs at once; the summary of node 0 has priority over the others."""
     answered, failed = _ask(
         {_place(host): host for run in runs for host in run.hosts},
         {(_place(host), run.run_dir) for run in runs for host in run.hosts},
         connector,
+        limit,
     )
     for run in runs:
         answers = [
@@ -113,7 +116,7 @@ def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict
     parsed = [parse_host(text) for text in hosts]
     asked = [KnownHost(host.name, host.host, host.user, host.port) for host in parsed]
     places = {_place(host): host for host in asked}
-    answered, failed = _ask(places, {(place, run_dir) for place in places}, connector)
+    answered, failed = _ask(places, {(place, run_dir) for place in places}, connector, LIMIT)
     for (place, _), answers in answered.items():
         for summary in sorted(answers, key=lambda one: one.get("node_rank", 0)):
             rows.setdefault(summary["run"], {"note": f"on {places[place].name}", **summary})
@@ -123,12 +126,12 @@ def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict
 
 
 def _ask(
-    hosts: Mapping[Place, KnownHost], wanted: set[tuple[Place, str]], connector: Connector
+    hosts: Mapping[Place, KnownHost], wanted: set[tuple[Place, str]], connector: Connector, limit: float
 ) -> tuple[dict[tuple[Place, str], tuple[Summary, ...]], dict[Place, str]]:
     """Summaries by (place, run_dir), and why others are missing."""
     order = list(hosts)
     answered, failed = {}, {}
-    with reach_hosts({index: hosts[place] for index, place in enumerate(order)}, connector, LIMIT) as reached:
+    with reach_hosts({index: hosts[place] for index, place in enumerate(order)}, connector, limit) as reached:
         failed = {order[index]: _short(error, hosts[order[index]]) for index, error in reached.errors.items()}
         futures = {
             (place, run_dir): reached.links[order.index(place)].submit("list", run_dir=run_dir)
@@ -137,11 +140,11 @@ def _ask(
         }
         for (place, run_dir), future in futures.items():
             try:
-                answered[place, run_dir] = summaries(future.result(LIMIT))
+                answered[place, run_dir] = summaries(future.result(limit))
             except DisttuiError as error:
                 failed[place] = _short(error, hosts[place])
             except TimeoutError:
-                failed[place] = f"no answer in {LIMIT:.0f} s"
+                failed[place] = f"no answer in {limit:.0f} s"
     return answered, failed
 
 

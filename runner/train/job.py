@@ -56,7 +56,8 @@ def train(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity
     corpus.require(plan.global_batch, text.name)
     peak_lr = scale_lr(options.lr, options.lr_scaling, layout.dp)
     folder = user_path(os.environ.get("DISTTUI_CHECKPOINTS") or "checkpoints")
-    keeper = Keeper(folder, _recipe(options, plan, text, peak_lr), options.checkpoint_interval, device)
+    recipe = _recipe(options, plan, text, peak_lr)
+    keeper = Keeper(folder, recipe, options.checkpoint_interval, options.checkpoint_format, device)
 
     model = build(
         Architecture(options.layers, options.heads, options.width, options.context, options.dropout), options.seed

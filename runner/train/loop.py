@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -53,6 +54,13 @@ class Training:
 
     def run(self) -> float:
         """Train to the last step and return the final validation loss (nats per byte). A collective."""
+        try:
+            return self._run()
+        finally:
+            if not isinstance(sys.exc_info()[1], (RuntimeError, KeyboardInterrupt)):
+                self.keeper.close()  # else peers may be gone, for which its threads would wait
+
+    def _run(self) -> float:
         options, val_loss = self.options, math.nan
         while self.step < options.steps:
             record = self._timed_step()
@@ -60,7 +68,8 @@ class Training:
             if last or (options.val_interval and self.step % options.val_interval == 0):
                 record["val_loss"] = val_loss = self.validate()
             self._report(record)
-            self.keeper.save(self.step, self.samples, self.strategy.parameters, self.optimizer, last=last)
+            if self.keeper.is_due(self.step, last=last):
+                self.keeper.save(self.step, self.samples, self.strategy.parameters, self.optimizer, {})
         return val_loss if math.isfinite(val_loss) else self.validate()
 
     def validate(self) -> float:

@@ -37,6 +37,7 @@ class Options:
     val_interval: int
     val_batches: int
     checkpoint_interval: int
+    checkpoint_format: str
     resume: str
     strategy: str
     dp_replicate: Optional[int]
@@ -155,8 +156,14 @@ _GROUPS = {
         _option("--val-interval", "0: only at the end", type=_AMOUNT, default=50, metavar="STEPS"),
         _option("--val-batches", "held-out batches, each global", type=_COUNT, default=4, metavar="N"),
     ),
-    "checkpoints (full state, on the host of rank 0, newest two kept)": (
+    "checkpoints (full state, written beside the training, newest two kept)": (
         _option("--checkpoint-interval", "0: none", type=_AMOUNT, default=100, metavar="STEPS"),
+        _option(
+            "--checkpoint-format", "sharded: a folder to which every rank writes its part, on storage that all hosts "
+            "share; file: one file, gathered and written by rank 0; auto: sharded where no rank holds everything and "
+            "the storage is found to be shared, else file. Either is loaded by any layout on any number of ranks",
+            choices=("auto", "file", "sharded"), default="auto",
+        ),
         _option(
             "--resume", "auto: from the newest complete checkpoint of the folder if there is one; PATH: from this file "
             "or folder. Any number of ranks may go on with it; with the same global batch the loss curve is the same",

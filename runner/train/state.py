@@ -1,16 +1,20 @@
-"""Weights and optimizer moments, whole on rank 0 and in their shards on all: the two ways between.
+"""Weights and optimizer moments: whole on rank 0, in their parts on all ranks, and the ways between.
 
 torch's own full_state_dict with broadcast_from_rank0 does the same, but needs numpy and a second copy of everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
+
+from .group import from_all, from_rank0
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 Tensors = dict[str, Any]
@@ -18,40 +22,155 @@ Parameters = Mapping[str, Any]
 """By name, as the optimizer holds them: FSDP shows other objects between a forward pass and the next resharding."""
 
 
-def gather(parameters: Parameters, optimizer: Any) -> Tensors:
-    """Every weight and moment as a whole tensor on the CPU of rank 0; empty on the others. A collective."""
-    whole: Tensors = {}
+@dataclass(frozen=True)
+class Box:
+    """The part of a tensor that a rank holds."""
+
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """The part as indices into the whole."""
+        return tuple(map(slice, self.offsets, map(operator.add, self.offsets, self.sizes)))
+
+
+@dataclass(frozen=True)
+class HeldTensor:
+    """What the ranks hold of a tensor: its shape, and the ranks that have each of its parts."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    holders: Mapping[Box, Sequence[int]]
+
+
+Shares = dict[tuple[str, Box], Any]
+Layout = Mapping[str, HeldTensor]
+
+
+def tensors(parameters: Parameters, optimizer: Any) -> Tensors:
+    """Every weight and moment as `name/key`, as this rank holds it; moments of a weight that made no step are zeros."""
+    found: Tensors = {}
     for name, parameter in parameters.items():
-        state = optimizer.state[parameter]
-        for key, tensor in (("weight", parameter), *((key, state[key]) for key in MOMENTS)):
-            full = tensor.detach().full_tensor() if isinstance(tensor, DTensor) else tensor.detach()
-            if dist.get_rank() == 0:
-                whole[f"{name}/{key}"] = full.cpu().clone()
+        moments = optimizer.state.get(parameter) or {}
+        found[f"{name}/weight"] = parameter.detach()
+        for key in MOMENTS:
+            found[f"{name}/{key}"] = moments[key] if key in moments else torch.zeros_like(parameter.detach())
+    return found
+
+
+def box(tensor: Any) -> Box:
+    """The part of the whole tensor that this rank holds."""
+    if not isinstance(tensor, DTensor):
+        return Box((0,) * tensor.dim(), tuple(tensor.shape))
+    (chunk,) = tensor.__create_chunk_list__()
+    return Box(tuple(chunk.offsets), tuple(chunk.sizes))
+
+
+def local(tensor: Any) -> Any:
+    """This rank's part as a plain tensor that shares its memory."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def layout(parameters: Parameters, device: Any) -> Layout:
+    """What every rank holds, in the same order on all. A collective."""
+    mine = []
+    for name, parameter in parameters.items():
+        part = box(parameter)
+        mine.append([name, list(parameter.shape), str(parameter.dtype)[6:], part.offsets, part.sizes])
+    found: dict[str, tuple[tuple[int, ...], str, dict[Box, list[int]]]] = {}
+    for rank, parts in enumerate(from_all(mine, device)):
+        for name, shape, dtype, offsets, sizes in parts:
+            holders = found.setdefault(name, (tuple(shape), dtype, {}))[2]
+            holders.setdefault(Box(tuple(offsets), tuple(sizes)), []).append(rank)
+    return {
+        f"{name}/{key}": HeldTensor(shape, dtype, holders)
+        for name, (shape, dtype, holders) in found.items()
+        for key in ("weight", *MOMENTS)
+    }
+
+
+def is_spread(where: Layout, world_size: int) -> bool:
+    """Whether some rank lacks a part of some tensor, so that no rank could save all by itself."""
+    return any(len(ranks) < world_size for held in where.values() for ranks in held.holders.values())
+
+
+def share(mine: Tensors, where: Layout, rank: int, *, evenly: bool) -> Shares:
+    """Copies on the CPU of the parts that this rank gives to a checkpoint; of a part that many hold, one gives it.
+
+    Args:
+        evenly: Those that hold a part take turns; else the lowest of them gives it.
+    """
+    copies: Shares = {}
+    for name, part, giver in givers(where, evenly=evenly):
+        if giver == rank:
+            copies[name, part] = local(mine[name]).detach().to("cpu", copy=True).contiguous()
+    return copies
+
+
+def givers(where: Layout, *, evenly: bool) -> Iterator[tuple[str, Box, int]]:
+    """Every part with the rank that contributes it, in the same order on all ranks."""
+    for number, (name, held) in enumerate(where.items()):
+        for part, ranks in sorted(held.holders.items(), key=lambda item: item[0].offsets):
+            if all(part.sizes):
+                yield name, part, ranks[number % len(ranks)] if evenly else ranks[0]
+
+
+def gather(shares: Shares, where: Layout, group: Any) -> Tensors:
+    """Every tensor whole on the CPU of rank 0, from the parts that the lowest ranks share; empty on the others.
+
+    A collective of a gloo group, where not all comes from rank 0.
+    """
+    whole: Tensors = {}
+    rank = dist.get_rank()
+    for name, part, giver in givers(where, evenly=False):
+        if rank and rank == giver:
+            dist.send(shares[name, part], 0, group=group)
+        if rank:
+            continue
+        held = where[name]
+        dtype = getattr(torch, held.dtype)
+        if giver:
+            piece = torch.empty(part.sizes, dtype=dtype)
+            dist.recv(piece, giver, group=group)
+        else:
+            piece = shares[name, part]
+        if part.sizes == held.shape:
+            whole[name] = piece
+            continue
+        if name not in whole:
+            whole[name] = torch.empty(held.shape, dtype=dtype)
+        whole[name][part.slices] = piece
     return whole
 
 
-def spread_weights(parameters: Parameters, whole: Tensors) -> None:
-    """Fill every rank's weights with those that rank 0 holds as `name/weight`. A collective."""
-    for name, parameter in parameters.items():
-        _fill(parameter, whole.get(f"{name}/weight"))
+def fill(mine: Tensors, read: Callable[[str, Box], Any]) -> None:
+    """Fill this rank's parts with what `read` gives for each name and part. No collective."""
+    for name, tensor in mine.items():
+        part = box(tensor)
+        if all(part.sizes):
+            local(tensor).copy_(read(name, part))
 
 
-def spread_moments(parameters: Parameters, optimizer: Any, whole: Tensors, step: int) -> None:
-    """Give every rank's AdamW the moments that rank 0 holds, `step` steps having been made. A collective."""
-    for name, parameter in parameters.items():
-        state = {key: torch.zeros_like(parameter, requires_grad=False) for key in MOMENTS}
-        for key, tensor in state.items():
-            _fill(tensor, whole.get(f"{name}/{key}"))
-        optimizer.state[parameter] = {"step": torch.tensor(float(step), device=parameter.device), **state}
+def fill_from_rank0(mine: Tensors, names: Layout, read: Callable[[str, Box], Any], device: Any) -> None:
+    """Fill every rank's parts with what `read` gives on rank 0, one whole tensor at a time. A collective.
+
+    Raises Problem on every rank where `read` does.
+    """
+    for name, held in names.items():
+        whole = torch.empty(held.shape, dtype=getattr(torch, held.dtype), device=device)
+
+        def load(name: str = name, held: HeldTensor = held, whole: Any = whole) -> None:
+            whole.copy_(read(name, Box((0,) * len(held.shape), held.shape)))
+
+        from_rank0(load, device)
+        dist.broadcast(whole, src=0)
+        if name in mine:
+            local(mine[name]).copy_(whole[box(mine[name]).slices])
 
 
-def _fill(target: Any, source: Any) -> None:
-    if source is None:
-        source = torch.empty(target.shape, dtype=target.dtype)
-    source = source.to(target.device)
-    if isinstance(target, DTensor):
-        source = distribute_tensor(source, target.device_mesh, target.placements)
-    else:
-        dist.broadcast(source, src=0)
-    with torch.no_grad():
-        target.copy_(source)
+def begin_moments(parameters: Parameters, optimizer: Any, step: int) -> None:
+    """Give AdamW moments to be filled, `step` steps having been made."""
+    for parameter in parameters.values():
+        moments = {key: torch.zeros_like(parameter, requires_grad=False) for key in MOMENTS}
+        optimizer.state[parameter] = {"step": torch.tensor(float(step), device=parameter.device), **moments}

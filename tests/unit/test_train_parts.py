@@ -210,7 +210,9 @@ class TestCheckpointFiles:
 
         self.write(tmp_path, 300, attempt=1)
         path = self.write(tmp_path, 200, attempt=2)
-        assert newest(tmp_path)[0] == path
+        found, _ = newest(tmp_path)
+        assert found is not None
+        assert found.path == path
         assert prepare(tmp_path, None) == 3
         assert prepare(tmp_path / "new", None) == 1
         assert prepare(tmp_path, 2) == 2
@@ -225,9 +227,10 @@ class TestCheckpointFiles:
         content[middle] ^= 1
         harmed = {"cut": content[: len(content) // 2], "bit": content, "empty": b"", "text": b"no zip"}
         bad.write_bytes(bytes(harmed[harm]))
-        path, state, notes = newest(tmp_path)
-        assert path == good
-        assert state["step"] == 100
+        found, notes = newest(tmp_path)
+        assert found is not None
+        assert found.path == good
+        assert found.progress["step"] == 100
         assert len(notes) == 1
         assert bad.name in notes[0]
 
@@ -241,8 +244,8 @@ class TestCheckpointFiles:
                 return (Path.touch, (tmp_path / "sprung",))  # type: ignore[return-value]
 
         torch.save({"tensors": Trap(), "step": 1, "samples": 1, "recipe": {}}, tmp_path / "step-000001-a1.pt")
-        path, _, notes = newest(tmp_path)
-        assert path is None
+        found, notes = newest(tmp_path)
+        assert found is None
         assert "cannot be read" in notes[0]
         assert not (tmp_path / "sprung").exists()
 

@@ -86,14 +86,21 @@ class Job:
         place = ["--nproc-per-node", str(ranks), "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
         return run([*launcher, *place, *self.command(*arguments)], self.env(), self.folder)
 
-    def ranks(self, count: int, *arguments: str) -> list[subprocess.Popen[str]]:
-        """As ranks of our own, started like a launcher would, each with its own metrics file."""
+    def ranks(self, count: int, *arguments: str, apart: bool = False) -> list[subprocess.Popen[str]]:
+        """As ranks of our own, started like a launcher would, each with its own metrics file.
+
+        Args:
+            apart: Each has its own folder for checkpoints, as hosts without shared storage have.
+        """
         port, command = str(free_port()), [sys.executable, *self.command(*arguments)]
         place = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
         return [
             subprocess.Popen(
                 command,
-                env={**self.env(rank), **place, "MASTER_PORT": port, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                env={
+                    **self.env(rank), **place, "MASTER_PORT": port, "RANK": str(rank), "LOCAL_RANK": str(rank),
+                    **({"DISTTUI_CHECKPOINTS": str(self.folder / f"checkpoints-{rank}")} if apart else {}),
+                },
                 cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )
             for rank in range(count)

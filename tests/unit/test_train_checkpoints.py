@@ -1,0 +1,192 @@
+"""Checkpoints of the built-in job: distributed ones, what harms them, and what loads where."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from runner.train import checkpoint, sharded
+from runner.train.problem import Problem
+from runner.train.state import Box, HeldTensor
+from tests.unit.test_train_run import SAME, Job, close
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+
+WHOLE = torch.arange(24, dtype=torch.float32).reshape(4, 6)
+TOP, BOTTOM = Box((0, 0), (3, 6)), Box((3, 0), (1, 6))
+LAYOUT = {
+    "a/weight": HeldTensor((4, 6), "float32", {TOP: [0], BOTTOM: [1]}),
+    "b/weight": HeldTensor((2,), "float32", {Box((0,), (2,)): [0, 1]}),
+}
+
+
+def write(folder: Path, step: int, attempt: int = 1) -> Path:
+    """A distributed checkpoint of two ranks, as they write it."""
+    unfinished = checkpoint.path_of(folder, step, attempt).with_suffix(".tmp")
+    entries = []
+    for rank, (part, tensor) in enumerate([(TOP, WHOLE[:3]), (BOTTOM, WHOLE[3:])]):
+        mine: dict[tuple[str, Box], Any] = {("a/weight", part): tensor.clone() + step}
+        if rank == 0:
+            mine["b/weight", Box((0,), (2,))] = torch.ones(2)
+        entries.append(sharded.write_parts(unfinished, rank, mine))
+    sharded.finish(unfinished, LAYOUT, entries, {"step": step, "samples": 8 * step, "recipe": {}, "scaling": {}})
+    checkpoint.complete(folder, step, attempt)
+    return checkpoint.path_of(folder, step, attempt)
+
+
+def test_any_part_of_a_tensor_is_put_together_from_the_parts_that_ranks_wrote(tmp_path: Path) -> None:
+    read = checkpoint.open_checkpoint(write(tmp_path, 0)).read
+    assert read("a/weight", Box((0, 0), (4, 6))).equal(WHOLE)
+    assert read("a/weight", Box((2, 1), (2, 4))).equal(WHOLE[2:, 1:5])
+    assert read("a/weight", Box((3, 5), (1, 1))).equal(WHOLE[3:, 5:])
+
+
+def test_torchs_own_tools_read_a_distributed_checkpoint(tmp_path: Path) -> None:
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+    dcp_to_torch_save(write(tmp_path, 0), tmp_path / "whole.pt")
+    assert torch.load(tmp_path / "whole.pt", weights_only=True)["a/weight"].equal(WHOLE)
+
+
+def test_the_newest_two_of_either_form_are_kept(tmp_path: Path) -> None:
+    for step in (100, 200, 300):
+        write(tmp_path, step)
+    checkpoint.write(tmp_path, 400, 1, {"tensors": {}, "step": 400, "samples": 1, "recipe": {}})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000300-a1", "step-000400-a1.pt"]
+
+
+def test_what_killed_processes_left_unfinished_is_removed_by_the_next_attempt(tmp_path: Path) -> None:
+    sharded.write_parts(tmp_path / "step-000010-a1.tmp", 0, {})
+    (tmp_path / "step-000020-a2.tmp").touch()
+    sharded.write_parts(tmp_path / "step-000010-a3.tmp", 0, {})
+    assert checkpoint.prepare(tmp_path, 2) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000010-a3.tmp"]
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+@pytest.mark.parametrize(
+    ("file", "harm", "named"),
+    [
+        ("__1_0.distcp", cut, r"__1_0.distcp has [\d,]+ bytes of [\d,]+"),
+        ("__1_0.distcp", Path.unlink, "__1_0.distcp: No such file"),
+        (".metadata", Path.unlink, ".metadata: No such file"),
+        (".metadata", cut, ".metadata is damaged"),
+        ("bytegpt.json", Path.unlink, "no checkpoint of bytegpt: it has no bytegpt.json"),
+        ("bytegpt.json", cut, "bytegpt.json is damaged"),
+    ],
+)
+def test_a_broken_one_is_passed_over_and_named(tmp_path: Path, file: str, harm: Any, named: str) -> None:
+    good, bad = write(tmp_path, 100), write(tmp_path, 200)
+    harm(bad / file)
+    found, (note,) = checkpoint.newest(tmp_path)
+    assert found is not None
+    assert found.path == good
+    assert re.search(named, note), note
+    assert str(bad) in note
+
+
+def test_one_of_another_version_is_refused(tmp_path: Path) -> None:
+    state = {"tensors": {}, "step": 1, "samples": 1, "recipe": {}}
+    torch.save(state, tmp_path / "step-000001-a1.pt")
+    progress = write(tmp_path, 2) / "bytegpt.json"
+    progress.write_text(progress.read_text().replace('"format": 2', '"format": 1'))
+    found, notes = checkpoint.newest(tmp_path)
+    assert found is None
+    assert ["written by another version of bytegpt" in note for note in notes] == [True, True]
+
+
+def test_a_flipped_bit_is_found_when_its_part_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path, 0)
+    content = bytearray((path / "__1_0.distcp").read_bytes())
+    content[content.index(bytes(WHOLE[3].view(torch.uint8).tolist()))] ^= 1
+    (path / "__1_0.distcp").write_bytes(content)
+    read = checkpoint.open_checkpoint(path).read
+    assert read("a/weight", TOP).equal(WHOLE[:3])
+    with pytest.raises(Problem, match=r"a/weight in __1_0\.distcp is damaged"):
+        read("a/weight", BOTTOM)
+
+
+def test_code_in_an_index_is_not_run(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[Path]]:
+            return (Path.touch, (tmp_path / "sprung",))
+
+    path = write(tmp_path, 0)
+    (path / ".metadata").write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(Problem, match="has no place in an index"):
+        checkpoint.open_checkpoint(path)
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """Two ranks of FSDP, 12 steps of 8 samples, distributed checkpoints after 8 and 12."""
+    job = Job(tmp_path_factory.mktemp("saved"))
+    done = job.torchrun(2, *SAME, "--strategy", "fsdp", "--checkpoint-interval", "4")
+    assert done.returncode == 0, done.stderr
+    yield job
+
+
+def test_ranks_that_share_a_disk_save_their_parts_and_one_process_goes_on(saved: Job, tmp_path: Path) -> None:
+    assert sorted(path.name for path in (saved.folder / "checkpoints").iterdir()) == [
+        "step-000008-a1",
+        "step-000012-a1",
+    ]
+    files = {path.name for path in (saved.folder / "checkpoints" / "step-000008-a1").iterdir()}
+    assert files == {".metadata", "__0_0.distcp", "__1_0.distcp", "bytegpt.json"}
+    job = Job(tmp_path)
+    shutil.copy(saved.folder / "text.txt", tmp_path)
+    done = job.alone(*SAME, "--resume", str(saved.folder / "checkpoints" / "step-000008-a1"))
+    assert done.returncode == 0, done.stderr
+    assert "will not be the one" not in done.stdout
+    assert close(job.curve(), saved.curve()[8:], 1e-4)
+
+
+def test_without_a_shared_disk_rank_0_writes_one_file(saved: Job, tmp_path: Path) -> None:
+    """Rank 1 has another folder; both go on from where a checkpoint that rank 0 alone can see stands."""
+    job = Job(tmp_path)
+    shutil.copy(saved.folder / "text.txt", tmp_path)
+    source = str(saved.folder / "checkpoints" / "step-000008-a1")
+    ranks = job.ranks(2, *SAME, "--strategy", "fsdp", "--checkpoint-interval", "4", "--resume", source, apart=True)
+    outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], outputs
+    assert "is not the same folder on all hosts: rank 0 gathers each checkpoint and writes it as one file" in outputs[0]
+    assert [path.name for path in (tmp_path / "checkpoints-0").iterdir()] == ["step-000012-a1.pt"]
+    assert not (tmp_path / "checkpoints-1").exists()
+    assert close(job.curve(), saved.curve()[8:], 1e-4)
+
+
+def test_a_full_disk_costs_the_new_checkpoint_and_no_old_one(job: Job) -> None:
+    course = ["--batch-size", "8", "--checkpoint-interval", "2"]
+    assert job.alone("--steps", "2", *course, "--checkpoint-format", "sharded").returncode == 0
+    before = sorted((job.folder / "checkpoints").rglob("*"))
+    for form in ("file", "sharded"):
+        done = subprocess.run(
+            [sys.executable, *job.command("--steps", "4", *course, "--checkpoint-format", form, "--resume", "auto")],
+            env=job.env(), cwd=job.folder, capture_output=True, text=True, timeout=300, check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)),
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert f"note: no checkpoint of step 4 in {job.folder / 'checkpoints'}: File too large" in done.stdout
+        assert sorted((job.folder / "checkpoints").rglob("*")) == before
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
