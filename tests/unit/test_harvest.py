@@ -107,6 +107,19 @@ def test_a_trainers_losses_get_the_step_of_its_bar(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("epoch", "step"), [(0, 5), (1, 5), (3, 65)])
+def test_lightning_that_goes_on_from_a_checkpoint_counts_on(epoch: int, step: int) -> None:
+    """Its first bar names the epoch alone; in a first bar, epoch 1 may also be the first one."""
+    bars = Bars()
+    for line in (
+        "Training: |          | 0/? [00:00<?, ?it/s]",
+        f"Epoch {epoch}:   0%|          | 0/20 [00:00<?, ?it/s]",
+        f"Epoch {epoch}:  25%|██▌       | 5/20 [00:00<00:00, 16.70it/s, loss=0.012]",
+    ):
+        found = bars.recognise(line)
+    assert found == {"loss": 0.012, "step": step, "epoch": epoch, "steps_per_s": 16.7}
+
+
 def test_a_bar_per_epoch_counts_on() -> None:
     bars = Bars()
     for epoch in (1, 2):

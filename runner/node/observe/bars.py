@@ -26,6 +26,8 @@ _OWN_NUMBER = "v_num"
 """Of Lightning's bars: the number of its log folder."""
 _TRAINING = re.compile(r"epoch|train|step|iter", re.IGNORECASE)
 _NOT_TRAINING = re.compile(r"val|test|eval|predict|sanity", re.IGNORECASE)
+# Lightning's title, which names neither the first nor the last epoch.
+_UNCOUNTED_EPOCH = re.compile(r"epoch (\d{1,6})$", re.IGNORECASE)
 EPOCH = re.compile(r"epoch\s{0,4}\[?(\d{1,6})(?:\s?/\s?(\d{1,6}))?", re.IGNORECASE)
 
 
@@ -96,6 +98,11 @@ class Bars:
         found: Record = {}
         if self.step is not None and done < self.step - self._earlier:
             self._earlier += self._total
+        elif self.step is None and total:
+            begun = _UNCOUNTED_EPOCH.match(title)
+            if begun and int(begun.group(1)) > 1:
+                # Goes on from a checkpoint; with 1, the epochs may be counted from 1.
+                self._earlier = int(begun.group(1)) * total
         self._total = total
         self.step = self._earlier + done
         found["step"] = self.step
