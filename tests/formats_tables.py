@@ -19,9 +19,10 @@ from runner.protocol import facts, requests
 from runner.protocol.cause import Cause
 from runner.protocol.events import Event, Held
 from runner.protocol.files import Secrets, Spec
+from runner.protocol.slurm import Batch
 
 PAGE = Path(__file__).parent.parent / "docs" / "formats.md"
-_NAMED = {Cause: "cause", Held: "held", Spec: "spec", Secrets: "secrets"}
+_NAMED = {Cause: "cause", Held: "held", Spec: "spec", Secrets: "secrets", Batch: "batch"}
 """Types that the page describes at one place."""
 _PLAIN: Mapping[Any, str] = {int: "int", float: "number", str: "text", bool: "bool", object: "any"}
 

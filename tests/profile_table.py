@@ -18,11 +18,12 @@ from pydantic_core import PydanticUndefined
 
 from runner.profile import Profile, ProfileErrors, parse
 from runner.profile.sections import Host, Job, Launch, Metrics, OnEnd, Parallel
+from runner.profile.slurm import Slurm
 
 PAGE = Path(__file__).parent.parent / "docs" / "profile.md"
 SECTIONS: Mapping[str, type[BaseModel]] = {
-    "": Profile, "hosts": Host, "job": Job, "launch": Launch, "parallel": Parallel, "metrics": Metrics,
-    "on_end": OnEnd,
+    "": Profile, "hosts": Host, "job": Job, "launch": Launch, "slurm": Slurm, "parallel": Parallel,
+    "metrics": Metrics, "on_end": OnEnd,
 }  # fmt: skip
 OF_RANKS = {
     "DISTTUI_RUN": "The run's id.",
@@ -151,6 +152,7 @@ def _with(section: str, name: str, value: str) -> str:
     elif section == "job" and name in ("builtin", "module", "command"):
         data["job"] = {name: value}
     elif section:
+        data["num_processes"] = 1
         data[section] = {**data.get(section, {}), name: value}
     else:
         data[name] = value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,12 +56,15 @@ class Following:
             run.begin(),
             folder=mirror,
             request=run.request() if tail is None else {**run.request(), "tail": tail},
-            reopen=lambda node: viewer.link_to(run, node),
+            reopen=_OneLink(viewer, run, links).to if run.one_way else lambda node: viewer.link_to(run, node),
             wishes=wishes,
             replay=replay,
             only_look=only_look,
         )
-        self._updates: Generator[Update, None, None] = self._session.follow(links or [None] * len(run.hosts))
+        given = links or [None] * len(run.hosts)
+        if run.one_way:
+            given = [given[0]] * len(run.hosts)
+        self._updates: Generator[Update, None, None] = self._session.follow(given)
 
     def __iter__(self) -> Iterator[Update]:
         return self._updates
@@ -94,6 +98,23 @@ class Following:
     def close(self) -> None:
         """Close the links to all hosts."""
         self._updates.close()
+
+
+class _OneLink:
+    """The link to a login node of Slurm, which all parts of a run share."""
+
+    def __init__(self, viewer: Viewer, run: KnownRun, links: Sequence[Link | None] | None) -> None:
+        self._viewer = viewer
+        self._run = run
+        self._link = links[0] if links else None
+        self._lock = threading.Lock()
+
+    def to(self, node: int) -> Link:
+        """The link, made anew if it is closed. Raises DisttuiError."""
+        with self._lock:
+            if self._link is None or self._link.closed:
+                self._link = self._viewer.link_to(self._run, 0)
+            return self._link
 
 
 @contextmanager

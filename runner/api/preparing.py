@@ -10,13 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from runner.api.viewer import Viewer
-from runner.errors import DisttuiError
+from runner.errors import DisttuiError, InputError
 from runner.hosts.facts import HostFacts
 from runner.hosts.link import Link
 from runner.hosts.ship import train_parcel
 from runner.hosts.survey import Surveyed, Tell, survey
 from runner.ids import new_run_id
 from runner.profile import Profile
+from runner.runs.launch import Reachable, submit
 from runner.runs.launch import launch as start
 from runner.runs.registry import KnownRun, keep, run_names
 from runner.text import clean
@@ -81,6 +82,8 @@ def as_run(profile: Profile, *, sandbox: bool) -> Profile:
     In a sandbox all traffic stays on the loopback. Elsewhere `local` uses disttui's own interpreter if the profile
     names none and it has torch.
     """
+    if sandbox and profile.slurm is not None:
+        raise InputError("a sandbox has no Slurm", "Leave out the section slurm: --set slurm=none")
     if sandbox:
         loopback = "lo0" if sys.platform == "darwin" else "lo"
         changes = [
@@ -106,13 +109,22 @@ def resolve_secrets(viewer: Viewer, profile: Profile) -> list[dict[str, str]]:
 
 
 def weigh(profile: Profile, facts: Sequence[HostFacts], environ: Mapping[str, str]) -> Planned:
-    """Recommend, plan and check, from the facts of all hosts in the profile's order."""
+    """Recommend, plan and check, from the facts of all hosts in the profile's order.
+
+    For a job of Slurm these are the login node's. The result has a host for each node of the job.
+    """
     from runner.planning.plan import make_plan
     from runner.planning.preflight import check
     from runner.planning.recommend import recommend
+    from runner.planning.slurm import by_slurm, on_nodes
 
+    written, slurm = profile, profile.slurm
+    if slurm is not None:
+        profile, facts = on_nodes(profile, slurm, facts[0])
     recommendation = recommend(profile, facts)
     plan = make_plan(profile, facts, recommendation, train_parcel().remote_path)
+    if slurm is not None:
+        recommendation, plan = by_slurm(written, slurm, recommendation, plan)
     return Planned(profile, tuple(facts), recommendation, plan, check(profile, facts, plan, environ))
 
 
@@ -177,11 +189,23 @@ def launch(
         ssh_config=viewer.config(ssh_config),
         resume_from=resume_from,
     )
-    hosts = [
-        Surveyed(host, link, facts)
-        for host, link, facts in zip(profile.hosts, prepared.links, planned.facts, strict=True)
-    ]
     try:
+        if plan.batch is not None:
+            submit(
+                profile=profile,
+                plan=plan,
+                batch=plan.batch,
+                login=Reachable(prepared.links[0], lambda: viewer.open_link(profile.hosts[0], ssh_config)),
+                run=known.run,
+                environ=environ,
+                by=known.by,
+                resume_from=resume_from,
+            )
+            return known
+        hosts = [
+            Surveyed(host, link, facts)
+            for host, link, facts in zip(profile.hosts, prepared.links, planned.facts, strict=True)
+        ]
         start(
             profile=profile,
             plan=plan,

@@ -25,6 +25,12 @@ class Started(TypedDict):
     gang: LeaderPlace | None
 
 
+class Submitted(TypedDict):
+    """Of `submit`."""
+
+    job: str
+
+
 class Stopped(TypedDict):
     """Of `stop`."""
 
@@ -79,6 +85,10 @@ def _started(answer: Mapping[str, Any]) -> Started:
     return {"gang": {"port": port, "addresses": _texts(addresses[:_ADDRESSES], _SHORT)}}
 
 
+def _submitted(answer: Mapping[str, Any]) -> Submitted:
+    return {"job": text(answer.get("job"), _SHORT)}
+
+
 def _stopped(answer: Mapping[str, Any]) -> Stopped:
     return {"stopped": answer.get("stopped") is True}
 
@@ -127,5 +137,6 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
-    "start": _started, "stop": _stopped, "status": _status, "stacks": _stacks, "complete": _completed,
+    "start": _started, "submit": _submitted, "stop": _stopped, "status": _status, "stacks": _stacks,
+    "complete": _completed,
 }  # fmt: skip

@@ -75,6 +75,9 @@ class Link:
         self._waiting: dict[int, tuple[str, Future[Any]]] = {}
         self._handlers: dict[int, Handler] = {}
         self._files: Handler | None = None
+        """Of the newest `read` or `fetch`, whose pieces have the file id 0."""
+        self._mirrored: dict[int, Handler] = {}
+        """File id → the mirror that has announced it: those of several parts of a run may share a link."""
         self._write_lock = threading.Lock()
         self._closed = False
         self._stream = connection.run(COMMAND.format(python=python))
@@ -117,7 +120,7 @@ class Link:
         future: Future[Any] = Future()
         self._waiting[number] = op, future
         self._handlers[number] = handler
-        if op in ("mirror", "read", "fetch"):
+        if op in ("read", "fetch"):
             self._files = handler
         self._send({"id": number, "op": op, **arguments}, future)
         return future
@@ -127,6 +130,11 @@ class Link:
         for number, (_, waiting) in list(self._waiting.items()):
             if waiting is future:
                 self._send({"cancel": number})
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is of no use any more."""
+        return self._closed
 
     @property
     def silence(self) -> float:
@@ -155,7 +163,8 @@ class Link:
         missing = answer.get("missing")
         for parcel in (node_parcel(), train_parcel()):
             if isinstance(missing, list) and parcel.kind in missing:
-                self._stream.write(b"%d\n" % len(parcel.data) + parcel.data)
+                packed = parcel.packed
+                self._stream.write(b"%d\n" % len(packed) + packed)
         return rest
 
     def _send(self, message: Mapping[str, Any], future: Future[Any] | None = None) -> None:
@@ -201,12 +210,18 @@ class Link:
         for frame in self._unpacker.feed(data):
             self.heard = time.monotonic()
             if isinstance(frame, tuple):
-                if self._files:
-                    self._files(frame)
+                taker = self._mirrored.get(frame[0]) or self._files
+                if taker:
+                    taker(frame)
+                elif frame[0]:
+                    raise ValueError("it sent a piece of a file that it has not announced")
             elif "event" in frame:
                 handler = self._handlers.get(frame["id"])
                 if handler:
-                    handler(frame["event"])
+                    event = frame["event"]
+                    if "file" in event:
+                        self._mirrored[event["file"]] = handler
+                    handler(event)
             elif "id" in frame:
                 self._answer(frame)
 

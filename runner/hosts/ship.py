@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -37,6 +38,11 @@ class Parcel:
     def sha256(self) -> str:
         """Hex digest of the zip."""
         return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def packed(self) -> bytes:
+        """What is sent: the zip's files lie in it as they are, so that they are compressed all in one."""
+        return zlib.compress(self.data)
 
     @property
     def remote_path(self) -> str:
@@ -83,7 +89,7 @@ def _zip(packages: Mapping[str, Path | None], start: str) -> bytes:
         start: The source of the zip's `__main__`.
     """
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(out, "w") as archive:
         archive.writestr(zipfile.ZipInfo("__main__.py"), start)
         for package, folder in packages.items():
             if folder is None:
@@ -91,6 +97,5 @@ def _zip(packages: Mapping[str, Path | None], start: str) -> bytes:
                 continue
             for path in sorted(folder.rglob("*.py")):
                 info = zipfile.ZipInfo(f"{package}/{path.relative_to(folder).as_posix()}")
-                info.compress_type = zipfile.ZIP_DEFLATED
                 archive.writestr(info, path.read_bytes())
     return out.getvalue()

@@ -12,6 +12,7 @@ from runner.hosts.facts import HostFacts, facts_of
 from runner.hosts.link import Link
 from runner.profile import Host, Profile
 from runner.protocol.requests import ProbeRequest
+from runner.protocol.slurm import PROGRAMS
 from runner.transport import Connector
 
 Tell = Callable[[int, str, str], None]
@@ -139,9 +140,10 @@ def _elsewhere(profile: Profile, node: int) -> bool:
 def _wanted_programs(profile: Profile, node: int) -> list[str]:
     """The programs that it searches for; none with another search path."""
     target, wrap = profile.job.target, profile.job.wrap
+    slurm = [] if profile.slurm is None else list(PROGRAMS)
     if "PATH" in profile.host_env(node):
-        return []
+        return slurm
     if wrap:
-        return [wrap[0]]
+        return [*slurm, wrap[0]]
     launcher = [profile.launch.launcher] if profile.launch.launcher == "mpirun" else []
-    return [*launcher, *([target.value] if target.kind == "command" else [])]
+    return [*slurm, *launcher, *([target.value] if target.kind == "command" else [])]

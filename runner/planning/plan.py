@@ -18,6 +18,7 @@ from runner.profile import Profile
 from runner.profile.references import references
 from runner.profile.sections import Target
 from runner.protocol.files import PlannedSpec
+from runner.protocol.slurm import Batch
 from runner.train.layout import Layout
 
 FLIGHT_RECORDER_ENTRIES = 2000
@@ -62,6 +63,8 @@ class Plan:
     master: str
     job_args: tuple[str, ...]
     """The profile's, and for the built-in job what was decided."""
+    batch: Batch | None = None
+    """What is asked of Slurm where the run is a job of it."""
 
     def spec(self, node_rank: int, run_id: str) -> PlannedSpec:
         """The spec of one host's supervisor (docs/formats.md, "spec.json"); no secrets, `leader` still open."""

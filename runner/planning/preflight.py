@@ -6,7 +6,7 @@ All of it comes from profile, facts and plan; only a script that a host lacks is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Literal
@@ -22,6 +22,7 @@ from runner.profile import Profile, ProfileErrors
 from runner.profile.disclosure import names
 from runner.profile.problems import ProfileProblem
 from runner.profile.resolve import SecretValues
+from runner.protocol.slurm import PROGRAMS
 from runner.train.division import find_flaw
 from runner.train.options import parse
 from runner.train.problem import Problem
@@ -54,6 +55,9 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
         environ: Where the references of the profile's variables are looked up.
     """
     found: list[Finding] = [*_variables(profile, environ)]
+    if plan.batch is not None:
+        found += _on_login_node(profile, facts[0], plan)
+        return _errors_first(found)
     for host, one in zip(plan.hosts, facts, strict=True):
         _, python, _ = find_python(profile, profile.hosts[host.node_rank], one)
         if not profile.job.wrap:
@@ -69,7 +73,33 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
     found += _network(profile, plan, facts)
     found += _code(profile, plan, facts)
     found += _between(profile, plan, facts)
+    return _errors_first(found)
+
+
+def _errors_first(found: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: ("error", "warning", "info").index(finding.level)))
+
+
+def _on_login_node(profile: Profile, facts: HostFacts, plan: Plan) -> Iterator[Finding]:
+    """What the login node shows of a job of Slurm, whose nodes share its files."""
+    name = profile.login
+    host = replace(plan.hosts[0], name=name)
+    _, python, _ = find_python(profile, profile.hosts[0], facts)
+    if missing := [program for program in facts.needs.programs if program in PROGRAMS]:
+        what = f"there is no {', '.join(missing)}: this is no login node of Slurm"
+        yield Finding("error", name, what, "Name the host where you submit jobs, or put Slurm's programs into its PATH")
+    if not profile.job.wrap:
+        yield from _python(profile, host, facts, python)
+    if plan.backend == "nccl" and python and python.torch and not python.cuda:
+        what = f"backend nccl, but torch {python.torch} of {python.path} has no CUDA"
+        yield Finding("error", name, what, "Install a torch with CUDA, or set launch.backend to gloo")
+    yield from _places(profile, host, facts)
+    yield from _needs(profile, host, facts)
+    if facts.activate_problem:
+        cure = "Correct `activate`; where its status means nothing, let it end with `; true`"
+        yield Finding("error", name, facts.activate_problem, cure)
+    yield from _arguments(profile)
+    yield from _launch(profile)
 
 
 def _variables(profile: Profile, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -158,6 +188,8 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
     after = " after `activate`" if host.activate else ""
     launcher = profile.launch.launcher
     for program in facts.needs.programs:
+        if profile.slurm is not None and program in PROGRAMS:
+            continue
         if program == launcher:
             cure = (
                 "Install Open MPI there, set `activate` to what puts it into PATH, or choose another `launch.launcher`"

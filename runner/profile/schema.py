@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator
 
 from runner.profile import addresses, sizes
 from runner.profile import fields as f
 from runner.profile.problems import Flaw, Path, ProfileErrors, ProfileProblem, SourceLocation, bad, conflicts, quoted
 from runner.profile.references import Lookup, UnresolvedError, references, replaced
 from runner.profile.sections import Host, Job, Launch, Metrics, Model, OnEnd, Parallel, Precision
+from runner.profile.slurm import Slurm
 from runner.train.layout import Sizes
 from runner.transport.base import Address
 
 VERSION = 1
 MOST_HOSTS = 1024
+_IN_SLURM = ("torchrun", "accelerate", "slurm")
 
 
 def _version(value: Any) -> int:
@@ -48,6 +50,8 @@ class Profile(Model):
     """What runs."""
     launch: Launch = Launch()
     """How it is started, watched and ended."""
+    slurm: Annotated[Slurm | None, Field(validate_default=True)] = None
+    """Run as a job of Slurm; `hosts` has its login node alone."""
     parallel: Parallel = Parallel()
     """How the built-in job's model is spread over the ranks."""
     precision: Annotated[Precision, f.one_of("auto", "fp32", "bf16", later=("fp16",))] = "auto"
@@ -66,6 +70,11 @@ class Profile(Model):
     def sources(self) -> tuple[str, ...]:
         """The files that it was made of besides its own: those that it extends, and its inventory."""
         return tuple(self._sources)
+
+    @property
+    def login(self) -> str:
+        """The login node of Slurm, as it is written."""
+        return self.hosts[0].label()
 
     def as_written(self) -> dict[str, Any]:
         """The file's data for JSON, `--set` included and references unresolved; reads back as the same profile."""
@@ -154,6 +163,18 @@ class Profile(Model):
             raise conflicts(flaws)
         return launch
 
+    @field_validator("slurm")
+    @classmethod
+    def _check_slurm(cls, slurm: Slurm | None, info: ValidationInfo) -> Slurm | None:
+        launch: Launch | None = info.data.get("launch")
+        hosts: tuple[Host, ...] = info.data.get("hosts", ())
+        if launch is None or not hosts:
+            return slurm  # their own errors come first
+        flaws = list(_slurm_flaws(slurm, launch, hosts))
+        if flaws:
+            raise conflicts(flaws)
+        return slurm
+
     @field_validator("parallel")
     @classmethod
     def _check_parallel(cls, parallel: Parallel, info: ValidationInfo) -> Parallel:
@@ -183,6 +204,28 @@ def _twice(hosts: list[Host]) -> list[Flaw]:
             what = f"two hosts are named {quoted(host.name)}"
             flaws.append((what, "give one another name:", ("hosts", rank, "name")))
     return flaws
+
+
+def _slurm_flaws(slurm: Slurm | None, launch: Launch, hosts: tuple[Host, ...]) -> Iterator[Flaw]:
+    if slurm is None:
+        if launch.launcher == "slurm":
+            yield "slurm needs to know what to ask for", "add the section slurm: {nodes: 2}", ("launch", "launcher")
+        return
+    if len(hosts) > 1:
+        yield "a job of Slurm has one login node", "expected one host; slurm.nodes says how many compute", ("hosts", 1)
+    if hosts[0].gpus is not None:
+        yield "Slurm chooses the GPUs", "say how many by slurm.gpus_per_node", ("hosts", 0, "gpus")
+    if hosts[0].num_processes is None and not slurm.gpus_per_node:
+        yield "num_processes is auto, and no GPU is asked for", "say how many ranks each node gets", ("slurm",)
+    for name in ("address", "interface"):
+        if getattr(hosts[0], name):
+            what = f"the login node's {name} says nothing of the job's nodes"
+            yield what, "remove it", ("hosts", 0, name)
+    if launch.master:
+        yield "the first node of the job is the master, wherever it is", "expected auto", ("launch", "master")
+    if launch.launcher not in _IN_SLURM:
+        what = f"{launch.launcher} has not been tried in a job of Slurm"
+        yield what, f"expected {' or '.join(_IN_SLURM)}", ("launch", "launcher")
 
 
 def _check_option(name: str, value: str, path: Path, data: Mapping[str, object]) -> None:

@@ -154,8 +154,9 @@ class Job(Model):
 class Launch(Model):
     """How the gang is started, watched and ended. Times in seconds."""
 
-    launcher: Annotated[Launcher, f.one_of(*get_args(Launcher), later=("srun",))] = "torchrun"
-    """What starts the ranks of a host; accelerate: torchrun, with the variables that Accelerate reads."""
+    launcher: Annotated[Launcher | Literal["slurm"], f.one_of(*get_args(Launcher), "slurm")] = "torchrun"
+    """What starts the ranks of a host; accelerate: torchrun, with the variables that Accelerate reads; slurm: torchrun,
+    in a job as the section `slurm` describes it."""
     backend: Annotated[Backend, f.one_of("auto", "nccl", "gloo")] = "auto"
     """auto: nccl where every process has a GPU, else gloo."""
     master: f.AutoText = None

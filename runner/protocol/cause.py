@@ -12,7 +12,7 @@ class Cause(TypedDict, total=False):
     node: int
     rank: int | None
     kind: str
-    """exception, signal, exit, host lost, join, launch, supervisor lost or folder."""
+    """exception, signal, exit, host lost, join, launch, supervisor lost, folder or slurm."""
     type: str
     message: str
     code: int | None

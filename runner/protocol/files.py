@@ -84,6 +84,12 @@ class Spec(PlannedSpec, _SpecMaybe):
     version: str
 
 
+class NodeSpec(Spec, total=False):
+    """spec.json on a node of a job of Slurm, once that runs: `hosts` are the names of the job's nodes."""
+
+    job: str
+
+
 class Secrets(TypedDict, total=False):
     """Held in memory only."""
 

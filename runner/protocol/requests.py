@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Literal, TypedDict
 
 from .files import Exit, LeaderPlace, RankStacks, Secrets, Spec
+from .slurm import Batch
 
 Op = Literal[
-    "probe", "complete", "start", "lead", "mirror", "stop", "status", "stacks", "telemetry", "forget", "list", "read",
-    "files", "fetch", "orphans",
+    "probe", "complete", "start", "submit", "lead", "mirror", "stop", "status", "stacks", "telemetry", "forget", "list",
+    "read", "files", "fetch", "orphans",
 ]  # fmt: skip
 
 
@@ -53,6 +54,15 @@ class CompleteRequest(TypedDict, total=False):
 class StartRequest(TypedDict):
     spec: Spec
     secrets: Secrets
+
+
+class SubmitRequest(TypedDict):
+    spec: Spec
+    """Of node rank 0."""
+    launcher_args: list[list[str]]
+    """Of every node rank: besides the node rank, what specs differ in."""
+    secrets: Secrets
+    batch: Batch
 
 
 class LeadRequest(Part):
@@ -123,6 +133,10 @@ class Started(TypedDict):
     pid: int
     already: bool
     gang: LeaderPlace | None
+
+
+class Submitted(TypedDict):
+    job: str
 
 
 class Stopped(TypedDict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
@@ -11,6 +12,7 @@ from runner.planning.preflight import Finding
 from runner.planning.recommend import Recommendation
 from runner.profile.disclosure import effect_lines
 from runner.profile.effects import effects, secrets
+from runner.protocol.slurm import Batch, script, submission
 from runner.text import clean
 from runner.train.layout import ORDER
 
@@ -23,8 +25,11 @@ def render_plan(plan: Plan, recommendation: Recommendation, findings: Sequence[F
     """The whole plan as text; text from hosts is made safe for a terminal."""
     lines = [counts_line(plan), ""]
     lines += (f"  {name:<13} {clean(why)}" for name, why in recommendation.reasons.items())
-    for host in plan.hosts:
-        lines += ["", *_host(plan, host)]
+    if plan.batch is not None:
+        lines += ["", *_job(plan, plan.batch)]
+    else:
+        for host in plan.hosts:
+            lines += ["", *_host(plan, host)]
     if others := list(effect_lines(plan.profile, job=False)):
         lines += ["", "what the profile has run besides the job, and the secrets that it sends", ""]
         width = max(len(key) for key, _ in others)
@@ -53,6 +58,7 @@ def plan_json(plan: Plan, recommendation: Recommendation, findings: Sequence[Fin
             }
             for host in plan.hosts
         ],
+        "batch_script": batch_script(plan, plan.batch) if plan.batch is not None else None,
         "num_machines": len(plan.hosts),
         "world_size": plan.world_size,
         "backend": plan.backend,
@@ -72,6 +78,20 @@ def plan_json(plan: Plan, recommendation: Recommendation, findings: Sequence[Fin
         "warnings": [asdict(warning) for warning in recommendation.warnings],
         "findings": [asdict(finding) for finding in findings],
     }
+
+
+def _job(plan: Plan, batch: Batch) -> Iterator[str]:
+    host = plan.hosts[0]
+    yield f"a job of Slurm, submitted on {plan.profile.login}: {plan.world_size} processes on {len(plan.hosts)} nodes"
+    for name in _SHOWN_REASONS:
+        yield f"  {name:<15} {clean(host.reasons[name])}"
+    yield from ("", f"{shlex.join(submission('job.sbatch'))}, with RUN for the run's id:", "")
+    yield batch_script(plan, batch)
+
+
+def batch_script(plan: Plan, batch: Batch) -> str:
+    """The script that is submitted, with RUN for the run's id."""
+    return script(batch, "RUN", len(plan.hosts), f"{plan.profile.launch.run_dir}/RUN")
 
 
 def _host(plan: Plan, host: HostPlan) -> Iterator[str]:

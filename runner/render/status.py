@@ -53,7 +53,7 @@ def host_word(host: HostState, state: RunState) -> str:
         return leader.unseen[host.node]
     newest = host.story.attempts.get(state.attempt)
     if newest is None:
-        return "joining" if host.node not in leader.joined else "joined"
+        return "queued" if state.waits else "joining" if host.node not in leader.joined else "joined"
     if newest.stopping is not None:
         return "stopping"
     if any(attempt == state.attempt for attempt, _ in host.series):

@@ -66,8 +66,12 @@ def adopt(
         if before and not before.adopted:
             return before
         written = _written(link, run, node, run_dir)
-    hosts = _of_profile(profile, run, names, counts) if profile else _of_names(host, node, names, counts)
-    others = [one.name for rank, one in enumerate(hosts) if rank != node]
+    if summary.get("job"):  # one login node of Slurm is the way to all of its nodes
+        hosts = _behind(host, names, counts)
+    else:
+        hosts = _of_profile(profile, run, names, counts) if profile else _of_names(host, node, names, counts)
+    asked = host.as_host().endpoint
+    others = [one.name for rank, one in enumerate(hosts) if rank != node and one.as_host().endpoint != asked]
     if others and not profile and not (before and before.hosts == hosts):
         agree(host.name, run, others)
     return remember(
@@ -119,6 +123,14 @@ def _of_profile(profile: Profile, run: str, names: Sequence[str], counts: Sequen
         )
     ways = zip(profile.hosts, names, counts, strict=True)
     return tuple(KnownHost(name, one.host, one.user, one.port, one.python, count) for one, name, count in ways)
+
+
+def _behind(login: KnownHost, names: Sequence[str], counts: Sequence[int]) -> tuple[KnownHost, ...]:
+    """The nodes of a job of Slurm, all reached by the login node that was asked."""
+    return tuple(
+        KnownHost(name, login.host, login.user, login.port, login.python, count)
+        for name, count in zip(names, counts, strict=True)
+    )
 
 
 def _of_names(asked: KnownHost, node: int, names: Sequence[str], counts: Sequence[int]) -> tuple[KnownHost, ...]:

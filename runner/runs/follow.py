@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from queue import Queue
 from typing import Any
 
-from runner.decode import MalformedRecordError
+from runner.decode import MalformedRecordError, decode
 from runner.errors import DisttuiError
 from runner.hosts.link import SILENCE, Item, Link
 from runner.paths import PathError
+from runner.protocol.slurm import Queued
 from runner.records import Unfinished
 from runner.runs.contents import Content, read_content
 from runner.runs.store import MOST_OLD, HostStore
@@ -70,7 +71,14 @@ class Notice:
     text: str
 
 
-News = LinkNews | RecordRead | LogRead | Skipped | Notice
+@dataclass(frozen=True)
+class QueueNews:
+    """Where the job of Slurm is that a run is."""
+
+    queued: Queued
+
+
+News = QueueNews | LinkNews | RecordRead | LogRead | Skipped | Notice
 
 
 class HostMirror:
@@ -210,6 +218,8 @@ class HostMirror:
                     if item.get("generation") == MOST_OLD:
                         text = f"{restarted} has begun anew {MOST_OLD} times: older copies of it are not kept any more"
                         self._news.put(Notice(self.node, text))
+            elif "queue" in item:
+                self._news.put(QueueNews(decode(Queued, item["queue"])))
             elif "caught_up" in item:
                 self._news.put(LinkNews(self.node, "caught up"))
             elif "ended" in item:

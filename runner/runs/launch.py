@@ -11,13 +11,14 @@ from typing import Any
 
 from runner import __version__
 from runner.errors import DisttuiError, LinkLostError
-from runner.hosts.answers import Started
+from runner.hosts.answers import Started, Submitted
 from runner.hosts.link import Link
 from runner.hosts.survey import HostsError, Surveyed, Tell
 from runner.planning.plan import Plan
 from runner.profile import Profile
 from runner.protocol.files import LeaderPlace, Secrets, Spec
 from runner.protocol.requests import Run
+from runner.protocol.slurm import Batch
 
 START_PATIENCE = 60.0
 """Seconds for a host to start its supervisor."""
@@ -54,7 +55,7 @@ def launch(
     key = secrets.token_hex(32)
     started = time.time()
     request: Run = {"run": run, "run_dir": profile.launch.run_dir}
-    reached = [_Host(host.link, partial(reopen, node)) for node, host in enumerate(hosts)]
+    reached = [Reachable(host.link, partial(reopen, node)) for node, host in enumerate(hosts)]
 
     def start(node: int) -> Started | DisttuiError:
         tell(node, "starting", "")
@@ -91,7 +92,39 @@ def launch(
                 after.link.close()  # code that follows the run replaces broken links itself
 
 
-class _Host:
+def submit(
+    *,
+    profile: Profile,
+    plan: Plan,
+    batch: Batch,
+    login: Reachable,
+    run: str,
+    environ: Mapping[str, str],
+    by: str = "",
+    resume_from: str | None = None,
+) -> str:
+    """Submit a run as a job of Slurm from its login node; returns the job's id. Arguments as of `launch`.
+
+    Raises:
+        DisttuiError: The login node or Slurm refuses it.
+    """
+    spec: Spec = {
+        **plan.spec(0, run), "by": by, "started": time.time(), "version": __version__, "resume_from": resume_from,
+    }  # fmt: skip
+    secret: Secrets = {"key": secrets.token_hex(32), "env": profile.split_env(0, environ)[1]}
+    before = login.link
+    try:
+        args = [list(host.launcher_args) for host in plan.hosts]
+        answer: Submitted = login.ask(
+            "submit", START_PATIENCE, spec=spec, launcher_args=args, secrets=secret, batch=batch
+        )
+    finally:
+        if login.link is not before:
+            login.link.close()  # code that follows the run replaces broken links itself
+    return answer["job"]
+
+
+class Reachable:
     """A host whose request is repeated after a broken link; requests of a start are idempotent.
 
     Args:
@@ -111,7 +144,7 @@ class _Host:
             return self.link.request(op, timeout=patience, **arguments)
 
 
-def _lead(hosts: Sequence[_Host], request: Run, leader: LeaderPlace) -> list[DisttuiError]:
+def _lead(hosts: Sequence[Reachable], request: Run, leader: LeaderPlace) -> list[DisttuiError]:
     """Send the leader's address to the followers; returns the errors."""
 
     def lead(node: int) -> DisttuiError | None:
@@ -125,7 +158,7 @@ def _lead(hosts: Sequence[_Host], request: Run, leader: LeaderPlace) -> list[Dis
         return [error for error in pool.map(lead, range(1, len(hosts))) if error]
 
 
-def _kill(hosts: Sequence[_Host], request: Run) -> None:
+def _kill(hosts: Sequence[Reachable], request: Run) -> None:
     """Stop what was started, and wait for the confirmation of every reachable host: its channel is closed next."""
     answers = [
         host.link.submit("stop", **request, node_rank=node, now=True, reason="failure")

@@ -102,6 +102,11 @@ class KnownRun:
         """Its initial state, before any record."""
         return begin(self.run, tuple(host.name for host in self.hosts), tuple(host.nproc for host in self.hosts))
 
+    @property
+    def one_way(self) -> bool:
+        """Whether all its hosts are reached by one: a login node of Slurm."""
+        return len({(host.host, host.user, host.port) for host in self.hosts}) == 1
+
     def request(self) -> Run:
         """The arguments that name the run to a node program."""
         return {"run": self.run, "run_dir": self.run_dir}

@@ -71,6 +71,11 @@ def reach(run: KnownRun, connector: Connector, nodes: Sequence[int] | None = Non
 def reach_hosts(hosts: Mapping[int, KnownHost], connector: Connector, limit: float = REACH) -> Reached:
     """Open a link to each of the hosts concurrently; one that takes longer than `limit` seconds is an error."""
     reached = Reached()
+    # The nodes of a job of Slurm are reached by one login node: one link serves them all.
+    first: dict[tuple[object, ...], int] = {}
+    for node, host in hosts.items():
+        first.setdefault((host.host, host.user, host.port, host.python), node)
+    others = {node: first[host.host, host.user, host.port, host.python] for node, host in hosts.items()}
     over = threading.Event()
     lock = threading.Lock()
     gate = threading.Semaphore(CONNECTS)
@@ -90,7 +95,7 @@ def reach_hosts(hosts: Mapping[int, KnownHost], connector: Connector, limit: flo
         link.close()
 
     # Daemon threads: a host that hangs must not delay the end of the command.
-    threads = [threading.Thread(target=one, args=(node,), daemon=True) for node in hosts]
+    threads = [threading.Thread(target=one, args=(node,), daemon=True) for node in first.values()]
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + limit
@@ -98,6 +103,11 @@ def reach_hosts(hosts: Mapping[int, KnownHost], connector: Connector, limit: flo
         thread.join(max(0.0, deadline - time.monotonic()))
     with lock:
         over.set()
+        for node, by in others.items():
+            if by in reached.links:
+                reached.links[node] = reached.links[by]
+            elif by in reached.errors:
+                reached.errors[node] = reached.errors[by]
         for node, host in hosts.items():
             if node not in reached.links:
                 late = HostError(host.name, f"cannot be reached: no answer in {limit:.0f} s", "See whether it is on.")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.hosts.link import Link
-from runner.runs.follow import PIECES, HostMirror, LinkNews, LogRead, News, Notice, RecordRead, Skipped
-from runner.runs.state import RunState, exit_code, fold, link
+from runner.runs.follow import PIECES, HostMirror, LinkNews, LogRead, News, Notice, QueueNews, RecordRead, Skipped
+from runner.runs.state import RunState, exit_code, fold, link, queue_up
 from runner.runs.store import HostStore, host_folder
 
 LINGER = 10.0
@@ -38,7 +38,7 @@ class Refresh:
     """Emitted a few times per second: all updates so far are in the state."""
 
 
-Update = LogRead | RecordRead | LinkNews | Notice | CaughtUp | StopSent | Refresh
+Update = LogRead | RecordRead | LinkNews | QueueNews | Notice | CaughtUp | StopSent | Refresh
 """An update of a followed run. A record is already folded into the state."""
 
 
@@ -146,6 +146,9 @@ class Session:
             yield item
         elif isinstance(item, Skipped):
             yield _notice(item)
+        elif isinstance(item, QueueNews):
+            self.state = queue_up(self.state, item.queued)
+            yield item
         elif isinstance(item, RecordRead):
             try:
                 self.state = fold(self.state, item.node, item.content)

@@ -16,6 +16,7 @@ from runner.protocol.events import Alarm, Event, LeftProcess, Note, Stall, Strag
 from runner.protocol.files import Exit
 from runner.protocol.metrics import Metrics
 from runner.protocol.reports import Report
+from runner.protocol.slurm import WAITING, Queued
 from runner.protocol.telemetry import Telemetry
 from runner.runs.contents import (
     Content,
@@ -28,7 +29,9 @@ from runner.runs.contents import (
     StacksFile,
     TelemetryLine,
 )
+from runner.text import clean
 
+_NAME = 255
 _Key = TypeVar("_Key")
 _Lasting = TypeVar("_Lasting", Straggler, Alarm)
 _AttemptEvent = (
@@ -125,6 +128,13 @@ class RunState:
 
     run: str
     hosts: tuple[HostState, ...]
+    queued: Queued | None = None
+    """Where the job of Slurm is that the run is, as last heard; None: it is none, or nothing was heard."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits in Slurm's queue."""
+        return self.queued is not None and self.queued["state"] in WAITING and not self.exits
 
     @property
     def world_size(self) -> int:
@@ -218,6 +228,11 @@ def link(state: RunState, node: int, kind: str, note: str = "") -> RunState:
     return _with_host(state, node, link=kind, link_note=note)
 
 
+def queue_up(state: RunState, queued: Queued) -> RunState:
+    """Note where the run's job is."""
+    return replace(state, queued=queued)
+
+
 def fold(state: RunState, node: int, content: Content) -> RunState:
     """Apply one record of one host's file. Raises ValueError for one that names a host which the run does not have."""
     host = state.hosts[node]
@@ -239,8 +254,8 @@ def fold(state: RunState, node: int, content: Content) -> RunState:
         case StacksFile():
             newer = host.stacks is None or content.stacks["t"] >= host.stacks.stacks["t"]
             return _with_host(state, node, stacks=content) if newer else state
-        case OtherFile():
-            return state
+        case OtherFile(name, record):
+            return _with_names(state, record) if (node, name) == (0, "spec.json") else state
 
 
 def _check_nodes(event: Event, hosts: int) -> None:
@@ -259,7 +274,16 @@ def _check_nodes(event: Event, hosts: int) -> None:
 def _with_host(state: RunState, node: int, **changes: Any) -> RunState:
     hosts = list(state.hosts)
     hosts[node] = replace(hosts[node], **changes)
-    return RunState(state.run, tuple(hosts))
+    return replace(state, hosts=tuple(hosts))
+
+
+def _with_names(state: RunState, spec: Mapping[str, object]) -> RunState:
+    """The state with the names of the nodes that a job of Slurm has got: before it runs they are not known."""
+    names = spec.get("hosts")
+    if not spec.get("job") or not isinstance(names, list) or len(names) != len(state.hosts):
+        return state
+    hosts = zip(state.hosts, names, strict=True)
+    return replace(state, hosts=tuple(replace(host, name=clean(str(name)[:_NAME])) for host, name in hosts))
 
 
 def _fold_metrics(series: Series, record: Metrics) -> Series:

@@ -13,8 +13,11 @@ MOST_HOSTS = 1024
 _MOST_RUNS = 10_000
 _NAME, _SENTENCE = 255, 2000
 """The most characters of a name, and of a problem."""
-STATES = ("joining", "running", "stopping", "finished", "failed", "stopped", "lost", "unknown")
-_TEXTS = {"name": _NAME, "by": _NAME, "problem": _SENTENCE, "cure": _SENTENCE}
+STATES = ("queued", "joining", "running", "stopping", "finished", "failed", "stopped", "lost", "unknown")
+_TEXTS = {
+    "name": _NAME, "by": _NAME, "problem": _SENTENCE, "cure": _SENTENCE, "job": _NAME, "waits": _NAME,
+    "start": _NAME,
+}  # fmt: skip
 _COUNTS = ("attempt", "step", "steps", "size", "disttui")
 _NUMBERS = ("started", "ended", "loss")
 
@@ -40,6 +43,12 @@ class Summary(TypedDict, total=False):
     disttui: int
     problem: str
     cure: str
+    job: str
+    """The job of Slurm that the run is."""
+    waits: str
+    """Of a queued job: Slurm's reason."""
+    start: str
+    """Of a queued job: when it is expected to start."""
 
 
 def summaries(answer: Any) -> tuple[Summary, ...]:

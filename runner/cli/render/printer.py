@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from runner.render.queue import queue_words
 from runner.runs.contents import Content
-from runner.runs.follow import LinkNews, LogRead, Notice, RecordRead
+from runner.runs.follow import LinkNews, LogRead, Notice, QueueNews, RecordRead
 from runner.runs.session import CaughtUp, StopSent, Update
 from runner.runs.state import RunState
 
@@ -42,6 +43,9 @@ def show_update(printer: Printer, state: RunState, update: Update) -> None:
         printer.link(state, update.node, update.kind, update.note)
     elif isinstance(update, Notice):
         printer.say(f"{state.hosts[update.node].name}: {update.text}")
+    elif isinstance(update, QueueNews):
+        if words := queue_words(update.queued):
+            printer.say(words)
     elif isinstance(update, StopSent):
         words = "killing every process of the run" if update.now else "stopping the run; Ctrl-C again kills it at once"
         printer.say(words)

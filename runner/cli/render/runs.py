@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from runner.formatting import duration, number
 from runner.ids import short
+from runner.render.queue import waiting_words
 from runner.render.status import GLYPHS
 from runner.text import clean
 
@@ -38,9 +39,15 @@ def render_runs(rows: Sequence[Row]) -> str:
             cell.rjust(width) if to_right else cell.ljust(width)
             for to_right, cell, width in zip(right, cells, widths, strict=True)
         ]
-        note = clean(str(rows[index - 1].get("note") or "")) if index else ""
+        note = _note(rows[index - 1]) if index else ""
         lines.append("  ".join([*padded, f"({note})" if note else ""]).rstrip())
     return "\n".join(lines)
+
+
+def _note(row: Row) -> str:
+    if row.get("state") == "queued" and not row.get("note"):
+        return waiting_words(str(row.get("waits") or ""), str(row.get("start") or ""))
+    return clean(str(row.get("note") or ""))
 
 
 def _state(row: Row) -> str:

@@ -5,6 +5,7 @@ Ends with the channel. Everything that must outlive the viewer belongs to the su
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -33,12 +34,15 @@ class Server:
         self.sender = sender
         self.heard = time.monotonic()
         self._cancelled: Dict[int, threading.Event] = {}
+        self._file_numbers = itertools.count(1)
+        """Of mirrored files: one viewer may mirror several parts of a run. 0 is the file of `read` and `fetch`."""
         self._reading = threading.Lock()
         """Held by one `read` at a time: concurrent ones would alternate on the output at every piece."""
         self._operations: Dict[requests.Op, Callable[[Any], object]] = {
             "probe": self._probe,
             "complete": self._complete,
             "start": self._start,
+            "submit": self._submit,
             "lead": self._lead,
             "stop": self._stop,
             "status": self._status,
@@ -122,6 +126,11 @@ class Server:
 
         return start(request, self.node_zip, self.train_zip)
 
+    def _submit(self, request: requests.SubmitRequest) -> requests.Submitted:
+        from .runs import submit
+
+        return submit(request, self.node_zip, self.train_zip)
+
     def _lead(self, request: requests.LeadRequest) -> requests.Nothing:
         from .runs import lead
 
@@ -148,16 +157,21 @@ class Server:
         return {"ranks": collect(_folder(request))}
 
     def _mirror(self, request: requests.MirrorRequest, number: int) -> requests.Nothing:
+        from . import slurm
         from .mirror import Mirror
 
+        folder = _folder(request)
+
+        def tell(event: Dict[str, object]) -> None:
+            self.sender.json({"id": number, "event": event})
+
+        job = slurm.job_of(folder)
         mirror = Mirror(
-            _folder(request),
-            request.get("have", {}),
-            request.get("tail"),
-            lambda event: self.sender.json({"id": number, "event": event}),
-            self.sender.data,
-        )
-        mirror.run(self._cancelled[number])
+            folder, request.get("have", {}), request.get("tail"), tell, self.sender.data, self._file_numbers,
+            shared=job is not None,
+        )  # fmt: skip
+        with slurm.queue_news(folder, job, tell):
+            mirror.run(self._cancelled[number])
         return {}
 
     def _list(self, request: requests.ListRuns) -> requests.Listed:

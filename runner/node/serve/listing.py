@@ -10,6 +10,7 @@ from ...protocol.summary import ends, load, summarize
 from .. import procs
 from ..folders import user_name
 from ..problem import Problem
+from . import slurm
 
 _SENTENCE = 500
 _FRESH = 15.0
@@ -47,9 +48,11 @@ def _nodes(folder: str, run: str) -> list[dict[str, object]]:
         names = [name for name in os.listdir(folder) if name.isdigit()]
         for name in sorted(names, key=int):
             path = os.path.join(folder, name)
-            summary = summarize(path, lambda path=path: _lives(path))  # type: ignore[misc]
+            watch = slurm.job_of(path)
+            summary = summarize(path, lambda path=path, watch=watch: watch.alive() if watch else _lives(path))  # type: ignore[misc]
             if summary:
-                found.append({**summary, "run": run, "node_rank": int(name)})
+                job = watch.summary(bool(summary["ended"])) if watch else {}
+                found.append({**summary, **job, "run": run, "node_rank": int(name)})
     except OSError as error:
         return [{"run": run, "problem": "%s: %s" % (folder, error.strerror), "cure": _ask_owner(folder)}]
     return found

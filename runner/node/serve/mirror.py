@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import zlib
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 from ...protocol.limits import CHECKED, CHUNK
 from ...protocol.names import HOST_FILE
@@ -44,6 +45,8 @@ class Mirror:
         tail: Start logs at most this many bytes before their end; None: where the viewer's copy ends.
         tell: Sends a record of the stream.
         send: Sends a piece of a file: (file id, generation, offset, bytes).
+        numbers: Gives the ids of files; None: from 1 on.
+        shared: Whether another host writes the files: what this one knows of their sizes may be old.
     """
 
     def __init__(
@@ -53,12 +56,16 @@ class Mirror:
         tail: Optional[int],
         tell: Callable[[Dict[str, object]], None],
         send: Callable[[int, int, int, bytes], None],
+        numbers: Optional[Iterator[int]] = None,
+        shared: bool = False,
     ) -> None:
         self._folder = folder
         self._have = have
         self._tail = tail
         self._tell = tell
         self._send = send
+        self._numbers = numbers or itertools.count(1)
+        self._shared = shared
         self._files: Dict[str, _MirroredFile] = {}
         self._watch = Watch()
         self._folders: List[str] = []
@@ -102,7 +109,7 @@ class Mirror:
                 name = os.path.relpath(path, self._folder)
                 ours = base.endswith(NAMES) and base not in PRIVATE and HOST_FILE.fullmatch(name)
                 if ours and name not in self._files:
-                    self._files[name] = _MirroredFile(len(self._files), name, path)
+                    self._files[name] = _MirroredFile(next(self._numbers), name, path)
 
     def _find_folders(self) -> List[str]:
         try:
@@ -126,7 +133,8 @@ class Mirror:
     def _advance(self, file: _MirroredFile) -> bool:
         try:
             seen = os.stat(file.path)
-            if file.announced and seen.st_size == file.sent and (seen.st_dev, seen.st_ino) == file.identity:
+            same = seen.st_size == file.sent and (seen.st_dev, seen.st_ino) == file.identity
+            if file.announced and same and not self._shared:
                 return False
             handle = os.open(file.path, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:

@@ -13,7 +13,7 @@ from ...protocol.names import RUN, RUN_DIR
 from .. import folders, journal, locks, procs
 from ..problem import Problem
 from ..supervise import control, warden
-from . import listing
+from . import listing, slurm
 
 if TYPE_CHECKING:
     from ...protocol import requests
@@ -80,6 +80,23 @@ def start(request: requests.StartRequest, node_zip: str, train_zip: str | None) 
     return {"dir": folder, "pid": up["pid"], "already": False, "gang": up["gang"]}
 
 
+def submit(request: requests.SubmitRequest, node_zip: str, train_zip: str | None) -> requests.Submitted:
+    """Submit a run as a job of Slurm from this host, its login node; a second submission changes nothing.
+
+    Raises:
+        Problem: A folder cannot be written, or Slurm refuses the job.
+    """
+    spec = request["spec"]
+    folders = [run_folder(spec["run_dir"], spec["run"], node) for node in range(len(spec["hosts"]))]
+    try:
+        for folder in folders:
+            _make_folder(folder)
+        return slurm.submit(request, folders, node_zip, train_zip)
+    except OSError as error:
+        cure = "choose another launch.run_dir, or make room there"
+        raise Problem(f"{folders[0]} cannot be written: {error.strerror or error}", cure) from None
+
+
 def lead(folder: str, leader: LeaderPlace) -> requests.Nothing:
     """Send the leader's address to a follower's supervisor. Raises Problem when the supervisor does not answer."""
     _check_ours(folder)
@@ -93,6 +110,9 @@ def request_stop(folder: str, now: bool, reason: str) -> requests.Stopped:
 
     Returns `stopped` (whether there was anything to stop) and `state`. Raises Problem for a run that does not exist.
     """
+    if watch := slurm.job_of(folder):
+        _require(folder)
+        return slurm.request_stop(folder, watch, now, reason)
     found = status(folder)
     if found["exit"] is None and not found["alive"] and found["pid"] is not None:
         found = _settle(folder)  # another process that has begun to settle it may hang
@@ -116,6 +136,9 @@ def status(folder: str, settle: bool = True) -> requests.Alive:
     that is still being started counts as alive.
     """
     _require(folder)
+    if watch := slurm.job_of(folder):
+        found = slurm.status(folder, watch, settle)
+        return {**found, "waits": listing.stop_waits(folder)} if found["alive"] else found
     found = _look(folder)
     if found["alive"] or found["exit"]:
         return {**found, "waits": listing.stop_waits(folder)} if found["alive"] else found
@@ -132,7 +155,9 @@ def forget(folder: str) -> requests.Nothing:
 
     _require(folder)
     with locks.hold("start", folder, _MOMENT):
-        if _settle(folder)["alive"]:
+        watch = slurm.job_of(folder)
+        found = slurm.status(folder, watch, settle=True) if watch else _settle(folder)
+        if found["alive"]:
             raise Problem(f"the run at {folder} is alive", "stop it first")
         try:
             locks.forget(folder)

@@ -12,7 +12,7 @@ from . import spawn
 
 
 def main(folder: str, node_zip: str) -> None:
-    """Become a daemon, start the supervisor of a run directory and wait for it.
+    """Become a daemon, and `watch`.
 
     Reads `{"secrets", "train_zip"}` from standard input up to its end; standard output gets the supervisor's status
     line.
@@ -20,7 +20,11 @@ def main(folder: str, node_zip: str) -> None:
     if os.fork():
         os._exit(0)
     umask = os.umask(0o077)  # the job gets the login's umask
-    given = json.loads(sys.stdin.buffer.read())
+    watch(folder, node_zip, json.loads(sys.stdin.buffer.read()), umask)
+
+
+def watch(folder: str, node_zip: str, given: Given, umask: int) -> None:
+    """Start the supervisor of a run directory, and wait for it."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     spawn.adopt_orphans()

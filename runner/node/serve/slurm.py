@@ -1,0 +1,318 @@
+"""Runs that are jobs of Slurm, as their login node sees them: submitted, queued, cancelled, ended.
+
+Supervisors run on the job's nodes, and write to the same folders by a shared file system. So this host tells by Slurm,
+not by its own processes, whether a run is alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import threading
+import time
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Sequence
+
+from ...protocol.events import State, Verdict
+from ...protocol.slurm import LIVING, UNSEEN_FOLDER, WAITING, Queued, script, submission
+from .. import journal, locks, parcel, slurm
+from ..gang.membership import of_host
+from ..journal import stamp
+from ..problem import Problem
+from ..supervise import control
+
+if TYPE_CHECKING:
+    from ...protocol import requests
+    from ...protocol.cause import Cause
+    from ...protocol.files import Given
+
+PACE = 2.0
+"""Seconds between two questions to Slurm about a job."""
+_SETTLED = 5.0
+"""Seconds after a job's end in which the last files of its nodes may still come to a shared file system."""
+_PATH = re.compile(r"[A-Za-z0-9_/.,:=@+-]+")
+"""Paths that mean the same to Slurm (`%j`), to a shell and to us."""
+_LATE = 15.0
+"""Seconds beyond twice the grace after which a job that was asked to stop is cancelled."""
+_UNWRITABLE_OUTPUT = 53
+"""The signal in a job's exit code where Slurm could not open its output file."""
+
+
+class JobWatch:
+    """The job of one run. Slurm is asked at most every `PACE` seconds, for all viewers of this process."""
+
+    def __init__(self, run_folder: str, job: str) -> None:
+        self.run_folder = run_folder
+        self.job = job
+        self._lock = threading.Lock()
+        self._asked = float("-inf")
+        self._known: Optional[Queued] = None
+        self._ended: Optional[float] = None
+        self._cancelling = False
+
+    def now(self) -> Optional[Queued]:
+        """Where the job is; None: Slurm does not answer."""
+        with self._lock:
+            if time.monotonic() - self._asked >= PACE:
+                self._known = _look(self.job)
+                self._asked = time.monotonic()
+            return self._known
+
+    def alive(self, settle: bool = True) -> bool:
+        """Whether the job waits or runs, as far as is known. With `settle`, ends the run's parts where it does not."""
+        found = self.now()
+        if found is None or found["state"] in LIVING:
+            return True
+        self._ended = self._ended or time.monotonic()
+        late = time.monotonic() - self._ended > _SETTLED
+        if not settle:
+            return not late
+        _settle(self.run_folder, found, late)
+        return any(not os.path.exists(os.path.join(one, "exit.json")) for one in _nodes(self.run_folder))
+
+    def waits(self) -> bool:
+        """Whether it waits in the queue."""
+        found = self.now()
+        return found is not None and found["state"] in WAITING
+
+    def summary(self, ended: bool) -> Dict[str, object]:
+        """What a run's summary says of its job."""
+        found = None if ended else self.now()
+        if found is None or found["state"] not in WAITING:
+            return {"job": self.job}
+        return {"job": self.job, "state": "queued", "waits": found["reason"], "start": found["start"]}
+
+    def cancel(self) -> None:
+        """Cancel the job. Raises Problem."""
+        slurm.run("scancel", self.job)
+        with self._lock:
+            self._asked = float("-inf")
+
+    def cancel_late(self, after: float) -> None:
+        """Cancel the job after some seconds, unless it has ended."""
+        with self._lock:
+            if self._cancelling:
+                return
+            self._cancelling = True
+
+        def late() -> None:
+            time.sleep(after)
+            with contextlib.suppress(Problem):
+                if self.alive():
+                    self.cancel()
+
+        threading.Thread(target=late, daemon=True).start()
+
+
+_watches: Dict[str, JobWatch] = {}
+_watching = threading.Lock()
+
+
+def job_of(folder: str) -> Optional[JobWatch]:
+    """The job of the run that a host's folder belongs to; None: it is no job of Slurm."""
+    run_folder = os.path.dirname(folder)
+    with _watching:
+        if run_folder not in _watches:
+            found = journal.read_json(os.path.join(run_folder, "0", "slurm.json"))
+            job = found.get("job") if isinstance(found, dict) else None
+            if not isinstance(job, str) or not job.isdigit():
+                return None
+            _watches[run_folder] = JobWatch(run_folder, job)
+        return _watches[run_folder]
+
+
+def submit(
+    request: requests.SubmitRequest, folders: Sequence[str], node_zip: str, train_zip: Optional[str]
+) -> requests.Submitted:
+    """Submit a run as a job; a second submission of the same run changes nothing.
+
+    Args:
+        folders: Of all node ranks; they exist, and belong to this user alone.
+        node_zip: The node program.
+        train_zip: The built-in job.
+
+    Raises:
+        Problem: Slurm refuses the job.
+    """
+    spec, first = request["spec"], folders[0]
+    run_folder = os.path.dirname(first)
+    if not _PATH.fullmatch(run_folder):
+        raise Problem(
+            f"{run_folder} holds a character that Slurm or a shell would take for more than itself",
+            "choose a launch.run_dir of letters, digits and / . , : = @ + - _",
+        )
+    with locks.hold("start", first):
+        known = job_of(first)
+        if known is not None:
+            return {"job": known.job}
+        again = os.path.exists(os.path.join(first, "job.sbatch"))
+        job = _job_named(spec["run"]) if again else ""
+        if not job:
+            _copy(node_zip, os.path.join(first, "node.zip"))
+            given: Given = {"secrets": request["secrets"], "train_zip": None}
+            if spec["target"]["kind"] == "builtin" and train_zip:
+                shared = os.path.join(first, "train.zip")
+                _copy(train_zip, shared)
+                given["train_zip"] = shared
+            for node, folder in enumerate(folders):
+                own = {**spec, "node_rank": node, "launcher_args": request["launcher_args"][node]}
+                journal.write_json(os.path.join(folder, "spec.json"), own)
+                # Not among the files that viewers mirror or pull; the node removes it before it begins.
+                journal.write_json(os.path.join(folder, "given"), given)
+            path = os.path.join(first, "job.sbatch")
+            text = script(request["batch"], spec["run"], len(folders), run_folder)
+            parcel.place(path, text.encode())
+            try:
+                job = slurm.run(*submission(path)).strip().split(";")[0]
+            except Problem:
+                shutil.rmtree(run_folder, ignore_errors=True)
+                raise
+        journal.write_json(os.path.join(first, "slurm.json"), {"job": job})
+    return {"job": job}
+
+
+def _copy(path: str, to: str) -> None:
+    """Copy a zip to where the nodes see it. Raises OSError."""
+    data = parcel.read(path)
+    if data is None:
+        raise Problem(f"{path} is gone", "start the run again")
+    parcel.place(to, data)
+
+
+def status(folder: str, watch: JobWatch, settle: bool) -> requests.Alive:
+    """Whether a run's part is alive, by its job, and its end. With `settle`, the end is written where it lacks."""
+    alive = watch.alive(settle)
+    end = journal.read_json(os.path.join(folder, "exit.json"))
+    found = watch.now()
+    # Slurm still cleans up after what the supervisors have ended, and checked.
+    over = end is not None and (found is None or found["state"] == "COMPLETING")
+    return {"alive": alive and not over, "pid": None, "exit": end}
+
+
+def request_stop(folder: str, watch: JobWatch, now: bool, reason: str) -> requests.Stopped:
+    """Stop a run's part: a job that waits is cancelled, one that runs stops as any run does.
+
+    Raises Problem where the job cannot be cancelled.
+    """
+    end = journal.read_json(os.path.join(folder, "exit.json"))
+    if not watch.alive():
+        return {"stopped": False, "state": end.get("state") if end else None}
+    control.write_stop(folder, reason[:200], now)
+    if os.path.basename(folder) == "0":  # one word to Slurm for all nodes
+        if watch.waits() or not os.path.exists(os.path.join(folder, "supervisor.json")):
+            watch.cancel()
+        else:
+            spec = journal.read_json(os.path.join(folder, "spec.json")) or {}
+            grace = 0.0 if now else float(spec.get("launch", {}).get("grace", 0.0))
+            watch.cancel_late(2 * grace + _LATE)
+    return {"stopped": True, "state": "stopping"}
+
+
+@contextlib.contextmanager
+def queue_news(folder: str, watch: Optional[JobWatch], tell: Callable[[Dict[str, object]], None]) -> Iterator[None]:
+    """While the block runs, tell where the run's job is, each time that this has changed; node rank 0 alone tells."""
+    if watch is None or os.path.basename(folder) != "0":
+        yield
+        return
+    over = threading.Event()
+    thread = threading.Thread(target=_follow, args=(watch, tell, over), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _follow(watch: JobWatch, tell: Callable[[Dict[str, object]], None], over: threading.Event) -> None:
+    told: Optional[Queued] = None
+    while not over.is_set():
+        found = watch.now()
+        if found is not None and found != told:
+            told = found
+            tell({"queue": found})
+        watch.alive()
+        over.wait(PACE)
+
+
+def _nodes(run_folder: str) -> List[str]:
+    names = [name for name in os.listdir(run_folder) if name.isdigit()]
+    return [os.path.join(run_folder, name) for name in sorted(names, key=int)]
+
+
+def _settle(run_folder: str, found: Queued, late: bool) -> None:
+    """Write the end of each part of a run whose job has ended and which has not written it itself."""
+    folders = _nodes(run_folder)
+    for node, folder in enumerate(folders):
+        begun = os.path.exists(os.path.join(folder, "supervisor.json"))
+        if os.path.exists(os.path.join(folder, "exit.json")) or (begun and not late):
+            continue
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(folder, "given"))
+        cancelled = found["state"] == "CANCELLED"
+        state: State = "stopped" if cancelled else "failed"
+        code = 130 if cancelled else 1
+        cause: Optional[Cause] = None if cancelled else of_host(node, "slurm", _why(run_folder, found, begun))
+        story = journal.Journal(os.path.join(folder, "events.jsonl"))
+        story.add(Verdict(t=stamp(), e="verdict", state=state, code=code, cause=cause, attempt=0))
+        journal.write_exit(folder, {"state": state, "code": code, "cause": cause, "attempt": 0, "left": []})
+
+
+def _why(run_folder: str, found: Queued, begun: bool) -> str:
+    """Why the job has ended, for people."""
+    job, state = found["job"], found["state"]
+    if not state:
+        return f"Slurm does not know job {job} any more, and nothing on its nodes has written how it ended"
+    try:
+        shown = re.search(r"ExitCode=(\d+):(\d+)", slurm.run("scontrol", "-o", "show", "job", job))
+    except Problem:
+        shown = None
+    code, signal = (int(shown[1]), int(shown[2])) if shown else (0, 0)
+    if not begun and (code == UNSEEN_FOLDER or signal == _UNWRITABLE_OUTPUT):
+        return (
+            f"the nodes of job {job} do not see {run_folder} of the login node: "
+            "set launch.run_dir to a folder on a file system that they share"
+        )
+    words = f"Slurm ended job {job}: {state}"
+    if state == "TIMEOUT":
+        words += ", it has reached its time limit (slurm.time)"
+    elif found["reason"] not in ("", "None", "NonZeroExitCode"):
+        words += f" ({found['reason']})"
+    if code:
+        words += f", exit code {code}"
+    return words + _last_words(run_folder)
+
+
+def _last_words(run_folder: str) -> str:
+    """The end of the batch script's output, below the sentence."""
+    try:
+        with open(os.path.join(run_folder, "0", "slurm.log"), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 2000))
+            said = file.read().decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+    return "\n" + "\n".join(said.splitlines()[-10:]) if said else ""
+
+
+def _look(job: str) -> Optional[Queued]:
+    try:
+        lines = slurm.run("squeue", "-h", "-j", job, "-t", "all", "-o", "%T|%S|%N|%r").splitlines()
+    except Problem as problem:
+        if "Invalid job id" not in problem.what:
+            return None
+        lines = []
+    if not lines:
+        return {"job": job, "state": "", "reason": "", "start": "", "nodes": []}
+    state, start, nodes, reason = [*lines[0].split("|", 3), "", "", ""][:4]
+    return {
+        "job": job,
+        "state": state,
+        "reason": "" if reason == "None" else reason,
+        "start": "" if start == "N/A" else start,
+        "nodes": slurm.hostnames(nodes),
+    }
+
+
+def _job_named(run: str) -> str:
+    found = slurm.run("squeue", "-h", "-t", "all", "-n", run, "-u", str(os.getuid()), "-o", "%i").split()
+    return found[0] if found else ""

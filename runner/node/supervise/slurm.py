@@ -1,0 +1,66 @@
+"""What a job of Slurm runs on its nodes: the same supervisor as over SSH, in the foreground of Slurm's step."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Optional
+
+from ...protocol.files import LeaderPlace
+from .. import journal, slurm
+from . import warden
+
+_LOOK = 0.1
+_NOT_OURS = (
+    "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
+    "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASK_PID", "SLURM_GTIDS",
+)  # fmt: skip
+"""Variables by which a framework would take the one task on each node for a rank: the ranks are torchrun's."""
+
+
+def node(run_folder: str, node_zip: str) -> None:
+    """Run one node's part of a run to its end, as the only task of Slurm's step on this node.
+
+    The exit code is 0 also where the run has failed: another one would end the step on all nodes, and with it
+    supervisors that still write how the run has ended.
+    """
+    rank = int(os.environ["SLURM_NODEID"])
+    folder = os.path.join(run_folder, str(rank))
+    names = slurm.hostnames(os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST") or "")
+    for name in _NOT_OURS:
+        os.environ.pop(name, None)
+    path = os.path.join(folder, "given")
+    given, spec = journal.read_json(path), journal.read_json(os.path.join(folder, "spec.json"))
+    if given is None or spec is None:
+        sys.exit(f"disttui: {path} is not there: the run has begun before, or this node does not see its folder")
+    os.unlink(path)
+    log = os.open(os.path.join(folder, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    os.dup2(log, 2)
+    if len(names) == len(spec["hosts"]):
+        spec["hosts"] = names
+    spec["job"] = os.environ.get("SLURM_JOB_ID", "")
+    if rank:
+        spec["leader"] = _leader(run_folder, float(spec["launch"]["join_timeout"]))
+    journal.write_json(os.path.join(folder, "spec.json"), spec)
+    warden.watch(folder, node_zip, given, os.umask(0o077))
+
+
+def end(run_folder: str) -> None:
+    """End the batch script with the run's exit code, which makes the job's state the run's."""
+    found = journal.read_json(os.path.join(run_folder, "0", "exit.json"))
+    sys.exit(int(found.get("code", 1)) if isinstance(found, dict) else 1)
+
+
+def _leader(run_folder: str, limit: float) -> Optional[LeaderPlace]:
+    """Where the leader waits, as it has written it; None: it has not within `limit` seconds."""
+    folder = os.path.join(run_folder, "0")
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        os.listdir(folder)  # makes a client of NFS forget that a file was not there
+        up = journal.read_json(os.path.join(folder, "supervisor.json"))
+        if isinstance(up, dict) and up.get("gang"):
+            place: LeaderPlace = up["gang"]
+            return place
+        time.sleep(_LOOK)
+    return None

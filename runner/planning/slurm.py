@@ -1,0 +1,79 @@
+"""A profile for Slurm as if its job's nodes were known: alike, and like what the profile asks for. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runner.hosts.facts import HostFacts
+from runner.planning.plan import Plan
+from runner.planning.recommend import Recommendation
+from runner.profile import Profile
+from runner.profile.slurm import Slurm
+
+_OF_SLURM = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+"""Variables that Slurm sets on the nodes."""
+_FIRST = "the job's first node"
+_GPUS = "which GPUs the nodes have is not known before the job runs"
+
+
+def cpus(profile: Profile, slurm: Slurm) -> int:
+    """Processors on each node."""
+    return slurm.cpus_per_node or ranks(profile, slurm)
+
+
+def ranks(profile: Profile, slurm: Slurm) -> int:
+    """Ranks on each node."""
+    return profile.hosts[0].num_processes or slurm.gpus_per_node
+
+
+def on_nodes(profile: Profile, slurm: Slurm, login: HostFacts) -> tuple[Profile, tuple[HostFacts, ...]]:
+    """The profile with a host for each node, and their facts: the login node's, with the processors of the job.
+
+    The login node is how each of them is reached. Paths are those of the login node, with which they share its files.
+    """
+    host, count = profile.hosts[0], ranks(profile, slurm)
+    hosts = tuple(
+        host.model_copy(update={"name": f"slurm-{node}", "num_processes": count}) for node in range(slurm.nodes)
+    )
+    backend = profile.launch.backend
+    if backend == "auto":
+        backend = "nccl" if slurm.gpus_per_node else "gloo"
+    launcher = "torchrun" if profile.launch.launcher == "slurm" else profile.launch.launcher
+    launch = profile.launch.model_copy(update={"backend": backend, "launcher": launcher})
+    available = cpus(profile, slurm)
+    processors = replace(login.cpu, physical=available, logical=available, available=available)
+    facts = replace(login, boot_id="", cpu=processors, gpus=(), resolves_to_loopback=False)
+    return profile.model_copy(update={"hosts": hosts, "launch": launch}), (facts,) * slurm.nodes
+
+
+def by_slurm(profile: Profile, slurm: Slurm, recommendation: Recommendation, plan: Plan) -> tuple[Recommendation, Plan]:
+    """Take out what was decided from the login node and is Slurm's to decide, and add what is submitted.
+
+    Args:
+        profile: As written: its host is the login node.
+    """
+    said: dict[str, str] = {**recommendation.reasons, "master": f"{_FIRST}, by the address that all nodes reach"}
+    if profile.launch.backend == "auto":
+        asked = bool(slurm.gpus_per_node)
+        said["backend"] = "nccl: slurm.gpus_per_node asks for GPUs" if asked else "gloo: no GPU is asked for"
+    if slurm.gpus_per_node and profile.precision == "auto" and recommendation.precision == "fp32":
+        said["precision"] = f"fp32: {_GPUS}"
+    recommendation = replace(recommendation, master=_FIRST, reasons=said)
+    python = profile.hosts[0].python
+    hosts = []
+    for host in plan.hosts:
+        dropped = _OF_SLURM if slurm.gpus_per_node else ()
+        reasons = {name: why for name, why in host.reasons.items() if name not in (*dropped, "interface", "addresses")}
+        gpus = f"{slurm.gpus_per_node}: Slurm chooses them" if slurm.gpus_per_node else host.reasons["gpus"]
+        env = {name: text for name, text in host.env.items() if name not in dropped}
+        hosts.append(replace(host, env=env, gpus=None, interface=None, reasons={**reasons, "gpus": gpus}))
+    return recommendation, replace(
+        plan,
+        hosts=tuple(hosts),
+        master=_FIRST,
+        batch={
+            "options": slurm.sbatch(),
+            "cpus": cpus(profile, slurm),
+            "python": python if python and python[0] in "/~" else "python3",
+        },
+    )

@@ -1,0 +1,84 @@
+"""A run as a job of Slurm: what is submitted, its batch script, and its place in the queue (docs/formats.md, "Slurm").
+
+The plan shows the script that the login node submits: both make it here.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Sequence, TypedDict
+
+PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol")
+"""What the login node must have."""
+UNSEEN_FOLDER = 73
+"""The exit code of a job whose first node does not see the run's folder."""
+WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
+LIVING = (*WAITING, "RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT", "COMPLETING")
+"""States of a job (squeue, %T) that has not ended."""
+
+
+class Batch(TypedDict):
+    """What the profile asks of Slurm."""
+
+    options: list[str]
+    """Options of sbatch, `--name=value`, that the profile gives."""
+    cpus: int
+    """Processors on each node."""
+    python: str
+    """The interpreter of the node program on the nodes."""
+
+
+class Job(TypedDict):
+    """slurm.json of node rank 0: the job that a run is."""
+
+    job: str
+
+
+class Queued(TypedDict):
+    """Where a job is, as squeue says."""
+
+    job: str
+    state: str
+    """`PENDING`, `RUNNING`, …; empty: Slurm does not know the job any more."""
+    reason: str
+    """Why it waits, or has failed."""
+    start: str
+    """When it is expected to start, `2026-01-31T12:00:00`; empty: unknown."""
+    nodes: list[str]
+    """The names of its nodes, in the order of node ranks; empty while it waits."""
+
+
+def script(batch: Batch, run: str, nodes: int, folder: str) -> str:
+    """The batch script.
+
+    Args:
+        folder: The run's folder, absolute, of characters that neither a shell nor Slurm takes for more than themselves.
+    """
+    python = batch["python"]
+    # A tilde is the home of the node's user only where it is not quoted.
+    program = f"~/{shlex.quote(python[2:])}" if python.startswith("~/") else shlex.quote(python)
+    program += f" -I -X utf8 {folder}/0/node.zip"
+    options = [
+        f"--job-name={run}",
+        f"--nodes={nodes}",
+        "--ntasks-per-node=1",
+        f"--cpus-per-task={batch['cpus']}",
+        "--no-requeue",
+        "--open-mode=append",
+        f"--output={folder}/0/slurm.log",
+        *batch["options"],
+    ]
+    task = f"--ntasks-per-node=1 --cpus-per-task={batch['cpus']} --kill-on-bad-exit=1"
+    return "\n".join([
+        "#!/bin/sh",
+        *(f"#SBATCH {option}" for option in options),
+        f"test -r {folder}/0/node.zip || exit {UNSEEN_FOLDER}",
+        f"srun {task} {program} slurm-node {folder}",
+        f"exec {program} slurm-end {folder}",
+        "",
+    ])  # fmt: skip
+
+
+def submission(script_path: str) -> Sequence[str]:
+    """The command that submits it. What is given here wins over variables such as SBATCH_REQUEUE."""
+    return ("sbatch", "--parsable", "--no-requeue", "--export=ALL", script_path)

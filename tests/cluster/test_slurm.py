@@ -1,0 +1,191 @@
+"""Runs that are jobs of Slurm: submitted, queued, followed, stopped and failed, all over SSH to the login node."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.cluster.slurm import Slurm
+from tests.cluster.typed import Running, User, elsewhere, typed
+
+pytestmark = [pytest.mark.slurm, pytest.mark.torch]
+
+_FAILS = """
+import os, sys, torch.distributed as dist
+
+dist.init_process_group("gloo")
+print("secret", os.environ["SECRET"], flush=True)
+if dist.get_rank() == 1:
+    raise ValueError("boom on rank 1")
+dist.barrier()
+"""
+_SLEEPS = """
+import os, pathlib, time
+
+(pathlib.Path(__file__).parent / f"up-{os.environ['RANK']}").touch()
+while not (pathlib.Path(__file__).parent / "enough").exists():
+    time.sleep(0.05)
+print("the last line of", os.environ["RANK"], flush=True)
+"""
+_SMALL = (
+    "--layers", "1", "--width", "32", "--context", "32", "--val-batches", "1", "--sample", "0", "--steps", "3",
+    "--log-interval", "1",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def slurm(requires_cluster: None) -> Iterator[Slurm]:
+    """One Slurm for all tests: node1 is the login node, node2 and node3 compute."""
+    with Cluster(3) as cluster:
+        yield Slurm(cluster)
+
+
+@pytest.fixture
+def me(slurm: Slurm, tmp_path: Path) -> Iterator[User]:
+    """A user at a machine that reaches the login node alone."""
+    for path in slurm.cluster.shared.glob("up-*"):
+        path.unlink()
+    (slurm.cluster.shared / "enough").unlink(missing_ok=True)
+    one = User(slurm.cluster, tmp_path)
+    yield one
+    one.close()
+    if slurm.jobs():
+        slurm.ask("scancel", *slurm.jobs())
+    slurm.wait_idle()
+
+
+def _profile(me: User, job: dict[str, object], *, nodes: int = 2, **keys: object) -> Path:
+    launch = {"launcher": "slurm", "run_dir": str(me.cluster.shared / "runs"), "grace": 1}
+    return me.profile(job, hosts=["node1"], **{"launch": launch, "slurm": {"nodes": nodes, "time": "10"}, **keys})
+
+
+def _run(me: User, profile: Path, *options: str, code: int) -> Running:
+    """Type `disttui run` and wait for its end."""
+    running = me.start(profile, *options)
+    assert running.wait() == code, f"{running.stdout}\n{running.stderr}"
+    return running
+
+
+def _wait_up(me: User, running: Running) -> None:
+    for rank in range(2):
+        running.wait_file(me.cluster.shared / f"up-{rank}")
+
+
+def _id(me: User) -> str:
+    """The id of this user's only run."""
+    [folder] = (me.home / ".local/share/disttui/runs").iterdir()
+    return folder.name
+
+
+def _job(slurm: Slurm, me: User) -> str:
+    """What Slurm says of the job of this user's only run."""
+    [ended] = slurm.ask("squeue", "-h", "-t", "all", "-n", _id(me), "-o", "%i").split()
+    return slurm.ask("scontrol", "-o", "show", "job", ended)
+
+
+def test_a_run_on_two_nodes_learns_what_it_learns_without_slurm(slurm: Slurm, me: User) -> None:
+    """bytegpt has the same losses as on two processes here; its job is COMPLETED; nothing secret stays on the disk."""
+    text = me.cluster.shared / "text"
+    text.write_text("to be or not to be " * 4000)
+    job: dict[str, object] = {"builtin": "bytegpt", "args": ["--data", str(text), *_SMALL]}
+    running = _run(me, _profile(me, job), code=0)
+    assert re.search(r"job \d+ runs on node2, node3", running.stderr)
+    assert "node3:1 │" in running.stdout, "logs bear the names of the job's nodes"
+    assert "JobState=COMPLETED" in _job(slurm, me)
+    assert not list((me.cluster.shared / "runs").rglob("given"))
+    sandbox = _run(me, me.profile(job, hosts=["a", "b"]), "--sandbox", code=0)
+    there, here = (
+        [one["loss"] for one in where.records("attempt-1/rank-0.metrics.jsonl") if "loss" in one]
+        for where in (running, sandbox)
+    )
+    assert len(there) == 3
+    assert there == pytest.approx(here, abs=1e-4)
+
+
+def test_a_rank_that_raises_is_the_cause_and_the_job_fails(slurm: Slurm, me: User) -> None:
+    """The story of the end is that of any run, the job is FAILED, and a secret reached the ranks but no file."""
+    script = me.script(_FAILS)
+    profile = _profile(me, {"script": str(script), "env": {"SECRET": "${env:WORD}"}})
+    running = me.start(profile, env={"WORD": "a-word-that-nobody-sees"})
+    assert running.wait() == 1, running.stderr
+    assert "failed" in running.stderr and "rank 1 on node3 raised ValueError" in running.stderr
+    assert "stopped because of it: rank 0 on node2" in running.stderr
+    assert "secret a-word-that-nobody-sees" in running.stdout
+    job = _job(slurm, me)
+    assert "JobState=FAILED" in job and "ExitCode=1:0" in job
+    seen = [path for path in (me.cluster.shared / "runs" / _id(me)).rglob("*") if path.is_file()]
+    assert [path for path in seen if b"nobody-sees" in path.read_bytes() and path.suffix != ".log"] == []
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (me.cluster.shared / "runs").rglob("[01]"))
+
+
+def test_a_run_is_queued_with_the_reason_and_cancelled(slurm: Slurm, me: User) -> None:
+    """While other jobs hold the nodes, run and ps tell why it waits; a stop cancels it, and no job is left."""
+    other = slurm.ask("sbatch", "--parsable", "--exclusive", "-N2", "-o", "/dev/null", "--wrap", "sleep 600")
+    slurm.wait_for(lambda: slurm.ask("squeue", "-h", "-j", other, "-o", "%T") == "RUNNING")
+    profile = _profile(me, {"command": ["true"]})
+    running = me.start(profile)
+    running.wait_for(lambda: "is queued: Resources (waits for free nodes)" in running.stderr, 60)
+    listed = json.loads(typed(me, "ps", "--json"))
+    assert (listed[0]["state"], listed[0]["waits"]) == ("queued", "Resources")
+    assert "queued" in typed(me, "ps") and "waits for free nodes" in typed(me, "ps")
+    running.send(signal.SIGINT)
+    assert running.wait() == 130, running.stderr
+    assert slurm.jobs() == [other]
+    assert "stopped" in running.stderr
+    assert "JobState=CANCELLED" in _job(slurm, me)
+
+
+def test_a_run_is_looked_at_and_stopped_from_elsewhere(slurm: Slurm, me: User) -> None:
+    """The login node goes away and comes back; from another machine the run is found, and stopped with nothing left."""
+    script = me.script(_SLEEPS)
+    running = me.start(_profile(me, {"script": str(script)}))
+    _wait_up(me, running)
+    slurm.login.drop_sessions()
+    slurm.login.cut()
+    running.wait_for(lambda: "not seen since" in running.stderr)
+    slurm.login.restore()
+    run, runs = _id(me), str(me.cluster.shared / "runs")
+    other = elsewhere(me)
+    assert "running" in typed(other, "ps", "--host", "node1", "--run-dir", runs)
+    said = typed(other, "stop", run, "--host", "node1", "--run-dir", runs, code=0)
+    assert "stopped" in said
+    slurm.wait_idle()
+    assert slurm.jobs() == []
+    assert running.wait() == 130, running.stderr
+
+
+def test_nodes_that_do_not_see_the_run_folder_are_named_as_the_cause(slurm: Slurm, me: User) -> None:
+    """/root is each host's own here, so that the nodes have no such folder."""
+    launch = {"launcher": "slurm", "run_dir": "~/runs"}
+    running = _run(me, _profile(me, {"command": ["true"]}, launch=launch), code=1)
+    assert "do not see /root/runs/" in running.stderr and "set launch.run_dir" in running.stderr
+
+
+def test_what_slurm_refuses_is_told_in_its_words(slurm: Slurm, me: User) -> None:
+    """A partition that there is not: exit code 3 and no run left behind."""
+    running = _run(me, _profile(me, {"command": ["true"]}, slurm={"partition": "nowhere"}), code=3)
+    assert "node1: sbatch: invalid partition specified: nowhere" in running.stderr
+    assert not (me.cluster.shared / "runs" / _id(me)).exists()
+
+
+def test_a_job_that_can_never_start_says_why(slurm: Slurm, me: User) -> None:
+    """More nodes than the partition has: Slurm keeps the job in its queue."""
+    running = me.start(_profile(me, {"command": ["true"]}, nodes=9))
+    running.wait_for(lambda: "is queued: PartitionConfig (no nodes of the partition" in running.stderr)
+    typed(me, "stop", _id(me))
+    assert running.wait() == 130, running.stderr
+    assert slurm.jobs() == []
+
+
+def test_a_host_without_slurm_is_no_login_node(slurm: Slurm, me: User) -> None:
+    """The check before the launch says so; the plan shows the script."""
+    profile = _profile(me, {"command": ["true"]}, slurm={"nodes": 2, "options": ["--mem=1G"], "partition": "debug"})
+    plan = typed(me, "plan", profile)
+    assert "#SBATCH --partition=debug\n#SBATCH --mem=1G\n" in plan and "#SBATCH --nodes=2\n" in plan
+    assert "there is no sbatch" in typed(me, "plan", profile, "--set", "activate=PATH=/nowhere", code=3)
