@@ -225,11 +225,11 @@ def queue_news(folder: str, watch: Optional[JobWatch], tell: Callable[[Dict[str,
 
 
 def _follow(watch: JobWatch, tell: Callable[[Dict[str, object]], None], over: threading.Event) -> None:
-    told: Optional[Queued] = None
+    shown: Optional[Queued] = None
     while not over.is_set():
         found = watch.now()
-        if found is not None and found != told:
-            told = found
+        if found is not None and found != shown:
+            shown = found
             tell({"queue": found})
         watch.alive()
         over.wait(PACE)
