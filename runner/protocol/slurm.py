@@ -28,12 +28,6 @@ class Batch(TypedDict):
     """The interpreter of the node program on the nodes."""
 
 
-class Job(TypedDict):
-    """slurm.json of node rank 0: the job that a run is."""
-
-    job: str
-
-
 class Queued(TypedDict):
     """Where a job is, as squeue says."""
 

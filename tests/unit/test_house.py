@@ -102,6 +102,7 @@ _SAME = {
     "Launch": "`launch` of the profile, and of the spec that is made of it",
     "Exit": "exit.json, and as much of it as the viewing side has checked",
     "Started": "the answer to `start`, and as much of it as the viewing side has checked",
+    "Submitted": "the answer to `submit`, and as much of it as the viewing side has checked",
     "Stopped": "the answer to `stop`, and as much of it as the viewing side has checked",
     "StacksAnswer": "the answer to `stacks`, and as much of it as the viewing side has checked",
     "Completed": "the answer to `complete`, and as much of it as the viewing side has checked",

@@ -148,8 +148,7 @@ JOBS = [
 ]  # fmt: skip
 
 LAUNCHES = [
-    ("{launcher: srun}", "4:20: launcher: 'srun' is not built yet, expected torchrun or accelerate or "
-                         "accelerate-launch or mpirun or deepspeed"),
+    ("{launcher: slurm}", "4:20: slurm needs to know what to ask for, add the section slurm: {nodes: 2}"),
     ("{launcher: torchrum}", "4:20: launcher: 'torchrum', did you mean 'torchrun'?"),
     ("{backend: mpi}", "4:19: backend: 'mpi', expected auto or nccl or gloo"),
     ("{ports: 80-90}", f"4:17: ports: '80-90' {PORTS}"),
