@@ -192,12 +192,11 @@ def launch(
     try:
         if plan.batch is not None:
             submit(
-                profile=profile,
                 plan=plan,
                 batch=plan.batch,
                 login=Reachable(prepared.links[0], lambda: viewer.open_link(profile.hosts[0], ssh_config)),
                 run=known.run,
-                environ=environ,
+                secret_env=secret_env[0],
                 by=known.by,
                 resume_from=resume_from,
             )

@@ -94,16 +94,18 @@ def launch(
 
 def submit(
     *,
-    profile: Profile,
     plan: Plan,
     batch: Batch,
     login: Reachable,
     run: str,
-    environ: Mapping[str, str],
+    secret_env: Mapping[str, str],
     by: str = "",
     resume_from: str | None = None,
 ) -> str:
-    """Submit a run as a job of Slurm from its login node; returns the job's id. Arguments as of `launch`.
+    """Submit a run as a job of Slurm from its login node; returns the job's id. Further arguments as of `launch`.
+
+    Args:
+        secret_env: The variables with resolved references, of all nodes.
 
     Raises:
         DisttuiError: The login node or Slurm refuses it.
@@ -111,7 +113,7 @@ def submit(
     spec: Spec = {
         **plan.spec(0, run), "by": by, "started": time.time(), "version": __version__, "resume_from": resume_from,
     }  # fmt: skip
-    secret: Secrets = {"key": secrets.token_hex(32), "env": profile.split_env(0, environ)[1]}
+    secret: Secrets = {"key": secrets.token_hex(32), "env": dict(secret_env)}
     before = login.link
     try:
         args = [list(host.launcher_args) for host in plan.hosts]
