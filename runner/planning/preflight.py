@@ -99,6 +99,7 @@ def _on_login_node(profile: Profile, facts: HostFacts, plan: Plan) -> Iterator[F
         cure = "Correct `activate`; where its status means nothing, let it end with `; true`"
         yield Finding("error", name, facts.activate_problem, cure)
     yield from _arguments(profile)
+    yield from _division(profile, plan)
     yield from _launch(profile, plan)
 
 
