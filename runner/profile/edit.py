@@ -22,7 +22,7 @@ from runner.profile.render import ORDER, entry, inline, is_short, item, render
 
 def edit(old: str, data: Mapping[str, Any]) -> str:
     """`old` changed so that it says `data`; lines that say the same stay as they are, to the byte."""
-    before = _read(old)
+    before = as_data(old)
     if before is None:
         return render(data)
     if before == data:
@@ -31,7 +31,7 @@ def edit(old: str, data: Mapping[str, Any]) -> str:
         changed = _Editor(old).changed(before, data)
     except _Stuck:
         return render(data)
-    return changed if _read(changed) == data else render(data)
+    return changed if as_data(changed) == data else render(data)
 
 
 def diff(old: str, new: str, name: str = "profile") -> list[str]:
@@ -40,8 +40,8 @@ def diff(old: str, new: str, name: str = "profile") -> list[str]:
     return list(difflib.unified_diff(*lines, f"{name} (saved)", f"{name} (new)", lineterm=""))
 
 
-def _read(text: str) -> dict[str, Any] | None:
-    """The data of a file as `Profile.as_written` has it, None where it cannot be read."""
+def as_data(text: str) -> dict[str, Any] | None:
+    """The data of a text as `Profile.as_written` has it, None where it cannot be read."""
     try:
         root = compose(text, "profile", [])
     except ProfileErrors:

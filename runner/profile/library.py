@@ -22,7 +22,7 @@ INVENTORIES = "inventory"
 """The folder of a library with files of hosts, which are no profiles."""
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 """Of a library."""
-_SUFFIXES = (".yaml", ".yml")
+SUFFIXES = (".yaml", ".yml")
 _DEEPEST = 8
 """Folders in folders that are searched."""
 _MOST = 20_000
@@ -117,9 +117,9 @@ def entry_in(library: Library, name: str) -> LibraryEntry | None:
     Raises:
         PathError: The name could lead out of the library, or its file is a link that does.
     """
-    stem = next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), name)
-    for each in dict.fromkeys((name, *(stem + suffix for suffix in _SUFFIXES))):
-        if each.endswith(_SUFFIXES):
+    stem = next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
+    for each in dict.fromkeys((name, *(stem + suffix for suffix in SUFFIXES))):
+        if each.endswith(SUFFIXES):
             path = path_in(library, each)
             if _what_is(path) == "file":
                 return LibraryEntry(stem, path, library.origin, library.name)
@@ -166,7 +166,7 @@ def profiles_in(library: Library) -> list[LibraryEntry]:
                 for each in entries:
                     if each.name.startswith((".", "-")) or len(found) >= _MOST:
                         continue
-                    if each.name.endswith(_SUFFIXES):
+                    if each.name.endswith(SUFFIXES):
                         stem = before + each.name.rpartition(".")[0]
                         out = library.origin != OWN and each.is_symlink() and _leads_out(each.path, real)
                         problem = "this link leads out of the library" if out else ""
@@ -304,7 +304,7 @@ def _leads_out(path: str, real_folder: str) -> bool:
 
 def _files(folder: Path) -> list[Path]:
     try:
-        return sorted(each for each in folder.iterdir() if each.suffix in _SUFFIXES)
+        return sorted(each for each in folder.iterdir() if each.suffix in SUFFIXES)
     except (OSError, ValueError):
         return []
 

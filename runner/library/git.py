@@ -1,0 +1,423 @@
+"""The git program: every call of it is made here.
+
+A repository is a stranger's word. None of its files is checked out by git: they are read as objects and written by
+`runner.library.clone`, so that no filter, attribute, hook, submodule or link of it has a part in that. Nobody is asked
+for a password.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from runner.errors import DisttuiError, InputError
+from runner.text import clean
+
+LARGEST = 4 << 20
+"""Bytes of a file that is read."""
+_SECONDS, _NETWORK_SECONDS = 60, 300
+_SHA1 = 40 * "0"
+_OPTIONS = (
+    "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.symlinks=false", "core.untrackedCache=false",
+    "core.attributesFile=/dev/null", "core.quotePath=false", "submodule.recurse=false", "protocol.ext.allow=never",
+    "fetch.fsckObjects=true", "fetch.recurseSubmodules=false", "push.recurseSubmodules=no", "gc.auto=0",
+    "maintenance.auto=false", "advice.detachedHead=false", "init.defaultBranch=main", "init.templateDir=",
+    "push.followTags=false", "push.gpgSign=false", "log.showSignature=false",
+)  # fmt: skip
+_INHERITED = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_CONFIG_GLOBAL",
+              "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_SYSTEM", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME",
+              "GIT_COMMITTER_EMAIL", "GIT_EXEC_PATH")  # fmt: skip
+"""Variables of git that count here. Others would lead it to another repository, as those of a hook do."""
+_AGAIN = re.compile(r"\[rejected\]|cannot lock ref|failed to update ref|incorrect old value|stale info", re.IGNORECASE)
+
+
+class GitError(InputError):
+    """The git program refuses."""
+
+
+class RemoteError(DisttuiError):
+    """The repository that a library is a clone of is not reached, or refuses. Exit code 3."""
+
+    exit_code = 3
+
+
+class Blob(NamedTuple):
+    """A file of a commit."""
+
+    mode: str
+    """100644 or 100755; of links and submodules another."""
+    id: str
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a plain file."""
+        return self.mode in ("100644", "100755")
+
+
+class Commit(NamedTuple):
+    """An entry of a history."""
+
+    id: str
+    author: str
+    time: float
+    subject: str
+
+
+class Repository:
+    """A clone on this machine."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        self.folder = folder
+        self._environ = environ
+
+    def branch(self) -> str:
+        """The branch that the clone is on. Raises GitError where it is on none."""
+        where = clean(str(self.folder))
+        if not (self.folder / ".git").is_dir():
+            raise GitError("this is no clone", "Move it away, then sync again.", place=where)
+        try:
+            return self._text("symbolic-ref", "--short", "HEAD")
+        except GitError as error:
+            if "not a symbolic ref" not in error.what:
+                raise
+            cure = f"Go back to its branch: git -C {where} switch main"
+            raise GitError("the clone is on no branch: somebody has checked out a commit", cure, place=where) from None
+
+    def commit_of(self, name: str) -> str | None:
+        """The commit that a branch, a ref or the beginning of an id means; None where there is none."""
+        try:
+            return self._text("rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}") or None
+        except GitError:
+            return None
+
+    def files(self, commit: str | None) -> dict[str, Blob]:
+        """All entries of a commit by path; none without one."""
+        if commit is None:
+            return {}
+        found = {}
+        for line in self._run("ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0")[:-1]:
+            about, _, path = line.partition(b"\t")
+            mode, _, blob = about.decode().split(" ")
+            found[os.fsdecode(path)] = Blob(mode, blob)
+        return found
+
+    def changes(self, old: str | None, new: str) -> dict[str, tuple[Blob | None, Blob | None]]:
+        """What differs between two commits: path → before and after."""
+        before = old or self._run("mktree", given=b"").decode().strip()
+        out = self._run("diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", "--raw", "--no-abbrev", before, new)
+        parts = out.split(b"\0")[:-1]
+        found = {}
+        for about, path in zip(parts[::2], parts[1::2], strict=True):
+            modes = about.decode().lstrip(":").split(" ")
+            pair = [
+                None if mode == "000000" else Blob(mode, blob) for mode, blob in zip(modes[:2], modes[2:4], strict=True)
+            ]
+            found[os.fsdecode(path)] = (pair[0], pair[1])
+        return found
+
+    def read(self, blobs: Sequence[str]) -> dict[str, bytes | None]:
+        """The content of files by their ids; None for what is larger than `LARGEST`."""
+        wanted = list(dict.fromkeys(blobs))
+        if not wanted:
+            return {}
+        sizes = self._run(
+            "cat-file", "--batch-check=%(objectsize)", given="".join(f"{each}\n" for each in wanted).encode()
+        )
+        found: dict[str, bytes | None] = dict.fromkeys(wanted)
+        small = [each for each, size in zip(wanted, sizes.split(), strict=True) if int(size) <= LARGEST]
+        out = self._run("cat-file", "--batch=%(objectsize)", given="".join(f"{each}\n" for each in small).encode())
+        at = 0
+        for each in small:
+            end = out.index(b"\n", at)
+            size = int(out[at:end])
+            found[each] = out[end + 1 : end + 1 + size]
+            at = end + 1 + size + 1
+        return found
+
+    def store(self, content: bytes) -> Blob:
+        """Keep the content of a file."""
+        return Blob("100644", self._run("hash-object", "-w", "--stdin", "--no-filters", given=content).decode().strip())
+
+    def commit(
+        self, parent: str | None, files: Mapping[str, Blob | None], message: str, *, like: str | None = None
+    ) -> str:
+        """Make a commit, and no branch; None in `files` takes a file out.
+
+        Args:
+            like: A commit whose author and time it gets; else the user is its author, now.
+        """
+        index = {"GIT_INDEX_FILE": str(self.folder / ".git" / f"disttui-index-{os.getpid()}")}
+        try:
+            self._run("read-tree", *([parent] if parent else ["--empty"]), extra=index)
+            lines = [
+                f"{blob.mode} {blob.id}\t".encode() + os.fsencode(path)
+                if blob
+                else b"0 " + b"0" * len(parent or _SHA1) + b"\t" + os.fsencode(path)
+                for path, blob in files.items()
+            ]
+            self._run("update-index", "-z", "--index-info", given=b"".join(line + b"\0" for line in lines), extra=index)
+            tree = self._text("write-tree", extra=index)
+        finally:
+            with suppress(OSError):
+                Path(index["GIT_INDEX_FILE"]).unlink()
+        who = self._identity()
+        if like:
+            name, mail, moment = self._text("log", "-1", "--format=%an%n%ae%n%ad", "--date=raw", like).split("\n")
+            who |= {"GIT_AUTHOR_NAME": name or "unknown", "GIT_AUTHOR_EMAIL": mail, "GIT_AUTHOR_DATE": moment}
+        sign = ["-S"] if self._setting("commit.gpgSign", "--type=bool") == "true" else []
+        parents = ["-p", parent] if parent else []
+        given = message.encode("utf-8", "replace")
+        return self._run("commit-tree", *sign, *parents, "-F", "-", tree, given=given, extra=who).decode().strip()
+
+    def message(self, commit: str) -> str:
+        """The message of a commit."""
+        return self._text("log", "-1", "--format=%B", commit)
+
+    def move(self, ref: str, new: str, old: str | None) -> None:
+        """Let a ref mean another commit. Raises GitError where it does not mean `old` any more."""
+        self._run("update-ref", ref, new, old or "0" * len(new))
+
+    def point(self, ref: str, commit: str) -> None:
+        """Let a ref of disttui's own mean a commit."""
+        self._run("update-ref", ref, commit)
+
+    def refresh(self) -> None:
+        """Let plain git commands in the clone see the files as saved."""
+        with suppress(GitError):
+            self._run("read-tree", "HEAD")
+            self._run("update-index", "-q", "--refresh")
+
+    def edited(self) -> list[str]:
+        """The files of the clone that differ from its commit, new ones too; deleted ones as well."""
+        out = self._run(
+            "status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=all"
+        )
+        return [os.fsdecode(line[3:]) for line in out.split(b"\0")[:-1]]
+
+    def is_ancestor(self, old: str, new: str) -> bool:
+        """Whether `new` has all that `old` has."""
+        try:
+            self._run("merge-base", "--is-ancestor", old, new)
+        except GitError:
+            return False
+        return True
+
+    def common(self, one: str, other: str) -> str | None:
+        """The newest commit that both have."""
+        try:
+            return self._text("merge-base", one, other).partition("\n")[0] or None
+        except GitError:
+            return None
+
+    def own_commits(self, head: str, *known: str) -> list[str]:
+        """The commits of `head` that no `known` one has, the oldest first."""
+        return self._text("rev-list", "--reverse", "--first-parent", head, *(f"^{each}" for each in known)).split()
+
+    def parent(self, commit: str) -> str | None:
+        """The first parent."""
+        return self.commit_of(f"{commit}^1")
+
+    def history(self, path: str | None, most: int = 100) -> list[Commit]:
+        """The newest commits that have changed a file; of all files where none is given."""
+        if self.commit_of("HEAD") is None:
+            return []
+        only = ["--", path] if path is not None else []
+        out = self._run("log", "-z", f"--max-count={most}", "--format=%H%n%an%n%at%n%s", "HEAD", *only)
+        found = []
+        for entry in filter(None, out.decode("utf-8", "replace").split("\0")):
+            commit, author, moment, subject = entry.split("\n", 3)
+            found.append(Commit(commit, clean(author), float(moment or 0), clean(subject)))
+        return found
+
+    def fetch(self) -> None:
+        """Get what is new at the remote. Raises RemoteError."""
+        try:
+            self._run("fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "origin",
+                      "+refs/heads/*:refs/remotes/origin/*", seconds=_NETWORK_SECONDS)  # fmt: skip
+        except GitError as error:
+            cure = "What you have saved stays here; sync again when it can be reached."
+            raise RemoteError(f"{self.url()} is not reached: {error.what}", cure) from None
+
+    def push(self, commit: str, branch: str) -> bool:
+        """Offer a commit to the remote; False where somebody else was quicker. Raises RemoteError."""
+        try:
+            self._run("push", "--quiet", "--porcelain", "--no-verify", "origin", f"{commit}:refs/heads/{branch}",
+                      seconds=_NETWORK_SECONDS, extra=_ssh(self._environ))  # fmt: skip
+        except GitError as error:
+            if _AGAIN.search(error.what):
+                return False
+            cure = "What you have saved stays here; sync again when it can be reached."
+            raise RemoteError(f"{self.url()} does not take it: {error.what}", cure) from None
+        return True
+
+    def remote(self) -> str:
+        """The remote's address."""
+        return self._setting("remote.origin.url", local=True)
+
+    def url(self) -> str:
+        """The same as safe text."""
+        return clean(self.remote()) or "its remote"
+
+    def user(self) -> str:
+        """A short word for the user, for names of files."""
+        name = self._identity()["GIT_COMMITTER_NAME"]
+        return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:30] or "me"
+
+    def _identity(self) -> dict[str, str]:
+        """Author and committer: as git's settings say, else the login."""
+        try:
+            login = getpass.getuser()
+        except (KeyError, OSError):  # a number without a name
+            login = f"user-{os.getuid()}"
+        name = self._environ.get("GIT_AUTHOR_NAME") or self._setting("user.name") or login
+        mail = self._environ.get("GIT_AUTHOR_EMAIL") or self._setting("user.email") or f"{login}@{socket.gethostname()}"
+        return {
+            "GIT_AUTHOR_NAME": name,
+            "GIT_AUTHOR_EMAIL": mail,
+            "GIT_COMMITTER_NAME": name,
+            "GIT_COMMITTER_EMAIL": mail,
+        }
+
+    def _setting(self, name: str, *kind: str, local: bool = False) -> str:
+        """A setting of the user's; of the clone where `local`."""
+        try:
+            return self._text("config", *(["--local"] if local else []), *kind, "--get", name)
+        except GitError:
+            return ""
+
+    def _text(self, *words: str, extra: Mapping[str, str] | None = None) -> str:
+        return self._run(*words, extra=extra).decode("utf-8", "replace").rstrip("\n")
+
+    def _run(
+        self, *words: str, given: bytes = b"", extra: Mapping[str, str] | None = None, seconds: float = _SECONDS
+    ) -> bytes:
+        return run(
+            ["--literal-pathspecs", *words],
+            self._environ,
+            folder=self.folder,
+            given=given,
+            extra=extra,
+            seconds=seconds,
+        )
+
+
+def clone(url: str, folder: Path, environ: Mapping[str, str]) -> Repository:
+    """Clone a repository without writing out its files.
+
+    Raises:
+        InputError: It is no address that may be used.
+        RemoteError: It is not reached.
+    """
+    if flaw := url_flaw(url):
+        raise InputError(f"{clean(url)!r}: {flaw}", "Give one such as hub:profiles.git or https://hub/profiles.git.")
+    words = [
+        "clone",
+        "--quiet",
+        "--no-checkout",
+        "--no-tags",
+        "--no-recurse-submodules",
+        "--template=",
+        "--origin=origin",
+    ]
+    try:
+        run([*words, "--", url, str(folder)], environ, extra=_ssh(environ), seconds=_NETWORK_SECONDS)
+    except GitError as error:
+        raise RemoteError(f"{clean(url)} cannot be cloned: {error.what}", "Try it by hand: git clone.") from None
+    attributes = folder / ".git" / "info" / "attributes"
+    attributes.parent.mkdir(exist_ok=True)
+    attributes.write_text("* -filter -text -ident -merge -diff !eol -working-tree-encoding\n", encoding="utf-8")
+    return Repository(folder, environ)
+
+
+def url_flaw(url: str) -> str:
+    """Why an address is not given to git; empty where it is."""
+    if not url or url.startswith("-") or clean(url) != url:
+        return "no address of a repository"
+    if "::" in url.partition("/")[0]:
+        return "an address that runs a program"
+    if re.match(r"[a-z+]+://[^/@]*:[^/@]*@", url):
+        return "a password in an address would be kept as text; let git's credential helper or a key log in"
+    return ""
+
+
+def run(
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    folder: Path | None = None,
+    given: bytes = b"",
+    extra: Mapping[str, str] | None = None,
+    seconds: float = _SECONDS,
+) -> bytes:
+    """What a git command prints. Raises GitError."""
+    options = [word for option in _OPTIONS for word in ("-c", option)]
+    at = ["-C", str(folder), f"--git-dir={folder / '.git'}", f"--work-tree={folder}"] if folder else []
+    env = {name: value for name, value in environ.items() if not name.startswith("GIT_") or name in _INHERITED}
+    env |= {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh", "LC_ALL": "C",
+            "GIT_ASKPASS": "true", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1"}  # fmt: skip
+    env.setdefault("PATH", os.defpath)
+    env |= extra or {}
+    command = ["git", *at, *options, *words]
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise GitError("the program git is not installed", "Install it: a library with a history needs it.") from None
+    except OSError as error:
+        raise GitError(f"the program git cannot be run: {error.strerror}") from None
+    try:
+        out, problem = process.communicate(given, timeout=seconds)
+    except BaseException as error:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise GitError(f"git {_verb(words)} has not ended after {seconds:.0f} s") from None
+        raise
+    if process.returncode:
+        raise GitError(_reason(problem.decode("utf-8", "replace"), out) or f"git {_verb(words)} has failed")
+    return out
+
+
+def _ssh(environ: Mapping[str, str]) -> dict[str, str]:
+    """How git calls ssh: as the user has set it for all repositories, and without questions."""
+    if environ.get("GIT_SSH_COMMAND") or environ.get("GIT_SSH"):
+        return {}
+    with suppress(GitError):
+        return {"GIT_SSH_COMMAND": run(["config", "--global", "--get", "core.sshCommand"], environ).decode().strip()}
+    file = environ.get("DISTTUI_SSH_CONFIG", "")
+    return {"GIT_SSH_COMMAND": shlex.join(["ssh", *(["-F", file] if file else []), "-o", "BatchMode=yes"])}
+
+
+def _verb(words: Iterable[str]) -> str:
+    return next(word for word in words if not word.startswith("-"))
+
+
+def _reason(problem: str, out: bytes) -> str:
+    """The lines of an error that say most, as one safe line."""
+    lines = [*_said(problem), *(line for line in out.decode("utf-8", "replace").splitlines() if line.startswith("!"))]
+    return clean("; ".join(lines))[:500]
+
+
+def _said(problem: str) -> Iterator[str]:
+    for line in problem.splitlines():
+        text = re.sub(r"^(fatal|error|remote): *", "", line.strip())
+        if text and not text.startswith(
+            ("hint:", "warning:", "Cloning into", "Please make sure", "and the repository")
+        ):
+            yield text

@@ -1,0 +1,131 @@
+"""Two edits of one profile joined by key; pure. What cannot be joined without losing something is not joined."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from runner.profile.edit import as_data, edit
+
+_MOST_LINES = 20_000
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
+
+
+class _Missing:
+    """A key that is not there."""
+
+
+_MISSING = _Missing()
+
+
+class _ConflictError(Exception):
+    """Both have changed the same."""
+
+
+def join(base: str, mine: str, theirs: str, works: Callable[[str], bool]) -> str | None:
+    """The text with both edits of a profile, comments too; None where both have changed the same.
+
+    Args:
+        base: What both began with.
+        works: Whether a text is a good profile. A join of two good ones that is none counts as none.
+    """
+    if theirs in (mine, base):
+        return mine
+    if mine == base:
+        return theirs
+    lined = join_lines(base, mine, theirs)
+    old, one, other = (as_data(text) for text in (base, mine, theirs))
+    if old is None or one is None or other is None:
+        return None
+    try:
+        data = _joined(old, one, other, "")
+    except _ConflictError:
+        return None
+    for text in filter(None, (lined, edit(theirs, data), edit(mine, data))):
+        if _same(as_data(text), data) and not _comments_lost(base, mine, theirs, text):
+            return text if works(text) or not (works(mine) and works(theirs)) else None
+    return None
+
+
+def join_lines(base: str, mine: str, theirs: str) -> str | None:
+    """The text with both edits where they have changed lines that do not touch one another; else None."""
+    lines = [text.splitlines(keepends=True) for text in (base, mine, theirs)]
+    if max(map(len, lines)) > _MOST_LINES:
+        return None
+    old, one, other = lines
+    edits = sorted({*_edits(old, one), *_edits(old, other)})
+    for (_, end, _), (start, _, _) in pairwise(edits):
+        if start <= end:
+            return None
+    for start, end, text in reversed(edits):
+        old[start:end] = text
+    return "".join(old)
+
+
+def _edits(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, tuple[str, ...]]]:
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    return [(i1, i2, tuple(new[j1:j2])) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal"]
+
+
+def _joined(base: Any, mine: Any, theirs: Any, key: str) -> Any:
+    """A value, or `_MISSING`. Raises _ConflictError."""
+    if _same(mine, theirs) or _same(theirs, base):
+        return mine
+    if _same(mine, base):
+        return theirs
+    if isinstance(mine, Mapping) and isinstance(theirs, Mapping) and isinstance(base, Mapping | _Missing):
+        before = base if isinstance(base, Mapping) else {}
+        found = {
+            name: _joined(before.get(name, _MISSING), mine.get(name, _MISSING), theirs.get(name, _MISSING), name)
+            for name in dict.fromkeys((*theirs, *mine))
+        }
+        return {name: value for name, value in found.items() if not isinstance(value, _Missing)}
+    if key == "hosts":
+        return _joined_hosts(base, mine, theirs)
+    raise _ConflictError
+
+
+def _joined_hosts(*lists: Any) -> list[Any]:
+    """Lists of hosts are joined by name; each keeps the order that one of the two has not changed."""
+    named = [_by_name(each) for each in lists]
+    base, mine, theirs = named
+    common = [name for name in base if name in mine and name in theirs]
+    orders = [[name for name in each if name in common] for each in named]
+    if orders[0] not in orders[1:]:
+        raise _ConflictError
+    first, second = (theirs, mine) if orders[1] == orders[0] else (mine, theirs)
+    found = []
+    for name in dict.fromkeys((*first, *second)):
+        host = _joined(base.get(name, _MISSING), mine.get(name, _MISSING), theirs.get(name, _MISSING), name)
+        if not isinstance(host, _Missing):
+            found.append(host)
+    return found
+
+
+def _by_name(hosts: Any) -> dict[str, Any]:
+    if not isinstance(hosts, list):
+        raise _ConflictError
+    names = [str(each.get("name") or each.get("host")) if isinstance(each, Mapping) else str(each) for each in hosts]
+    if len(set(names)) < len(names):
+        raise _ConflictError
+    return dict(zip(names, hosts, strict=True))
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal, and of the same kind: 1 is not true."""
+    if isinstance(one, _Missing) or isinstance(other, _Missing):
+        return one is other
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def _comments_lost(base: str, mine: str, theirs: str, joined: str) -> bool:
+    """Whether a comment is missing that somebody has written, or that both have left."""
+    old, one, other, new = (
+        Counter(line.strip() for line in _COMMENT.findall(text)) for text in (base, mine, theirs, joined)
+    )
+    return bool((((one - old) | (other - old)) + (old & one & other)) - new)

@@ -1,0 +1,71 @@
+"""What an edit of a profile changes, key by key; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from runner.profile.edit import as_data
+from runner.profile.render import inline
+from runner.text import clean
+
+_SUBJECT = 72
+_MOST = 40
+"""Keys in the body of a message."""
+_WIDE = 100
+_DASH = "-"
+
+
+class KeyChange(NamedTuple):
+    """A key that two texts of a profile differ in, as safe text; `-` stands for one that is not there."""
+
+    key: str
+    before: str
+    after: str
+
+
+def key_changes(before: str, after: str) -> list[KeyChange] | None:
+    """The keys that differ; None where one of the texts cannot be read."""
+    old, new = as_data(before) if before else {}, as_data(after) if after else {}
+    if old is None or new is None:
+        return None
+    one, other = dict(_leaves(old, "")), dict(_leaves(new, ""))
+    return [
+        KeyChange(clean(key), one.get(key, _DASH), other.get(key, _DASH))
+        for key in dict.fromkeys((*one, *other))
+        if one.get(key) != other.get(key)
+    ]
+
+
+def message(name: str, before: str | None, after: str | None) -> str:
+    """The message of the commit that saves an edit: what has changed, key by key."""
+    name = clean(name)
+    if before is None or after is None:
+        return f"{name}: {'new' if before is None else 'removed'}\n"
+    changes = key_changes(before, after)
+    if changes is None:
+        return f"{name}: changed\n"
+    if not changes:
+        return f"{name}: comments\n"
+    keys = ", ".join(dict.fromkeys(change.key for change in changes))
+    subject = f"{name}: {keys}"
+    if len(subject) > _SUBJECT:
+        subject = f"{name}: {len(changes)} keys"
+    lines = [f"{change.key}: {_cut(change.before)} → {_cut(change.after)}" for change in changes[:_MOST]]
+    return "\n".join([subject, "", *lines, *(["…"] if len(changes) > _MOST else []), ""])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDE else f"{text[:_WIDE]}…"
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{path}.{key}" if path else str(key))
+    elif path == "hosts" and isinstance(value, list):
+        for host in value:
+            name = str(host.get("name") or host.get("host")) if isinstance(host, Mapping) else str(host)
+            yield f"hosts.{name}", clean(inline(host))
+    else:
+        yield path, clean(inline(value))

@@ -1,0 +1,312 @@
+"""A library that is a git repository is brought together with its remote: fetch, join, push."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from runner import private
+from runner.errors import InputError
+from runner.library.git import LARGEST, Blob, RemoteError, Repository, clone
+from runner.library.keys import message
+from runner.library.store import beside, lock, settle
+from runner.paths import PathError, inside
+from runner.profile import ProfileErrors, parse
+from runner.profile.library import INVENTORIES, SUFFIXES, Library, clones_folder
+from runner.text import clean
+
+_TRIES = 10
+_BASE = "refs/disttui/base"
+"""The commit of the remote that the user's own ones were last put upon."""
+
+
+class KeptBoth(NamedTuple):
+    """A file of which two versions are kept, since two people have changed the same keys."""
+
+    file: str
+    other: str
+    """The user's own version."""
+
+
+class Synced(NamedTuple):
+    """What a sync has done. Names are those of files in the library."""
+
+    cloned: bool = False
+    by_hand: tuple[str, ...] = ()
+    """Edits without `library save` that were saved first."""
+    left: tuple[tuple[str, str], ...] = ()
+    """Files with edits that were not saved, and why."""
+    received: tuple[str, ...] = ()
+    """Files that have changed here."""
+    sent: int = 0
+    """Commits."""
+    kept: tuple[KeptBoth, ...] = ()
+
+
+def sync(library: Library, environ: Mapping[str, str]) -> Synced:
+    """Save what was edited by hand, get what others have saved, and send what was saved here.
+
+    Raises:
+        RemoteError: The remote is not reached; what was saved here stays.
+        InputError: It is no repository, or its clone cannot be used.
+    """
+    if not library.url:
+        raise InputError("this library is a folder: what is saved there is shared at once", place=library.name)
+    done = Synced()
+    with lock(library, environ):
+        if not library.folder.exists():
+            _make(library, environ)
+            done = done._replace(cloned=True)
+        repository = Repository(library.folder, environ)
+        branch = repository.branch()
+        if repository.remote() != library.url:
+            cure = f"Name it so in the config, or: disttui library remove {library.name}, then add it again."
+            raise InputError(f"its clone is one of {repository.url()}", cure, place=library.name)
+        by_hand, left = _save_edits(repository, branch)
+        done = done._replace(by_hand=tuple(by_hand), left=tuple(left))
+    kept: dict[str, str] = {}
+    received: dict[str, None] = {}
+    for attempt in range(_TRIES):
+        repository.fetch()
+        with lock(library, environ):
+            upstream = repository.commit_of(f"refs/remotes/origin/{branch}")
+            head = repository.commit_of("HEAD")
+            tip = _put_upon(repository, head, upstream, kept)
+            if tip and tip != head:
+                received.update(dict.fromkeys(_write_out(repository, head, tip)))
+                repository.move(f"refs/heads/{branch}", tip, head)
+                repository.refresh()
+            if upstream:
+                repository.point(_BASE, upstream)
+        done = done._replace(received=tuple(received), kept=tuple(KeptBoth(*each) for each in kept.items()))
+        if tip in (None, upstream):
+            return done
+        assert tip
+        if repository.push(tip, branch):
+            repository.point(_BASE, tip)
+            sent = len(repository.own_commits(tip, *([upstream] if upstream else [])))
+            return done._replace(sent=sent)
+        time.sleep(random.uniform(0, 0.05 * (attempt + 1)))
+    what = f"{repository.url()}: others were quicker {_TRIES} times in a row"
+    raise RemoteError(what, "What you have saved stays here; sync again.")
+
+
+def write_all(repository: Repository, commit: str) -> None:
+    """Write out all files of a commit."""
+    _write_out(repository, None, commit)
+    repository.refresh()
+
+
+def _make(library: Library, environ: Mapping[str, str]) -> None:
+    """Clone a library into its folder, wholly or not at all."""
+    folder = clones_folder(environ)
+    private.make_folder(folder)
+    passing = Path(tempfile.mkdtemp(prefix=f".{library.name}.", dir=folder))
+    try:
+        made = clone(library.url, passing / "clone", environ)
+        if head := made.commit_of("HEAD"):
+            write_all(made, head)
+            made.point(_BASE, head)
+        made.folder.replace(library.folder)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", place=clean(str(library.folder))) from None
+    finally:
+        shutil.rmtree(passing, ignore_errors=True)
+
+
+def _put_upon(repository: Repository, head: str | None, upstream: str | None, kept: dict[str, str]) -> str | None:
+    """The user's own commits made anew upon those of the others, joined by key; the newest of them."""
+    if upstream is None or head is None:
+        return head or upstream
+    if head == upstream or repository.is_ancestor(upstream, head):
+        return head
+    base = repository.commit_of(_BASE)
+    if base is None or not repository.is_ancestor(base, head):
+        base = repository.common(head, upstream)
+    tip, files = upstream, repository.files(upstream)
+    for commit in repository.own_commits(head, upstream, *([base] if base else [])):
+        changes: dict[str, Blob | None] = {}
+        for path, (before, after) in repository.changes(repository.parent(commit), commit).items():
+            changes |= _joined(repository, path, (before, after), files, kept)
+        changes = {path: blob for path, blob in changes.items() if files.get(path) != blob}
+        if changes:
+            tip = repository.commit(tip, changes, repository.message(commit), like=commit)
+            files |= {path: blob for path, blob in changes.items() if blob}
+            for path in [path for path, blob in changes.items() if blob is None]:
+                files.pop(path, None)
+    return tip
+
+
+def _joined(
+    repository: Repository,
+    path: str,
+    edit: tuple[Blob | None, Blob | None],
+    files: Mapping[str, Blob],
+    kept: dict[str, str],
+) -> dict[str, Blob | None]:
+    """What becomes of one changed file: path → content. A file of which two versions are kept gains its second one."""
+    before, after = edit
+    target = kept.get(path, path)
+    there = files.get(target)
+    if there in (before, after) or (there is None and after is not None):
+        return {target: after}
+    if after is None:
+        return {}  # removed here, changed there: it stays
+    assert there
+    texts = [_text(repository, blob) for blob in (before, after, there)]
+    plain = (
+        after.is_file
+        and there.is_file
+        and None not in (texts[1], texts[2])
+        and (before is None or texts[0] is not None)
+    )
+    settled = settle(target, *texts) if plain else None
+    if settled is not None and settled.other is None:
+        assert settled.text is not None
+        return {target: repository.store(settled.text.encode())}
+    other = beside(path, repository.user(), lambda name: name in files and files[name] != after)
+    kept[path] = other
+    return {other: after}
+
+
+def _text(repository: Repository, blob: Blob | None) -> str | None:
+    content = repository.read([blob.id])[blob.id] if blob and blob.is_file else None
+    with suppress(UnicodeDecodeError):
+        return content.decode() if content is not None else None
+    return None
+
+
+def _save_edits(repository: Repository, branch: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """Save profiles that were edited without `library save`; return them, and those that are not saved, and why."""
+    head = repository.commit_of("HEAD")
+    files = repository.files(head)
+    saved: list[str] = []
+    left: list[tuple[str, str]] = []
+    for path in repository.edited():
+        disk = _on_disk(repository.folder, path)
+        blob = files.get(path)
+        if disk is None or not _is_ours(path):
+            continue  # a file that was deleted by hand is written again below: `library remove` removes a profile
+        content = repository.read([blob.id])[blob.id] if blob else None
+        if content == disk:
+            continue
+        try:
+            text = disk.decode()
+            if path.endswith(SUFFIXES) and not path.startswith(f"{INVENTORIES}/"):
+                parse(text, path)
+        except ProfileErrors as error:
+            left.append((path, error.sentence.partition("\n")[0]))
+            continue
+        except UnicodeDecodeError:
+            left.append((path, "no UTF-8 text"))
+            continue
+        before = content.decode("utf-8", "replace") if content is not None else None
+        stem = path.rpartition(".")[0]
+        commit = repository.commit(head, {path: repository.store(disk)}, message(stem, before, text))
+        repository.move(f"refs/heads/{branch}", commit, head)
+        head = commit
+        saved.append(path)
+    gone = {path: blob for path, blob in files.items() if blob.is_file and _on_disk(repository.folder, path) is None}
+    _restore(repository, gone)
+    repository.refresh()
+    return saved, left
+
+
+def _restore(repository: Repository, files: Mapping[str, Blob]) -> None:
+    for path, content in zip(files, _contents(repository, list(files.values())), strict=True):
+        if content is not None and (target := _place(repository.folder, path)):
+            _put(target, content)
+
+
+def _write_out(repository: Repository, old: str | None, new: str) -> list[str]:
+    """Write the files that differ between two commits; return those. What was edited meanwhile is joined or kept."""
+    changes = repository.changes(old, new)
+    before = _contents(repository, [pair[0] for pair in changes.values()])
+    after = _contents(repository, [pair[1] for pair in changes.values()])
+    written = []
+    for path, old_content, new_content, (_, blob) in zip(changes, before, after, changes.values(), strict=True):
+        target = _place(repository.folder, path)
+        if target is None or (blob and new_content is None):
+            continue
+        disk = _on_disk(repository.folder, path)
+        written.append(path)
+        if disk == new_content:
+            continue
+        untouched = disk in (old_content, None)
+        _put(target, new_content if untouched else _over(repository, path, (old_content, disk, new_content)))
+    return written
+
+
+def _over(repository: Repository, path: str, contents: tuple[bytes | None, bytes | None, bytes | None]) -> bytes | None:
+    """What is written over a file that was edited after the last save; where it cannot be joined, both are kept."""
+    base, mine, theirs = (None if each is None else each.decode("utf-8", "surrogateescape") for each in contents)
+    settled = settle(path, base, mine, theirs)
+    if settled.other is not None:
+        other = beside(path, repository.user(), lambda name: (repository.folder / name).exists())
+        target = _place(repository.folder, other)
+        assert target
+        _put(target, settled.other.encode("utf-8", "surrogateescape"))
+    return None if settled.text is None else settled.text.encode("utf-8", "surrogateescape")
+
+
+def _contents(repository: Repository, blobs: list[Blob | None]) -> list[bytes | None]:
+    files = [blob if blob and blob.is_file else None for blob in blobs]
+    read = repository.read([blob.id for blob in files if blob])
+    return [read[blob.id] if blob else None for blob in files]
+
+
+def _is_ours(path: str) -> bool:
+    """Whether an edit by hand of this file is saved."""
+    return path.endswith((*SUFFIXES, ".md", ".txt")) and not any(
+        part.startswith((".", "-")) for part in path.split("/")
+    )
+
+
+def _place(folder: Path, path: str) -> Path | None:
+    """Where a file of a repository is written; None where it is not: it is hidden, or could lead out of the folder.
+
+    Names that begin with a dot are of git and other programs, and some file systems know git's own by other spellings.
+    """
+    parts = path.split("/")
+    if any(part.startswith(".") or part.lower().startswith("git~") or not part.isprintable() for part in parts):
+        return None
+    try:
+        return inside(folder, path)
+    except PathError:
+        return None
+
+
+def _on_disk(folder: Path, path: str) -> bytes | None:
+    target = _place(folder, path)
+    if target is None:
+        return None
+    with suppress(OSError):
+        if target.is_symlink() or target.stat().st_size > LARGEST:
+            return None
+        return target.read_bytes()
+    return None
+
+
+def _put(target: Path, content: bytes | None) -> None:
+    try:
+        if content is None:
+            target.unlink(missing_ok=True)
+            return
+        private.make_folder(target.parent)
+        descriptor, part = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)  # not synced to the disk: git has it, too
+            Path(part).replace(target)
+        except BaseException:
+            Path(part).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", "Make room there.", place=clean(str(target))) from None

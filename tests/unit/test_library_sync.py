@@ -1,0 +1,155 @@
+"""Two people and one library: what each saves arrives, and nothing that somebody has written is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner.errors import DisttuiError, InputError
+from runner.library.git import RemoteError
+from runner.library.store import save
+from tests.unit.library_kit import PROFILE, User, bare
+
+pytestmark = pytest.mark.git
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> tuple[User, User]:
+    """Alice has saved the profile `two`, and both have it."""
+    remote = bare(tmp_path / "hub.git")
+    alice, bob = User("alice", tmp_path, remote), User("bob", tmp_path, remote)
+    assert alice.sync().cloned
+    alice.save("two", PROFILE)
+    assert alice.sync().sent == 1
+    assert bob.sync().cloned and bob.read("two") == PROFILE
+    return alice, bob
+
+
+def test_different_keys_are_joined_with_their_comments(users: tuple[User, User]) -> None:
+    alice, bob = users
+    alice.edit("two", "train.py", "other.py  # newer")
+    bob.edit("two", "- node1        # the left one", "- {host: node1, gpus: [3]}   # the right one")
+    bob.edit("two", "restarts: 1", "restarts: 5")
+    alice.sync()
+    done = bob.sync()
+    assert done.kept == () and done.sent == 2 and done.received == ("two.yaml",)
+    alice.sync()
+    wanted = PROFILE.replace("train.py", "other.py  # newer").replace("restarts: 1", "restarts: 5")
+    wanted = wanted.replace("- node1        # the left one", "- {host: node1, gpus: [3]}   # the right one")
+    assert alice.read("two") == bob.read("two") == wanted
+    assert alice.git("log", "--format=%an: %s").splitlines() == [
+        "bob: two: launch.restarts", "bob: two: hosts.node1", "alice: two: job.script", "alice: two: new"
+    ]  # fmt: skip
+    assert "launch.restarts: 1 → 5" in alice.git("log", "-1", "--format=%b")
+    assert alice.git("status", "--porcelain") == ""
+
+
+def test_of_the_same_key_both_versions_are_kept(users: tuple[User, User]) -> None:
+    alice, bob = users
+    alice.edit("two", '"100"', '"200"')
+    bob.edit("two", '"100"', '"300"')
+    bob.edit("two", "restarts: 1", "restarts: 2")
+    alice.sync()
+    done = bob.sync()
+    assert [tuple(each) for each in done.kept] == [("two.yaml", "two@bob.yaml")]
+    alice.sync()
+    for user in users:
+        assert user.read("two") == PROFILE.replace('"100"', '"200"')
+        assert user.read("two@bob") == PROFILE.replace('"100"', '"300"').replace("restarts: 1", "restarts: 2")
+        assert "<<<<" not in "".join(path.read_text() for path in user.library.folder.glob("*.yaml"))
+
+
+def test_an_edit_wins_over_a_removal(users: tuple[User, User]) -> None:
+    alice, bob = users
+    alice.save("two", None)
+    bob.edit("two", "restarts: 1", "restarts: 2")
+    alice.sync()
+    bob.sync()
+    alice.sync()
+    assert alice.read("two") == bob.read("two") == PROFILE.replace("restarts: 1", "restarts: 2")
+
+
+def test_edits_made_by_hand_are_saved_and_broken_ones_stay_where_they_are(users: tuple[User, User]) -> None:
+    alice, bob = users
+    path = bob.library.folder / "two.yaml"
+    path.write_text(PROFILE.replace("train.py", "hand.py"))
+    (bob.library.folder / "worse.yaml").write_text("disttui: 1\nhosts: [\n")
+    (bob.library.folder / ".two.yaml.swp").write_text("x")
+    done = bob.sync()
+    assert done.by_hand == ("two.yaml",) and "worse.yaml:3:1: not valid YAML" in done.left[0][1]
+    alice.sync()
+    assert alice.read("two") == path.read_text() and alice.read("worse") is None
+    path.unlink()
+    bob.sync()
+    assert path.exists(), "only `library remove` removes"
+
+
+def test_an_edit_begun_before_somebody_else_saved_is_joined(users: tuple[User, User]) -> None:
+    alice, _ = users
+    alice.edit("two", "train.py", "other.py")
+    saved = alice.save("two", PROFILE.replace("restarts: 1", "restarts: 9"), base=PROFILE)
+    assert saved.joined and alice.read("two") == PROFILE.replace("train.py", "other.py").replace("restarts: 1", "restarts: 9")
+    saved = alice.save("two", PROFILE.replace("train.py", "third.py"), base=PROFILE)
+    assert saved.other == "two@alice" and "third.py" in (alice.read("two@alice") or "")
+    with pytest.raises(InputError, match="team/two: there is a profile of this name already"):
+        save(alice.library, "two", "x", None, alice.environ)
+
+
+def test_offline_nothing_is_lost_and_a_later_sync_catches_up(users: tuple[User, User], tmp_path: Path) -> None:
+    alice, bob = users
+    (tmp_path / "hub.git").rename(tmp_path / "away")
+    alice.edit("two", "train.py", "off.py")
+    with pytest.raises(RemoteError, match=r"hub.git is not reached: .*\n  → What you have saved stays here") as caught:
+        alice.sync()
+    assert caught.value.exit_code == 3
+    (tmp_path / "away").rename(tmp_path / "hub.git")
+    alice.sync()
+    bob.sync()
+    assert "off.py" in (bob.read("two") or "")
+
+
+def test_pushes_that_are_rejected_ten_times_end_with_one_clear_error(users: tuple[User, User], tmp_path: Path) -> None:
+    alice, _ = users
+    hook = tmp_path / "hub.git/hooks/update"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho failed to update ref >&2\nexit 1\n")
+    hook.chmod(0o755)
+    alice.edit("two", "train.py", "mine.py")
+    with pytest.raises(RemoteError, match="others were quicker 10 times in a row"):
+        alice.sync()
+    hook.write_text("#!/bin/sh\necho 'only on Mondays' >&2\nexit 1\n")
+    with pytest.raises(RemoteError, match="does not take it: .*only on Mondays"):
+        alice.sync()
+    hook.unlink()
+    assert alice.sync().sent == 1 and "mine.py" in (alice.read("two") or "")
+
+
+def test_a_clone_that_cannot_be_used(users: tuple[User, User], tmp_path: Path) -> None:
+    alice, bob = users
+    alice.git("checkout", "-q", "--detach")
+    with pytest.raises(DisttuiError, match=r"on no branch.*\n  → Go back to its branch: git -C .* switch main"):
+        alice.sync()
+    alice.git("switch", "-q", "main")
+    folder = bob.library.folder
+    folder.rename(tmp_path / "gone")
+    with pytest.raises(InputError, match=r"team: the folder of this library is not there\n  → disttui library sync team"):
+        bob.save("two", PROFILE, base=PROFILE)
+    assert bob.sync().cloned and bob.read("two") == PROFILE
+    bob.environ["PATH"] = str(tmp_path)
+    with pytest.raises(InputError, match="the program git is not installed"):
+        bob.sync()
+
+
+def test_a_full_disk_leaves_the_old_file(users: tuple[User, User], monkeypatch: pytest.MonkeyPatch) -> None:
+    alice, _ = users
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("runner.profile.save.os.fsync", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        alice.edit("two", "train.py", "lost.py")
+    monkeypatch.undo()
+    assert alice.read("two") == PROFILE and alice.sync().sent == 0
+    assert sorted(path.name for path in alice.library.folder.iterdir()) == [".git", "two.yaml"]
