@@ -17,6 +17,7 @@ from runner.library.join import join, join_lines
 from runner.library.keys import message
 from runner.paths import inside
 from runner.profile import ProfileErrors, parse
+from runner.profile.leaks import refuse
 from runner.profile.library import SUFFIXES, Library, clones_folder, path_in
 from runner.profile.save import save as write
 from runner.text import clean
@@ -100,7 +101,9 @@ def save(
     if not library.folder.is_dir() and (library.origin == "team" or library.url):
         cure = f"disttui library sync {library.name}" if library.url else "Ask its owner, or remove it from the list."
         raise InputError("the folder of this library is not there", cure, place=library.name)
-    with lock(library, environ):
+    if text is not None:
+        refuse(text, str(path))
+    with lock(library.name, environ):
         repository = Repository(library.folder, environ) if library.url else None
         branch = repository.branch() if repository else ""
         current = text_of(path)
@@ -137,12 +140,16 @@ def save(
 
 
 @contextmanager
-def lock(library: Library, environ: Mapping[str, str]) -> Iterator[None]:
-    """Let one process at a time change a library. Raises InputError where another one does so for a minute."""
+def lock(name: str, environ: Mapping[str, str]) -> Iterator[None]:
+    """Let one process at a time change the library of this name.
+
+    Raises:
+        InputError: Another one has done so for a minute.
+    """
     folder = clones_folder(environ)
     try:
         private.make_folder(folder)
-        descriptor = os.open(inside(folder, f"{library.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(inside(folder, f"{name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", place=clean(str(folder))) from None
     with os.fdopen(descriptor):
@@ -153,7 +160,7 @@ def lock(library: Library, environ: Mapping[str, str]) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise InputError("another disttui changes this library", "Try again.", place=library.name) from None
+                    raise InputError("another disttui changes this library", "Try again.", place=name) from None
                 time.sleep(0.02)
         yield
 

@@ -19,6 +19,7 @@ from runner.library.keys import message
 from runner.library.store import beside, lock, settle
 from runner.paths import PathError, inside
 from runner.profile import ProfileErrors, parse
+from runner.profile.leaks import refuse
 from runner.profile.library import INVENTORIES, SUFFIXES, Library, clones_folder
 from runner.text import clean
 
@@ -60,7 +61,7 @@ def sync(library: Library, environ: Mapping[str, str]) -> Synced:
     if not library.url:
         raise InputError("this library is a folder: what is saved there is shared at once", place=library.name)
     done = Synced()
-    with lock(library, environ):
+    with lock(library.name, environ):
         if not library.folder.exists():
             _make(library, environ)
             done = done._replace(cloned=True)
@@ -75,7 +76,7 @@ def sync(library: Library, environ: Mapping[str, str]) -> Synced:
     received: dict[str, None] = {}
     for attempt in range(_TRIES):
         repository.fetch()
-        with lock(library, environ):
+        with lock(library.name, environ):
             upstream = repository.commit_of(f"refs/remotes/origin/{branch}")
             head = repository.commit_of("HEAD")
             tip = _put_upon(repository, head, upstream, kept)
@@ -201,6 +202,7 @@ def _save_edits(repository: Repository, branch: str) -> tuple[list[str], list[tu
             text = disk.decode()
             if path.endswith(SUFFIXES) and not path.startswith(f"{INVENTORIES}/"):
                 parse(text, path)
+            refuse(text, path)
         except ProfileErrors as error:
             left.append((path, error.sentence.partition("\n")[0]))
             continue

@@ -68,5 +68,7 @@ class User:
         return sync(self.library, self.environ)
 
     def git(self, *words: str) -> str:
-        out = subprocess.run(["git", "-C", str(self.library.folder), *words], check=True, capture_output=True, text=True)
+        out = subprocess.run(
+            ["git", "-C", str(self.library.folder), *words], check=True, capture_output=True, text=True
+        )
         return out.stdout

@@ -89,7 +89,9 @@ def test_an_edit_begun_before_somebody_else_saved_is_joined(users: tuple[User, U
     alice, _ = users
     alice.edit("two", "train.py", "other.py")
     saved = alice.save("two", PROFILE.replace("restarts: 1", "restarts: 9"), base=PROFILE)
-    assert saved.joined and alice.read("two") == PROFILE.replace("train.py", "other.py").replace("restarts: 1", "restarts: 9")
+    assert saved.joined and alice.read("two") == PROFILE.replace("train.py", "other.py").replace(
+        "restarts: 1", "restarts: 9"
+    )
     saved = alice.save("two", PROFILE.replace("train.py", "third.py"), base=PROFILE)
     assert saved.other == "two@alice" and "third.py" in (alice.read("two@alice") or "")
     with pytest.raises(InputError, match="team/two: there is a profile of this name already"):
@@ -119,7 +121,7 @@ def test_pushes_that_are_rejected_ten_times_end_with_one_clear_error(users: tupl
     with pytest.raises(RemoteError, match="others were quicker 10 times in a row"):
         alice.sync()
     hook.write_text("#!/bin/sh\necho 'only on Mondays' >&2\nexit 1\n")
-    with pytest.raises(RemoteError, match="does not take it: .*only on Mondays"):
+    with pytest.raises(RemoteError, match=r"does not take it: .*only on Mondays"):
         alice.sync()
     hook.unlink()
     assert alice.sync().sent == 1 and "mine.py" in (alice.read("two") or "")
@@ -133,7 +135,9 @@ def test_a_clone_that_cannot_be_used(users: tuple[User, User], tmp_path: Path) -
     alice.git("switch", "-q", "main")
     folder = bob.library.folder
     folder.rename(tmp_path / "gone")
-    with pytest.raises(InputError, match=r"team: the folder of this library is not there\n  → disttui library sync team"):
+    with pytest.raises(
+        InputError, match=r"team: the folder of this library is not there\n  → disttui library sync team"
+    ):
         bob.save("two", PROFILE, base=PROFILE)
     assert bob.sync().cloned and bob.read("two") == PROFILE
     bob.environ["PATH"] = str(tmp_path)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 
-from runner.api.libraries import LibraryContent, LibraryProfile
-from runner.formatting import amount, duration
+from runner.api.libraries import Compared, LibraryContent, LibraryProfile
+from runner.formatting import amount, duration, when
 from runner.ids import short
+from runner.library.git import Commit
+from runner.library.syncing import Synced
 from runner.profile.disclosure import names
+from runner.profile.edit import diff
 from runner.profile.problems import printable
 from runner.render.status import GLYPHS
 from runner.text import clean
@@ -47,6 +51,55 @@ def library_data(found: Sequence[LibraryContent]) -> list[dict[str, object]]:
         }
         for content in found
     ]
+
+
+def synced_lines(name: str, done: Synced) -> list[str]:
+    """What a sync has done."""
+    words = ["cloned"] if done.cloned else []
+    words += [f"{amount(len(done.received), 'file')} received"] if done.received else []
+    words += [f"{amount(done.sent, 'edit')} sent"] if done.sent else []
+    lines = [f"{name}: {', '.join(words) or 'nothing new'}"]
+    lines += [f"{_GAP}{clean(file)}: your edit by hand is saved" for file in done.by_hand]
+    lines += [f"{_GAP}▲ {clean(file)}: your edit is not saved: {clean(why)}" for file, why in done.left]
+    for file, other in done.kept:
+        mine, theirs = clean(other.rpartition(".")[0]), clean(file.rpartition(".")[0])
+        lines.append(f"{_GAP}▲ {theirs}: somebody has changed the same keys; your version is {name}/{mine}")
+        lines.append(f"{_GAP}  → disttui library diff {name}/{theirs}")
+    return lines
+
+
+def history_lines(found: Sequence[Commit]) -> list[str]:
+    """Commits, one line each."""
+    width = max((len(each.author) for each in found), default=0)
+    return [
+        f"{each.id[:10]}{_GAP}{when(each.time)}{_GAP}{each.author.ljust(width)}{_GAP}{each.subject}" for each in found
+    ]
+
+
+def side_by_side(found: Compared) -> str:
+    """Two versions of a profile: the keys that differ beside one another; lines where a file cannot be read."""
+    titles, changes = found.titles, found.changes
+    if changes is None:
+        return "\n".join(map(clean, diff(*found.texts)))
+    rows = [("", *titles), *((each.key, each.before, each.after) for each in changes)]
+    if len(rows) == 1:
+        comments = "" if found.texts[0] == found.texts[1] else ": only comments and layout differ"
+        return f"{titles[0]} and {titles[1]} say the same{comments}"
+    first = min(30, max(len(row[0]) for row in rows))
+    half = max(20, (shutil.get_terminal_size((100, 24)).columns - first - 2 * len(_GAP)) // 2)
+    lines = []
+    for row in rows:
+        cells = [_pieces(cell, width) for cell, width in zip(row, (first, half, half), strict=True)]
+        for at in range(max(map(len, cells))):
+            parts = [cell[at] if at < len(cell) else "" for cell in cells]
+            lines.append(
+                _GAP.join(part.ljust(width) for part, width in zip(parts, (first, half, half), strict=True)).rstrip()
+            )
+    return "\n".join(lines)
+
+
+def _pieces(text: str, width: int) -> list[str]:
+    return [text[at : at + width] for at in range(0, len(text), width)] or [""]
 
 
 def _cells(one: LibraryProfile) -> tuple[str, ...]:
