@@ -96,7 +96,7 @@ def list_library(
         for entry, header in headers(each, profiles_in(each), environ):
             shadow = first.setdefault(entry.name, entry.full_name) if not entry.problem else ""
             shadow = "" if shadow == entry.full_name else shadow
-            profiles.append(LibraryProfile(entry, header, shadow, last.get(os.path.realpath(entry.path))))
+            profiles.append(LibraryProfile(entry, header, shadow, last.get(str(entry.path))))
         if library in (None, each.name):
             found.append(LibraryContent(each, tuple(profiles), _missing(each)))
     return found
@@ -113,12 +113,18 @@ def _last_runs(environ: Mapping[str, str]) -> dict[str, LastRun]:
     """Path of a profile → its newest run."""
     found: dict[str, LastRun] = {}
     for run in known_runs(environ)[0]:
-        if run.source and not run.adopted and (path := os.path.realpath(run.source)) not in found:
-            found[path] = LastRun(run.run, str(run.summary().get("state") or "unknown"), run.started)
+        paths = (
+            {str(Path(run.source).absolute()), os.path.realpath(run.source)}
+            if run.source and not run.adopted
+            else set()
+        )
+        if paths - found.keys():
+            last = LastRun(run.run, str(run.summary().get("state") or "unknown"), run.started)
+            found = {**dict.fromkeys(paths, last), **found}
     return found
 
 
-class Reading(NamedTuple):
+class LibraryEdit(NamedTuple):
     """A profile of a library as it was when an edit of it began."""
 
     library: Library
@@ -207,7 +213,7 @@ def sync_libraries(
         yield library, done
 
 
-def read_for_edit(name: str, environ: Mapping[str, str] = os.environ) -> Reading:
+def read_for_edit(name: str, environ: Mapping[str, str] = os.environ) -> LibraryEdit:
     """A profile of a library as it is now, by its name; `team/new` may be one that is not there yet.
 
     Raises:
@@ -229,11 +235,11 @@ def read_for_edit(name: str, environ: Mapping[str, str] = os.environ) -> Reading
             f"Copy it first: disttui library save {clean(name)} own/{clean(rest or name)}",
         )
     path = entry.path if entry else path_in(library, f"{rest}.yaml")
-    return Reading(library, entry.name if entry else rest, path, text_of(path) if entry else None)
+    return LibraryEdit(library, entry.name if entry else rest, path, text_of(path) if entry else None)
 
 
 def save_profile(
-    reading: Reading, text: str | None, environ: Mapping[str, str] = os.environ, *, subject: str = ""
+    reading: LibraryEdit, text: str | None, environ: Mapping[str, str] = os.environ, *, subject: str = ""
 ) -> Saved:
     """Save what became of a profile that was read for an edit; in a repository as a commit. None removes it.
 
@@ -407,7 +413,7 @@ def _repository(library: Library, environ: Mapping[str, str]) -> Repository:
     return Repository(library.folder, environ)
 
 
-def _file(reading: Reading) -> str:
+def _file(reading: LibraryEdit) -> str:
     return reading.path.relative_to(reading.library.folder).as_posix()
 
 
