@@ -12,6 +12,7 @@ from unittest.mock import patch
 import pytest
 from textual.pilot import Pilot
 
+from runner.profile.editor import editor_command
 from runner.runs.registry import known_runs
 from tests.cluster.typed import COMMAND
 from tests.tui.shelf_kit import asked, environ, shows, until
@@ -20,7 +21,6 @@ from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.widget_kit import asynchronous
 from tui.app import DisttuiApp
 from tui.router import First
-from tui.terminal.editor import editor_command
 
 _JOB = """
 import json, os, pathlib, sys
