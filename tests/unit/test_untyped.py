@@ -18,6 +18,7 @@ EDGES = {
     "runner/runs/diagnoses.py": "diagnoses.json",
     "runner/runs/registry.py": "run.json and seen.json",
     "runner/runs/summary.py": "summaries of runs",
+    "runner/library/join.py": "profiles as YAML has them",
     "runner/profile/edit.py": "profiles as YAML has them",
     "runner/profile/explain.py": "profiles as YAML has them",
     "runner/profile/render.py": "profiles as YAML has them",
