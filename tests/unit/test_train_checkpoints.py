@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 from runner.train import checkpoint, sharded
 from runner.train.problem import Problem
 from runner.train.state import Box, HeldTensor
-from tests.unit.test_train_run import SAME, Job, close
+from tests.unit.test_train_run import SAME, TINY, Job, close
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
@@ -185,6 +186,64 @@ def test_a_full_disk_costs_the_new_checkpoint_and_no_old_one(job: Job) -> None:
         assert done.returncode == 0, done.stderr
         assert f"note: no checkpoint of step 4 in {job.folder / 'checkpoints'}: File too large" in done.stdout
         assert sorted((job.folder / "checkpoints").rglob("*")) == before
+
+
+ON_FOUR = {
+    "ddp": [], "fsdp": ["--strategy", "fsdp"], "hsdp": ["--dp-replicate", "2", "--dp-shard", "2"], "tp": ["--tp", "2"],
+    "fsdp-tp": ["--dp-shard", "2", "--tp", "2"], "pp": ["--pp", "2"], "cp": ["--cp", "2"],
+    "pp-tp-file": ["--pp", "2", "--tp", "2", "--checkpoint-format", "file"],
+    "fsdp-tp-file": ["--dp-shard", "2", "--tp", "2", "--checkpoint-format", "file"],
+}  # fmt: skip
+ON_TWO = {name: ON_FOUR[name] for name in ("ddp", "fsdp", "tp", "pp", "cp")}
+
+
+def test_every_layout_goes_on_from_the_checkpoint_of_every_other(tmp_path: Path) -> None:
+    """Saved by four ranks after step 4, the fifth step of two or four is the one of those that went on."""
+    Job(tmp_path).command()  # makes the text
+    course = [
+        *TINY,
+        "--heads",
+        "4",
+        "--global-batch",
+        "8",
+        "--val-interval",
+        "0",
+        "--val-batches",
+        "1",
+        "--sample",
+        "0",
+    ]
+    course += ["--steps", "5", "--data", str(tmp_path / "text.txt")]
+    saves = {name: [*course, "--checkpoint-interval", "4", *how] for name, how in ON_FOUR.items()}
+    train(tmp_path, {"4": saves})
+    loads: dict[str, dict[str, list[str]]] = {"2": {}, "4": {}}
+    for name in ON_FOUR:
+        (source,) = (tmp_path / f"{name}.checkpoints").glob("step-000004-a1*")
+        for size, layouts in (("2", ON_TWO), ("4", {} if name in ON_TWO else {"hsdp": ON_FOUR["hsdp"]})):
+            for other, how in layouts.items():
+                resume = ["--checkpoint-interval", "0", "--resume", str(source)]
+                loads[size][f"{name}-to-{other}-{size}"] = [*course, *resume, *how]
+    for other in ("fsdp-tp", "hsdp"):
+        for name in ("ddp", "fsdp"):
+            (source,) = (tmp_path / f"{name}.checkpoints").glob("step-000004-a1*")
+            resume = ["--checkpoint-interval", "0", "--resume", str(source)]
+            loads["4"][f"{name}-to-{other}-4"] = [*course, *resume, *ON_FOUR[other]]
+    train(tmp_path, loads)
+    fifth = Job(tmp_path).curve_of(tmp_path / "ddp.0.jsonl")[4:]
+    courses = {name: Job(tmp_path).curve_of(tmp_path / f"{name}.0.jsonl") for runs in loads.values() for name in runs}
+    assert len(courses) > 50
+    assert not {name: course for name, course in courses.items() if not close(course, fifth, 1e-4)}
+
+
+def train(folder: Path, runs: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+    """Many runs in few process groups: world size → name → arguments."""
+    kit = Path(__file__).with_name("layouts_kit.py")
+    env = {**Job(folder).env(), "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, str(kit), str(folder)], input=json.dumps(runs), env=env, cwd=folder, text=True, timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, "\n".join(log.read_text()[-3000:] for log in folder.glob("*.log"))
 
 
 @pytest.fixture

@@ -59,13 +59,22 @@ class Job:
 
     def metrics(self, rank: int = 0) -> list[dict[str, float]]:
         """The complete records of a rank."""
-        path = self.metrics_file(rank)
+        return self.records(self.metrics_file(rank))
+
+    @staticmethod
+    def records(path: Path) -> list[dict[str, float]]:
+        """The complete records of a metrics file."""
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def curve(self) -> list[list[float | None]]:
         """What a run's course is, per step."""
-        return [[record.get(name) for name in CURVE] for record in self.metrics() if "loss" in record]
+        return self.curve_of(self.metrics_file(0))
+
+    @classmethod
+    def curve_of(cls, path: Path) -> list[list[float | None]]:
+        """The course in a metrics file."""
+        return [[record.get(name) for name in CURVE] for record in cls.records(path) if "loss" in record]
 
     def command(self, *arguments: str) -> list[str]:
         (self.folder / "train.zip").write_bytes(train_parcel().data)
