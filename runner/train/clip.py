@@ -21,12 +21,20 @@ class StepMeans(NamedTuple):
 
     loss: float
     grad_norm: float
+    ends: bool
+    """Whether any rank wishes to end."""
 
 
-def reduce_and_clip(parameters: Parameters, loss: Any, limit: float, layout: Layout) -> StepMeans:
+def reduce_and_clip(
+    parameters: Parameters, loss: Any, limit: float, layout: Layout, *, scale: float = 1.0, ends: bool = False
+) -> StepMeans:
     """Scale the gradients down to a norm of `limit` (0: leave them); returns the norm they had. A collective.
 
+    With a layout of one rank it is none: the norm and the loss are this rank's own.
+
     Args:
+        scale: What the gradients were multiplied by, and are divided by here.
+        ends: Whether this rank wishes to end.
         loss: This rank's part of the mean loss: ranks that share samples have a part of it or the same, stages before
             the last have 0.
     """
@@ -35,15 +43,22 @@ def reduce_and_clip(parameters: Parameters, loss: Any, limit: float, layout: Lay
         if parameter.grad is not None:
             by_copies.setdefault(_copies(parameter, layout), []).append(_local(parameter))
     squares = sum(nn.utils.get_total_norm(gradients) ** 2 / copies for copies, gradients in by_copies.items())
-    totals = torch.stack([loss / (layout.dp * layout.copies), torch.as_tensor(squares, device=loss.device)])
-    dist.all_reduce(totals)
-    norm = totals[1].sqrt()
-    if limit:
-        scale = (limit / (norm + 1e-6)).clamp(max=1.0)
+    totals = torch.stack(
+        [
+            loss / (layout.dp * layout.copies),
+            torch.as_tensor(squares, device=loss.device),
+            torch.full_like(loss, float(ends)),
+        ]
+    )
+    if layout.world_size > 1:
+        dist.all_reduce(totals)
+    norm = totals[1].sqrt() / scale
+    factor = (limit / (norm + 1e-6)).clamp(max=1.0) / scale if limit else torch.full_like(norm, 1 / scale)
+    if limit or scale != 1:
         for gradients in by_copies.values():
-            torch._foreach_mul_(gradients, scale)
-    mean, norm = totals[0].item(), norm.item()
-    return StepMeans(mean, norm)
+            torch._foreach_mul_(gradients, factor.to(gradients[0].device))
+    mean, _, wishes = totals.tolist()
+    return StepMeans(mean, norm.item(), wishes > 0)
 
 
 def _copies(parameter: Any, layout: Layout) -> int:

@@ -17,6 +17,7 @@ from .group import choose_device, from_rank0, join
 from .keeper import Keeper, Recipe
 from .layout import Layout
 from .loop import Training
+from .memory import recompute_activations
 from .mesh import RankMesh
 from .metrics import MetricsWriter
 from .model import Architecture, build
@@ -29,6 +30,7 @@ from .say import say
 from .schedule import scale_lr
 from .state import Parameters
 from .strategy import distribute
+from .termination import Terminated
 
 
 def run(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity) -> None:
@@ -38,7 +40,7 @@ def run(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity) 
     ended: Optional[BaseException] = None
     try:
         train(options, layout, plan, place, device)
-    except (Problem, KeyboardInterrupt) as error:
+    except (Problem, Terminated, KeyboardInterrupt) as error:
         ended = error.with_traceback(None)  # the frames hold tensors and the group
     # DDP holds the group, too. Were it the last reference, gloo's threads would be awaited by the thread that holds the
     # interpreter's lock, which a thread with a late tensor in hand waits for: about one run in ten never ended. And
@@ -63,6 +65,8 @@ def train(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity
         Architecture(options.layers, options.heads, options.width, options.context, options.dropout), options.seed
     )
     parameters = sum(parameter.numel() for parameter in model.parameters())
+    if options.activation_checkpointing == "yes":
+        recompute_activations(model.blocks.values())
     if options.compile == "yes":
         for block in model.blocks.values():
             block.compile()
@@ -77,7 +81,19 @@ def train(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity
 
     metrics = MetricsWriter(os.environ.get("DISTTUI_METRICS", ""))
     training = Training(
-        options, plan, place, device, corpus, strategy, optimizer, keeper, metrics, peak_lr, found.step, found.samples
+        options,
+        plan,
+        place,
+        device,
+        corpus,
+        strategy,
+        optimizer,
+        keeper,
+        metrics,
+        peak_lr,
+        found.step,
+        found.samples,
+        found.scaling,
     )
     began = time.perf_counter()
     val_loss = training.run()

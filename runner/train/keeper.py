@@ -80,6 +80,8 @@ class Keeper:
         self._group: Any = None
         """Of the ranks' threads that write; None: rank 0 has everything."""
         self._sharded = False
+        self.newest = 0
+        """The step of the last checkpoint that rank 0 has seen complete."""
 
     def resume(self, source: str, parameters: Parameters, optimizer: Any) -> FoundCheckpoint:
         """Load the checkpoint that `source` (auto, no, a path) stands for into every rank. A collective.
@@ -162,9 +164,14 @@ class Keeper:
             raise Problem(". ".join([*notes, f"--resume {source}: no complete checkpoint in {before}"]))
         return found, notes
 
+    @property
+    def enabled(self) -> bool:
+        """Whether checkpoints are written at all."""
+        return bool(self._every)
+
     def is_due(self, step: int, *, last: bool) -> bool:
         """Whether a checkpoint is to be written after this step."""
-        return bool(self._every) and (step % self._every == 0 or last)
+        return self.enabled and (step % self._every == 0 or last)
 
     def save(
         self, step: int, samples: int, parameters: Parameters, optimizer: Any, scaling: Mapping[str, float]
@@ -191,6 +198,7 @@ class Keeper:
             return
         try:
             checkpoint.write(self._folder, step, self._attempt, {"tensors": whole, **progress})
+            self.newest = step
         except (OSError, RuntimeError) as error:
             self._say_failed(step, _reason(error))
 
@@ -213,6 +221,7 @@ class Keeper:
             if not problem:
                 sharded.finish(unfinished, self._layout, [written for written, _ in answers], progress)
                 checkpoint.complete(self._folder, step, self._attempt)
+                self.newest = step
         except OSError as error:
             problem = _reason(error)
         if problem:

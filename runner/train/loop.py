@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import InitVar, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from . import slow_links
 from .batching import BatchPlan, SampleOrder
 from .clip import StepMeans, reduce_and_clip
 from .clock import ForwardClock
 from .corpus import Corpus
 from .keeper import Keeper
+from .layout import Layout
 from .metrics import MetricsWriter
 from .options import Options
 from .place import RankIdentity
 from .problem import Problem
 from .say import say
+from .scaling import LossScale
 from .schedule import lr_at
 from .strategy import Batch, Strategy
+from .termination import Terminated, Termination
 
 
 @dataclass
@@ -42,9 +46,16 @@ class Training:
     peak_lr: float
     step: int
     samples: int
+    scaling: InitVar[Mapping[str, float]] = MappingProxyType({})
+    """Of the checkpoint that it goes on from, see LossScale."""
     _timed: list[float] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, scaling: Mapping[str, float]) -> None:
+        self._scale = LossScale(enabled=self.options.precision == "fp16", saved=scaling)
+        self._termination = Termination(enabled=False)
+        self._ends = False
+        self._is_common = True
+        """Whether the loss of the last step is that of all ranks, so that all find the same wrong with it."""
         self._order = SampleOrder(self.corpus.train, self.options.seed)
         held_out = SampleOrder(self.corpus.validation, self.options.seed)
         count = min(len(self.corpus.validation), self.options.val_batches * self.plan.global_batch)
@@ -53,24 +64,62 @@ class Training:
         self._data_index = self.strategy.mesh.layout.data_index(self.place.rank)
 
     def run(self) -> float:
-        """Train to the last step and return the final validation loss (nats per byte). A collective."""
+        """Train to the last step and return the final validation loss (nats per byte). A collective.
+
+        Raises Terminated where the ranks were asked to end before; they have a checkpoint of their last step then.
+        """
         try:
-            return self._run()
-        finally:
-            if not isinstance(sys.exc_info()[1], (RuntimeError, KeyboardInterrupt)):
-                self.keeper.close()  # else peers may be gone, for which its threads would wait
+            with Termination(enabled=self.keeper.enabled) as self._termination:
+                return self._run()
+        except RuntimeError:
+            if self._termination.requested:
+                raise Terminated from None  # ranks that were asked to end are gone
+            raise
+        except Problem:
+            self.keeper.close()
+            raise
 
     def _run(self) -> float:
         options, val_loss = self.options, math.nan
         while self.step < options.steps:
             record = self._timed_step()
-            last = self.step == options.steps
-            if last or (options.val_interval and self.step % options.val_interval == 0):
+            if self._validates:
                 record["val_loss"] = val_loss = self.validate()
             self._report(record)
-            if self.keeper.is_due(self.step, last=last):
-                self.keeper.save(self.step, self.samples, self.strategy.parameters, self.optimizer, {})
+            if self._saves:
+                self._save()
+            self._termination.beat()
+            if self._ends:
+                self._end()
+        self.keeper.close()
         return val_loss if math.isfinite(val_loss) else self.validate()
+
+    @property
+    def _is_last(self) -> bool:
+        return self.step == self.options.steps
+
+    @property
+    def _validates(self) -> bool:
+        """Whether the step that is done is followed by a validation."""
+        interval = self.options.val_interval
+        return not self._ends and (self._is_last or (interval > 0 and self.step % interval == 0))
+
+    @property
+    def _saves(self) -> bool:
+        return self._ends or self.keeper.is_due(self.step, last=self._is_last)
+
+    def _save(self) -> None:
+        self.keeper.save(self.step, self.samples, self.strategy.parameters, self.optimizer, self._scale.state())
+
+    def _end(self) -> None:
+        """Wait for the checkpoint of this step and raise Terminated."""
+        self.keeper.close()
+        if not self.place.rank:
+            done = (
+                f"with a checkpoint of step {self.step}" if self.keeper.newest == self.step else "without a checkpoint"
+            )
+            say(f"SIGTERM: ended after step {self.step} {done}")
+        raise Terminated
 
     def validate(self) -> float:
         """Mean loss over the held-out blocks, the same whatever the number of ranks.
@@ -99,17 +148,18 @@ class Training:
             warmup=self.options.warmup,
             min_ratio=self.options.min_lr_ratio,
         )
-        loss, grad_norm = self._train_step(lr)
+        means = self._train_step(lr)
         seconds = time.perf_counter() - began
-        if not math.isfinite(loss):
-            raise Problem(f"the loss is {loss} at step {self.step}: lower --lr or raise --warmup", code=1)
+        if self._is_common and not math.isfinite(means.loss):
+            raise Problem(f"the loss is {means.loss} at step {self.step}: lower --lr or raise --warmup", code=1)
         self._timed.append(seconds)
         return {
             "steps": self.options.steps,
             "epoch": self._order.epoch(self.samples - 1),
-            "loss": loss,
+            "loss": means.loss,
             "lr": lr,
-            "grad_norm": grad_norm,
+            "grad_norm": means.grad_norm,
+            **({"loss_scale": self._scale.factor} if self.options.precision == "fp16" else {}),
             "step_time": seconds,
             "tokens_per_s": self.plan.global_batch * self.options.context / seconds,
             **({"forward_time": forward} if (forward := self._clock.seconds()) else {}),
@@ -120,14 +170,45 @@ class Training:
         self.strategy.model.train()
         if self.options.dropout:
             torch.manual_seed(((self.options.seed * 1_000_003 + self.step) * 65_537 + self.place.rank) % 2**63)
+        scale, layout = self._scale.factor, self.strategy.mesh.layout
+        self.strategy.loss_scale = scale
         part = self.strategy.gradients(self._batches(), self.plan.accumulate, self._clock)
-        means = reduce_and_clip(self.strategy.parameters, part, self.options.clip, self.strategy.mesh.layout)
+        alone = self.options.sync_interval > 1
+        means = reduce_and_clip(
+            self.strategy.parameters,
+            part,
+            self.options.clip,
+            Layout() if alone else layout,
+            scale=scale,
+            ends=self._termination.requested,
+        )
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        self.optimizer.step()
+        if self._scale.accepts(math.isfinite(means.grad_norm)):
+            self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
         self.samples += self.plan.global_batch
+        return self._average(means) if alone else self._agree(means)
+
+    def _average(self, means: StepMeans) -> StepMeans:
+        """Make one model of the ranks' own where that is due; what they have in common is known then alone."""
+        due = self.step % self.options.sync_interval == 0 or self._validates or self._saves
+        self._is_common = due or self.place.world_size == 1
+        if not self._is_common:
+            return means
+        totals = torch.tensor([means.loss, means.grad_norm, float(self._termination.requested)], device=self.device)
+        slow_links.average([totals])
+        loss, norm, wishes = totals.tolist()
+        common = self._agree(StepMeans(loss, norm, wishes > 0))
+        slow_links.average_state(self.strategy.parameters.values(), self.optimizer, moments=self._saves)
+        return common
+
+    def _agree(self, means: StepMeans) -> StepMeans:
+        """Take from what all ranks have in common whether they end."""
+        if means.ends:
+            self._ends = True
+            self._termination.agree()
         return means
 
     def _batches(self) -> Iterator[Batch]:

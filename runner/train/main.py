@@ -12,12 +12,13 @@ from .division import divide
 from .options import parse
 from .place import RankIdentity
 from .problem import Problem
+from .termination import Terminated, end_by_sigterm
 
 OLDEST_TORCH = (2, 6)
 
 
 def main() -> None:
-    """Run the job and exit: 0 trained, 1 training failed, 2 bad input, 130 interrupted."""
+    """Run the job and exit: 0 trained, 1 training failed, 2 bad input, 130 interrupted, by SIGTERM where asked to."""
     place = RankIdentity()
     try:
         place = RankIdentity.from_env()
@@ -27,6 +28,8 @@ def main() -> None:
         from .job import run  # noqa: PLC0415  # loads torch
 
         run(options, layout, plan, place)
+    except Terminated:
+        end_by_sigterm()
     except Problem as problem:
         _give_up(problem, place)
     except KeyboardInterrupt:

@@ -48,6 +48,10 @@ class Options:
     precision: str
     backend: str
     compile: str
+    activation_checkpointing: str
+    cpu_offload: str
+    sync_interval: int
+    compress: str
     seed: int
     log_interval: int
     sample: int
@@ -187,13 +191,31 @@ _GROUPS = {
     ),
     "how it runs": (
         _option(
-            "--precision", "bf16: matrices in bf16, weights kept in fp32", choices=("fp32", "bf16"), default="fp32"
+            "--precision", "bf16, fp16: matrices in these, weights kept in fp32; fp16 with a factor on the loss that "
+            "follows its range, for GPUs without bf16", choices=("fp32", "bf16", "fp16"), default="fp32",
         ),
         _option(
             "--backend", "nccl trains on GPUs, gloo on CPUs; auto: GPUs where there are any",
             choices=("auto", "nccl", "gloo"), default="auto",
         ),
         _option("--compile", "torch.compile each block", choices=("yes", "no"), default="no"),
+        _option(
+            "--activation-checkpointing", "keep of each block its input alone and compute the rest again in the "
+            "backward pass: less memory, about a third more time", choices=("yes", "no"), default="no",
+        ),
+        _option(
+            "--cpu-offload", "keep weights, gradients and optimizer state of fsdp in the host's memory, and step there",
+            choices=("yes", "no"), default="no",
+        ),
+        _option(
+            "--sync-interval", "ddp: train each rank for itself and average the weights once in so many steps, before "
+            "each validation and checkpoint too (local SGD); 1: gradients are averaged in every step",
+            type=_COUNT, default=1, metavar="STEPS",
+        ),
+        _option(
+            "--compress", "ddp: what gradients are sent as; powersgd (after --warmup, needs numpy) sends the least and "
+            "changes the curve the most", choices=("no", "bf16", "fp16", "powersgd"), default="no",
+        ),
         _option(
             "--seed", "of weights, order of samples, dropout and sample text", type=_number(int, 0, 2**32), default=0
         ),

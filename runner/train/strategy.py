@@ -17,11 +17,15 @@ from .batching import BatchPlan
 from .clock import ForwardClock
 from .context import Exchange
 from .layout import VOCABULARY
+from .memory import offload_policy
 from .mesh import RankMesh
 from .options import Options
+from .slow_links import check as check_slow_links
+from .slow_links import compress
 from .state import Parameters
 from .tensor_parallel import cut_layers
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 Batch = tuple[Any, Any]
 """Inputs and targets, samples × length each."""
 
@@ -39,6 +43,9 @@ class Strategy:
         self.mesh = mesh
         self._device = device
         self._context = options.context
+        self._dtype = DTYPES[options.precision]
+        self.loss_scale = 1.0
+        """What the loss is multiplied by before the backward pass."""
 
     def gradients(self, batches: Iterable[Batch], rounds: int, clock: ForwardClock) -> Any:
         """Add up the gradients of one step and return this rank's part of the mean loss, see `group.mean_loss`."""
@@ -47,7 +54,7 @@ class Strategy:
             with self._round(last=index == rounds - 1):
                 with clock.running():
                     loss = self.losses(inputs, targets).mean() / rounds
-                loss.backward()
+                (loss * self.loss_scale).backward()
             total += loss.detach()
         return total
 
@@ -86,36 +93,37 @@ class Strategy:
 
 
 class Replicated(Strategy):
-    """DDP: every rank holds the whole model; bf16 by autocast."""
+    """DDP: every rank holds the whole model; bf16 and fp16 by autocast."""
 
     def __init__(self, model: Any, mesh: RankMesh, device: Any, options: Options) -> None:
         super().__init__(mesh, device, options)
-        self._bf16 = options.precision == "bf16"
+        self._alone = options.sync_interval > 1
         self.model = DistributedDataParallel(
             model.to(device),
             device_ids=[device.index] if device.type == "cuda" else None,
             gradient_as_bucket_view=True,
         )
+        compress(self.model, options.compress, options.warmup)
         self.parameters = dict(self.model.module.named_parameters())
 
     def _forward(self, tokens: Any) -> Any:
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._bf16):
+        with torch.autocast(self._device.type, self._dtype, enabled=self._dtype != torch.float32):
             return self.model(tokens).float()
 
     def _round(self, *, last: bool) -> AbstractContextManager[None]:
-        context: AbstractContextManager[None] = nullcontext() if last else self.model.no_sync()
+        context: AbstractContextManager[None] = nullcontext() if last and not self._alone else self.model.no_sync()
         return context
 
 
 class Sharded(Strategy):
-    """FSDP2: each rank holds a shard of every weight; bf16 by FSDP's own policy, gradients summed in fp32.
+    """FSDP2: each rank holds a shard of every weight; bf16 and fp16 by FSDP's own policy, gradients summed in fp32.
 
     Also the way to copy what tensor or pipeline parallel has cut, with shards of one rank: DDP cannot.
     """
 
     def __init__(self, model: Any, mesh: RankMesh, device: Any, options: Options) -> None:
         super().__init__(mesh, device, options)
-        layout, bf16 = mesh.layout, options.precision == "bf16"
+        layout, low = mesh.layout, self._dtype != torch.float32
         _same_start(model, device)
         if layout.pp > 1:
             model.cut_to_stage(mesh.place.pp, layout.pp)
@@ -124,7 +132,8 @@ class Sharded(Strategy):
         shard = partial(
             fully_shard,
             mesh=mesh.sharding,
-            mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32) if bf16 else MixedPrecisionPolicy(),
+            mp_policy=MixedPrecisionPolicy(self._dtype, torch.float32) if low else MixedPrecisionPolicy(),
+            offload_policy=offload_policy(layout, device, wanted=options.cpu_offload == "yes"),
             # A pipeline would gather the weights anew for every micro batch; shards of one rank save nothing.
             reshard_after_forward=layout.pp == 1 and layout.dp_shard * layout.cp > 1,
         )
@@ -150,7 +159,6 @@ class Pipelined(Sharded):
         from torch.distributed.pipelining import PipelineStage, Schedule1F1B  # noqa: PLC0415
 
         self._width = options.width
-        self._dtype = torch.bfloat16 if options.precision == "bf16" else torch.float32
         self._group = mesh.group("pp")
         micro_batches = plan.micro_batches(mesh.layout.pp)
         shape = plan.batch_size * plan.accumulate // micro_batches, options.context // mesh.layout.cp
@@ -164,7 +172,7 @@ class Pipelined(Sharded):
         )
 
         def loss_of(logits: Any, targets: Any) -> Any:
-            return _losses(logits.float(), targets).mean() / micro_batches
+            return _losses(logits.float(), targets).mean() * (self.loss_scale / micro_batches)
 
         self._schedule = Schedule1F1B(stage, micro_batches, loss_fn=loss_of, scale_grads=False)
 
@@ -178,7 +186,7 @@ class Pipelined(Sharded):
             *([inputs] if self.mesh.first_stage else []),
             target=targets if self.mesh.last_stage else None, losses=found, return_outputs=False,
         )  # fmt: skip
-        return sum((loss.detach() for loss in found), torch.zeros((), device=self._device))
+        return sum((loss.detach() for loss in found), torch.zeros((), device=self._device)) / self.loss_scale
 
     def _forward(self, tokens: Any) -> Any:
         """Through all stages without a schedule: for samples of any number."""
@@ -203,6 +211,8 @@ class Pipelined(Sharded):
 def distribute(model: Any, mesh: RankMesh, device: Any, options: Options, plan: BatchPlan) -> Strategy:
     """Spread a model that every rank has built on the CPU; all ranks start from rank 0's weights."""
     layout = mesh.layout
+    check_slow_links(options, layout)
+    offload_policy(layout, device, wanted=options.cpu_offload == "yes")
     if layout.cp > 1:
         exchange = Exchange(mesh.group("cp"))
         for block in model.blocks.values():

@@ -7,8 +7,10 @@ import pickle
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -186,6 +188,38 @@ def test_a_full_disk_costs_the_new_checkpoint_and_no_old_one(job: Job) -> None:
         assert done.returncode == 0, done.stderr
         assert f"note: no checkpoint of step 4 in {job.folder / 'checkpoints'}: File too large" in done.stdout
         assert sorted((job.folder / "checkpoints").rglob("*")) == before
+
+
+def test_sigterm_is_answered_with_a_checkpoint_of_the_last_step(job: Job) -> None:
+    """One rank alone gets it: all save the same step and end by SIGTERM, and the next attempt goes on from there."""
+    course = ["--steps", "1000", "--batch-size", "4", "--val-interval", "0", "--checkpoint-interval", "100000"]
+    ranks = job.ranks(2, *course, "--strategy", "fsdp")
+    while len(job.metrics()) < 5 and ranks[0].poll() is None:
+        time.sleep(0.02)
+    ranks[1].terminate()
+    output, *_ = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [-signal.SIGTERM] * 2, output
+    said = re.search(r"^SIGTERM: ended after step (\d+) with a checkpoint of step \1$", output, re.MULTILINE)
+    assert said, output
+    assert len(job.metrics()) == int(said[1])
+    (path,) = (job.folder / "checkpoints").iterdir()
+    found = checkpoint.open_checkpoint(path)
+    assert found.progress["step"] == int(said[1])
+
+
+def test_sigterm_ends_a_rank_whose_peers_are_gone(job: Job) -> None:
+    """It waits in a collective, where Python runs no signal handlers, for a rank that no longer answers."""
+    ranks = job.ranks(2, "--steps", "100000", "--batch-size", "4", "--val-interval", "0")
+    try:
+        while len(job.metrics()) < 5 and ranks[0].poll() is None:
+            time.sleep(0.02)
+        ranks[1].send_signal(signal.SIGSTOP)
+        ranks[0].terminate()
+        assert ranks[0].wait(timeout=60) == 128 + signal.SIGTERM
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
 
 
 ON_FOUR = {

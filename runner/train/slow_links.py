@@ -1,0 +1,72 @@
+"""Data parallel over slow links: gradients that are compressed, or weights that are averaged once in a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .layout import Layout
+from .options import Options
+from .problem import Problem
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_RANK = 4
+"""Of the matrices that PowerSGD sends in place of a gradient."""
+
+
+def check(options: Options, layout: Layout) -> None:
+    """Raise Problem where the layout sends other things than whole gradients of whole models."""
+    given = "--sync-interval" if options.sync_interval > 1 else "--compress"
+    if (options.sync_interval > 1 or options.compress != "no") and (
+        layout.strategy != "ddp" or layout.copies * layout.pp > 1
+    ):
+        raise Problem(f"{given} is for ddp alone, where each rank has the whole model: this layout is {layout}")
+    if options.sync_interval > 1 and options.compress != "no":
+        raise Problem("--compress has nothing to compress with --sync-interval: weights are sent, not gradients")
+
+
+def compress(model: Any, kind: str, warmup: int) -> None:
+    """Let DDP send gradients in bf16 or fp16, or as PowerSGD's factors once the warm-up is over."""
+    if kind == "powersgd":
+        # Seldom wanted.
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook  # noqa: PLC0415
+
+        try:
+            state = powerSGD_hook.PowerSGDState(
+                None, matrix_approximation_rank=_RANK, start_powerSGD_iter=max(2, warmup)
+            )
+        except ImportError:
+            raise Problem("--compress powersgd needs numpy beside torch: install it, or take bf16") from None
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif kind != "no":
+        # Not torch's bf16_compress_hook, which DDP refuses with gloo; a lambda has no annotations to judge.
+        model.register_comm_hook(_DTYPES[kind], lambda dtype, bucket: _send_as(dtype, bucket))  # noqa: PLW0108
+
+
+def _send_as(dtype: Any, bucket: Any) -> Any:
+    """The mean over all ranks of a bucket of gradients, sent as another type."""
+    sent = bucket.buffer().to(dtype).div_(dist.get_world_size())
+
+    def back(future: Any) -> Any:
+        return bucket.buffer().copy_(future.value()[0])
+
+    return dist.all_reduce(sent, async_op=True).get_future().then(back)
+
+
+def average(tensors: Iterable[Any]) -> None:
+    """Give all ranks the mean of theirs, in place. A collective."""
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+        tensor.div_(dist.get_world_size())
+
+
+def average_state(parameters: Iterable[Any], optimizer: Any, *, moments: bool) -> None:
+    """Make one model of the ranks' own: the mean of their weights and, for a checkpoint, of their moments."""
+    with torch.no_grad():
+        for parameter in parameters:
+            average([parameter.detach()])
+            kept = optimizer.state.get(parameter) or {}
+            average(kept[key] for key in sorted(kept) if moments and key != "step")
