@@ -184,7 +184,7 @@ class Training:
         )
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        if self._scale.accepts(math.isfinite(means.grad_norm)):
+        if self._scale.accepts(finite=math.isfinite(means.grad_norm)):
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1

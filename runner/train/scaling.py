@@ -25,7 +25,7 @@ class LossScale:
         self.skipped = int(saved.get("skipped", 0))
         """Steps that changed no weight."""
 
-    def accepts(self, finite: bool) -> bool:
+    def accepts(self, *, finite: bool) -> bool:
         """Whether the optimizer may make this step, its gradient being finite or not; adapts the factor."""
         if not self._enabled:
             return True

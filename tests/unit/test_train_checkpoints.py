@@ -269,12 +269,12 @@ def test_every_layout_goes_on_from_the_checkpoint_of_every_other(tmp_path: Path)
     assert not {name: course for name, course in courses.items() if not close(course, fifth, 1e-4)}
 
 
-def train(folder: Path, runs: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+def train(folder: Path, runs: Mapping[str, Mapping[str, Sequence[str]]], python: str = sys.executable) -> None:
     """Many runs in few process groups: world size → name → arguments."""
     kit = Path(__file__).with_name("layouts_kit.py")
     env = {**Job(folder).env(), "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
-        [sys.executable, str(kit), str(folder)], input=json.dumps(runs), env=env, cwd=folder, text=True, timeout=300,
+        [python, str(kit), str(folder)], input=json.dumps(runs), env=env, cwd=folder, text=True, timeout=300,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, "\n".join(log.read_text()[-3000:] for log in folder.glob("*.log"))

@@ -1,0 +1,144 @@
+"""The built-in job in fp16, with less memory and over slow links: its course stays that of plain fp32, or near it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from runner.train import memory, slow_links
+from runner.train.layout import Layout
+from runner.train.options import parse
+from runner.train.problem import Problem
+from runner.train.scaling import LossScale
+from tests import frameworks
+from tests.unit.test_train_checkpoints import train
+from tests.unit.test_train_run import TINY, Job, close
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+
+EXACT = {
+    "recomputed": ["--activation-checkpointing", "yes"],
+    "recomputed-fsdp": ["--activation-checkpointing", "yes", "--strategy", "fsdp"],
+    "recomputed-tp": ["--activation-checkpointing", "yes", "--tp", "2"],
+    "recomputed-pp": ["--activation-checkpointing", "yes", "--pp", "2"],
+    "recomputed-cp": ["--activation-checkpointing", "yes", "--cp", "2"],
+    "offload": ["--cpu-offload", "yes", "--strategy", "fsdp"],
+}
+NEAR = {
+    "fp16": ["--precision", "fp16"],
+    "fp16-fsdp": ["--precision", "fp16", "--strategy", "fsdp"],
+    "fp16-tp": ["--precision", "fp16", "--tp", "2"],
+    "fp16-pp": ["--precision", "fp16", "--pp", "2"],
+    "compressed-bf16": ["--compress", "bf16"],
+    "compressed-fp16": ["--compress", "fp16"],
+    "local-sgd": ["--sync-interval", "3"],
+}
+RESUMED = {"local-sgd": NEAR["local-sgd"], "fp16-fsdp": NEAR["fp16-fsdp"]}
+
+
+def course(folder: Path) -> list[str]:
+    """Eight steps of eight samples."""
+    Job(folder).command()  # makes the text
+    shape = [*TINY, "--heads", "4", "--global-batch", "8", "--steps", "8", "--val-interval", "0", "--val-batches", "1"]
+    return [*shape, "--sample", "0", "--data", str(folder / "text.txt")]
+
+
+def test_variants_follow_the_course_of_plain_fp32_and_go_on_with_it(tmp_path: Path) -> None:
+    base, never, fourth = course(tmp_path), ["--checkpoint-interval", "0"], ["--checkpoint-interval", "4"]
+    runs = {name: [*base, *how, *(fourth if name in RESUMED else never)] for name, how in {**EXACT, **NEAR}.items()}
+    train(tmp_path, {"2": {"plain": [*base, *never], **runs}})
+    again = {}
+    for name, how in RESUMED.items():
+        (source,) = (tmp_path / f"{name}.checkpoints").glob("step-000004-*")
+        again[f"{name}-again"] = [*base, *how, *fourth, "--resume", str(source)]
+    train(tmp_path, {"2": again})
+    curves = {path.name.split(".")[0]: Job.curve_of(path) for path in tmp_path.glob("*.0.jsonl")}
+    assert not [name for name in EXACT if not close(curves[name], curves["plain"], 1e-4)]
+    off = {
+        name: max(
+            abs((mine[0] or 0) - (plain[0] or 0)) for mine, plain in zip(curves[name], curves["plain"], strict=True)
+        )
+        for name in NEAR
+    }
+    assert all(0 < far < (0.05 if name == "local-sgd" else 0.01) for name, far in off.items()), off
+    for name in RESUMED:
+        assert close(curves[f"{name}-again"], curves[name][4:], 1e-6), name
+    assert {record["loss_scale"] for record in Job.records(tmp_path / "fp16.0.jsonl") if "loss" in record} == {2.0**16}
+
+
+@pytest.mark.frameworks
+def test_powersgd_follows_once_the_warm_up_is_over(tmp_path: Path) -> None:
+    never = [*course(tmp_path), "--checkpoint-interval", "0"]
+    runs = {"plain": never, "powersgd": [*never, "--compress", "powersgd"]}
+    train(tmp_path, {"2": runs}, python=str(frameworks.PYTHON))
+    plain, powersgd = (Job.curve_of(tmp_path / f"{name}.0.jsonl") for name in runs)
+    assert close(powersgd[:4], plain[:4], 1e-4)
+    assert not close(powersgd, plain, 1e-4)
+    assert close(powersgd, plain, 0.5)
+
+
+def test_powersgd_without_numpy_is_refused_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    with pytest.raises(Problem, match="needs numpy beside torch: install it, or take bf16"):
+        slow_links.compress(SimpleNamespace(), "powersgd", 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "layout", "named"),
+    [
+        ("--compress bf16", Layout("fsdp", dp_shard=2), "--compress is for ddp alone"),
+        ("--compress bf16", Layout(tp=2), "--compress is for ddp alone"),
+        ("--sync-interval 4", Layout("hsdp", 2, 2), "this layout is dp_replicate 2 × dp_shard 2"),
+        ("--sync-interval 4 --compress fp16", Layout(dp_replicate=2), "nothing to compress with --sync-interval"),
+    ],
+)
+def test_slow_links_are_for_whole_models(arguments: str, layout: Layout, named: str) -> None:
+    with pytest.raises(Problem, match=named):
+        slow_links.check(parse(arguments.split()), layout)
+
+
+@pytest.mark.parametrize("layout", [Layout(), Layout("fsdp", dp_shard=2, tp=2), Layout("fsdp", dp_shard=2, pp=2)])
+def test_offload_without_fsdp_is_refused(layout: Layout) -> None:
+    with pytest.raises(Problem, match="--cpu-offload yes is for --strategy fsdp and hsdp without --tp and --pp"):
+        memory.offload_policy(layout, torch.device("cpu"), wanted=True)
+
+
+def test_recomputed_blocks_run_again_in_the_backward_pass() -> None:
+    runs = 0
+
+    def forward(x: Any) -> Any:
+        nonlocal runs
+        runs += 1
+        return (x * x).sum()
+
+    block = SimpleNamespace(forward=forward)
+    memory.recompute_activations([block])
+    x = torch.ones(3, requires_grad=True)
+    block.forward(x).backward()
+    assert runs == 2
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0] * 3
+
+
+def test_the_loss_scale_halves_at_an_overflow_and_doubles_after_many_steps_without() -> None:
+    scale = LossScale(enabled=True, saved={})
+    assert (scale.factor, scale.accepts(finite=False)) == (2.0**16, False)
+    assert (scale.factor, scale.skipped) == (2.0**15, 1)
+    for _ in range(1999):
+        assert scale.accepts(finite=True)
+    saved: Mapping[str, float] = scale.state()
+    assert LossScale(enabled=True, saved=saved).state() == saved
+    scale.accepts(finite=True)
+    assert scale.factor == 2.0**16
+    plain = LossScale(enabled=False, saved=saved)
+    assert (plain.factor, plain.accepts(finite=math.isfinite(math.inf)), plain.state()) == (1.0, True, {})
