@@ -8,9 +8,11 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -34,6 +36,17 @@ _PROGRAMS = {
 """Marker → the program that its tests need, and the packages that bring it."""
 
 _IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def leases_of_the_tests() -> Iterator[Path]:
+    """Keep what runs lease in a folder of these tests: others that run on this machine must not be in their way."""
+    folder = Path(tempfile.mkdtemp(prefix="disttui-leases-", dir="/tmp"))
+    folder.chmod(0o1777)
+    os.environ["DISTTUI_LEASES"] = str(folder)
+    yield folder
+    del os.environ["DISTTUI_LEASES"]
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from runner.api.viewer import Viewer
 from runner.errors import DisttuiError, InputError
-from runner.hosts.facts import HostFacts
+from runner.hosts.facts import HostFacts, with_leases, without_leases
 from runner.hosts.link import Link
 from runner.hosts.ship import train_parcel
 from runner.hosts.survey import Surveyed, Tell, survey
 from runner.ids import new_run_id
 from runner.profile import Profile
-from runner.runs.launch import Reachable, submit
+from runner.runs.launch import How, Reachable, submit
 from runner.runs.launch import launch as start
-from runner.runs.registry import KnownRun, keep, run_names
+from runner.runs.registry import KnownRun, keep, run_names, whoami
 from runner.text import clean
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class Planned:
     recommendation: Recommendation
     plan: Plan
     findings: tuple[Finding, ...]
+    ignore_leases: bool = False
+    """Whether leases of others were left out of account; the start then does so too."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -108,10 +110,16 @@ def resolve_secrets(viewer: Viewer, profile: Profile) -> list[dict[str, str]]:
     return [profile.split_env(node, viewer.secrets.value)[1] for node in range(len(profile.hosts))]
 
 
-def weigh(profile: Profile, facts: Sequence[HostFacts], environ: Mapping[str, str]) -> Planned:
+def weigh(
+    profile: Profile, facts: Sequence[HostFacts], environ: Mapping[str, str], *, ignore_leases: bool = False
+) -> Planned:
     """Recommend, plan and check, from the facts of all hosts in the profile's order.
 
-    For a job of Slurm these are the login node's. The result has a host for each node of the job.
+    For a job of Slurm, which leases its nodes itself, these are the login node's. The result has a host for each node
+    of the job.
+
+    Args:
+        ignore_leases: Use GPUs and hosts also where others have leased them.
     """
     from runner.planning.plan import make_plan
     from runner.planning.preflight import check
@@ -119,21 +127,25 @@ def weigh(profile: Profile, facts: Sequence[HostFacts], environ: Mapping[str, st
     from runner.planning.slurm import by_slurm, on_nodes
 
     written, slurm = profile, profile.slurm
+    taken = not ignore_leases and slurm is None
+    facts = [with_leases(one, whoami()) if taken else without_leases(one) for one in facts]
     if slurm is not None:
         profile, facts = on_nodes(profile, slurm, facts[0])
     recommendation = recommend(profile, facts)
     plan = make_plan(profile, facts, recommendation, train_parcel().remote_path)
     if slurm is not None:
         recommendation, plan = by_slurm(written, slurm, recommendation, plan)
-    return Planned(profile, tuple(facts), recommendation, plan, check(profile, facts, plan, environ))
+    findings = check(profile, facts, plan, environ)
+    return Planned(profile, tuple(facts), recommendation, plan, findings, ignore_leases)
 
 
-def prepare(viewer: Viewer, profile: Profile, news: Tell | None = None) -> Prepared:
+def prepare(viewer: Viewer, profile: Profile, news: Tell | None = None, *, ignore_leases: bool = False) -> Prepared:
     """Reach all hosts of a profile, probe them, plan and check. Starts nothing.
 
     Args:
         news: Takes the progress of each host: node rank, `connecting`, `probing`, `ready` or `failed`, a note. Called
             from several threads.
+        ignore_leases: Use GPUs and hosts also where others have leased them.
 
     Raises:
         DisttuiError: Hosts cannot be used.
@@ -142,7 +154,8 @@ def prepare(viewer: Viewer, profile: Profile, news: Tell | None = None) -> Prepa
     hosts = survey(ready, viewer.connector(), news or _quiet)
     links = tuple(host.link for host in hosts)
     try:
-        return Prepared(weigh(ready, [host.facts for host in hosts], viewer.environ), links)
+        facts = [host.facts for host in hosts]
+        return Prepared(weigh(ready, facts, viewer.environ, ignore_leases=ignore_leases), links)
     except BaseException:
         for link in links:
             link.close()
@@ -213,8 +226,7 @@ def launch(
             secret_env=secret_env,
             tell=_quiet,
             reopen=lambda node: viewer.open_link(profile.hosts[node], ssh_config),
-            by=known.by,
-            resume_from=resume_from,
+            how=How(known.by, resume_from, planned.ignore_leases),
         )
     except DisttuiError as error:
         known.failed(error.sentence)

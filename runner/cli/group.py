@@ -25,6 +25,7 @@ from runner.cli import (
     replay,
     rerun,
     run,
+    sharing,
     show,
     stop,
     top,
@@ -113,6 +114,7 @@ def bytegpt() -> None:
 for _command in (
     *(probe.probe, validate.validate, plan.plan, importing.import_, exporting.export, top.top),
     *(run.run, rerun.rerun, ps.ps, attach.attach, logs.logs, show.show, metrics.metrics, diagnose.diagnose),
+    *(sharing.who, sharing.lease, sharing.release),
     *(replay.replay, pull.pull, stop.stop, orphans.orphans, forget.forget, gc.gc, library.library),
 ):
     cli.add_command(_command)

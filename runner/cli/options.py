@@ -21,6 +21,9 @@ AS_LINES = click.option("--json", "as_json", is_flag=True, help="Print one JSON 
 DETACH = click.option(
     "--detach", is_flag=True, help="Leave the run to itself once all hosts have joined; print its id."
 )
+IGNORE_LEASES = click.option(
+    "--ignore-leases", is_flag=True, help="Start also where others have leased the GPUs or the host."
+)
 OVERRIDES = click.option(
     "--set",
     "overrides",

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from runner.cli.options import AS_LINES, DETACH, OVERRIDES, example
+from runner.cli.options import AS_LINES, DETACH, IGNORE_LEASES, OVERRIDES, example
 from runner.cli.run_selector import existing, finding, run_options
 from runner.cli.running import run_profile
 
@@ -15,13 +15,20 @@ from runner.cli.running import run_profile
 @OVERRIDES
 @click.option("--resume", is_flag=True, help="Go on from its newest checkpoint.")
 @DETACH
+@IGNORE_LEASES
 @AS_LINES
 @click.option(
     "--trust-profile", "--trust", is_flag=True, help="Run without asking what a run that was started elsewhere has run."
 )
 @run_options
 def rerun(
-    overrides: tuple[str, ...], resume: bool, detach: bool, as_json: bool, trust_profile: bool, **where: Any
+    overrides: tuple[str, ...],
+    resume: bool,
+    detach: bool,
+    ignore_leases: bool,
+    as_json: bool,
+    trust_profile: bool,
+    **where: Any,
 ) -> None:
     """Run the profile of RUN once more, exactly as it was run then.
 
@@ -46,6 +53,7 @@ def rerun(
         accept_new=where["accept_new_host_keys"],
         as_json=as_json,
         detach=detach,
+        ignore_leases=ignore_leases,
         resume_from=made.resume_from,
     )
     raise SystemExit(code)

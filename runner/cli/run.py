@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-from runner.cli.options import AS_LINES, DETACH, example, load_profile, profile_options, ssh_options
+from runner.cli.options import AS_LINES, DETACH, IGNORE_LEASES, example, load_profile, profile_options, ssh_options
 from runner.cli.running import run_profile
 
 
 @click.command(epilog=example("disttui run 2node --sandbox", "disttui run mine.yaml --set job.args='[--lr, \"1e-3\"]'"))
 @profile_options
 @DETACH
+@IGNORE_LEASES
 @AS_LINES
 @ssh_options
 def run(
@@ -19,6 +20,7 @@ def run(
     sandbox: bool,
     trust_profile: bool,
     detach: bool,
+    ignore_leases: bool,
     as_json: bool,
     ssh_config: str | None,
     accept_new_host_keys: bool,
@@ -40,5 +42,6 @@ def run(
         accept_new=accept_new_host_keys,
         as_json=as_json,
         detach=detach,
+        ignore_leases=ignore_leases,
     )
     raise SystemExit(code)

@@ -35,6 +35,7 @@ def run_profile(
     accept_new: bool,
     as_json: bool,
     detach: bool,
+    ignore_leases: bool = False,
     resume_from: str | None = None,
 ) -> int:
     """Run a profile to its end, or until it is left, and return the exit code.
@@ -58,7 +59,7 @@ def run_profile(
     try:
         with viewing(ssh_config, accept_new, profile if sandbox else None) as viewer:
             kept = {"source": source, "resume_from": resume_from}
-            return _run(viewer, profile, printer, kept, begun, wanted, detach)
+            return _run(viewer, profile, printer, kept, begun, wanted, detach, ignore_leases)
     except KeyboardInterrupt:
         # After the start has begun, Ctrl-C stops the run and is not raised.
         raise click.Abort("nothing was started") from None
@@ -72,6 +73,7 @@ def _run(
     begun: float,
     wanted: Settings | None,
     detach: bool,
+    ignore_leases: bool,
 ) -> int:
     from runner.api.following import follow
     from runner.api.preparing import launch, prepare, refuse, resolve_secrets
@@ -84,7 +86,7 @@ def _run(
         resolve_secrets(viewer, profile)
         say_secrets(profile, printer.say)
         startup.import_ahead()
-        with prepare(viewer, profile, host_words(profile, printer.say)) as prepared:
+        with prepare(viewer, profile, host_words(profile, printer.say), ignore_leases=ignore_leases) as prepared:
             refuse(prepared.planned)
             _say_plan(prepared.planned, printer)
             signals.hold_back()

@@ -11,6 +11,8 @@ from typing import Any
 from runner.bounded import MOST, whole
 from runner.errors import HostError
 from runner.formatting import number
+from runner.hosts.leases import blocking, read_leases
+from runner.protocol.leases import Lease
 from runner.text import clean
 
 
@@ -38,10 +40,17 @@ class Gpu:
     driver: str
     compute_capability: str
     processes: tuple[GpuProcess, ...] = ()
+    lease: Lease | None = None
+    """Another's, or another run's, that keeps this user from starting a run on it."""
 
     @property
     def busy(self) -> bool:
-        """Whether it is in use: a process holds it, or over a tenth of its memory is taken."""
+        """Whether it is leased by others or in use."""
+        return self.lease is not None or self.in_use
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a process holds it, or over a tenth of its memory is taken."""
         return bool(self.processes) or self.memory_used > self.memory_total * 0.1
 
 
@@ -178,6 +187,10 @@ class HostFacts:
     """None: the job has no file to compare."""
     ports_held: str = ""
     """The listeners on the profile's ports, as a text, where no port is free."""
+    leases: tuple[Lease, ...] = ()
+    """All of the host that count, the oldest first."""
+    reserved: tuple[Lease, ...] = ()
+    """Those of the whole host that keep this user from starting a run that computes on its CPUs."""
     seen: float = 0.0
     """This machine's unix time when the host's `time` arrived: hosts are not probed at the same moment."""
 
@@ -189,7 +202,13 @@ class HostFacts:
             ValueError: A required field is missing, or a value is impossible.
         """
         return cls(
-            **{name: _text(data, name) for name in ("hostname", "user", "home", "kernel", "arch", "boot_id", "python")},
+            hostname=_text(data, "hostname"),
+            user=_text(data, "user"),
+            home=_text(data, "home"),
+            kernel=_text(data, "kernel"),
+            arch=_text(data, "arch"),
+            boot_id=_text(data, "boot_id"),
+            python=_text(data, "python"),
             time=_number(data, "time"),
             seen=0.0,
             psutil=_flag(data, "psutil") or False,
@@ -198,7 +217,7 @@ class HostFacts:
             resolves_to_loopback=_flag(data, "resolves_to_loopback") or False,
             cpu=_cpu(_object(data, "cpu")),
             memory=_memory(_object(data, "memory")),
-            gpus=tuple(_gpu(gpu) for gpu in _items(data, "gpus", _MOST_GPUS)),
+            gpus=read_gpus(data),
             nics=tuple(_nic(nic) for nic in _items(data, "nics", _MOST_NICS)),
             interpreters=tuple(_interpreter(one) for one in _items(data, "interpreters", _MOST_INTERPRETERS)),
             disk=_disk(_object(data, "disk")),
@@ -211,13 +230,34 @@ class HostFacts:
             needs=_needs(data.get("needs")),
             code=_code(data.get("code")),
             ports_held=_maybe_text(data, "ports_held") or "",
+            leases=read_leases(data.get("leases")),
         )
+
+
+def read_gpus(data: Mapping[str, Any]) -> tuple[Gpu, ...]:
+    """The `gpus` of a host's answer. Raises ValueError."""
+    return tuple(_gpu(gpu) for gpu in _items(data, "gpus", _MOST_GPUS))
+
+
+def with_leases(facts: HostFacts, by: str = "") -> HostFacts:
+    """The facts with the leases that keep this user from starting a run, of those who share an account `by` alone."""
+    leases = {gpu.index: blocking(facts.leases, [gpu.index], facts.euid, by) for gpu in facts.gpus}
+    return replace(
+        facts,
+        reserved=blocking(facts.leases, [], facts.euid, by),
+        gpus=tuple(replace(gpu, lease=next(iter(leases[gpu.index]), None)) for gpu in facts.gpus),
+    )
+
+
+def without_leases(facts: HostFacts) -> HostFacts:
+    """The facts as if nothing were leased."""
+    return with_leases(replace(facts, leases=()))
 
 
 def facts_of(host: str, answer: Any) -> HostFacts:
     """A host's answer to the probe. Raises HostError for a malformed one."""
     try:
-        return replace(HostFacts.from_json(answer), seen=time.time())
+        return with_leases(replace(HostFacts.from_json(answer), seen=time.time()))
     except (ValueError, AttributeError) as error:
         what = f"its answer to the probe is malformed: {clean(str(error))[:100]}"
         raise HostError(host, what, "See whether another version answers there, or do not trust it.") from None
@@ -239,7 +279,10 @@ def _memory(data: Mapping[str, Any]) -> Memory:
 
 def _gpu(data: Mapping[str, Any]) -> Gpu:
     return Gpu(
-        **{name: _text(data, name) for name in ("uuid", "name", "driver", "compute_capability")},
+        uuid=_text(data, "uuid"),
+        name=_text(data, "name"),
+        driver=_text(data, "driver"),
+        compute_capability=_text(data, "compute_capability"),
         index=_whole(data, "index", 1024),
         memory_total=_whole(data, "memory_total"),
         memory_used=_whole(data, "memory_used"),

@@ -116,7 +116,7 @@ def forget(folder: str) -> None:
 
 def _places(kind: str, folder: str) -> Iterator[str]:
     """Where a lock's file may lie, best first."""
-    if not _is_remote(folder):
+    if not is_remote(folder):
         yield os.path.join(folder, f".{kind}.lock")
     token = _token(folder)
     for base in _BASES:
@@ -173,7 +173,8 @@ def _token(folder: str) -> str:
         return file.read(32)
 
 
-def _is_remote(folder: str) -> bool:
+def is_remote(folder: str) -> bool:
+    """Whether a folder is on a file system that other machines may share."""
     if sys.platform != "linux":
         return False
     answer = ctypes.create_string_buffer(512)

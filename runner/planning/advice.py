@@ -60,7 +60,7 @@ def _of_host(facts: HostFacts, choice: HostChoice) -> Iterator[str]:
     if choice.gpus:
         for gpu in facts.gpus:
             if gpu.busy and gpu.index not in choice.gpus:
-                yield f"GPU {gpu.index} is left out: it is held by {who_uses(gpu)}"
+                yield f"GPU {gpu.index} is left out: it is held by {who_uses(gpu, facts.time)}"
         if " and " in (kinds := _kinds(facts, choice)):
             yield f"GPUs of different kinds, {kinds}: the slowest sets the pace"
 

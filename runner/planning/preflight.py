@@ -13,11 +13,12 @@ from typing import Literal
 
 from runner.formatting import gibibytes
 from runner.hosts.facts import Git, HostFacts, Interpreter
+from runner.hosts.leases import what_of, who_has
 from runner.planning import bytegpt, network
 from runner.planning.interpreter import find_python, release
 from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.plan import HostPlan, Plan
-from runner.planning.processes import who_uses
+from runner.planning.processes import free_gpus, who_uses
 from runner.profile import Profile, ProfileErrors
 from runner.profile.disclosure import names
 from runner.profile.problems import ProfileProblem
@@ -63,6 +64,7 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
         if not profile.job.wrap:
             found += _python(profile, host, one, python)
         found += _gpus(profile, host, one, plan.backend)
+        found += _leases(profile, host, one)
         found += _places(profile, host, one)
         found += _needs(profile, host, one)
         found += _nccl(profile, plan, host, one)
@@ -139,8 +141,8 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
         if index not in by_index:
             there = ", ".join(map(str, by_index)) or "none"
             yield Finding("error", host.name, f"there is no GPU {index}", f"Correct `gpus`; there are: {there}")
-        elif by_index[index].busy:
-            what = f"GPU {index} is held by {who_uses(by_index[index])}"
+        elif by_index[index].busy and by_index[index].lease is None:
+            what = f"GPU {index} is held by {who_uses(by_index[index], facts.time)}"
             yield Finding("warning", host.name, what, "Take another by `gpus`, or ask its user")
     if backend != "nccl":
         return
@@ -153,6 +155,29 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
     elif host.num_processes > len(host.gpus or ()):
         what = f"num_processes is {host.num_processes}, but there are {len(host.gpus or ())} GPUs for them"
         yield Finding("error", host.name, what, "Lower num_processes, or add to `gpus`: nccl needs one for each")
+
+
+def _leases(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
+    """Leases of others on what the plan uses, or on all GPUs where it could use any."""
+    leases = [gpu.lease for gpu in facts.gpus if gpu.lease is not None]
+    whole = next((lease for lease in facts.reserved if not host.gpus), None)
+    any_gpu = profile.launch.backend == "auto" and host.gpus is None and not profile.hosts[host.node_rank].gpus
+    if whole is not None:
+        yield Finding("error", host.name, f"it is held by {who_has(whole, facts.time)}", _ask(whole["user"], facts))
+    elif any_gpu and leases and not free_gpus(facts):
+        users = ", ".join(dict.fromkeys(lease["user"] for lease in leases))
+        held = "; ".join(dict.fromkeys(f"{what_of(one)}: {who_has(one, facts.time)}" for one in leases))
+        yield Finding("error", host.name, f"none of its GPUs is free: {held}", _ask(users, facts))
+    for gpu in facts.gpus:
+        if gpu.lease is not None and gpu.index in (host.gpus or ()):
+            what = f"GPU {gpu.index} is held by {who_has(gpu.lease, facts.time)}"
+            yield Finding("error", host.name, what, _ask(gpu.lease["user"], facts))
+
+
+def _ask(users: str, facts: HostFacts) -> str:
+    free = ", ".join(str(gpu.index) for gpu in free_gpus(facts))
+    others = f"take others by `gpus` (free: {free})" if free else "take another host"
+    return f"Ask {users}, {others}, or go on all the same with --ignore-leases"
 
 
 def _places(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:

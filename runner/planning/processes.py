@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from runner.formatting import gibibytes, plural
 from runner.hosts.facts import Gpu, HostFacts
+from runner.hosts.leases import who_has
 from runner.planning import network
 from runner.planning.interpreter import find_python
 from runner.profile import Host, Profile
@@ -89,8 +90,10 @@ def free_gpus(facts: HostFacts) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in facts.gpus if not gpu.busy)
 
 
-def who_uses(gpu: Gpu) -> str:
-    """Who holds a busy GPU: `alice (python, 11.2 GiB)`."""
+def who_uses(gpu: Gpu, now: float) -> str:
+    """Who holds a busy GPU: `alice (python, 11.2 GiB)`, `alice's llama-7f3a, 41 % done, about 3 h`."""
+    if gpu.lease is not None:
+        return who_has(gpu.lease, now)
     if not gpu.processes:
         return f"somebody unseen ({gibibytes(gpu.memory_used)})"
     first = gpu.processes[0]
@@ -125,7 +128,7 @@ def _gpu_state(facts: HostFacts) -> str:
     holders: dict[str, list[str]] = {}
     for gpu in facts.gpus:
         if gpu.busy:
-            holders.setdefault(who_uses(gpu), []).append(str(gpu.index))
+            holders.setdefault(who_uses(gpu, facts.time), []).append(str(gpu.index))
     held = "; ".join(
         f"{' and '.join(indices)} {'is' if len(indices) == 1 else 'are'} held by {who}"
         for who, indices in holders.items()

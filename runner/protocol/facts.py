@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
+from .leases import Lease
+
 
 class HostIdentity(TypedDict):
     hostname: str
@@ -128,6 +130,7 @@ class Parts(Software):
     cpu: Cpu
     memory: Memory
     gpus: list[Gpu]
+    leases: list[Lease]
     nics: list[Nic]
     code: Code | None
     disk: Disk

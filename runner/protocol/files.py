@@ -6,6 +6,7 @@ from typing import Literal, Mapping, TypedDict
 
 from .cause import Cause
 from .events import Held, State
+from .leases import LeaseText
 
 LauncherPart = Literal["torchrun", "accelerate-launch", "mpirun", "deepspeed"]
 """The parts of the node program that run a launcher."""
@@ -74,6 +75,8 @@ class PlannedSpec(TypedDict):
 class _SpecMaybe(TypedDict, total=False):
     resume_from: str | None
     """The folder with the checkpoints of the run that this one continues."""
+    ignore_leases: bool
+    """Start although others have leased what the run uses."""
 
 
 class Spec(PlannedSpec, _SpecMaybe):
@@ -98,11 +101,22 @@ class Secrets(TypedDict, total=False):
     env: dict[str, str]
 
 
+class GivenLease(TypedDict):
+    """A lease that the supervisor inherits: its descriptor, and its file."""
+
+    fd: int
+    path: str
+    text: LeaseText
+
+
 class Given(TypedDict):
     """The arguments of a supervisor besides its folder."""
 
     secrets: Secrets
     train_zip: str | None
+    lease: GivenLease | None
+    unleased: str
+    """Why there is no lease."""
 
 
 class Exit(TypedDict, total=False):

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
+from .facts import Gpu
 from .files import Exit, LeaderPlace, RankStacks, Secrets, Spec
+from .leases import Lease
 from .slurm import Batch
 
 Op = Literal[
     "probe", "complete", "start", "submit", "lead", "mirror", "stop", "status", "stacks", "telemetry", "forget", "list",
-    "read", "files", "fetch", "orphans",
+    "read", "files", "fetch", "orphans", "leases", "lease", "release",
 ]  # fmt: skip
 
 
@@ -126,6 +128,49 @@ class OrphansRequest(TypedDict, total=False):
     """Only this one."""
     run_dirs: list[str]
     """In addition to the default."""
+
+
+class LeasesRequest(TypedDict, total=False):
+    gpus: bool
+    """Whether to ask the driver who computes on them."""
+
+
+class _LeaseMaybe(TypedDict, total=False):
+    run: str
+    """Taken for a run that starts next; absent: by hand."""
+    node_rank: int
+    seconds: float | None
+    """Until it ends by itself; counted by the host, whose clock may differ."""
+    note: str
+
+
+class LeaseRequest(_LeaseMaybe):
+    gpus: list[int] | None
+    by: str
+
+
+class ReleaseRequest(TypedDict, total=False):
+    gpus: list[int] | None
+    """Leases by hand of any of these; absent: all."""
+    run: str
+    """What was taken for a run that does not start."""
+
+
+class LeasesAnswer(TypedDict):
+    leases: list[Lease]
+    gpus: list[Gpu]
+    problem: str
+    """What makes the list incomplete."""
+    time: float
+    uid: int
+
+
+class Leased(TypedDict):
+    until: float | None
+
+
+class Released(TypedDict):
+    leases: list[Lease]
 
 
 class Started(TypedDict):

@@ -10,6 +10,7 @@ from typing import Any
 
 from runner.errors import DisttuiError
 from runner.hosts.facts import Gpu, HostFacts, Interpreter, Nic
+from runner.hosts.leases import who_has
 from runner.text import clean
 
 WIDTH = 80
@@ -74,7 +75,7 @@ def host_details(facts: HostFacts, with_address: bool) -> Iterator[str]:
         parts = [item.path, *(f"{name} {version}" for name, version in known.items() if version)]
         yield from _wrapped(clean(" · ".join(parts)))
     yield from _cpu_limits(facts)
-    yield from _gpu_lines(facts.gpus)
+    yield from _gpu_lines(facts.gpus, facts.time)
     nics = _reachable(facts)
     if with_address or sum(len(nic.addresses) for nic in nics) > 1:
         for nic in nics:
@@ -95,13 +96,15 @@ def _cpu_limits(facts: HostFacts) -> Iterator[str]:
         yield from _wrapped(", ".join(limits))
 
 
-def _gpu_lines(gpus: Sequence[Gpu]) -> Iterator[str]:
+def _gpu_lines(gpus: Sequence[Gpu], now: float) -> Iterator[str]:
     for (name, memory), group in groupby(gpus, key=lambda gpu: (gpu.name, gpu.memory_total)):
         same = [gpu.index for gpu in group]
         numbers = f"GPU {same[0]}" if len(same) == 1 else f"GPUs {same[0]}-{same[-1]}"
         yield from _wrapped(f"{numbers}: {clean(name)}, {_gib(memory)} GiB")
     for gpu in gpus:
-        if gpu.busy:
+        if gpu.lease is not None:
+            yield from _wrapped(f"GPU {gpu.index}: leased: {who_has(gpu.lease, now)}")
+        if gpu.in_use:
             use = "" if gpu.use is None else f", {gpu.use:.0f} % busy"
             taken = f"GPU {gpu.index}: {_gib(gpu.memory_used)} GiB taken{use}"
             who = ", ".join(f"{clean(item.user)} ({clean(item.command)} {item.pid})" for item in gpu.processes)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from runner import __version__
 from runner.errors import DisttuiError, LinkLostError
@@ -28,6 +28,17 @@ KILL_PATIENCE = 10.0
 """Seconds for hosts to confirm that they stop what was started."""
 
 
+class How(NamedTuple):
+    """What a start needs besides its plan."""
+
+    by: str
+    """The user who starts it, `alice@laptop`."""
+    resume_from: str | None = None
+    """The folder on the hosts with the checkpoints of another run, to continue from."""
+    ignore_leases: bool = False
+    """Start although others have leased what the run uses."""
+
+
 def launch(
     *,
     profile: Profile,
@@ -37,8 +48,7 @@ def launch(
     secret_env: Sequence[Mapping[str, str]],
     tell: Tell,
     reopen: Callable[[int], Link],
-    by: str = "",
-    resume_from: str | None = None,
+    how: How,
 ) -> None:
     """Start the supervisors of all hosts.
 
@@ -46,8 +56,6 @@ def launch(
         reopen: Makes a new link to the host of a node rank where a link breaks meanwhile: the request is repeated,
             which starts nothing twice. Raises DisttuiError.
         secret_env: One per host: the variables with resolved references.
-        by: The user who starts it, `alice@laptop`.
-        resume_from: The folder on the hosts with the checkpoints of another run, to continue from.
 
     Raises:
         DisttuiError: A host could not start; those that had started are stopped before this is raised.
@@ -61,10 +69,11 @@ def launch(
         tell(node, "starting", "")
         spec: Spec = {
             **plan.spec(node, run),
-            "by": by,
+            "by": how.by,
             "started": started,
             "version": __version__,
-            "resume_from": resume_from,
+            "resume_from": how.resume_from,
+            "ignore_leases": how.ignore_leases,
         }
         secret: Secrets = {"key": key, "env": dict(secret_env[node])}
         try:
@@ -76,6 +85,8 @@ def launch(
         return answer
 
     try:
+        if not how.ignore_leases:
+            _claim(reached, hosts, plan, run, how.by)
         # All at once, so that every host imports torch while the others still start.
         with ThreadPoolExecutor(max_workers=len(hosts), thread_name_prefix="start") as pool:
             answers = list(pool.map(start, range(len(hosts))))
@@ -90,6 +101,26 @@ def launch(
         for before, after in zip(hosts, reached, strict=True):
             if after.link is not before.link:
                 after.link.close()  # code that follows the run replaces broken links itself
+
+
+def _claim(reached: Sequence[Reachable], hosts: Sequence[Surveyed], plan: Plan, run: str, by: str) -> None:
+    """Lease the GPUs of all hosts, or none. Raises DisttuiError.
+
+    One host after the other, in an order that is the same for everybody: of two starts, the one that gets the first
+    host that both need gets all others that both need.
+    """
+    if len(hosts) == 1 or not any(host.gpus for host in plan.hosts):
+        return  # the start itself takes it, or there is nothing that one run could take from another
+    order = sorted(range(len(hosts)), key=lambda node: (hosts[node].facts.boot_id, hosts[node].facts.hostname, node))
+    done: list[int] = []
+    try:
+        for node in order:
+            done.append(node)
+            gpus = list(plan.hosts[node].gpus or ())
+            reached[node].ask("lease", LEAD_PATIENCE, run=run, node_rank=node, gpus=gpus, by=by)
+    except DisttuiError:
+        wait([reached[node].link.submit("release", run=run) for node in done], KILL_PATIENCE)
+        raise
 
 
 def submit(
@@ -112,6 +143,7 @@ def submit(
     """
     spec: Spec = {
         **plan.spec(0, run), "by": by, "started": time.time(), "version": __version__, "resume_from": resume_from,
+        "ignore_leases": False,
     }  # fmt: skip
     secret: Secrets = {"key": secrets.token_hex(32), "env": dict(secret_env)}
     before = login.link

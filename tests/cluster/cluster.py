@@ -153,7 +153,7 @@ class Cluster:
 
     def _host_config(self, name: str, address: str, binds: list[list[str]]) -> dict[str, object]:
         sshd_config = self.folder / f"{name}.sshd_config"
-        sshd_config.write_text(_SSHD.format(folder=self.folder, name=name) + self._fake_clock(name))
+        sshd_config.write_text(_SSHD.format(folder=self.folder, name=name) + self._environment(name))
         sshd = shutil.which("sshd", path=_SEARCH)
         assert sshd is not None
         return {
@@ -164,16 +164,18 @@ class Cluster:
             "sshd": [sshd, "-D", "-e", "-f", str(sshd_config)],
         }
 
-    def _fake_clock(self, name: str) -> str:
+    def _environment(self, name: str) -> str:
+        # /var/tmp, where leases lie, is the machine's.
+        own = "SetEnv DISTTUI_LEASES=/dev/shm"
         if name not in self._clock_offset:
-            return ""
+            return f"{own}\n"
         library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
         assert library is not None, "a clock that is off needs libfaketime (Debian: faketime)"
         # It breaks absolute sleeps by the monotonic clock, of which Python's are; they need no faking.
         patched = self.folder / library.name
         patched.write_bytes(library.read_bytes().replace(b"\0clock_nanosleep\0", b"\0clock_nanosleeq\0"))
         offset = self._clock_offset[name]
-        return f"SetEnv LD_PRELOAD={patched} FAKETIME={offset:+}s FAKETIME_DONT_FAKE_MONOTONIC=1\n"
+        return f"{own} LD_PRELOAD={patched} FAKETIME={offset:+}s FAKETIME_DONT_FAKE_MONOTONIC=1\n"
 
 
 _FIRST_UID = 20001

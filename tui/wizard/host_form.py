@@ -108,7 +108,7 @@ class HostForm(DisttuiModal[None]):
         ticked = self._gpus()
         for gpu in facts.gpus:
             tick = ("[x] ", "state--running") if gpu.index in ticked else ("[ ] ", "table--muted")
-            state = f"held by {who_uses(gpu)}" if gpu.busy else "free"
+            state = f"held by {who_uses(gpu, facts.time)}" if gpu.busy else "free"
             yield self._row(f"{_GPU}{gpu.index}", f"GPU {gpu.index}", [tick, (gpu_name(gpu), "")], state)
         if not self._draft.sandbox:
             names = [nic.name for nic in facts.nics if nic.up]

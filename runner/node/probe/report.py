@@ -11,13 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Dict, List
 
 from ...protocol.names import RUN_DIR
-from .. import ports
+from .. import leases, ports
 from ..gather import together
 from ..system import system
 from . import cgroup, code, cpu, gpu, interpreters, nics, place
 
 if TYPE_CHECKING:
     from ...protocol.facts import Facts, HostIdentity, Memory, Parts
+    from ...protocol.leases import Lease
     from ...protocol.requests import ProbeRequest
 
 _LIMIT = 20.0
@@ -42,6 +43,7 @@ def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
         "cpu": cpu.facts,
         "memory": _memory,
         "gpus": partial(gpu.facts, problems, gpu_limit) if request.get("gpus", True) else list,
+        "leases": partial(_leases, problems),
         "nics": nics.facts,
         "software": partial(
             interpreters.software,
@@ -105,6 +107,7 @@ def _unread(folder: str, run_dir: str) -> Parts:
         },
         "memory": {"total": 0, "available": 0, "limit": None},
         "gpus": [],
+        "leases": [],
         "nics": [],
         "interpreters": [],
         "activate_problem": "",
@@ -127,6 +130,12 @@ def _memory() -> Memory:
         "available": memory.available,
         "limit": limit if limit is not None and limit < memory.total else None,
     }
+
+
+def _leases(problems: List[str]) -> List[Lease]:
+    seen = leases.look()
+    problems += [seen.problem] if seen.problem else []
+    return seen.leases
 
 
 def _boot_id() -> str:

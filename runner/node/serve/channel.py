@@ -20,6 +20,7 @@ from .sender import Sender
 if TYPE_CHECKING:
     from ...protocol import requests
     from ...protocol.facts import Facts
+    from .leasing import Claims
 
 SILENCE = 60.0
 """Seconds of the viewer's silence after which it counts as gone."""
@@ -38,6 +39,8 @@ class Server:
         """Of mirrored files: one viewer may mirror several parts of a run. 0 is the file of `read` and `fetch`."""
         self._reading = threading.Lock()
         """Held by one `read` at a time: concurrent ones would alternate on the output at every piece."""
+        self._claiming = threading.Lock()
+        self._claimed: Optional[Claims] = None
         self._operations: Dict[requests.Op, Callable[[Any], object]] = {
             "probe": self._probe,
             "complete": self._complete,
@@ -49,6 +52,9 @@ class Server:
             "forget": self._forget,
             "stacks": self._stacks,
             "orphans": self._orphans,
+            "leases": self._leases,
+            "lease": self._lease,
+            "release": self._release,
             "list": self._list,
             "files": self._files,
         }
@@ -124,7 +130,26 @@ class Server:
     def _start(self, request: requests.StartRequest) -> requests.Started:
         from .runs import start
 
-        return start(request, self.node_zip, self.train_zip)
+        return start(request, self.node_zip, self.train_zip, self._claims())
+
+    def _leases(self, request: requests.LeasesRequest) -> requests.LeasesAnswer:
+        from .leasing import list_leases
+
+        return list_leases(request)
+
+    def _lease(self, request: requests.LeaseRequest) -> requests.Leased:
+        return self._claims().take(request)
+
+    def _release(self, request: requests.ReleaseRequest) -> requests.Released:
+        return self._claims().release(request)
+
+    def _claims(self) -> Claims:
+        from .leasing import Claims
+
+        with self._claiming:
+            if self._claimed is None:
+                self._claimed = Claims()
+        return self._claimed
 
     def _submit(self, request: requests.SubmitRequest) -> requests.Submitted:
         from .runs import submit

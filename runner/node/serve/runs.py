@@ -14,6 +14,7 @@ from .. import folders, journal, locks, procs
 from ..problem import Problem
 from ..supervise import control, warden
 from . import listing, slurm
+from .leasing import Claims
 
 if TYPE_CHECKING:
     from ...protocol import requests
@@ -47,15 +48,19 @@ def own_folder(run_dir: str, run: str, node_rank: int) -> str:
     return folder
 
 
-def start(request: requests.StartRequest, node_zip: str, train_zip: str | None) -> requests.Started:
+def start(
+    request: requests.StartRequest, node_zip: str, train_zip: str | None, claims: Claims | None = None
+) -> requests.Started:
     """Start a run's supervisor on this host; a second start of the same run changes nothing.
 
     Args:
         request: `spec` and `secrets` of docs/formats.md.
         node_zip: The node program that the supervisor runs.
         train_zip: The built-in job, if the run needs it.
+        claims: Leases that were taken for runs before.
 
     Raises:
+        Taken: Others have leased what the run uses.
         Problem: The folder cannot be written, the id belongs to another spec, or the supervisor does not come up.
     """
     spec = request["spec"]
@@ -72,8 +77,20 @@ def start(request: requests.StartRequest, node_zip: str, train_zip: str | None) 
                 return {"dir": folder, "pid": up["pid"], "already": True, "gang": up["gang"]}
             if os.path.exists(os.path.join(folder, "exit.json")):
                 os.unlink(os.path.join(folder, "exit.json"))  # from a supervisor that could not begin
-            journal.write_json(os.path.join(folder, "spec.json"), spec)
-            up = _spawn(folder, node_zip, {"secrets": request["secrets"], "train_zip": train_zip})
+            held, unleased = (claims or Claims()).for_start(spec)
+            try:
+                journal.write_json(os.path.join(folder, "spec.json"), spec)
+                given: Given = {
+                    "secrets": request["secrets"], "train_zip": train_zip, "unleased": unleased,
+                    "lease": {"fd": held.fd, "path": held.path, "text": held.text} if held else None,
+                }  # fmt: skip
+                up = _spawn(folder, node_zip, given)
+            except BaseException:
+                if held:
+                    held.release()
+                raise
+            if held:
+                held.close()
     except OSError as error:
         cure = "choose another launch.run_dir, or make room there"
         raise Problem(f"{folder} cannot be written: {error.strerror or error}", cure) from None
@@ -243,6 +260,7 @@ def _spawn(folder: str, node_zip: str, given: Given) -> Up:
             stderr=log,
             cwd="/",
             start_new_session=True,
+            pass_fds=(given["lease"]["fd"],) if given["lease"] else (),
         )
     assert child.stdin and child.stdout
     try:

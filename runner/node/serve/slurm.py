@@ -150,7 +150,7 @@ def submit(
         job = _job_named(spec["run"]) if again else ""
         if not job:
             _copy(node_zip, os.path.join(first, "node.zip"))
-            given: Given = {"secrets": request["secrets"], "train_zip": None}
+            given: Given = {"secrets": request["secrets"], "train_zip": None, "lease": None, "unleased": ""}
             if spec["target"]["kind"] == "builtin" and train_zip:
                 shared = os.path.join(first, "train.zip")
                 _copy(train_zip, shared)

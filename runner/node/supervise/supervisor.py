@@ -21,6 +21,7 @@ from ..gang.leader import Leader
 from ..gang.membership import of_host
 from ..host import HostPart
 from ..journal import Journal, note, stamp
+from ..leases import Held
 from ..loop import Loop
 from ..problem import Problem
 from ..telemetry.sampling import Sampling
@@ -47,8 +48,10 @@ class Who(procs.ProcessIdentity):
 class Supervisor:
     """All work for one run on one host, in one thread (telemetry and stacks have their own)."""
 
-    def __init__(self, host: HostPart) -> None:
+    def __init__(self, host: HostPart, lease: Held | None = None, unleased: str = "") -> None:
         self._host = host
+        self._lease = lease
+        self._unleased = unleased
         self._loop = Loop()
         self._events = Journal(host.path("events.jsonl"))
         self._ended = False
@@ -80,6 +83,10 @@ class Supervisor:
                 boot_id=own["boot_id"],
             )
         )
+        if self._lease:
+            self._lease.adopt()
+        elif self._unleased:
+            self._say(note(self._unleased))
         self._hear_signals()
         control = Control(self._loop, self._asked)
         gang = None
@@ -218,6 +225,8 @@ class Supervisor:
             return
         # exit.json is the last write: a mirror that has it has all of the telemetry.
         self._sampling.end()
+        if self._lease:
+            self._lease.release()
         try:
             if not self._folder_gone:
                 journal.write_exit(self._host.folder, self._end)
@@ -261,9 +270,14 @@ def _version() -> str:
     return platform.python_version()
 
 
-def run(host: HostPart, status_fd: int) -> None:
-    """Run the supervisor; it writes to `status_fd`, as one line of JSON, that it is up or why not."""
-    supervisor = Supervisor(host)
+def run(host: HostPart, status_fd: int, lease: Held | None = None, unleased: str = "") -> None:
+    """Run the supervisor; it writes to `status_fd`, as one line of JSON, that it is up or why not.
+
+    Args:
+        lease: Of this host, or of the GPUs that the run uses, which it has inherited.
+        unleased: Why there is none.
+    """
+    supervisor = Supervisor(host, lease, unleased)
     try:
         up = supervisor.open()
         answer: Mapping[str, object] = {"pid": up["pid"], "gang": up["gang"]}

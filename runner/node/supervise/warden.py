@@ -8,6 +8,7 @@ import signal
 import sys
 
 from ...protocol.files import Given
+from ..leases import Held
 from . import spawn
 
 
@@ -28,9 +29,10 @@ def watch(folder: str, node_zip: str, given: Given, umask: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     spawn.adopt_orphans()
+    lease = Held(**given["lease"]) if given["lease"] else None
     supervisor = os.fork()
     if supervisor == 0:
-        _supervise(folder, node_zip, given, umask)
+        _supervise(folder, node_zip, given, umask, lease)
     del given
     os.dup2(null, 1)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -43,11 +45,15 @@ def watch(folder: str, node_zip: str, given: Given, umask: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     if status and not os.path.exists(os.path.join(folder, "exit.json")):
+        if lease:
+            lease.adopt()
         end = f"killed by signal {status & 0x7F}" if status & 0x7F else f"ended with code {status >> 8}"
         conclude(folder, f"the supervisor was {end}", os.getpid())
+    if lease:
+        lease.release()
 
 
-def _supervise(folder: str, node_zip: str, given: Given, umask: int) -> None:
+def _supervise(folder: str, node_zip: str, given: Given, umask: int, lease: Held | None) -> None:
     code = 70
     try:
         # This process adopts the orphans, not the warden, so that they are found as our descendants.
@@ -57,7 +63,8 @@ def _supervise(folder: str, node_zip: str, given: Given, umask: int) -> None:
         from . import supervisor
 
         spec = journal.read_json(os.path.join(folder, "spec.json"))
-        supervisor.run(HostPart(spec, folder, node_zip, given["train_zip"], given["secrets"], umask), 1)
+        part = HostPart(spec, folder, node_zip, given["train_zip"], given["secrets"], umask)
+        supervisor.run(part, 1, lease, given["unleased"])
         code = 0
     except Exception:
         import traceback

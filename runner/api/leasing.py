@@ -1,0 +1,136 @@
+"""Leases of hosts and their GPUs: who uses what, taken and released by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from runner.api.viewer import Viewer
+from runner.bounded import text, whole
+from runner.errors import DisttuiError, HostError
+from runner.formatting import number
+from runner.hosts.facts import Gpu, read_gpus
+from runner.hosts.leases import read_leases
+from runner.hosts.survey import side_by_side
+from runner.protocol.leases import Lease
+from runner.runs.places import Destination, chosen
+from runner.runs.registry import whoami
+
+PATIENCE = 30.0
+"""Seconds that a host may take, its driver included."""
+_LONG = 1000
+
+
+@dataclass(frozen=True)
+class HostLeases:
+    """Who uses a host: by lease, and by the processes on its GPUs."""
+
+    host: str
+    leases: tuple[Lease, ...]
+    """The oldest first."""
+    gpus: tuple[Gpu, ...]
+    problem: str
+    """What makes this incomplete; empty: nothing."""
+    time: float
+    """Unix time of the host."""
+    uid: int
+    """This user's on the host."""
+
+
+@dataclass(frozen=True)
+class Who:
+    """The answers of hosts, and why others could not be asked."""
+
+    hosts: tuple[HostLeases, ...]
+    problems: tuple[DisttuiError, ...]
+
+
+def who(viewer: Viewer, hosts: Sequence[str] = (), *, gpus: bool = True) -> Who:
+    """Ask hosts who uses them.
+
+    Args:
+        hosts: Names of hosts, or of one profile; none: all hosts of runs that are known here, of the user's and the
+            team's profiles, and this machine.
+        gpus: Also ask the driver which processes compute on which GPU.
+
+    Raises:
+        InputError: A name is not a host.
+    """
+
+    def one(place: Destination) -> HostLeases | DisttuiError:
+        try:
+            link = viewer.open_link(place.host, place.ssh_config)
+            try:
+                return _read(place.name, link.request("leases", timeout=PATIENCE, gpus=gpus))
+            except ValueError:
+                return HostError(place.name, "its answer is malformed", "See whether another version answers there.")
+            finally:
+                link.close()
+        except DisttuiError as error:
+            return error
+
+    answers = side_by_side(one, chosen(hosts, None, viewer.environ))
+    found = tuple(answer for answer in answers if isinstance(answer, HostLeases))
+    return Who(found, tuple(answer for answer in answers if isinstance(answer, DisttuiError)))
+
+
+def lease(
+    viewer: Viewer, hosts: Sequence[str], gpus: Sequence[int] | None, *, seconds: float | None, note: str = ""
+) -> tuple[str, ...]:
+    """Lease hosts by hand, all or none of them; returns their names.
+
+    Args:
+        gpus: The GPUs of each; None: the whole host.
+        seconds: How long; None: until it is released.
+
+    Raises:
+        InputError: A name is not a host.
+        HostError: Others have it, or a host cannot be reached.
+    """
+    wanted: dict[str, object] = {"gpus": None if gpus is None else list(gpus)}
+    done: list[Destination] = []
+    places = chosen(hosts, None, viewer.environ)
+    try:
+        for place in sorted(places, key=lambda place: place.name):
+            _ask(viewer, place, "lease", {**wanted, "seconds": seconds, "note": note, "by": whoami()})
+            done.append(place)
+    except DisttuiError:
+        for place in done:
+            _ask(viewer, place, "release", wanted)
+        raise
+    return tuple(place.name for place in places)
+
+
+def release(viewer: Viewer, hosts: Sequence[str], gpus: Sequence[int] | None = None) -> Mapping[str, tuple[Lease, ...]]:
+    """Release what this user has leased by hand; returns it by host.
+
+    Args:
+        gpus: Only leases of any of these; None: all.
+
+    Raises:
+        InputError: A name is not a host.
+        HostError: A host cannot be reached.
+    """
+    wanted = {"gpus": None if gpus is None else list(gpus)}
+    places = chosen(hosts, None, viewer.environ)
+    return {place.name: read_leases(_ask(viewer, place, "release", wanted).get("leases")) for place in places}
+
+
+def _ask(viewer: Viewer, place: Destination, op: str, request: Mapping[str, object]) -> Mapping[str, object]:
+    link = viewer.open_link(place.host, place.ssh_config)
+    try:
+        answer: Mapping[str, object] = link.request(op, timeout=PATIENCE, **request)
+        return answer
+    finally:
+        link.close()
+
+
+def _read(host: str, answer: Mapping[str, object]) -> HostLeases:
+    return HostLeases(
+        host=host,
+        leases=read_leases(answer.get("leases")),
+        gpus=read_gpus(answer),
+        problem=text(answer.get("problem"), _LONG),
+        time=number(answer.get("time")) or 0.0,
+        uid=whole(answer.get("uid")) or 0,
+    )

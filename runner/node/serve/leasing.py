@@ -1,0 +1,92 @@
+"""A viewer's operations on this host's leases: list, take, release."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+from ...protocol.names import RUN
+from .. import leases
+from ..problem import Problem
+
+if TYPE_CHECKING:
+    from ...protocol import requests
+    from ...protocol.facts import Gpu
+    from ...protocol.files import Spec
+
+_LIMIT = 10.0
+"""Seconds for nvidia-smi."""
+
+
+class Claims:
+    """Leases taken for runs that start next; they end with this process unless a supervisor inherits them."""
+
+    def __init__(self) -> None:
+        self._held: Dict[Tuple[str, int], leases.Held] = {}
+
+    def take(self, request: requests.LeaseRequest) -> requests.Leased:
+        """Take a lease for a run, or by hand. Raises Problem."""
+        gpus, run = request["gpus"], str(request.get("run", ""))
+        if not run:
+            return _take_by_hand(request)
+        if not RUN.fullmatch(run):
+            raise Problem(f"{run!r} is no run id", "use letters, digits, '.', '_' and '-'")
+        node = int(request.get("node_rank", 0))
+        if (run, node) not in self._held:
+            try:
+                self._held[run, node] = leases.take(leases.new_text(run, node, gpus, request["by"]))
+            except leases.Taken:
+                raise
+            except Problem:
+                pass  # the start says so
+        return {"until": None}
+
+    def for_start(self, spec: Spec) -> Tuple[Optional[leases.Held], str]:
+        """The lease for a run's supervisor: the one taken before, or a new one; else why there is none.
+
+        Raises:
+            Taken: Others have what the run uses.
+        """
+        held = self._held.pop((spec["run"], spec["node_rank"]), None)
+        if held is not None:
+            return held, ""
+        text = leases.new_text(spec["run"], spec["node_rank"], spec["gpus"] or [], spec.get("by") or "")
+        try:
+            return leases.take(text, ignore=bool(spec.get("ignore_leases"))), ""
+        except leases.Taken:
+            raise
+        except Problem as problem:
+            return None, problem.what
+
+    def release(self, request: requests.ReleaseRequest) -> requests.Released:
+        """Give up what was taken for a run that does not start, or leases by hand. Raises Problem."""
+        run = request.get("run")
+        if run is None:
+            return {"leases": leases.release_by_hand(request.get("gpus"))}
+        for key in [key for key in self._held if key[0] == run]:
+            self._held.pop(key).release()
+        return {"leases": []}
+
+
+def list_leases(request: requests.LeasesRequest) -> requests.LeasesAnswer:
+    """All leases of this host, and its GPUs with the processes on them."""
+    seen = leases.look()
+    problems = [seen.problem] if seen.problem else []
+    gpus: List[Gpu] = []
+    if request.get("gpus", True):
+        from ..probe import gpu
+
+        gpus = gpu.facts(problems, _LIMIT)
+    return {
+        "leases": seen.leases, "gpus": gpus, "problem": "; ".join(problems), "time": time.time(), "uid": os.getuid()
+    }  # fmt: skip
+
+
+def _take_by_hand(request: requests.LeaseRequest) -> requests.Leased:
+    seconds: Any = request.get("seconds")
+    until = None if seconds is None else round(time.time() + float(seconds), 3)
+    note = str(request.get("note", ""))[:200]
+    text = leases.new_text("", 0, request["gpus"], request["by"], until=until, note=note)
+    leases.take(text).close()
+    return {"until": until}

@@ -1,0 +1,57 @@
+"""Who uses which GPU of which host, by lease and by process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from runner.api.leasing import HostLeases
+from runner.formatting import gibibytes, span
+from runner.hosts.facts import Gpu
+from runner.hosts.leases import what_of, who_has
+from runner.protocol.leases import Lease
+from runner.render.tables import table
+from runner.text import clean
+
+_COLUMNS = (("HOST", "<"), ("USES", "<"), ("LEASE", "<"), ("SINCE", ">"), ("PROCESSES", "<"))
+
+
+def render_who(hosts: Sequence[HostLeases]) -> str:
+    """A line for each GPU, and for each lease of a host that is not of a GPU."""
+    rows = [row for host in hosts for row in _rows(host)]
+    notes = [f"{clean(host.host)}: {host.problem}" for host in hosts if host.problem]
+    return "\n".join([table(_COLUMNS, rows), *notes])
+
+
+def who_json(hosts: Sequence[HostLeases]) -> list[dict[str, object]]:
+    """All known data of the hosts."""
+    return [asdict(host) for host in hosts]
+
+
+def _rows(host: HostLeases) -> Iterator[tuple[str, ...]]:
+    name = clean(host.host)
+    for gpu in host.gpus:
+        held = [one for one in host.leases if one["state"] == "held" and gpu.index in (one["gpus"] or ())]
+        for lease in held:
+            yield (name, f"GPU {gpu.index}", *_lease(lease, host, gpu))
+        if not held:
+            yield (name, f"GPU {gpu.index}", *_lease(None, host, gpu))
+    listed = {gpu.index for gpu in host.gpus}
+    others = [one for one in host.leases if one["state"] == "waiting" or not listed & set(one["gpus"] or ())]
+    for one in others:
+        yield (name, what_of(one), *_lease(one, host, None))
+    if not host.gpus and not others:
+        yield (name, "CPUs", "free", "", "")
+
+
+def _lease(lease: Lease | None, host: HostLeases, gpu: Gpu | None) -> tuple[str, str, str]:
+    processes = ", ".join(
+        clean(f"{one.user}: {one.command}") + (f" {gibibytes(one.memory)}" if one.memory else "")
+        for one in (gpu.processes if gpu else ())
+    )
+    if lease is None:
+        return "free" if not processes else "none", "", processes
+    idle = lease["kind"] == "hand" and lease["until"] is None and gpu is not None
+    if idle and lease["user"] not in {one.user for one in (gpu.processes if gpu else ())}:
+        processes = processes or "none of theirs: ask, or go on with --ignore-leases"
+    return who_has(lease, host.time), f"{span(max(0.0, host.time - lease['since']))} ago", processes

@@ -1,0 +1,313 @@
+"""Leases of a host's GPUs: two who start at once, what a killed run leaves, and other users who cheat."""
+
+from __future__ import annotations
+
+import encodings.ascii  # noqa: F401 - other users may not read this interpreter's files: what they need is loaded
+import fcntl
+import grp  # noqa: F401
+import json
+import os
+import pwd  # noqa: F401
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from runner.api.leasing import HostLeases
+from runner.hosts.facts import with_leases
+from runner.hosts.leases import read_leases
+from runner.node import leases, procs
+from runner.node.problem import Problem
+from runner.node.serve import runs
+from runner.node.serve.leasing import Claims
+from runner.render.leases import render_who
+from tests.neighbours import UID
+from tests.unit.planning import facts, planned
+from tests.unit.runs_kit import SLEEP, Make, making
+from tests.unit.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
+OTHER = UID - 1
+
+
+@pytest.fixture
+def place(leases_of_the_tests: Path) -> Iterator[Path]:
+    yield leases_of_the_tests
+    for child in Child.living.copy():
+        child.kill()
+    for path in leases_of_the_tests.iterdir():
+        path.unlink()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, place: Path) -> Iterator[Make]:
+    yield from making(tmp_path)
+
+
+class Child:
+    """A process of another user that has done one thing, said what came of it, and lives until it is killed."""
+
+    living: ClassVar[set[Child]] = set()
+
+    def __init__(self, uid: int, do: Callable[[], Any]) -> None:
+        self._said, said = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.setgid(uid)
+                os.setuid(uid)
+                os.write(said, json.dumps(do()).encode())
+                os.close(said)
+                time.sleep(600)
+            except BaseException:
+                os.write(said, json.dumps(traceback.format_exc()).encode())
+            finally:
+                os._exit(1)
+        os.close(said)
+        self.living.add(self)
+
+    def said(self) -> Any:
+        with open(self._said, "rb") as pipe:  # noqa: PTH123 - a descriptor
+            return json.loads(pipe.read())
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self.living.remove(self)
+
+
+def start(run: str, gpus: list[int], at: float = 0.0) -> Callable[[], str]:
+    """What a host does for a start: empty, or why it is refused."""
+
+    def do() -> str:
+        time.sleep(max(0.0, at - time.monotonic()))
+        try:
+            leases.take(leases.new_text(run, 0, gpus, "alice@laptop"))
+        except Problem as problem:
+            return problem.what
+        return ""
+
+    return do
+
+
+@pytest.mark.root
+def test_of_two_users_who_start_on_the_same_gpus_at_once_exactly_one_wins_each_of_50_times(place: Path) -> None:
+    """And after kill -9 of everything no lease is left that counts: the next round begins on free GPUs."""
+    for turn in range(50):
+        at = time.monotonic() + 0.02
+        names = {UID: f"llama-{turn:016x}", OTHER: f"bert-{turn:016x}"}
+        both = {uid: Child(uid, start(names[uid], [0, 1], at)) for uid in (UID, OTHER)}
+        said = {uid: child.said() for uid, child in both.items()}
+        winners = [uid for uid, why in said.items() if why == ""]
+        assert len(winners) == 1, said
+        winner, loser = winners[0], UID + OTHER - winners[0]
+        assert names[winner][:-12] in said[loser]
+        assert "GPUs 0, 1" in said[loser]
+        assert [(one["uid"], one["run"]) for one in leases.look().leases] == [(winner, names[winner])]
+        for child in both.values():
+            child.kill()
+        assert leases.look() == ([], "")
+    assert len(list(place.iterdir())) <= 2, "a user's next start removes what the last has left"
+
+
+@pytest.mark.root
+def test_two_starts_without_the_folders_lock_never_both_win(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user may hold that lock for ever: the starts wait for it in vain, and go on by the files alone."""
+    monkeypatch.setattr(leases, "_TURN", 0.0)
+    for turn in range(20):
+        at = time.monotonic() + 0.02
+        both = [Child(uid, start(f"r{uid}-{turn}", [3], at)) for uid in (UID, OTHER)]
+        assert [child.said() for child in both].count("") <= 1
+        for child in both:
+            child.kill()
+
+
+def test_a_run_leases_its_gpus_until_its_end_and_a_second_start_names_it(cluster: Make) -> None:
+    first = cluster(SLEEP, gpus=[0, 1], by="alice@laptop")
+    first.start()
+    first.wait_ranks()
+    (held,) = leases.look().leases
+    assert (held["run"], held["gpus"], held["by"]) == (first.run, [0, 1], "alice@laptop")
+    assert held["pid"] == first.supervisor(0)["pid"]
+    second = cluster("pass", gpus=[1, 2])
+    with pytest.raises(Problem, match=f"'s {first.run} holds GPUs 0, 1"):
+        second.start()
+    assert not second.path(0, "supervisor.json").exists()
+    beside = cluster(SLEEP, gpus=[2])
+    beside.start()
+    beside.wait_ranks()
+    second.job.write_text("")
+    second.changes["ignore_leases"] = True
+    second.start()
+    assert second.exit(0)["state"] == "finished"
+    first.stop()
+    assert first.exit(0)["state"] == "stopped"
+    assert [one["run"] for one in leases.look().leases] == [beside.run]
+
+
+def test_runs_on_the_cpu_do_not_exclude_each_other(cluster: Make) -> None:
+    both = [cluster(SLEEP), cluster(SLEEP)]
+    for run in both:
+        run.start()
+    assert {one["run"] for one in leases.look().leases} == {run.run for run in both}
+
+
+def test_kill_of_the_supervisor_keeps_the_lease_until_its_ranks_are_gone_and_of_everything_leaves_none(
+    cluster: Make,
+) -> None:
+    run = cluster("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP, gpus=[0])
+    run.start()
+    run.wait_ranks()
+    up = run.supervisor(0)
+    os.kill(up["pid"], signal.SIGKILL)
+    run.exit(0)
+    wait_for(lambda: not leases.look().leases, "the warden's release")
+    assert run.living() == {}
+
+    run = cluster(SLEEP, gpus=[0])
+    run.start()
+    up = run.supervisor(0)
+    for who in (up["warden"], up):
+        os.kill(who["pid"], signal.SIGKILL)
+    wait_for(lambda: not procs.alive(up), "its death")
+    assert leases.look().leases == []
+    leases.take(leases.new_text("next-1", 0, [0], "")).release()
+
+
+def test_what_was_claimed_on_several_hosts_is_handed_to_the_supervisor_without_a_gap(cluster: Make) -> None:
+    run, claims = cluster(SLEEP, gpus=[4]), Claims()
+    claims.take({"run": run.run, "node_rank": 0, "gpus": [4], "by": "a@b"})
+    before = leases.look().leases
+    assert [one["pid"] for one in before] == [os.getpid()]
+    runs.start({"spec": run.spec(0), "secrets": run.secrets()}, str(run.zip), None, claims)
+    (after,) = leases.look().leases
+    assert (after["since"], after["pid"]) == (before[0]["since"], run.supervisor(0)["pid"])
+    claims.take({"run": "other-1", "node_rank": 0, "gpus": [5], "by": "a@b"})
+    claims.release({"run": "other-1"})
+    assert [one["run"] for one in leases.look().leases] == [run.run]
+
+
+@pytest.mark.root
+def test_by_hand_it_lasts_until_its_end_keeps_others_out_and_lets_its_owner_in(place: Path) -> None:
+    take = {"gpus": [0], "by": "alice@laptop", "note": "debugging"}
+    lent = Child(UID, lambda: Claims().take({**take, "seconds": 600.0}))  # type: ignore[typeddict-item]
+    lent.said()
+    lent.kill()
+    with pytest.raises(Problem, match=r"nobody has GPU 0 by hand for 10 min more \(debugging\)"):
+        leases.take(leases.new_text("mine-1", 0, [0], "root@laptop"))
+    leases.take(leases.new_text("mine-1", 0, [1], "root@laptop")).release()
+    leases.take(leases.new_text("mine-2", 0, [], "root@laptop")).release()
+    own = Child(UID, start("theirs-1", [0]))
+    assert own.said() == ""
+    own.kill()
+    theirs = next(path for path in place.iterdir() if b'"hand"' in path.read_bytes())
+    assert leases.release_by_hand(None) == [], "nobody releases what is another's"
+    late = json.loads(theirs.read_bytes()) | {"until": time.time() - 1}
+    theirs.write_bytes(json.dumps(late).encode())
+    assert leases.look().leases == []
+
+
+@pytest.mark.root
+def test_the_whole_host_by_hand_keeps_runs_on_the_cpu_out_too(place: Path) -> None:
+    lent = Child(UID, lambda: Claims().take({"gpus": None, "by": "alice@laptop"}))
+    lent.said()
+    lent.kill()
+    with pytest.raises(Problem, match="has the whole host by hand, with no end"):
+        leases.take(leases.new_text("mine-1", 0, [], "root@laptop"))
+
+
+@pytest.mark.root
+def test_a_lease_that_another_user_forges_is_shown_as_theirs_and_a_malformed_one_not_at_all(place: Path) -> None:
+    forged = {**leases.new_text("llama-1", 0, [0], "alice@laptop"), "user": "alice", "uid": 0}
+    squat = {**leases.new_text("", 0, [1], "alice@laptop"), "pid": 0}
+    wrong: list[Any] = [
+        {}, [], 7, {**squat, "gpus": "all"}, {**squat, "gpus": [-1]}, {**squat, "gpus": list(range(65))},
+        {**squat, "since": -1},
+        {**squat, "until": 1e300}, {**squat, "kind": "king"}, {**squat, "run": "../x"}, {**squat, "note": "x" * 201},
+        {**squat, "priority": 10**9}, {**squat, "priority": True}, {**squat, "pid": "1"},
+    ]  # fmt: skip
+
+    def forge() -> str:
+        for number, text in enumerate([forged, squat, *wrong]):
+            path = place / f"disttui-lease-{number}"
+            path.write_bytes(json.dumps(text).encode())
+        (place / "disttui-lease-deep").write_bytes(b"[" * 4000)
+        (place / "disttui-lease-long").write_bytes(b" " * 5000)
+        (place / "disttui-lease-link").symlink_to("/etc/passwd")
+        os.mkfifo(place / "disttui-lease-fifo")
+        return ""
+
+    child = Child(UID, forge)
+    child.said()
+    found = leases.look().leases
+    assert [(one["uid"], one["user"], one["gpus"]) for one in found] == [(UID, "nobody", [1])], "the other has no lock"
+    shown = render_who([HostLeases("box1", read_leases(found), facts("a100x8").gpus, "", time.time(), 0)])
+    (row,) = [line for line in shown.splitlines() if "GPU 1 " in line]
+    assert "nobody, by hand, with no end" in row
+    assert "none of theirs: ask, or go on with --ignore-leases" in row
+    assert "alice" not in shown
+    leases.take(leases.new_text("mine-1", 0, [1], "root@laptop"), ignore=True).release()
+    child.kill()
+
+
+@pytest.mark.root
+def test_a_dead_runs_lease_that_another_user_keeps_locked_does_not_count(place: Path) -> None:
+    dead = Child(UID, start("llama-1", [0]))
+    assert dead.said() == ""
+    (path,) = place.iterdir()
+
+    dead.kill()
+    held = Child(OTHER, lambda: _keep(path))
+    held.said()
+    assert leases.look().leases == []
+    held.kill()
+
+
+def _keep(path: Path) -> int:
+    fd = os.open(path, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    return fd
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1755, 0o755])
+def test_a_folder_that_is_not_everybodys_and_sticky_keeps_no_leases_and_the_run_starts_and_says_so(
+    cluster: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    folder.chmod(mode)
+    monkeypatch.setenv("DISTTUI_LEASES", str(folder))
+    assert "leases cannot be kept in" in leases.look().problem
+    if mode == 0o777:
+        run = cluster("pass", gpus=[0])
+        run.start()
+        assert run.exit(0)["state"] == "finished"
+        assert "leases cannot be kept" in run.events(0, "note")[0]["text"]
+        assert list(folder.iterdir()) == []
+
+
+def test_a_start_on_leased_gpus_says_whom_to_ask_and_what_is_free() -> None:
+    """By recorded GPUs; the plan takes free ones where the profile lists none."""
+    held = {
+        **leases.new_text("llama-7f3a000011112222", 0, [0, 1], "alice@laptop", since=0.0),
+        "user": "alice",
+        "uid": 7,
+    }
+    held.update(step=41, steps=100)
+    host = facts("a100x8", time=7200.0, leases=read_leases([held]))
+    leased = with_leases(host, "bob@desk")
+    listed = planned(leased, hosts=[{"gpus": [1, 2]}])
+    (error,) = [line for line in listed.found("error") if "GPU" in line]
+    assert error.startswith("node1: GPU 1 is held by alice's llama-7f3a, 41 % done, about 3 h → Ask alice, take others")
+    assert "free: 2, 3, 4, 5, 6, 7" in error
+    assert planned(leased).recommendation.hosts[0].gpus == (2, 3, 4, 5, 6, 7)
+    held["gpus"] = None
+    full = planned(with_leases(facts("a100x8", leases=read_leases([held])), "bob@desk"))
+    assert any("none of its GPUs is free" in line or "it is held by" in line for line in full.found("error"))
+    mine = planned(with_leases(facts("a100x8", leases=read_leases([{**held, "uid": host.euid, "kind": "hand"}]))))
+    assert not [line for line in mine.found("error") if "held" in line]
