@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from runner.api.following import follow as follow
     from runner.api.importing import import_profile as import_profile
     from runner.api.leasing import HostLeases as HostLeases
-    from runner.api.leasing import Who as Who
+    from runner.api.leasing import HostsInUse as HostsInUse
     from runner.api.leasing import lease as lease
     from runner.api.leasing import release as release
     from runner.api.leasing import who as who
@@ -97,7 +97,7 @@ _HOMES = {
     "runner.api.finding": "adopt find_run known_runs",
     "runner.api.following": "Following attach follow",
     "runner.api.importing": "import_profile",
-    "runner.api.leasing": "HostLeases Who lease release who",
+    "runner.api.leasing": "HostLeases HostsInUse lease release who",
     "runner.api.library": "DistrustError ReadProfile load_profile read_profile",
     "runner.api.listing": "Listing RunStatus list_runs refresh",
     "runner.api.log_lines": "LineFilter LogLines logs",

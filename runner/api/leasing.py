@@ -23,7 +23,7 @@ _LONG = 1000
 
 @dataclass(frozen=True)
 class HostLeases:
-    """Who uses a host: by lease, and by the processes on its GPUs."""
+    """HostsInUse uses a host: by lease, and by the processes on its GPUs."""
 
     host: str
     leases: tuple[Lease, ...]
@@ -38,14 +38,14 @@ class HostLeases:
 
 
 @dataclass(frozen=True)
-class Who:
+class HostsInUse:
     """The answers of hosts, and why others could not be asked."""
 
     hosts: tuple[HostLeases, ...]
     problems: tuple[DisttuiError, ...]
 
 
-def who(viewer: Viewer, hosts: Sequence[str] = (), *, gpus: bool = True) -> Who:
+def who(viewer: Viewer, hosts: Sequence[str] = (), *, gpus: bool = True) -> HostsInUse:
     """Ask hosts who uses them.
 
     Args:
@@ -71,7 +71,7 @@ def who(viewer: Viewer, hosts: Sequence[str] = (), *, gpus: bool = True) -> Who:
 
     answers = side_by_side(one, chosen(hosts, None, viewer.environ))
     found = tuple(answer for answer in answers if isinstance(answer, HostLeases))
-    return Who(found, tuple(answer for answer in answers if isinstance(answer, DisttuiError)))
+    return HostsInUse(found, tuple(answer for answer in answers if isinstance(answer, DisttuiError)))
 
 
 def lease(

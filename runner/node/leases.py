@@ -50,7 +50,7 @@ class Seen(NamedTuple):
     problem: str
 
 
-class Held:
+class HeldLease:
     """A lease of this process; it counts until `release`, or until every process that has its descriptor has ended."""
 
     def __init__(self, fd: int, path: str, text: LeaseText) -> None:
@@ -126,7 +126,7 @@ def new_text(run: str, node_rank: int, gpus: Optional[List[int]], by: str, **mor
     return cast("LeaseText", {**text, **more})
 
 
-def take(text: LeaseText, ignore: bool = False) -> Held:
+def take(text: LeaseText, ignore: bool = False) -> HeldLease:
     """Take a lease.
 
     Args:
@@ -236,7 +236,7 @@ def _turn(place: str) -> Iterator[None]:
         os.close(fd)
 
 
-def _make(place: str, text: LeaseText) -> Held:
+def _make(place: str, text: LeaseText) -> HeldLease:
     """Make a lease's file. Raises OSError."""
     while True:
         path = os.path.join(place, _PREFIX + os.urandom(8).hex())
@@ -244,7 +244,7 @@ def _make(place: str, text: LeaseText) -> Held:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = Held(fd, path, text)
+            held = HeldLease(fd, path, text)
             held.write(text)
             os.fchmod(fd, 0o644)
             if os.path.samestat(os.fstat(fd), os.lstat(path)):

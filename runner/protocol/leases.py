@@ -57,11 +57,11 @@ class Wish(NamedTuple):
     alone: bool
     uid: int
     person: str
-    place: Optional["Place"] = None
+    place: Optional["LinePlace"] = None
     """The place in the line; None: it does not wait, so everybody in line comes first."""
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """The place in the line, the smallest is the first."""
 
     before: int
@@ -70,9 +70,9 @@ class Place(NamedTuple):
     run: str
 
 
-def place_of(lease: LeaseText) -> Place:
+def place_of(lease: LeaseText) -> LinePlace:
     """The place of a waiting run."""
-    return Place(-lease["priority"], lease["order"], lease["run"])
+    return LinePlace(-lease["priority"], lease["order"], lease["run"])
 
 
 def person(by: str) -> str:

@@ -23,7 +23,7 @@ class Claims:
     """Leases taken for runs that start next; they end with this process unless a supervisor inherits them."""
 
     def __init__(self) -> None:
-        self._held: Dict[Tuple[str, int], leases.Held] = {}
+        self._held: Dict[Tuple[str, int], leases.HeldLease] = {}
 
     def take(self, request: requests.LeaseRequest) -> requests.Leased:
         """Take a lease for a run, or by hand. Raises Problem."""
@@ -42,7 +42,7 @@ class Claims:
                 pass  # the start says so
         return {"until": None}
 
-    def for_start(self, spec: Spec) -> Tuple[Optional[leases.Held], str]:
+    def for_start(self, spec: Spec) -> Tuple[Optional[leases.HeldLease], str]:
         """The lease for a run's supervisor: the one taken before, or a new one; else why there is none.
 
         Raises:

@@ -21,7 +21,7 @@ from ..gang.leader import Leader
 from ..gang.membership import of_host
 from ..host import HostPart
 from ..journal import Journal, note, stamp
-from ..leases import Held
+from ..leases import HeldLease
 from ..loop import Loop
 from ..problem import Problem
 from ..telemetry.sampling import Sampling
@@ -48,7 +48,7 @@ class Who(procs.ProcessIdentity):
 class Supervisor:
     """All work for one run on one host, in one thread (telemetry and stacks have their own)."""
 
-    def __init__(self, host: HostPart, lease: Held | None = None, unleased: str = "") -> None:
+    def __init__(self, host: HostPart, lease: HeldLease | None = None, unleased: str = "") -> None:
         self._host = host
         self._lease = lease
         self._unleased = unleased
@@ -270,7 +270,7 @@ def _version() -> str:
     return platform.python_version()
 
 
-def run(host: HostPart, status_fd: int, lease: Held | None = None, unleased: str = "") -> None:
+def run(host: HostPart, status_fd: int, lease: HeldLease | None = None, unleased: str = "") -> None:
     """Run the supervisor; it writes to `status_fd`, as one line of JSON, that it is up or why not.
 
     Args:

@@ -8,7 +8,7 @@ import signal
 import sys
 
 from ...protocol.files import Given
-from ..leases import Held
+from ..leases import HeldLease
 from . import spawn
 
 
@@ -29,7 +29,7 @@ def watch(folder: str, node_zip: str, given: Given, umask: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     spawn.adopt_orphans()
-    lease = Held(**given["lease"]) if given["lease"] else None
+    lease = HeldLease(**given["lease"]) if given["lease"] else None
     supervisor = os.fork()
     if supervisor == 0:
         _supervise(folder, node_zip, given, umask, lease)
@@ -53,7 +53,7 @@ def watch(folder: str, node_zip: str, given: Given, umask: int) -> None:
         lease.release()
 
 
-def _supervise(folder: str, node_zip: str, given: Given, umask: int, lease: Held | None) -> None:
+def _supervise(folder: str, node_zip: str, given: Given, umask: int, lease: HeldLease | None) -> None:
     code = 70
     try:
         # This process adopts the orphans, not the warden, so that they are found as our descendants.
