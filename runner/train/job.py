@@ -158,7 +158,7 @@ def _say_hello(
     )
     ranks = f"{plan.dp} ranks"
     if layout.dp < place.world_size:
-        ranks = f"{plan.dp} data-parallel ranks"
+        ranks = f"{plan.dp} data-parallel rank{'' if plan.dp == 1 else 's'}"
     if layout.strategy == "hsdp" or layout.dp < place.world_size:
         say(f"layout {layout} = {place.world_size} ranks")
     parts = f", in {plan.micro_batches(layout.pp)} micro batches" if layout.pp > 1 else ""

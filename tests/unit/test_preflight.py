@@ -175,3 +175,26 @@ def test_errors_always_have_a_cure() -> None:
     for path in FOLDER.glob("*.json"):
         for finding in planned(facts(path.stem), facts("no_torch"), launch={"backend": "nccl"}).findings:
             assert finding.cure or finding.level != "error"
+
+
+def test_sizes_that_do_not_fit_the_ranks_are_found_at_their_line() -> None:
+    """The hosts decide here how many processes there are, so that the file alone cannot tell."""
+    desk = facts("cpu_desk")
+    assert planned(desk, parallel={"tp": 2, "dp_replicate": 3}).found("error") == [
+        "None: test.yaml:1:131: dp_replicate 3 × tp 2 = 6 does not divide the 8 processes, expected dp_replicate 1, 2 "
+        "or 4 → Correct `parallel.dp_replicate`"
+    ]
+    asked = {"builtin": "bytegpt", "args": ["--pp", "3"]}
+    assert planned(desk, job=asked).found("error") == [
+        "None: bytegpt: pp 3 does not divide the 8 processes, expected pp 1, 2, 4 or 8 → Set `parallel.pp`, or "
+        "correct `job.args`"
+    ]
+    few = {"builtin": "bytegpt", "args": ["--batch-size", "1"]}
+    assert planned(desk, job=few, parallel={"pp": 2}).found("error") == [
+        "None: test.yaml:1:143: pp 2 stages need as many micro batches in a step, and there is 1, expected a larger "
+        "--batch-size, or --accumulate 2 → Correct `parallel.pp`"
+    ]
+    uneven = {"builtin": "bytegpt", "args": ["--global-batch", "3"]}
+    assert planned(desk, job=uneven).found("error") == [
+        "None: bytegpt: --global-batch 3 cannot be divided over 8 ranks: choose a matching size → Correct `job.args`"
+    ]

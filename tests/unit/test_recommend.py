@@ -219,3 +219,45 @@ def test_counts_add_up_and_nobody_elses_gpu_is_taken(names: list[str], counts: l
 def test_words() -> None:
     assert [plural(1, "process"), plural(2, "process"), plural(0, "GPU")] == ["1 process", "2 processes", "0 GPUs"]
     assert [release("2.13.0+cpu"), release("8.0"), release("")] == [(2, 13), (8, 0), (0, 0)]
+
+
+def test_the_layout_is_named_with_its_total_and_what_lies_inside_hosts() -> None:
+    desk, far = facts("cpu_desk"), facts("cpu_desk", boot_id="another")
+    it = planned(desk, far, num_processes=4, parallel={"dp_replicate": 2, "dp_shard": 2, "tp": 2})
+    assert it.recommendation.reasons["layout"] == (
+        "dp_replicate 2 × dp_shard 2 × tp 2 = 8: tp and dp_shard inside hosts, dp_replicate between hosts"
+    )
+    assert it.recommendation.strategy == "hsdp"
+    sizes = ("--dp-replicate", "2", "--dp-shard", "2", "--tp", "2")
+    assert it.plan.job_args[:8] == ("--strategy", "hsdp", *sizes)
+    assert not it.found("error")
+    assert "× 4 data-parallel ranks = 32" in it.advice()
+    assert "layout" not in planned(desk, job=SCRIPT).recommendation.reasons
+
+
+def test_hsdp_shards_inside_each_host() -> None:
+    it = planned(facts("cpu_desk"), facts("cpu_desk", boot_id="b"), num_processes=4, parallel={"strategy": "hsdp"})
+    assert it.plan.job_args[:6] == ("--strategy", "hsdp", "--dp-replicate", "2", "--dp-shard", "4")
+
+
+def test_a_model_too_big_for_a_rank_but_not_for_a_host_stays_inside_hosts() -> None:
+    big = {"builtin": "bytegpt", "args": ["--layers", "48", "--width", "4096", "--heads", "32"]}
+    box = facts("a100x8")
+    it = planned(box, replace(box, boot_id="another"), job=big).recommendation
+    assert it.strategy == "hsdp"
+    assert "dp_replicate 2 × dp_shard 8 = 16: dp_shard inside hosts" in it.reasons["layout"]
+    cut = planned(box, replace(box, boot_id="another"), job=big, parallel={"tp": 8}).recommendation
+    assert cut.strategy == "ddp"
+    assert "cut into 8 by tp and pp" in cut.reasons["strategy"]
+
+
+def test_tensor_parallel_across_hosts_is_warned_of_with_its_cost() -> None:
+    desk, far = facts("cpu_desk"), facts("cpu_desk", boot_id="another")
+    it = planned(desk, far, num_processes=3, parallel={"tp": 2})
+    # 8 transfers a layer × 4 layers × 8 samples × 128 bytes × width 128 × 4 bytes, of which each rank sends half
+    assert (
+        "tp 2 crosses hosts (ranks 2 and 3): each of them sends 8.4 MB a step through the network and waits for it, "
+        "0.067 s at the slowest interface's 1 Gbit/s. Have every host run a multiple of 2 processes"
+    ) in it.advice()
+    assert not it.found("error")
+    assert "tp 2 crosses" not in planned(desk, far, num_processes=4, parallel={"tp": 2}).advice()
