@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from runner.api.comparing import Comparison as Comparison
+    from runner.api.comparing import compare as compare
     from runner.api.diagnosing import Diagnosed as Diagnosed
     from runner.api.diagnosing import diagnose as diagnose
     from runner.api.ending import StopAsked as StopAsked
@@ -91,6 +93,7 @@ if TYPE_CHECKING:
     from runner.runs.state import RunState as RunState
 
 _HOMES = {
+    "runner.api.comparing": "Comparison compare",
     "runner.api.diagnosing": "Diagnosed diagnose",
     "runner.api.ending": "StopAsked StopResult catch_up forget forget_here stop",
     "runner.api.exporting": "export_profile save_exported",

@@ -175,6 +175,7 @@ def launch(
     source: str | None = None,
     resume_from: str | None = None,
     ssh_config: str | None = None,
+    command: Sequence[str] = (),
 ) -> KnownRun:
     """Start a prepared run on all its hosts; first its record is written, so that it can be attached to later.
 
@@ -182,6 +183,7 @@ def launch(
         source: The profile's file, to be stored with the run.
         resume_from: The folder on the hosts with the checkpoints of another run, to continue from.
         ssh_config: Of that run.
+        command: The words that started it, to be kept with it; what looks like a secret is masked.
 
     Raises:
         PreflightError: Checks forbid the start.
@@ -189,6 +191,8 @@ def launch(
     """
     planned = prepared.planned
     refuse(planned)
+    from runner.api.origins import keep_origin
+
     profile, plan, environ = planned.profile, planned.plan, viewer.environ
     # References are resolved before the run's record is written.
     secret_env = resolve_secrets(viewer, profile)
@@ -202,6 +206,7 @@ def launch(
         ssh_config=viewer.config(ssh_config),
         resume_from=resume_from,
     )
+    keep_origin(known, plan, planned.facts, prepared.links[0], command, environ)
     try:
         if plan.batch is not None:
             submit(

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from runner.api.viewer import Viewer
 from runner.bounded import each, text, whole
 from runner.errors import DisttuiError, InputError
 from runner.ids import short
 from runner.profile import Profile
+from runner.runs.provenance import Provenance, load_provenance
 from runner.runs.registry import KnownRun, profile_of
 from runner.runs.remote import REACH
 from runner.text import clean
+
+if TYPE_CHECKING:
+    from runner.api.preparing import Planned
 
 FOLDER = "checkpoints"
 """The folder of DISTTUI_CHECKPOINTS in a run's folder on a host."""
@@ -47,6 +52,8 @@ class Again:
     """Whether the profile came from a host: its commands must be shown before it is used."""
     resume_from: str | None = None
     """The folder on the hosts with the checkpoints to continue from."""
+    origin: Provenance | None = None
+    """Where the run before came from, if that is kept."""
 
     @property
     def kept(self) -> dict[str, object]:
@@ -62,8 +69,35 @@ def again(run: KnownRun, overrides: Sequence[str] = (), *, resume: bool = False)
         overrides: Further `--set` of the profile.
         resume: Continue from its checkpoints; `newest_checkpoint` finds out whether there are any.
     """
-    made = Again(run.run, profile_of(run, overrides), run.source, run.sandbox, run.ssh_config, run.adopted)
+    made = Again(
+        run.run, profile_of(run, overrides), run.source, run.sandbox, run.ssh_config, run.adopted,
+        origin=load_provenance(run.folder),
+    )  # fmt: skip
     return replace(made, resume_from=f"{run.run_dir}/{run.run}/{FOLDER}") if resume else made
+
+
+def changed_since(origin: Provenance, planned: Planned) -> list[str]:
+    """What differs from when the run before was started: code and versions, a line for each host."""
+    from runner.api.origins import versions
+
+    before = {host.name: host for host in origin.hosts}
+    found = []
+    for node, (host, facts) in enumerate(zip(planned.profile.hosts, planned.facts, strict=True)):
+        if (old := before.get(host.name)) is None or old.facts is None:
+            continue
+        now = versions(planned.plan, facts, node)
+        words = [
+            f"{what} {one or 'none'}, was {other or 'none'}"
+            for what, one, other in (("Python", now.python, old.python), ("torch", now.torch, old.torch))
+            if one != other
+        ]
+        code, then = facts.code, old.facts.code
+        if code and then and (code.script, code.folder) != (then.script, then.folder):
+            commits = f": commit {code.git.head[:12]}, was {then.git.head[:12]}" if code.git and then.git else ""
+            words.append(f"the job's code has changed{commits}")
+        if words:
+            found.append(f"{host.name}: {'; '.join(words)}")
+    return found
 
 
 def rerun(viewer: Viewer, run: KnownRun, overrides: Sequence[str] = (), *, resume: bool = False) -> Again:

@@ -10,6 +10,7 @@ from runner import __version__
 from runner.cli import (
     attach,
     diagnose,
+    diff,
     exporting,
     forget,
     gc,
@@ -113,7 +114,7 @@ def bytegpt() -> None:
 
 for _command in (
     *(probe.probe, validate.validate, plan.plan, importing.import_, exporting.export, top.top),
-    *(run.run, rerun.rerun, ps.ps, attach.attach, logs.logs, show.show, metrics.metrics, diagnose.diagnose),
+    *(run.run, rerun.rerun, ps.ps, attach.attach, logs.logs, show.show, metrics.metrics, diagnose.diagnose, diff.diff),
     *(sharing.who, sharing.lease, sharing.release),
     *(replay.replay, pull.pull, stop.stop, orphans.orphans, forget.forget, gc.gc, library.library),
 ):

@@ -55,5 +55,6 @@ def rerun(
         detach=detach,
         ignore_leases=ignore_leases,
         resume_from=made.resume_from,
+        origin=made.origin,
     )
     raise SystemExit(code)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from runner.cli.render.jsonl import JsonPrinter
     from runner.cli.render.live import TextPrinter
     from runner.profile import Profile
+    from runner.runs.provenance import Provenance
     from runner.runs.state import RunState
     from runner.user_config import Settings
 
@@ -37,12 +38,14 @@ def run_profile(
     detach: bool,
     ignore_leases: bool = False,
     resume_from: str | None = None,
+    origin: Provenance | None = None,
 ) -> int:
     """Run a profile to its end, or until it is left, and return the exit code.
 
     Args:
         source: The profile's file.
         resume_from: The folder on the hosts with the checkpoints of another run, to go on from.
+        origin: Where the run that is run again came from: what has changed since is said.
 
     Raises:
         InputError: It could not be kept here, or not be left.
@@ -59,7 +62,7 @@ def run_profile(
     try:
         with viewing(ssh_config, accept_new, profile if sandbox else None) as viewer:
             kept = {"source": source, "resume_from": resume_from}
-            return _run(viewer, profile, printer, kept, begun, wanted, detach, ignore_leases)
+            return _run(viewer, profile, printer, kept, begun, wanted, detach, ignore_leases, origin)
     except KeyboardInterrupt:
         # After the start has begun, Ctrl-C stops the run and is not raised.
         raise click.Abort("nothing was started") from None
@@ -74,6 +77,7 @@ def _run(
     wanted: Settings | None,
     detach: bool,
     ignore_leases: bool,
+    origin: Provenance | None,
 ) -> int:
     from runner.api.following import follow
     from runner.api.preparing import launch, prepare, refuse, resolve_secrets
@@ -89,8 +93,13 @@ def _run(
         with prepare(viewer, profile, host_words(profile, printer.say), ignore_leases=ignore_leases) as prepared:
             refuse(prepared.planned)
             _say_plan(prepared.planned, printer)
+            if origin:
+                from runner.api.rerunning import changed_since
+
+                for line in changed_since(origin, prepared.planned):
+                    printer.say(f"other than then: {line}")
             signals.hold_back()
-            known = launch(viewer, prepared, **kept)
+            known = launch(viewer, prepared, **kept, command=sys.argv)
             with (
                 follow(viewer, known, prepared.links, wishes=signals) as following,
                 announcing(known.run, wanted) as announce,

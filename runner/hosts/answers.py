@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
@@ -11,6 +12,8 @@ from runner.formatting import number
 from runner.protocol.cause import Cause
 from runner.protocol.events import Held
 from runner.protocol.files import LeaderPlace, RankStacks
+from runner.protocol.limits import CODE_DIFF, CODE_UNTRACKED
+from runner.protocol.requests import CodeState
 
 _NAMES = 100
 _ADDRESSES = 64
@@ -128,6 +131,18 @@ def _completed(answer: Mapping[str, Any]) -> Completed:
     return {"names": [name[:_LONG] for name in found], "more": answer.get("more") is True}
 
 
+def _code_state(answer: Mapping[str, Any]) -> CodeState:
+    head, diff, names = answer.get("head"), answer.get("diff"), answer.get("untracked")
+    return {
+        "folder": text(answer.get("folder"), _LONG),
+        "head": head if isinstance(head, str) and re.fullmatch("[0-9a-f]{40,64}", head) else None,
+        # As it is: a patch with other characters would not apply. The code that shows it cleans it.
+        "diff": diff[:CODE_DIFF] if isinstance(diff, str) else "",
+        "cut": answer.get("cut") is True,
+        "untracked": _texts(names[:CODE_UNTRACKED], _LONG) if isinstance(names, list) else [],
+    }
+
+
 def _texts(items: list[Any], most: int) -> list[str]:
     return [text(item, most) for item in items if isinstance(item, str)]
 
@@ -138,5 +153,5 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "start": _started, "submit": _submitted, "stop": _stopped, "status": _status, "stacks": _stacks,
-    "complete": _completed,
+    "complete": _completed, "code": _code_state,
 }  # fmt: skip

@@ -8,3 +8,7 @@ CHECKED = 1024
 """Bytes before the resume offset of a mirrored file whose checksum must match the viewer's copy."""
 READ_LIMIT = 16 << 20
 """Bytes that one `read` may ask for."""
+CODE_DIFF = 256 * 1024
+"""Characters of the uncommitted changes that a run keeps."""
+CODE_UNTRACKED = 200
+"""Names of untracked files that a run keeps."""

@@ -14,7 +14,7 @@ from .slurm import Batch
 
 Op = Literal[
     "probe", "complete", "start", "submit", "lead", "mirror", "stop", "status", "stacks", "telemetry", "forget", "list",
-    "read", "files", "fetch", "orphans", "leases", "lease", "release",
+    "read", "files", "fetch", "orphans", "code", "leases", "lease", "release",
 ]  # fmt: skip
 
 
@@ -51,6 +51,24 @@ class ProbeRequest(TypedDict, total=False):
 class CompleteRequest(TypedDict, total=False):
     path: str
     workdir: str
+
+
+class CodeRequest(TypedDict, total=False):
+    workdir: str
+    script: str | None
+
+
+class CodeState(TypedDict):
+    """What is checked out where the job's code lies, and how the files differ from it."""
+
+    folder: str
+    head: str | None
+    """The commit; None: in no git repository."""
+    diff: str
+    """Of the files below `folder` to the commit, `limits.CODE_DIFF` characters at most."""
+    cut: bool
+    untracked: list[str]
+    """Files below `folder` that git does not know and does not ignore, `limits.CODE_UNTRACKED` at most."""
 
 
 class StartRequest(TypedDict):

@@ -8,10 +8,12 @@ import re
 import time
 from typing import TYPE_CHECKING, Iterator, Optional, Tuple
 
+from ...protocol.limits import CODE_DIFF, CODE_UNTRACKED
 from .child import ask
 
 if TYPE_CHECKING:
     from ...protocol.facts import Code, Git
+    from ...protocol.requests import CodeState
 
 _MOST_FILES = 1000
 _MOST_BYTES = 16 << 20
@@ -19,6 +21,8 @@ _MOST_ENTRIES = 20_000
 _SECONDS = 1.0
 """Limits for reading a folder; one beyond them is not compared."""
 _GIT_SECONDS = 3.0
+# Reads only: no lock is taken, and no file monitor of the repository's choice is started.
+_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 _NOT_OURS = frozenset(["__pycache__", "node_modules", "site-packages", "wandb"])
 _NCCL = re.compile(rb"""init_process_group\(\s*(?:backend\s*=\s*)?(["'])nccl\1""")
 
@@ -107,17 +111,52 @@ def _read(path: str, most: int) -> Optional[bytes]:
     return text if len(text) <= most else None
 
 
-def _git(folder: str) -> Optional[Git]:
-    """Return the commit that is checked out, and whether files below the folder differ from it."""
+def state(workdir: str, script: Optional[str]) -> CodeState:
+    """Return what is checked out in the job's folder, and how its files differ from that.
+
+    Args:
+        script: Relative to `workdir`, or absolute; its folder counts where `workdir` is in no repository.
+    """
+    folder = os.path.realpath(os.path.join(os.path.expanduser("~"), os.path.expanduser(workdir)))
+    home = os.path.realpath(os.path.expanduser("~"))
+    if script and (folder == home or not _is_in_repository(folder)):
+        folder = os.path.dirname(os.path.realpath(os.path.join(folder, os.path.expanduser(script))))
+    found: CodeState = {"folder": folder, "head": None, "diff": "", "cut": False, "untracked": []}
+    # The differences of a whole home are nobody's business.
+    git = _git(folder) if folder != home and os.path.isdir(folder) else None
+    if git is None:
+        return found
+    found["head"] = git["head"]
+    try:
+        if git["dirty"]:
+            words = ["diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD", "--", "."]
+            answer = ask([*_GIT, *words], _GIT_SECONDS, folder)
+            found["cut"] = answer.code != 0 or len(answer.out) > CODE_DIFF
+            found["diff"] = answer.out[:CODE_DIFF]
+        words = ["ls-files", "--others", "--exclude-standard", "-z", "--", "."]
+        names = ask([*_GIT, *words], _GIT_SECONDS, folder).out.split("\0")
+        found["untracked"] = [name[:1000] for name in names if name][:CODE_UNTRACKED]
+    except OSError:
+        pass
+    return found
+
+
+def _is_in_repository(folder: str) -> bool:
     above = os.path.realpath(folder)
     while not os.path.exists(os.path.join(above, ".git")):
         if os.path.dirname(above) == above:
-            return None
+            return False
         above = os.path.dirname(above)
-    # Reads only: no lock is taken, and no file monitor of the repository's choice is started.
-    command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch"]
+    return True
+
+
+def _git(folder: str) -> Optional[Git]:
+    """Return the commit that is checked out, and whether files below the folder differ from it."""
+    if not _is_in_repository(folder):
+        return None
+    words = ["status", "--porcelain=v2", "--branch", "--untracked-files=no", "--", "."]
     try:
-        answer = ask([*command, "--untracked-files=no", "--", "."], _GIT_SECONDS, folder)
+        answer = ask([*_GIT, *words], _GIT_SECONDS, folder)
     except OSError:
         return None
     found = re.search(r"^# branch\.oid ([0-9a-f]{40,64})$", answer.out, re.MULTILINE)

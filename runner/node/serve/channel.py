@@ -57,6 +57,7 @@ class Server:
             "release": self._release,
             "list": self._list,
             "files": self._files,
+            "code": self._code,
         }
         self._streams: Dict[requests.Op, Callable[[Any, int], object]] = {
             "mirror": self._mirror,
@@ -126,6 +127,11 @@ class Server:
         from .complete import complete
 
         return complete(str(request.get("path", "")), str(request.get("workdir") or "~"))
+
+    def _code(self, request: requests.CodeRequest) -> requests.CodeState:
+        from ..probe.code import state
+
+        return state(str(request.get("workdir") or "~"), request.get("script"))
 
     def _start(self, request: requests.StartRequest) -> requests.Started:
         from .runs import start

@@ -1,0 +1,153 @@
+"""How two runs differ: profile, code, versions, hosts, result."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from runner.api.replaying import replay
+from runner.api.viewer import Viewer
+from runner.formatting import gibibytes
+from runner.hosts.facts import HostFacts
+from runner.profile.changes import flat
+from runner.runs.provenance import CodeKept, Provenance, load_provenance
+from runner.runs.registry import KnownRun
+from runner.runs.state import RunState
+
+Section = Literal["profile", "command", "code", "versions", "facts", "result"]
+SECTIONS: tuple[Section, ...] = ("profile", "command", "code", "versions", "facts", "result")
+_MOST_LINES = 400
+"""Of the difference between two uncommitted changes."""
+
+
+class Difference(NamedTuple):
+    """A value that two runs do not share; None: it is not known of this one, or not there."""
+
+    section: Section
+    key: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs, and all in which they differ."""
+
+    runs: tuple[str, str]
+    differences: tuple[Difference, ...]
+    changes: tuple[str, ...]
+    """How the uncommitted changes of the code differ, as the lines of a unified diff."""
+    unknown: tuple[str, ...]
+    """Runs of which no provenance is kept: code, versions and facts are not compared."""
+
+    def of(self, section: Section) -> tuple[Difference, ...]:
+        """The differences of one section."""
+        return tuple(one for one in self.differences if one.section == section)
+
+
+def compare(viewer: Viewer, one: KnownRun, other: KnownRun, *, local: bool = False) -> Comparison:
+    """Compare two runs that are known here.
+
+    Args:
+        local: Take results from what is stored here, without asking hosts.
+    """
+    kept = [load_provenance(run.folder) for run in (one, other)]
+    results = [_result(replay(viewer, run, local=local).state, run) for run in (one, other)]
+    pairs: list[tuple[Section, Mapping[str, str], Mapping[str, str]]] = [
+        ("profile", flat(one.profile), flat(other.profile)),
+        ("result", results[0], results[1]),
+    ]
+    changes: list[str] = []
+    before, after = kept
+    if before and after:
+        pairs += [
+            ("command", {"command": " ".join(before.command)}, {"command": " ".join(after.command)}),
+            ("code", dict(_code(before)), dict(_code(after))),
+            ("versions", dict(_versions(before)), dict(_versions(after))),
+            ("facts", dict(_facts(before)), dict(_facts(after))),
+        ]
+        changes = _changes(before.code, after.code)
+    found = [
+        Difference(section, key, first.get(key), second.get(key))
+        for section, first, second in pairs
+        for key in dict.fromkeys((*first, *second))
+        if first.get(key) != second.get(key)
+    ]
+    found.sort(key=lambda difference: SECTIONS.index(difference.section))
+    unknown = tuple(run.run for run, known in zip((one, other), kept, strict=True) if known is None)
+    return Comparison((one.run, other.run), tuple(found), tuple(changes), unknown)
+
+
+def _code(kept: Provenance) -> Iterator[tuple[str, str]]:
+    if kept.library:
+        yield "library", f"{kept.library} {kept.library_commit}".rstrip()
+    if code := kept.code:
+        yield "folder", f"{code.where}:{code.folder}"
+        yield "commit", code.commit or "in no git repository"
+        yield (
+            "uncommitted",
+            f"{_count(code.diff)} changed lines{' and more' if code.cut else ''}" if code.diff else "none",
+        )
+        if code.untracked:
+            yield "untracked", " ".join(code.untracked)
+    for host in kept.hosts:
+        if host.facts and (found := host.facts.code):
+            yield f"{host.name}: script", found.script or ""
+            yield f"{host.name}: folder", found.folder or ""
+
+
+def _count(diff: str) -> int:
+    return sum(line[:1] in ("+", "-") and line[:3] not in ("+++", "---") for line in diff.splitlines())
+
+
+def _versions(kept: Provenance) -> Iterator[tuple[str, str]]:
+    yield "disttui", kept.version
+    yield "viewer's Python", kept.python
+    for host in kept.hosts:
+        yield f"{host.name}: interpreter", host.interpreter
+        yield f"{host.name}: Python", host.python
+        yield f"{host.name}: torch", host.torch
+
+
+def _facts(kept: Provenance) -> Iterator[tuple[str, str]]:
+    """What stays the same from day to day: not load, free memory or processes."""
+    for host in kept.hosts:
+        if host.facts:
+            for name, value in _lasting(host.facts):
+                yield f"{host.name}: {name}", value
+
+
+def _lasting(facts: HostFacts) -> Iterator[tuple[str, str]]:
+    yield "hostname", facts.hostname
+    yield "user", facts.user
+    yield "kernel", f"{facts.kernel} {facts.arch}"
+    yield "CPU", f"{facts.cpu.available} of {facts.cpu.logical} {facts.cpu.model}"
+    yield "memory", gibibytes(facts.memory.total)
+    yield "GPUs", ", ".join(f"{gpu.name} {gibibytes(gpu.memory_total)}" for gpu in facts.gpus) or "none"
+    if facts.gpus:
+        yield "GPU driver", ", ".join(dict.fromkeys(gpu.driver for gpu in facts.gpus))
+    for one in facts.interpreters:
+        if one.torch:
+            yield f"CUDA, NCCL of {one.path}", f"{one.cuda or 'none'}, {one.nccl or 'none'}"
+
+
+def _result(state: RunState, run: KnownRun) -> dict[str, str]:
+    end = state.result
+    found = {"state": str(end.get("state")) if end else "no end is known", "attempts": str(len(state.attempts))}
+    if end:
+        found["code"] = str(end.get("code"))
+        found["seconds"] = f"{float(end.get('t', run.started)) - run.started:.0f}"
+    return found | {name: f"{value:.6g}" for name, value in state.metrics.items() if isinstance(value, int | float)}
+
+
+def _changes(before: CodeKept | None, after: CodeKept | None) -> list[str]:
+    if before is None or after is None or before.diff == after.diff:
+        return []
+    lines = before.diff.splitlines(), after.diff.splitlines()
+    found = list(
+        difflib.unified_diff(*lines, "uncommitted changes before", "uncommitted changes after", lineterm="", n=1)
+    )
+    more = len(found) - _MOST_LINES
+    return [*found[:_MOST_LINES], *([f"… and {more:,} more lines"] if more > 0 else [])]
