@@ -10,7 +10,7 @@ from runner.hosts.facts import HostFacts
 from runner.planning import bytegpt
 from runner.planning.processes import HostChoice, usable_memory
 from runner.profile import Profile
-from runner.profile.sizes import asked
+from runner.profile.sizes import asked, link_options
 from runner.train.layout import ORDER, Flaw, Layout, Sizes, crossings, settle
 
 FULL = 0.7
@@ -38,6 +38,8 @@ def choose_layout(profile: Profile, facts: Sequence[HostFacts], choices: Sequenc
     if strategy != "auto":
         said = "the profile says so" if profile.parallel.strategy != "auto" else "the job's --strategy"
         why = f"{strategy}: {said}"
+    elif key := _spared_link(profile):
+        strategy, why = "ddp", f"ddp: {key} is for copies of the whole model"
     elif sizes.dp_replicate or sizes.dp_shard:
         settled = settle(sizes, strategy, hosts)
         strategy = "auto" if isinstance(settled, Flaw) else settled.strategy
@@ -48,6 +50,20 @@ def choose_layout(profile: Profile, facts: Sequence[HostFacts], choices: Sequenc
     if isinstance(layout, Flaw):
         return LayoutChoice(strategy, why)
     return LayoutChoice(strategy, why, layout, f"{layout} = {layout.world_size}: {_where(layout, hosts)}")
+
+
+def _spared_link(profile: Profile) -> str:
+    """What asks to spare a slow link, empty where nothing does."""
+    sync_interval, compress = link_options(profile.parallel, bytegpt.read(profile.job.target.args))
+    return f"compress {compress}" if compress != "none" else f"sync_interval {sync_interval}" * (sync_interval > 1)
+
+
+def link_arguments(profile: Profile) -> Iterator[tuple[str, str]]:
+    """The options by which the job spares slow links, as the profile asks."""
+    if profile.parallel.sync_interval > 1:
+        yield "--sync-interval", str(profile.parallel.sync_interval)
+    if profile.parallel.compress != "none":
+        yield "--compress", profile.parallel.compress
 
 
 def size_arguments(profile: Profile, layout: Layout | None) -> Iterator[tuple[str, str]]:

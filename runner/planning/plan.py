@@ -11,7 +11,7 @@ from runner.planning import bytegpt, network
 from runner.planning.interpreter import expand, find_python, release
 from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.launchers.place import Place
-from runner.planning.layout import size_arguments
+from runner.planning.layout import link_arguments, size_arguments
 from runner.planning.processes import HostChoice, Reasons
 from runner.planning.recommend import Recommendation, fixed_master
 from runner.profile import Profile
@@ -149,6 +149,7 @@ def _job_args(profile: Profile, recommendation: Recommendation) -> tuple[str, ..
     decided = {
         "--strategy": recommendation.strategy,
         **dict(size_arguments(profile, recommendation.layout)),
+        **dict(link_arguments(profile)),
         "--precision": recommendation.precision,
         "--backend": recommendation.backend,
     }

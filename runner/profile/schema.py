@@ -54,7 +54,7 @@ class Profile(Model):
     """Run as a job of Slurm; `hosts` has its login node alone."""
     parallel: Parallel = Parallel()
     """How the built-in job's model is spread over the ranks."""
-    precision: Annotated[Precision, f.one_of("auto", "fp32", "bf16", later=("fp16",))] = "auto"
+    precision: Annotated[Precision, f.one_of("auto", "fp32", "bf16", "fp16")] = "auto"
     """Of the built-in job, and of Accelerate by its launchers; auto: bf16 where all GPUs have it, else fp32."""
     metrics: Metrics = Metrics()
     """How metrics are read from a log of your own form."""
@@ -181,6 +181,8 @@ class Profile(Model):
         _check_option("strategy", parallel.strategy, ("parallel", "strategy"), info.data)
         for name in Sizes._fields:
             _check_option(name, str(getattr(parallel, name) or "auto"), ("parallel", name), info.data)
+        _check_option("sync_interval", str(parallel.sync_interval), ("parallel", "sync_interval"), info.data, "1")
+        _check_option("compress", parallel.compress, ("parallel", "compress"), info.data, "none")
         job: Job | None = info.data.get("job")
         if job and job.builtin and (flaws := sizes.flaws(parallel, job, info.data.get("hosts", ()))):
             raise conflicts(flaws)
@@ -228,9 +230,9 @@ def _slurm_flaws(slurm: Slurm | None, launch: Launch, hosts: tuple[Host, ...]) -
         yield what, f"expected {' or '.join(_IN_SLURM)}", ("launch", "launcher")
 
 
-def _check_option(name: str, value: str, path: Path, data: Mapping[str, object]) -> None:
+def _check_option(name: str, value: str, path: Path, data: Mapping[str, object], default: str = "auto") -> None:
     job, launch = data.get("job"), data.get("launch")
-    if not isinstance(job, Job) or value == "auto":
+    if not isinstance(job, Job) or value == default:
         return
     accelerates = isinstance(launch, Launch) and launch.launcher in ("accelerate", "accelerate-launch")
     if job.builtin is None and accelerates and (name == "precision" or value in ("ddp", "fsdp")):

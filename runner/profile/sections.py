@@ -18,7 +18,8 @@ from runner.transport.base import Address
 MOST_OUTPUTS = 64
 
 Strategy = Literal["auto", "ddp", "fsdp", "hsdp"]
-Precision = Literal["auto", "fp32", "bf16"]
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+Compress = Literal["none", "bf16", "fp16", "powersgd"]
 Backend = Literal["auto", "nccl", "gloo"]
 Launcher = Literal["torchrun", "accelerate", "accelerate-launch", "mpirun", "deepspeed"]
 
@@ -204,6 +205,10 @@ class Parallel(Model):
     """Ranks that share every sequence (context parallel); auto: 1."""
     pp: f.Size = None
     """Stages of consecutive layers, each on ranks of its own (pipeline parallel); auto: 1."""
+    sync_interval: Annotated[int, whole(1, 1_000_000)] = 1
+    """Of ddp, for slow links: steps that each rank trains alone until weights are averaged (local SGD); 1: none."""
+    compress: Annotated[Compress, f.one_of("none", "bf16", "fp16", "powersgd")] = "none"
+    """Of ddp, for slow links: what gradients are sent as; powersgd needs numpy, sends least, changes the loss most."""
 
 
 class OnEnd(Model):

@@ -127,6 +127,20 @@ def strategy_flaws(sizes: Sizes, strategy: str) -> Iterator[Flaw]:
         yield Flaw("dp_replicate", what, "expected strategy hsdp or ddp")
 
 
+def link_flaws(sizes: Sizes, strategy: str, *, sync_interval: int, compress: str) -> Iterator[Flaw]:
+    """Ways to spare a slow link that a layout has no use for: they are for copies of the whole model."""
+    divided = [f"{name} {size}" for name, size in sizes._asdict().items() if name != "dp_replicate" and (size or 1) > 1]
+    if strategy in ("fsdp", "hsdp"):
+        divided.insert(0, strategy)
+    for key, used in (("sync_interval", sync_interval > 1), ("compress", compress != "none")):
+        if used and divided:
+            what = f"{key} is for copies of the whole model, which {divided[0]} divides"
+            yield Flaw(key, what, "expected ddp without tp, pp, cp")
+    if sync_interval > 1 and compress != "none":
+        what = "compress has nothing to compress with sync_interval, which sends weights"
+        yield Flaw("compress", what, "expected one of the two")
+
+
 def model_flaws(sizes: Sizes, *, layers: int, heads: int, context: int) -> Iterator[Flaw]:
     """Sizes that a model of this shape cannot be divided by."""
     tp, pp, cp = sizes.tp or 1, sizes.pp or 1, sizes.cp or 1

@@ -214,7 +214,7 @@ _GROUPS = {
         ),
         _option(
             "--compress", "ddp: what gradients are sent as; powersgd (after --warmup, needs numpy) sends the least and "
-            "changes the curve the most", choices=("no", "bf16", "fp16", "powersgd"), default="no",
+            "changes the curve the most", choices=("none", "bf16", "fp16", "powersgd"), default="none",
         ),
         _option(
             "--seed", "of weights, order of samples, dropout and sample text", type=_number(int, 0, 2**32), default=0

@@ -8,24 +8,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .layout import Layout
-from .options import Options
 from .problem import Problem
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _RANK = 4
 """Of the matrices that PowerSGD sends in place of a gradient."""
-
-
-def check(options: Options, layout: Layout) -> None:
-    """Raise Problem where the layout sends other things than whole gradients of whole models."""
-    given = "--sync-interval" if options.sync_interval > 1 else "--compress"
-    if (options.sync_interval > 1 or options.compress != "no") and (
-        layout.strategy != "ddp" or layout.copies * layout.pp > 1
-    ):
-        raise Problem(f"{given} is for ddp alone, where each rank has the whole model: this layout is {layout}")
-    if options.sync_interval > 1 and options.compress != "no":
-        raise Problem("--compress has nothing to compress with --sync-interval: weights are sent, not gradients")
 
 
 def compress(model: Any, kind: str, warmup: int) -> None:
@@ -41,7 +28,7 @@ def compress(model: Any, kind: str, warmup: int) -> None:
         except ImportError:
             raise Problem("--compress powersgd needs numpy beside torch: install it, or take bf16") from None
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    elif kind != "no":
+    elif kind != "none":
         # Not torch's bf16_compress_hook, which DDP refuses with gloo; a lambda has no annotations to judge.
         model.register_comm_hook(_DTYPES[kind], lambda dtype, bucket: _send_as(dtype, bucket))  # noqa: PLW0108
 

@@ -21,7 +21,6 @@ from .layout import VOCABULARY
 from .memory import offload_policy
 from .mesh import RankMesh
 from .options import Options
-from .slow_links import check as check_slow_links
 from .slow_links import compress
 from .state import Parameters
 from .tensor_parallel import cut_layers
@@ -214,7 +213,6 @@ class Pipelined(Sharded):
 def distribute(model: Any, mesh: RankMesh, device: Any, options: Options, plan: BatchPlan) -> Strategy:
     """Spread a model that every rank has built on the CPU; all ranks start from rank 0's weights."""
     layout = mesh.layout
-    check_slow_links(options, layout)
     offload_policy(layout, device, wanted=options.cpu_offload == "yes")
     if layout.cp > 1:
         exchange = Exchange(mesh.group("cp"))

@@ -261,3 +261,19 @@ def test_tensor_parallel_across_hosts_is_warned_of_with_its_cost() -> None:
     ) in it.advice()
     assert not it.found("error")
     assert "tp 2 crosses" not in planned(desk, far, num_processes=4, parallel={"tp": 2}).advice()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [({"sync_interval": 8}, ["--sync-interval", "8"]), ({"compress": "powersgd"}, ["--compress", "powersgd"])],
+)
+def test_what_spares_a_slow_link_reaches_the_job_and_keeps_the_model_whole(
+    asked: dict[str, object], words: list[str]
+) -> None:
+    large = {"builtin": "bytegpt", "args": ["--layers", "96", "--width", "8192"]}
+    it = planned(facts("a100x8"), facts("a100x8"), job=large, parallel=asked, precision="fp16")
+    assert it.recommendation.strategy == "ddp"
+    assert "is for copies of the whole model" in it.recommendation.reasons["strategy"]
+    args = list(it.plan.job_args)
+    assert args[args.index(words[0]) :][:2] == words
+    assert args[args.index("--precision") + 1] == "fp16"

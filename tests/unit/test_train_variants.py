@@ -16,6 +16,7 @@ pytest.importorskip("torch")
 import torch
 
 from runner.train import memory, slow_links
+from runner.train.division import divide
 from runner.train.layout import Layout
 from runner.train.options import parse
 from runner.train.problem import Problem
@@ -94,17 +95,20 @@ def test_powersgd_without_numpy_is_refused_with_its_cure(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("arguments", "layout", "named"),
+    ("arguments", "named"),
     [
-        ("--compress bf16", Layout("fsdp", dp_shard=2), "--compress is for ddp alone"),
-        ("--compress bf16", Layout(tp=2), "--compress is for ddp alone"),
-        ("--sync-interval 4", Layout("hsdp", 2, 2), "this layout is dp_replicate 2 × dp_shard 2"),
-        ("--sync-interval 4 --compress fp16", Layout(dp_replicate=2), "nothing to compress with --sync-interval"),
+        (
+            "--compress bf16 --strategy fsdp",
+            "--compress: compress is for copies of the whole model, which fsdp divides",
+        ),
+        ("--sync-interval 4 --tp 2", "--sync-interval: .* which tp 2 divides"),
+        ("--sync-interval 4 --dp-replicate 2 --dp-shard 2", "--sync-interval: .* which hsdp divides"),
+        ("--sync-interval 4 --compress fp16", "nothing to compress with sync_interval"),
     ],
 )
-def test_slow_links_are_for_whole_models(arguments: str, layout: Layout, named: str) -> None:
+def test_slow_links_are_for_whole_models(arguments: str, named: str) -> None:
     with pytest.raises(Problem, match=named):
-        slow_links.check(parse(arguments.split()), layout)
+        divide(parse(arguments.split()), [4])
 
 
 @pytest.mark.parametrize("layout", [Layout(), Layout("fsdp", dp_shard=2, tp=2), Layout("fsdp", dp_shard=2, pp=2)])

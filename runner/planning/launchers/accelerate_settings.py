@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from runner.planning.launchers.place import Place, Reasoned
 
-MIXED_PRECISION = {"fp32": "no", "bf16": "bf16"}
+MIXED_PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 """Our words for precision → Accelerate's."""
 
 
