@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from runner.diagnose.cause import Failure, RootCause, find
 from runner.diagnose.frames import own
@@ -14,6 +14,7 @@ from runner.diagnose.traceback import fold_traceback, frames
 from runner.formatting import amount, duration, gibibytes, number, when
 from runner.ids import short
 from runner.protocol.events import Death, Held
+from runner.protocol.files import LauncherPart
 from runner.render.signals import code_words
 from runner.render.status import throughput, ungrouped
 from runner.runs.state import RunState
@@ -199,7 +200,9 @@ def cause_words(state: RunState, failure: Failure) -> str:
         seen = f", last sign of life {when(failure.last)}" if failure.last is not None else ""
         return f"{kind}: {who}{seen}" + (f" ({message})" if message else "")
     if kind == "launch" and failure.code is not None and failure.code < 0:
-        return f"torchrun on {who} was ended by {code_words(failure.code)}"
+        named = message.partition(" ")[0]
+        launcher = named if named in get_args(LauncherPart) else "the launcher"
+        return f"{launcher} on {who} was ended by {code_words(failure.code)}"
     if not message:
         return f"{who}: {clean(kind or 'unknown cause')}"
     return message if message.startswith(who) else f"{who}: {message}"

@@ -96,6 +96,15 @@ def test_num_processes_of_accelerate_is_the_total_and_another_machine_rank_is_re
     assert "12: strange: ambiguous: not known here" in said
 
 
+def test_the_launcher_that_a_file_is_for_is_chosen() -> None:
+    assert taken(ONE_MACHINE)[0].launch.launcher == "accelerate"
+    profile, said = taken(DEEPSPEED, hosts=("a", "b"))
+    assert profile.launch.launcher == "deepspeed" and "adds --local_rank" in said
+    profile, said = taken("node1 slots=4\n")
+    assert profile.launch.launcher == "torchrun"
+    assert "0: launch.launcher: ambiguous: mpirun and deepspeed read such files" in said
+
+
 def test_hosts_that_the_file_does_not_name_are_marked_and_reported() -> None:
     imported = read_foreign(TWO_MACHINES, "acc.yaml")
     assert '  - "<host 2 of 2>"\n' in imported.text

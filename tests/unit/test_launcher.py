@@ -16,78 +16,13 @@ import pytest
 
 from runner.hosts import ship
 from runner.node.ports import is_listening, listen, reserve
+from tests.unit.launcher_kit import PLAIN, Launch, alive, free_port, script
 from tests.unit.waiting import wait_for
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
 DATA = Path(__file__).parents[1] / "data" / "shim"
-PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # before it is opened, or before it is read
-        return False
-
-
-class Launch:
-    """One launcher of a host, with two ranks."""
-
-    def __init__(
-        self,
-        folder: Path,
-        *job: str,
-        python: str = sys.executable,
-        env: dict[str, str] | None = None,
-        keep: tuple[int, ...] = (),
-    ) -> None:
-        self.attempt = folder / "attempt-1"
-        self.attempt.mkdir()
-        (folder / "node.zip").write_bytes(ship.node_parcel().data)
-        node_zip = str(folder / "node.zip")
-        options = ["--nnodes", "1", "--nproc-per-node", "2", "--node-rank", "0", "--rdzv-backend", "static",
-                   "--max-restarts", "0"]  # fmt: skip
-        with (self.attempt / "launcher.log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [python, "-u", node_zip, "torchrun", *options, node_zip, "shim", *job],
-                cwd=folder, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
-                env={**PLAIN, "DISTTUI_DIR": str(self.attempt), "DISTTUI_RUN": folder.name, "DISTTUI_NODE": "0",
-                     "DISTTUI_ATTEMPT": "1", "OMP_NUM_THREADS": "1", **(env or {})}, pass_fds=keep,
-            )  # fmt: skip
-
-    def ready(self) -> None:
-        wait_for(lambda: (self.attempt / "launcher.ready").exists() or self.process.poll() is not None)
-        assert self.process.poll() is None, self.log("launcher")
-
-    def go(self, port: int | None = None, listener: int | None = None, **env: str) -> None:
-        args = ["--master-addr", "127.0.0.1", "--master-port", str(port or free_port()), "--rdzv-id", "test-1"]
-        assert self.process.stdin is not None
-        more = {} if listener is None else {"listener": listener}
-        self.process.stdin.write(json.dumps({"args": args, "env": env, **more}).encode() + b"\n")
-        self.process.stdin.close()
-
-    def end(self) -> dict[str, Any]:
-        """Wait for the end; launcher.json, whose code must be the exit code."""
-        code = self.process.wait(200)
-        said: dict[str, Any] = json.loads((self.attempt / "launcher.json").read_text())
-        assert said["code"] == code, self.log("launcher")
-        return said
-
-    def log(self, name: str) -> str:
-        return (self.attempt / f"{name}.log").read_text()
-
-    def reports(self, kind: str) -> dict[int, dict[str, Any]]:
-        path = self.attempt / "ranks.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return {r["rank"]: r for r in map(json.loads, lines) if r["e"] == kind}
 
 
 @pytest.fixture
@@ -100,16 +35,7 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
 
     yield start
     for one in started:
-        for pid in [r["pid"] for r in one.reports("start").values()]:
-            if alive(pid):
-                os.kill(pid, signal.SIGKILL)
-        one.process.kill()
-        one.process.wait()
-
-
-def script(folder: Path, text: str) -> str:
-    (folder / "job.py").write_text(text)
-    return "job.py"
+        one.close()
 
 
 TRAIN = """

@@ -102,7 +102,7 @@ def _event_words(state: RunState, node: int, event: Event) -> str | None:  # noq
             words = f"attempt {event['attempt']}: all have joined, world size {event['world_size']}, master {place}"
             return words if node == 0 else None
         case "launch":
-            return f"attempt {event['attempt']}: torchrun started"
+            return f"attempt {event['attempt']}: launcher started"
         case "step":
             return f"attempt {event['attempt']}: first step made"
         case "error":

@@ -19,15 +19,16 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
 
     def run(args: List[str], _listener: Optional[int]) -> None:
         sys.argv = [launch.__file__, *args]
-        report_end("accelerate launch", lambda: _launch(launch, args))
+        try:
+            report_end("accelerate launch", lambda: _launch(launch, args))
+        except subprocess.CalledProcessError as error:
+            # Of a single process; those of several ranks are noted as torchrun finds them.
+            failure: LauncherFailure = {"local_rank": 0, "pid": None, "code": error.returncode, "t": time.time()}
+            tell_end(code=1, failures=[failure])
+            raise SystemExit(1) from None
 
     return run
 
 
 def _launch(launch: Any, args: List[str]) -> None:
-    try:
-        launch.launch_command(launch.launch_command_parser().parse_args(args))
-    except subprocess.CalledProcessError as error:
-        failure: LauncherFailure = {"local_rank": 0, "pid": None, "code": error.returncode, "t": time.time()}
-        tell_end(code=1, failures=[failure])
-        raise SystemExit(1) from None
+    launch.launch_command(launch.launch_command_parser().parse_args(args))

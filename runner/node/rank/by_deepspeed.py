@@ -35,7 +35,7 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
             refused = not ranks.started and end.code
             error = "deepspeed refused its options" if refused else None
             tell_end(code=1 if end.code else 0, error=error, failures=failures)
-            raise
+            raise SystemExit(1 if end.code else 0) from None
         except BaseException as error:
             tell_end(code=1, error="%s: %s" % (type(error).__name__, error), failures=ranks.failures())
             raise

@@ -1,9 +1,13 @@
-"""Runs Open MPI's mpirun for the ranks of this host, as a child of this process."""
+"""Runs Open MPI's mpirun for the ranks of this host, as a child of this process.
+
+By itself mpirun ends all ranks two seconds after one has failed, and after a SIGTERM, whatever they still have to save;
+and it says only in prose which rank failed. So it is asked to leave the others alone, a shell above each rank notes its
+exit code, and this process asks the ranks to end, each once.
+"""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -12,13 +16,16 @@ import time
 from typing import Callable, List, Optional
 
 from ...protocol.files import LauncherFailure
+from .. import procs
 from .ends import UnusableError, tell_end
 from .parent import VARIABLE, die_with_parent
 
-_SIGNALLED = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)")
-_EXITED = re.compile(r"Process name: \[(?:\[\d+,\d+\],|[^\s,]+,)(\d+)\]\s+Exit code:\s+(\d+)")
-_TAIL = 8192
-"""Bytes of its output that are searched for how its ranks have ended."""
+CODES = "mpirun.codes"
+"""The file with a line `local rank, exit code` for every rank that has ended."""
+_EACH = f'"$@"; code=$?; echo "$OMPI_COMM_WORLD_LOCAL_RANK $code" >> "$DISTTUI_DIR/{CODES}"; exit $code'
+_LOOK = 0.1
+_SIGNALLED = 128
+"""A shell's exit code of a process that a signal has ended, less the signal's number."""
 
 
 def prepare() -> Callable[[List[str], Optional[int]], None]:
@@ -35,40 +42,70 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
         raise UnusableError("%s is not that of Open MPI: it says %r" % (program, version[:200]))
 
     def run(args: List[str], _listener: Optional[int]) -> None:
-        # Ranks are not our own children. Until they watch over their parent, the tag is what finds them.
+        # The ranks are not our own children: those of their shells.
         os.environ.pop(VARIABLE, None)
-        command = [program, *_with_interpreter(args)]
-        child = subprocess.Popen(command, preexec_fn=die_with_parent)  # there is one thread
-        stopped: List[int] = []
-
-        def hand_on(number: int, _frame: object) -> None:
-            if not stopped:
-                stopped.append(number)
-                child.send_signal(number)
-
-        signal.signal(signal.SIGTERM, hand_on)
-        code = child.wait()
-        failures = [] if code == 0 else _failures()
-        tell_end(code=code, signal=stopped[0] if stopped else None, failures=failures)
-        sys.exit(code if code >= 0 else 128 - code)
+        os.environ["OMPI_MCA_orte_enable_recovery"] = "1"  # noqa: SIM112  # it has this name
+        # mpirun starts any program, not only Python.
+        at = args.index(sys.argv[0])
+        command = [program, *args[:at], "sh", "-c", _EACH, "rank", sys.executable, "-u", *args[at:]]
+        _Mpirun(command).run()
 
     return run
 
 
-def _with_interpreter(args: List[str]) -> List[str]:
-    """Put our interpreter in front of what each rank runs, this program: mpirun starts any program, not only Python."""
-    at = args.index(sys.argv[0])
-    return [*args[:at], sys.executable, "-u", *args[at:]]
+class _Mpirun:
+    def __init__(self, command: List[str]) -> None:
+        self._stopped: Optional[int] = None
+        self._failures: List[LauncherFailure] = []
+        self._asked: "set[int]" = set()
+        signal.signal(signal.SIGTERM, self._stop)
+        self._child = subprocess.Popen(command, preexec_fn=die_with_parent)  # there is one thread
+
+    def run(self) -> None:
+        """Wait for its end, and exit."""
+        while self._child.poll() is None:
+            self._look()
+            time.sleep(_LOOK)
+        self._look()
+        code = 1 if self._failures or self._stopped else self._child.returncode
+        code = code if code >= 0 else _SIGNALLED - code
+        tell_end(code=code, signal=self._stopped, failures=self._failures)
+        sys.exit(code)
+
+    def _stop(self, number: int, _frame: object) -> None:
+        self._stopped = number
+        self._end_ranks()
+
+    def _look(self) -> None:
+        failures = _failures()
+        if len(failures) > len(self._failures):
+            self._failures = failures
+            tell_end(code=1, signal=self._stopped, failures=failures)
+        if self._failures or self._stopped:
+            self._end_ranks()
+
+    def _end_ranks(self) -> None:
+        """Ask each rank once; mpirun itself where it has started none yet."""
+        table = procs.table()
+        shells = {pid for pid, proc in table.items() if proc.ppid == self._child.pid and not proc.dead}
+        ranks = {pid for pid, proc in table.items() if proc.ppid in shells and not proc.dead}
+        for pid in (ranks if shells else {self._child.pid}) - self._asked:
+            self._asked.add(pid)
+            try:
+                os.kill(pid, signal.SIGTERM)
+            except OSError:
+                pass
 
 
 def _failures() -> List[LauncherFailure]:
-    """What mpirun has printed about ranks that failed; its numbers are those of this host."""
+    """The ranks that have failed up to now, the first that ended first."""
     try:
-        with open(os.path.join(os.environ["DISTTUI_DIR"], "launcher.log"), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-            text = file.read().decode("utf-8", "replace")
+        with open(os.path.join(os.environ["DISTTUI_DIR"], CODES), "rb") as file:
+            words = [line.split() for line in file.read().splitlines()]
     except OSError:
         return []
-    ends = {int(rank): -int(number) for rank, number in _SIGNALLED.findall(text)}
-    ends.update((int(rank), int(code)) for rank, code in _EXITED.findall(text))
-    return [{"local_rank": rank, "pid": None, "code": code, "t": time.time()} for rank, code in ends.items()]
+    ends = [(int(rank), int(code)) for rank, code in (pair for pair in words if len(pair) == 2) if code != b"0"]
+    return [
+        {"local_rank": rank, "pid": None, "code": _SIGNALLED - code if code > _SIGNALLED else code, "t": time.time()}
+        for rank, code in ends
+    ]

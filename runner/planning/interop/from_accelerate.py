@@ -45,6 +45,8 @@ class _Reader:
         draft = self._draft
         place, kind = self._scalar("distributed_type")
         _, cpu = self._scalar("use_cpu")
+        draft.launch["launcher"] = "accelerate"
+        draft.translated(0, "launch.launcher", "accelerate: torchrun, with the variables that Accelerate reads")
         self._refuse_other_machines()
         if kind not in (*_GPU_TYPES, "MULTI_CPU"):
             known = ", ".join((*_GPU_TYPES, "MULTI_CPU"))

@@ -21,6 +21,9 @@ def read(root: MappingNode, draft: Translation, hosts: int) -> None:
     draft.job["args"] = ["--deepspeed", "--deepspeed_config", file]
     what = f"job.args name {shown(file)} as DeepSpeed's own examples do; Trainer takes --deepspeed {shown(file)}"
     draft.ambiguous(0, "job.args", f"{what}; the file has to lie in job.workdir on every host")
+    draft.launch["launcher"] = "deepspeed"
+    what = "→ deepspeed, which adds --local_rank to the script's arguments; torchrun does not"
+    draft.ambiguous(0, "launch.launcher", what)
     for place, path, node in _values(root, ""):
         if isinstance(node, ScalarNode) and node.text == "auto":
             what = "Trainer and Accelerate fill it in; a script that gives the file to DeepSpeed itself fails"

@@ -34,6 +34,9 @@ def read(text: str, draft: Translation) -> None:
                 _add(draft, line, name, counts)
     if not counts and not draft.problems:
         draft.wrong(1, 1, "no host", "expected lines like: node1 slots=4")
+    if counts and not draft.problems:
+        what = "mpirun and deepspeed read such files → torchrun, which starts the same; or set one of them"
+        draft.ambiguous(0, "launch.launcher", what)
     draft.hosts = [Machine(name, slots) for name, slots in counts.items()]
     draft.listed = True
 

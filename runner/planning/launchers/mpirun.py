@@ -5,7 +5,6 @@ Its rank numbers are those of one host: a shell, and under disttui the rank shim
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from runner.planning.launchers import torchrun
@@ -25,8 +24,6 @@ def launcher_args(place: Place) -> tuple[str, ...]:
         "--bind-to", "none",
         "--map-by", ":OVERSUBSCRIBE",
         "--allow-run-as-root",
-        # Seconds from its SIGTERM to its SIGKILL of a rank; its own is 1.
-        "--mca", "odls_base_sigkill_timeout", str(max(1, math.ceil(place.profile.launch.grace))),
     )  # fmt: skip
 
 

@@ -1,0 +1,117 @@
+"""mpirun, DeepSpeed's launcher and `accelerate launch` as the node program runs them: ends are written down as under
+torchrun, and a SIGTERM reaches every rank once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.planning.launchers.known import LAUNCHERS
+from runner.planning.launchers.place import Place
+from runner.profile import parse
+from tests import frameworks
+from tests.unit.launcher_kit import Launch, alive, free_port, script
+from tests.unit.waiting import wait_for
+
+pytestmark = pytest.mark.timeout(400)
+
+_COUNT = """
+import os, signal, sys, time
+asked = []
+signal.signal(signal.SIGTERM, lambda *a: asked.append(print("TERM", flush=True)))
+print("up", flush=True)
+if os.environ["RANK"] == "1" and sys.argv[-1] == "die":
+    while not os.path.exists("go"):
+        time.sleep(0.02)
+    {end}
+while not asked:
+    time.sleep(0.02)
+time.sleep(1)
+"""
+_PARTS = [
+    pytest.param("mpirun", marks=pytest.mark.openmpi),
+    pytest.param("deepspeed", marks=[pytest.mark.torch, pytest.mark.frameworks]),
+]
+
+
+def start(folder: Path, part: str, *job: str, processes: int = 2) -> Launch:
+    """Start a launcher with the options of its plan, and send it the start line."""
+    text = f"{{disttui: 1, hosts: [a], job: {{script: job.py}}, launch: {{launcher: {part}}}}}"
+    profile, port = parse(text, "x.yaml"), free_port()
+    place = Place(
+        profile, (processes,), (None,), 0, str(frameworks.PYTHON), profile.job.target, "gloo", "127.0.0.1", port
+    )
+    options = LAUNCHERS[part].launcher_args(place)
+    python = sys.executable if part == "mpirun" else str(frameworks.PYTHON)
+    one = Launch(folder, *job, part=part, options=options, python=python, env={"DS_ACCELERATOR": "cpu"})
+    one.ready()
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "DISTTUI_FIRST_RANK": "0"}
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    args = {"deepspeed": ["--master_addr=127.0.0.1", f"--master_port={port}"]}.get(part, [])
+    one.send(args, {"mpirun": meeting, "accelerate-launch": alone}.get(part, {}))
+    return one
+
+
+@pytest.fixture
+def started() -> Iterator[list[Launch]]:
+    found: list[Launch] = []
+    yield found
+    for one in found:
+        one.close()
+
+
+def up(one: Launch) -> None:
+    logs = [one.attempt / f"rank-{rank}.log" for rank in (0, 1)]
+    wait_for(lambda: all(log.exists() and "up" in log.read_text() for log in logs))
+
+
+@pytest.mark.parametrize("part", _PARTS)
+def test_a_killed_rank_is_reported_and_the_others_are_asked_once(
+    part: str, tmp_path: Path, started: list[Launch]
+) -> None:
+    job = script(tmp_path, _COUNT.replace("{end}", "os.kill(os.getpid(), signal.SIGKILL)"))
+    started.append(one := start(tmp_path, part, "script", job, "die"))
+    up(one)
+    (tmp_path / "go").touch()
+    failures = {failure["local_rank"]: failure["code"] for failure in one.end()["failures"]}
+    assert failures[1] == -signal.SIGKILL, one.log("launcher")
+    assert one.log("rank-0") == "up\nTERM\n"
+
+
+@pytest.mark.parametrize("part", _PARTS)
+def test_a_stop_asks_every_rank_once(part: str, tmp_path: Path, started: list[Launch]) -> None:
+    started.append(one := start(tmp_path, part, "script", script(tmp_path, _COUNT)))
+    up(one)
+    one.process.send_signal(signal.SIGTERM)
+    one.process.wait(100)
+    assert [one.log(f"rank-{rank}") for rank in (0, 1)] == ["up\nTERM\n"] * 2
+
+
+@pytest.mark.openmpi
+def test_mpiruns_exit_codes_and_its_death(tmp_path: Path, started: list[Launch]) -> None:
+    """A rank that ends without a word of its own has its code; ranks die with a killed launcher."""
+    job = script(tmp_path, _COUNT.replace("{end}", "os._exit(7)"))
+    started.append(one := start(tmp_path, "mpirun", "script", job, "die"))
+    up(one)
+    (tmp_path / "go").touch()
+    end = one.end()
+    assert [(failure["local_rank"], failure["code"]) for failure in end["failures"]] == [(1, 7)], one.log("launcher")
+    (again := tmp_path / "again").mkdir()
+    started.append(two := start(again, "mpirun", "script", script(again, "import time; time.sleep(600)")))
+    pids = wait_for(lambda: len(found := two.reports("start")) == 2 and [each["pid"] for each in found.values()])
+    os.kill(two.process.pid, signal.SIGKILL)
+    wait_for(lambda: not any(map(alive, pids)), timeout=30)
+
+
+@pytest.mark.torch
+@pytest.mark.frameworks
+def test_accelerate_launch_of_one_process_says_how_it_was_killed(tmp_path: Path, started: list[Launch]) -> None:
+    text = "import os, signal\nassert os.environ['WORLD_SIZE'] == '1'\nos.kill(os.getpid(), signal.SIGKILL)"
+    started.append(one := start(tmp_path, "accelerate-launch", "script", script(tmp_path, text), processes=1))
+    failures = [(failure["local_rank"], failure["code"]) for failure in one.end()["failures"]]
+    assert failures == [(0, -signal.SIGKILL)], one.log("launcher")
