@@ -10,11 +10,12 @@ from typing import NamedTuple
 from runner.api.questions import Doubt, Questions, Unattended
 from runner.errors import InputError
 from runner.formatting import when
+from runner.library.git import Repository, Signature
 from runner.masking import masked
 from runner.planning import bytegpt
 from runner.profile import Profile, ProfileErrors, agreed, leaks, parse, read
 from runner.profile.changes import bounded, difference
-from runner.profile.library import find
+from runner.profile.library import Library, find
 from runner.profile.trust import doubt
 from runner.text import clean
 
@@ -88,7 +89,12 @@ def _as_shared(text: str, path: Path) -> Profile | None:
 def _of_library(path: Path, profile: Profile, environ: Mapping[str, str]) -> Doubt | None:
     """What the user must know of a profile of a team library before it runs; None: nothing has changed since a yes."""
     library = agreed.source_of(path, environ)
-    if library is None or agreed.is_agreed(path, profile, environ):
+    if library is None:
+        return None
+    signature = _signature(library, path, environ)
+    if library.signed and not (signature and signature.is_good):
+        raise _unsigned(library, path, signature)
+    if agreed.is_agreed(path, profile, environ):
         return None
     leaks.mask(profile.as_written())
     before = agreed.last_agreed(path, environ)
@@ -98,8 +104,27 @@ def _of_library(path: Path, profile: Profile, environ: Mapping[str, str]) -> Dou
         if before
         else f"it is new to you, from {named}"
     )
+    if signature:
+        why += f"; its last commit, {signature.commit[:10]} of {signature.author}, is {signature}"
     changes = difference(before.profile if before else None, profile)
     return Doubt(profile, why, path, changes=tuple(masked(line) for line in bounded(changes)))
+
+
+def _signature(library: Library, path: Path, environ: Mapping[str, str]) -> Signature | None:
+    """Who has signed the newest change of a file; None where that is not known."""
+    if not (library.folder / ".git").exists():
+        return None
+    inner = os.path.relpath(os.path.realpath(path), os.path.realpath(library.folder))
+    return Repository(library.folder, environ).signature(inner)
+
+
+def _unsigned(library: Library, path: Path, signature: Signature | None) -> InputError:
+    cure = f"Have it signed (git commit -S), or take `signed` of {library.name} out of your config."
+    what = f"of the library {library.name} only what is signed is used"
+    if signature is None:
+        return InputError(f"{what}, and this is not what a commit of it has", cure, place=clean(str(path)))
+    last = f"and the last commit of this, {signature.commit[:10]} of {signature.author}, is {signature}"
+    return InputError(f"{what}, {last}", cure, place=clean(str(path)))
 
 
 def load_profile(

@@ -72,6 +72,32 @@ class Commit(NamedTuple):
     subject: str
 
 
+class Signature(NamedTuple):
+    """The newest commit that has changed a file, and what git says of its signature."""
+
+    commit: str
+    author: str
+    status: str
+    """One letter, as `%G?` of git log: G is good and trusted, N is none."""
+    signer: str
+    """As the key names its owner; empty: unknown."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether a key that this user trusts has signed it."""
+        return self.status == "G"
+
+    def __str__(self) -> str:
+        words = {
+            "G": f"signed by {self.signer}",
+            "N": "not signed",
+            "B": "signed, but the signature is BAD",
+            "U": "signed by a key that you have not said to trust",
+            "E": "signed by a key that is not known here",
+        }
+        return words.get(self.status, "signed by a key that has ended or was revoked")
+
+
 class Repository:
     """A clone on this machine."""
 
@@ -237,6 +263,17 @@ class Repository:
             commit, author, moment, subject = entry.split("\n", 3)
             found.append(Commit(commit, clean(author), float(moment or 0), clean(subject)))
         return found
+
+    def signature(self, path: str) -> Signature | None:
+        """Of the newest commit that has changed a file; None where there is none, or the file differs from it."""
+        try:
+            out = self._text("log", "-1", "--format=%H%n%an%n%G?%n%GS", "HEAD", "--", path)
+            kept = self._text("rev-parse", "--quiet", "--verify", f"HEAD:{path}")
+            now = self._text("hash-object", "--no-filters", "--", path)
+        except GitError:
+            return None
+        commit, author, status, signer = (out.split("\n") + 4 * [""])[:4]
+        return Signature(commit, clean(author), status, clean(signer)) if commit and kept == now else None
 
     def fetch(self) -> None:
         """Get what is new at the remote. Raises RemoteError."""

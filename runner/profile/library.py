@@ -37,6 +37,8 @@ class Library(NamedTuple):
     folder: Path
     url: str = ""
     """Of the git repository that `folder` is a clone of; empty: it is a folder only."""
+    signed: bool = False
+    """Whether a profile of it is used only as a signed commit has it."""
 
 
 class LibraryEntry(NamedTuple):
@@ -269,13 +271,15 @@ def _given(config: Path, environ: Mapping[str, str]) -> list[Library | Literal["
 def _one(
     node: Node, environ: Mapping[str, str], problems: list[ProfileProblem]
 ) -> Library | Literal["own", "examples"] | None:
-    expected = "expected own, examples, {name: team, git: URL} or {name: team, folder: PATH}"
+    expected = "expected own, examples, {name: team, git: URL} or {name: team, folder: PATH}, and signed: true or false"
     if isinstance(node, ScalarNode) and node.text in (OWN, EXAMPLES):
         return "own" if node.text == OWN else "examples"
     given = {}
     if isinstance(node, MappingNode):
         given = {key: value.text for key, (_, value) in node.entries.items() if isinstance(value, ScalarNode)}
-    if not isinstance(node, MappingNode) or sorted(given) not in (["folder", "name"], ["git", "name"]):
+    signed = given.pop("signed", "false")
+    kinds = (["folder", "name"], ["git", "name"])
+    if not isinstance(node, MappingNode) or sorted(given) not in kinds or signed not in ("true", "false"):
         problems.append(ProfileProblem.at(node.place, "no library", expected))
         return None
     name = given["name"]
@@ -283,12 +287,12 @@ def _one(
         problems.append(ProfileProblem.at(node.entries["name"][0], flaw, "expected a short word, like team"))
         return None
     if "git" in given:
-        return Library(name, "team", inside(clones_folder(environ), name), given["git"])
+        return Library(name, "team", inside(clones_folder(environ), name), given["git"], signed == "true")
     folder = Path(os.path.expanduser(given["folder"]))  # noqa: PTH111 - Path raises for an unknown ~user
     if not folder.is_absolute():
         problems.append(ProfileProblem.at(node.entries["folder"][0], "no absolute path", "expected one, or ~/…"))
         return None
-    return Library(name, "team", folder)
+    return Library(name, "team", folder, signed=signed == "true")
 
 
 def name_flaw(name: str) -> str:

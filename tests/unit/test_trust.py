@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,40 @@ def test_the_first_run_and_every_change_is_shown_and_needs_a_yes(home: Path) -> 
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600 and stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
     kept.write_text("{")
     assert command(home, "plan", "train").returncode == 2, "what cannot be read is no yes"
+
+
+@pytest.mark.git
+def test_a_library_can_require_signed_commits(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    team, key = home / "team", home / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    (home / "signers").write_text(f"alice@example.org {(home / 'key.pub').read_text()}")
+    settings = home / "gitconfig"
+    settings.write_text(
+        f"[user]\nname = Alice\nemail = alice@example.org\nsigningKey = {key}\n[gpg]\nformat = ssh\n"
+        f'[gpg "ssh"]\nallowedSignersFile = {home}/signers\n'
+    )
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", team, *words], check=True, capture_output=True)
+
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "one", "-S")
+    signed = "{name: team, signed: true"
+    config = home / "disttui" / "config.yaml"
+    config.write_text(config.read_text().replace("{name: team", signed))
+    shown = asked(home, b"y\n", ["plan", "train"])
+    assert "of Alice, is signed by alice@example.org:" in shown and "node rank 0" in shown
+    share(home, TEAM + "description: edited here\n")
+    assert "this is not what a commit of it has" in command(home, "plan", "--trust", "train").stderr
+    git("commit", "-qam", "two")
+    done = command(home, "plan", "--trust", "train")
+    assert done.returncode == 2 and "of Alice, is not signed" in done.stderr and "git commit -S" in done.stderr
+    git("commit", "-q", "--amend", "--no-edit", "-S")
+    assert command(home, "plan", "--trust", "train").returncode == 0
+    (home / "signers").write_text(f"bob@example.org {(home / 'key.pub').read_text().replace('AAAA', 'AAAB', 1)}")
+    assert command(home, "plan", "train").returncode == 2, "agreed to, and signed by nobody who is trusted any more"
 
 
 def test_ones_own_profile_is_not_asked_about(home: Path) -> None:
