@@ -55,7 +55,7 @@ _HEAD = """\
 
 Made from the schema (`python -m tests.profile_table`). `disttui validate FILE` names every error with its line, and
 what the profile has run where; `--set launch.restarts=2` overrides a key. [2node.yaml](../profiles/2node.yaml) is an
-example with comments. Times are in seconds.
+example with comments; [library.md](library.md) has `extends` and variables. Times are in seconds.
 """
 
 

@@ -247,7 +247,7 @@ def save_profile(
         InputError: It is no good profile, holds what looks like a secret, or cannot be written.
     """
     if text is not None:
-        parse(text, str(reading.path))
+        parse(text, reading.path)
     return save(
         reading.library,
         reading.path.relative_to(reading.library.folder).as_posix(),
@@ -360,7 +360,7 @@ def check_folder(library: Library) -> list[Checked]:
             if entry.problem:
                 raise InputError(entry.problem, place=clean(str(entry.path)))
             text = read(entry.path).text
-            parse(text, str(entry.path))
+            parse(text, entry.path)
             refuse(text, str(entry.path))
         except InputError as error:
             problems = str(error).splitlines()

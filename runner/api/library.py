@@ -70,18 +70,19 @@ def read_profile(
     """
     path = find(name, environ)
     source = read(path)
-    profile = parse(source.text, str(path), overrides)
+    profile = parse(source.text, path, overrides)
     if check_job and profile.job.builtin and (problem := bytegpt.problem(profile.job.args)):
         raise InputError(f"{clean(str(path))}: job.args: {problem}")
     shared = _as_shared(source.text, path) if overrides else profile
-    why = doubt(path, source.status)
+    files = [(Path(each), Path(each).stat()) for each in profile.sources]
+    why = next(filter(None, (doubt(*each) for each in ((path, source.status), *files))), "")
     found = Doubt(profile, why, path) if why else _of_library(path, shared or profile, environ)
     return ReadProfile(path, profile, source.text, found, shared or profile)
 
 
 def _as_shared(text: str, path: Path) -> Profile | None:
     try:
-        return parse(text, str(path))
+        return parse(text, path)
     except ProfileErrors:
         return None  # it needs an override
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from runner.cli.options import AS_JSON, complete_profiles, example
+from runner.cli.options import AS_JSON, OVERRIDES, complete_profiles, example
 from runner.errors import DisttuiError, InputError
 
 if TYPE_CHECKING:
@@ -55,14 +55,18 @@ def list_(name: str | None, as_json: bool) -> None:
     click.echo(json.dumps(library_data(found), indent=2) if as_json else library_table(found))
 
 
-@library.command(epilog=example("disttui library show team/2node"))
+@library.command(epilog=example("disttui library show team/2node", "disttui library show team/2node --set var.steps=5"))
 @_PROFILE
-def show(profile: str) -> None:
-    """Print a profile's file."""
+@click.option("--text", "as_text", is_flag=True, help="Print the file as it is.")
+@OVERRIDES
+def show(profile: str, as_text: bool, overrides: tuple[str, ...]) -> None:
+    """Show every value of a profile, and the file and line that it comes from."""
     from runner.api.library import read_profile
+    from runner.cli.render.library import origin_lines
     from runner.text import clean_lines
 
-    click.echo(clean_lines(read_profile(profile, check_job=False).text))
+    found = read_profile(profile, overrides, check_job=False)
+    click.echo(clean_lines(found.text) if as_text else "\n".join(origin_lines(found.profile)))
 
 
 @library.command(epilog=example("disttui library add team hub:profiles.git", "disttui library add lab /data/profiles"))

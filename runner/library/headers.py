@@ -60,12 +60,12 @@ def headers(
 
 
 def _made(path: Path) -> _Kept:
-    stamp = _stamp(str(path))
-    files = [(str(path), *stamp)]
+    files = [(str(path), *_stamp(str(path)))]
     try:
-        profile = parse_quickly(read(path).text, str(path))
+        profile = parse_quickly(read(path).text, path)
     except InputError as error:
-        return _Kept(files, Header(problem=_first(error)))
+        # Another file may be to blame, so that it is read again each time.
+        return _Kept([(str(path), -1, -1)], Header(problem=_first(error)))
     files += [(each, *_stamp(each)) for each in profile.sources]
     return _Kept(files, header_of(profile))
 

@@ -201,7 +201,7 @@ def _save_edits(repository: Repository, branch: str) -> tuple[list[str], list[tu
         try:
             text = disk.decode()
             if path.endswith(SUFFIXES) and not path.startswith(f"{INVENTORIES}/"):
-                parse(text, path)
+                parse(text, repository.folder / path)
             refuse(text, path)
         except ProfileErrors as error:
             left.append((path, error.sentence.partition("\n")[0]))

@@ -1,9 +1,10 @@
 """The YAML profile: one file describes cluster and job. Checked as a whole, every error with its place."""
 
-from runner.profile.load import ProfileText, load, parse, parse_quickly, read
+from runner.profile.load import load, parse, parse_quickly
 from runner.profile.problems import ProfileErrors, ProfileProblem
 from runner.profile.schema import Profile
 from runner.profile.sections import Host, Job, Launch, Metrics, Parallel, Target
+from runner.profile.source import ProfileText, read
 from runner.profile.typed import parse_host
 
 __all__ = [

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import codecs
-import os
 import re
-import stat
 from collections.abc import Sequence
 from pathlib import Path as FilePath
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
-from runner.errors import InputError
+from runner.profile import composition, variables
 from runner.profile.explain import explain
 from runner.profile.fields import slug
-from runner.profile.nodes import MAX_SIZE, MappingNode, Node, ScalarNode, SequenceNode, compose, walk
+from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, compose, walk
 from runner.profile.override import apply
-from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, printable, quoted
+from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, quoted
 from runner.profile.schema import VERSION, Profile
-
-
-class ProfileText(NamedTuple):
-    """A file as it was read."""
-
-    text: str
-    status: os.stat_result
-    """Of the file that `text` was read from, even if another file has taken its path since."""
+from runner.profile.source import read
 
 
 def load(path: FilePath | str, overrides: Sequence[str] = ()) -> Profile:
@@ -36,25 +26,38 @@ def load(path: FilePath | str, overrides: Sequence[str] = ()) -> Profile:
         InputError: The file cannot be read.
         ProfileErrors: What is in it cannot be used.
     """
-    return parse(read(FilePath(path)).text, str(path), overrides)
+    return parse(read(FilePath(path)).text, FilePath(path), overrides)
 
 
-def parse(text: str, source: str, overrides: Sequence[str] = (), *, quick: bool = False) -> Profile:
+def parse(
+    text: str,
+    source: str | FilePath,
+    overrides: Sequence[str] = (),
+    *,
+    quick: bool = False,
+    personal: bool = True,
+) -> Profile:
     """Check a profile given as text; `source` is its name in messages, and of a run without one.
 
     Args:
+        source: As a path, the file that the text is of: what it extends is read, and the user's own settings count.
         quick: As of `compose`.
+        personal: Whether the user's own settings count.
 
     Raises:
         ProfileErrors: It cannot be used.
     """
     problems: list[ProfileProblem] = []
+    path, source = (source, str(source)) if isinstance(source, FilePath) else (None, source)
     root = compose(text, source, problems, quick=quick)
     if not isinstance(root, MappingNode):
         place = root.place if root else SourceLocation(source, 1, 1)
         what = "the profile is empty" if root is None else "this is no mapping"
         raise ProfileErrors([*problems, ProfileProblem.at(place, what, "expected keys like 'disttui: 1', 'hosts:'")])
-    root = apply(root, overrides, problems)
+    sources: list[str] = []
+    if path is not None:
+        root = composition.composed(root, path, problems, sources, personal=personal)
+    root = variables.filled(apply(root, overrides, problems), problems)
     if newer := _newer(root):
         raise ProfileErrors([newer])
     references = _references(root, problems)
@@ -68,11 +71,13 @@ def parse(text: str, source: str, overrides: Sequence[str] = (), *, quick: bool 
         raise ProfileErrors(problems)
     profile._written.update(plain(root))
     profile._references.update(references)
-    profile._sizes.update({path[1]: scalar.place for path, scalar in walk(root) if path[0] == "parallel"})
+    profile._sources.extend(sources)
+    profile._tree.append(root)
+    profile._sizes.update({path[1]: scalar.place for path, scalar in walk(root) if path[:1] == ("parallel",) != path})
     return profile
 
 
-def parse_quickly(text: str, source: str) -> Profile:
+def parse_quickly(text: str, source: FilePath) -> Profile:
     """`parse`, four times as quick, for lists of many profiles.
 
     Raises:
@@ -82,40 +87,6 @@ def parse_quickly(text: str, source: str) -> Profile:
         return parse(text, source, quick=True)
     except ProfileErrors:
         return parse(text, source)  # which has the words of all other commands
-
-
-def read(path: FilePath) -> ProfileText:
-    """Read a file.
-
-    Raises:
-        InputError: It cannot be read.
-        ProfileErrors: It is no text.
-    """
-    name = printable(str(path))
-    try:
-        if stat.S_ISFIFO(path.stat().st_mode):
-            raise InputError("this is a pipe, and a profile is read more than once", "Save it in a file.", place=name)
-        with path.open("rb") as file:
-            # One byte more than allowed shows that there is more, even of an endless device.
-            data = file.read(4 * MAX_SIZE + 1)
-            status = os.fstat(file.fileno())
-    except FileNotFoundError:
-        raise InputError("there is no such file", place=name) from None
-    except IsADirectoryError:
-        raise InputError("this is a folder", "Name a profile in it.", place=name) from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=name) from None
-    try:
-        return ProfileText(data.decode("utf-8"), status)
-    except UnicodeDecodeError as error:
-        before = data[: error.start].decode("utf-8")
-        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-        if "\0" in before or len(data) > 4 * MAX_SIZE:
-            return ProfileText(before, status)
-        wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        what = "UTF-16 text" if wide else f"byte 0x{data[error.start]:02x} is not UTF-8 text"
-        expected = "save it as UTF-8" if wide else "expected a YAML file"
-        raise ProfileErrors([ProfileProblem(line, column, what, expected, str(path))]) from None
 
 
 def _newer(root: MappingNode) -> ProfileProblem | None:

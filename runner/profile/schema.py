@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_
 
 from runner.profile import addresses, sizes
 from runner.profile import fields as f
+from runner.profile.nodes import MappingNode
 from runner.profile.problems import Flaw, Path, ProfileErrors, ProfileProblem, SourceLocation, bad, conflicts, quoted
 from runner.profile.references import Lookup, UnresolvedError, references, replaced
 from runner.profile.sections import Host, Job, Launch, Metrics, Model, OnEnd, Parallel, Precision
@@ -65,6 +66,12 @@ class Profile(Model):
     _references: dict[Path, SourceLocation] = PrivateAttr(default_factory=dict)
     _sizes: dict[str | int, SourceLocation] = PrivateAttr(default_factory=dict)
     _sources: list[str] = PrivateAttr(default_factory=list)
+    _tree: list[MappingNode] = PrivateAttr(default_factory=list)
+
+    @property
+    def tree(self) -> MappingNode | None:
+        """What was checked, with the place of each value; None for a profile that was not read from a text."""
+        return self._tree[0] if self._tree else None
 
     @property
     def sources(self) -> tuple[str, ...]:

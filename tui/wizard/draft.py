@@ -17,7 +17,7 @@ from runner.hosts.facts import HostFacts
 from runner.hosts.link import Link
 from runner.planning.preflight import Finding
 from runner.profile import Host, Profile, ProfileErrors, parse, parse_host, read
-from runner.profile.edit import edit
+from runner.profile.edit import as_data, edit
 from runner.profile.fields import slug
 from runner.profile.render import render
 
@@ -67,7 +67,7 @@ class Draft:
     @cached_property
     def _checked(self) -> tuple[Profile | None, tuple[str, ...]]:
         try:
-            return parse(self.text, str(self.path or "profile")), ()
+            return parse(self.text, self.path or Path("profile")), ()
         except ProfileErrors as error:
             return None, tuple(one.reason for one in error.problems)
 
@@ -186,7 +186,10 @@ def new_draft() -> Draft:
 def open_draft(path: Path, text: str | None = None) -> Draft:
     """The draft of a file with its text (None: read it now). Raises InputError."""
     text = (read(path).text if text is None else text).replace("\r\n", "\n").replace("\r", "\n")
-    profile = parse(text, str(path))
+    profile = parse(text, path, personal=False)
+    if as_data(text) != profile.as_written():
+        # Made of several files or of variables: what comes of it is a profile of its own.
+        return Draft({"name": profile.name, **profile.as_written()}, named=True)
     return Draft(dict(profile.as_written()), text, path, named=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -11,8 +12,12 @@ from runner.formatting import amount, duration, when
 from runner.ids import short
 from runner.library.git import Commit
 from runner.library.syncing import Synced
+from runner.masking import masked
+from runner.profile import Profile
 from runner.profile.disclosure import names
 from runner.profile.edit import diff
+from runner.profile.library import libraries
+from runner.profile.origins import origins
 from runner.profile.problems import printable
 from runner.render.status import GLYPHS
 from runner.text import clean
@@ -74,6 +79,21 @@ def history_lines(found: Sequence[Commit]) -> list[str]:
     return [
         f"{each.id[:10]}{_GAP}{when(each.time)}{_GAP}{each.author.ljust(width)}{_GAP}{each.subject}" for each in found
     ]
+
+
+def origin_lines(profile: Profile) -> list[str]:
+    """Every value of a profile with the file and line that it comes from; what is in a library by its name there."""
+    roots = [(os.path.realpath(each.folder) + "/", f"{each.name}/") for each in libraries()]
+    found = origins(profile)
+    widest = max((len(one.key) for one in found), default=0)
+    lines = []
+    for one in found:
+        where = os.path.realpath(one.place.source) if one.place.line else one.place.source
+        for folder, name in roots:
+            where = name + where.removeprefix(folder) if where.startswith(folder) else where
+        place = f"{where}:{one.place.line}" if one.place.line else where
+        lines.append(f"{clean(one.key).ljust(widest)}{_GAP}{clean(masked(one.value))}{_GAP}# {printable(place)}")
+    return lines
 
 
 def side_by_side(found: Compared) -> str:

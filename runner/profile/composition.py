@@ -1,0 +1,325 @@
+"""A profile that is made of several files: `extends`, hosts of an inventory, and the user's own settings.
+
+Every value keeps the place that it comes from. Later goes over earlier: the profiles that are extended, in their order,
+then the profile itself, then the user's own settings, then `--set`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from runner.errors import InputError
+from runner.paths import PathError, inside
+from runner.profile.library import EXAMPLES, INVENTORIES, OWN, SUFFIXES, Library, entry_in, libraries, library_of, named
+from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, compose
+from runner.profile.problems import ProfileErrors, ProfileProblem, SourceLocation, near, quoted
+from runner.profile.source import read
+from runner.user_folders import user_folder
+
+_DEEPEST, _MOST_FILES = 8, 64
+_TARGETS = ("builtin", "script", "module", "command")
+_NOT_INHERITED = ("name", "description")
+"""Keys that say something of one profile alone."""
+PERSONAL = "personal.yaml"
+"""The user's own settings, beside config.yaml; never in a library."""
+_PERSONAL_KEYS = ("python", "activate", "hosts")
+_PERSONAL_HOST_KEYS = ("user", "port", "python", "activate", "workdir", "address", "interface")
+
+
+@dataclass(frozen=True)
+class _Where:
+    """A file, and what it may refer to."""
+
+    path: Path
+
+    @cached_property
+    def library(self) -> Library | None:
+        """The library that it lies in; None: in none."""
+        return library_of(self.path)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that it may refer into."""
+        return self.library.folder if self.library else self.path.parent
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether it is the user's own, and may refer to any library. What others write must not reach for it."""
+        return self.library is None or self.library.name == OWN
+
+
+class _Assembler:
+    def __init__(self, problems: list[ProfileProblem], sources: list[str]) -> None:
+        self._problems, self._sources = problems, sources
+
+    def whole(self, root: MappingNode, where: _Where, above: tuple[str, ...]) -> MappingNode:
+        """A file's tree over those of all files that it extends."""
+        above = (*above, os.path.realpath(where.path))
+        own = {key: entry for key, entry in root.entries.items() if key != "extends"}
+        if "hosts" in own:
+            at, node = own["hosts"]
+            own["hosts"] = (at, self._hosts(node, where))
+        found = MappingNode(root.place)
+        for name in self._names(root):
+            path = self._resolve(name, where, "")
+            if path is None:
+                continue
+            if os.path.realpath(path) in above:
+                chain = " → ".join(Path(each).name for each in (*above, str(path)))
+                self._problem(name.place, f"{quoted(name.text)} extends itself: {chain}", "remove one of them")
+            elif len(above) > _DEEPEST:
+                self._problem(name.place, f"more than {_DEEPEST} profiles extend one another", "use fewer levels")
+            elif base := self._read(path, name):
+                base = self.whole(base, _Where(path), above)
+                entries = {key: entry for key, entry in base.entries.items() if key not in _NOT_INHERITED}
+                found = self.over(found, MappingNode(base.place, entries), ())
+        return replace(self.over(found, MappingNode(root.place, own), ()), place=root.place)
+
+    def over(self, base: MappingNode, top: MappingNode, path: tuple[str, ...]) -> MappingNode:
+        """A mapping over another: key by key, hosts by name; a list replaces a list, one of `key+` is added to it."""
+        entries = dict(base.entries)
+        if path == ("job",) and any(target in top.entries for target in _TARGETS):
+            entries = {key: entry for key, entry in entries.items() if key not in _TARGETS}
+        for key, (at, new) in top.entries.items():
+            name = key[:-1] if key[-1:] in ("+", "=") and isinstance(new, SequenceNode) else key
+            before = entries[name][1] if name in entries else None
+            if name != key and name in top.entries:
+                self._problem(at, f"{quoted(name)} and {quoted(key)} in one profile", "expected one of them")
+            if isinstance(new, ScalarNode) and new.is_null and before is not None:
+                del entries[name]
+            else:
+                entries[name] = (at, self._value(before, new, (*path, key)))
+        return MappingNode(top.place, entries)
+
+    def _value(self, before: Node | None, new: Node, path: tuple[str, ...]) -> Node:
+        if isinstance(before, SequenceNode) and isinstance(new, SequenceNode):
+            if path[-1].endswith("+"):
+                return SequenceNode(new.place, (*before.items, *new.items))
+            return self._by_name(before, new) if path == ("hosts",) else new
+        if isinstance(before, MappingNode) and isinstance(new, MappingNode):
+            return self.over(before, new, path)
+        return new
+
+    def _by_name(self, base: SequenceNode, top: SequenceNode) -> SequenceNode:
+        items = {_host_name(item) or f"\0{at}": item for at, item in enumerate(base.items)}
+        for at, item in enumerate(top.items):
+            name = _host_name(item) or f"\0+{at}"
+            before = items.get(name)
+            if before is None:
+                items[name] = item
+            elif isinstance(item, MappingNode):
+                items[name] = self.over(_as_mapping(before), item, ("hosts", name))
+        return SequenceNode(top.place, tuple(items.values()))
+
+    def _hosts(self, node: Node, where: _Where) -> Node:
+        """The hosts that `{inventory: lab, only: [node1]}` means; others as they are."""
+        if not isinstance(node, MappingNode) or "inventory" not in node.entries:
+            return node
+        for key, (at, _) in node.entries.items():
+            if key not in ("inventory", "only"):
+                self._problem(at, f"unknown key {quoted(key)}", "expected inventory, only")
+        _, name = node.entries["inventory"]
+        if not isinstance(name, ScalarNode):
+            self._problem(name.place, "inventory: no name", "expected one, like lab")
+            return SequenceNode(node.place, ())
+        path = self._resolve(name, where, f"{INVENTORIES}/")
+        found = self._read(path, name) if path else None
+        _, hosts = found.entries.get("hosts", (None, None)) if found else (None, None)
+        if not isinstance(hosts, SequenceNode):
+            if found:
+                self._problem(found.place, "this inventory has no hosts", "expected hosts: [node1, node2]")
+            return SequenceNode(node.place, ())
+        return self._only(hosts, node.entries["only"][1]) if "only" in node.entries else hosts
+
+    def _only(self, hosts: SequenceNode, only: Node) -> SequenceNode:
+        known = {_host_name(item): item for item in hosts.items}
+        if not isinstance(only, SequenceNode) or not all(isinstance(item, ScalarNode) for item in only.items):
+            self._problem(only.place, "only: no list of names", "expected one, like [node1, node2]")
+            return hosts
+        chosen = []
+        for item in only.items:
+            assert isinstance(item, ScalarNode)
+            if item.text in known:
+                chosen.append(known[item.text])
+            else:
+                meant = near(item.text, [name for name in known if name])
+                cure = f"did you mean {meant!r}?" if meant else f"expected one of {', '.join(filter(None, known))}"
+                self._problem(item.place, f"the inventory has no host {quoted(item.text)}", cure)
+        return SequenceNode(only.place, tuple(chosen))
+
+    def _names(self, root: MappingNode) -> list[ScalarNode]:
+        at, node = root.entries.get("extends", (None, None))
+        items = node.items if isinstance(node, SequenceNode) else (node,) if node else ()
+        if at and not all(isinstance(item, ScalarNode) and item.text for item in items):
+            self._problem(at, "extends: no name", "expected one or a list, like [base, team/gpus]")
+        return [item for item in items if isinstance(item, ScalarNode) and item.text]
+
+    def _resolve(self, name: ScalarNode, where: _Where, folder: str) -> Path | None:
+        """The file that a name means: beside the file, in its library, or in another one."""
+        text = name.text.removeprefix("./")
+        stem = next((text.removesuffix(suffix) for suffix in SUFFIXES if text.endswith(suffix)), text)
+        try:
+            inside(where.folder, stem)  # no name may lead out, wherever it is looked for
+            found = self._beside(stem, where, folder) or self._elsewhere(stem, where, folder)
+        except PathError as error:
+            self._problem(
+                name.place,
+                error.what.rpartition(": ")[2],
+                "expected the name of a profile, or its path inside the library",
+            )
+            return None
+        if found is None:
+            kind = "inventory" if folder else "profile"
+            self._problem(name.place, f"there is no {kind} {quoted(name.text)}", self._hint(where, folder))
+        return found
+
+    def _beside(self, stem: str, where: _Where, folder: str) -> Path | None:
+        real = where.path.parent if where.library is None else Path(os.path.realpath(where.path.parent))
+        root = where.folder if where.library is None else Path(os.path.realpath(where.folder))
+        starts = dict.fromkeys((root,) if folder or root not in real.parents else (real, root))
+        for start in starts:
+            for suffix in SUFFIXES:
+                path = inside(start, f"{folder}{stem}{suffix}")
+                inside(root, path.relative_to(root).as_posix())
+                if path.is_file():
+                    return path
+        return None
+
+    def _elsewhere(self, stem: str, where: _Where, folder: str) -> Path | None:
+        first, _, rest = stem.partition("/")
+        known = [each for each in libraries() if where.is_mine or each == where.library or each.name == EXAMPLES]
+        for library in known:
+            if folder:
+                wanted = rest if rest and library.name == first else stem
+                for suffix in SUFFIXES:
+                    path = inside(library.folder, f"{folder}{wanted}{suffix}")
+                    if path.is_file():
+                        return path
+            elif rest and library.name == first and (entry := entry_in(library, rest)):
+                return entry.path
+        if folder:
+            return None
+        if where.is_mine:
+            entry = named(stem)
+            return entry.path if entry else None
+        return next((entry.path for library in known if (entry := entry_in(library, stem))), None)
+
+    def _hint(self, where: _Where, folder: str) -> str:
+        if folder:
+            return f"expected a file of this name in {INVENTORIES}/"
+        return (
+            "expected a name, or a path inside the library"
+            if where.is_mine
+            else "a shared profile extends profiles of its own library, or examples"
+        )
+
+    def _read(self, path: Path, name: ScalarNode) -> MappingNode | None:
+        if len(self._sources) >= _MOST_FILES:
+            raise ProfileErrors(
+                [ProfileProblem.at(name.place, f"the profile is made of more than {_MOST_FILES} files")]
+            )
+        self._sources.append(str(path))
+        return _tree(path, self._problems)
+
+    def _problem(self, place: SourceLocation, what: str, expected: str) -> None:
+        self._problems.append(ProfileProblem.at(place, what, expected))
+
+
+def composed(
+    root: MappingNode, path: Path, problems: list[ProfileProblem], sources: list[str], *, personal: bool
+) -> MappingNode:
+    """The tree of a file with all that it extends, and the user's own settings over it.
+
+    Args:
+        problems: Gains what is wrong.
+        sources: Gains the other files that it is made of.
+        personal: Whether the user's own settings count.
+
+    Raises:
+        ProfileErrors: One of the files cannot be read.
+    """
+    assembler = _Assembler(problems, sources)
+    found = assembler.whole(root, _Where(path), ())
+    file = user_folder("config", os.environ) / PERSONAL
+    if personal and file.is_file():
+        sources.append(str(file))
+        if own := _tree(file, problems):
+            found = _with_personal(assembler.over, found, own, problems)
+    return found
+
+
+def _with_personal(
+    over: Callable[[MappingNode, MappingNode, tuple[str, ...]], MappingNode],
+    root: MappingNode,
+    own: MappingNode,
+    problems: list[ProfileProblem],
+) -> MappingNode:
+    """The user's own settings over a profile: those of `hosts` for the hosts that the profile has, `*` for each."""
+    for key, (at, _) in own.entries.items():
+        if key not in _PERSONAL_KEYS:
+            problems.append(
+                ProfileProblem.at(at, f"unknown key {quoted(key)}", f"expected one of {', '.join(_PERSONAL_KEYS)}")
+            )
+    common = {key: entry for key, entry in own.entries.items() if key in ("python", "activate")}
+    wanted = own.entries["hosts"][1] if "hosts" in own.entries else MappingNode(own.place)
+    if not isinstance(wanted, MappingNode) or not all(
+        isinstance(node, MappingNode) for _, node in wanted.entries.values()
+    ):
+        problems.append(ProfileProblem.at(wanted.place, "hosts: no mapping", "expected {node1: {user: alice}}"))
+        return root
+    for _, node in wanted.entries.values():
+        assert isinstance(node, MappingNode)
+        for key, (at, _) in node.entries.items():
+            if key not in _PERSONAL_HOST_KEYS:
+                expected = f"expected one of {', '.join(_PERSONAL_HOST_KEYS)}"
+                problems.append(ProfileProblem.at(at, f"unknown key {quoted(key)}", expected))
+    found = over(root, MappingNode(own.place, common), ())
+    place, hosts = found.entries.get("hosts", (None, None))
+    if place and isinstance(hosts, SequenceNode):
+        changed = [_changed(item, wanted, over) for item in hosts.items]
+        found = replace(found, entries={**found.entries, "hosts": (place, replace(hosts, items=tuple(changed)))})
+    return replace(found, place=root.place)
+
+
+def _changed(
+    host: Node, wanted: MappingNode, over: Callable[[MappingNode, MappingNode, tuple[str, ...]], MappingNode]
+) -> Node:
+    for key in ("*", _host_name(host)):
+        change = wanted.entries[key][1] if key in wanted.entries else None
+        if isinstance(change, MappingNode) and not isinstance(host, SequenceNode):
+            host = over(_as_mapping(host), change, ("hosts", key))
+    return host
+
+
+def _tree(path: Path, problems: list[ProfileProblem]) -> MappingNode | None:
+    """The tree of a further file. Raises ProfileErrors where it cannot be read."""
+    try:
+        root = compose(read(path).text, str(path), problems)
+    except ProfileErrors:
+        raise
+    except InputError as error:
+        raise ProfileErrors([ProfileProblem.at(SourceLocation(str(path)), error.what)]) from None
+    if root is None or isinstance(root, MappingNode):
+        return root
+    problems.append(ProfileProblem.at(root.place, "this is no mapping", "expected keys like 'hosts:'"))
+    return None
+
+
+def _host_name(node: Node) -> str:
+    if isinstance(node, ScalarNode):
+        return node.text
+    if isinstance(node, MappingNode):
+        for key in ("name", "host"):
+            value = node.entries[key][1] if key in node.entries else None
+            if isinstance(value, ScalarNode) and value.text:
+                return value.text
+    return ""
+
+
+def _as_mapping(node: Node) -> MappingNode:
+    """A host that is written as one word: its options go beside it."""
+    return node if isinstance(node, MappingNode) else MappingNode(node.place, {"host": (node.place, node)})
