@@ -279,7 +279,8 @@ def _division(profile: Profile, plan: Plan) -> Iterator[Finding]:
 
 
 def _launch(profile: Profile, plan: Plan) -> Iterator[Finding]:
-    if refused := LAUNCHERS[profile.launch.launcher].refusal({host.name: host.num_processes for host in plan.hosts}):
+    counts = {host.name: host.num_processes for host in plan.hosts}
+    if refused := LAUNCHERS[profile.launch.launcher].refusal(profile, counts, plan.backend):
         yield Finding("error", None, *refused)
     if profile.launch.rejoin_timeout and not profile.launch.restarts:
         what = "launch.rejoin_timeout waits for a lost host before the next attempt, and there is none"

@@ -242,7 +242,7 @@ def _check_option(name: str, value: str, path: Path, data: Mapping[str, object],
     if not isinstance(job, Job) or value == default:
         return
     accelerates = isinstance(launch, Launch) and launch.launcher in ("accelerate", "accelerate-launch")
-    if job.builtin is None and accelerates and (name == "precision" or value in ("ddp", "fsdp")):
+    if job.builtin is None and accelerates and name != "pp":
         return
     if job.builtin is None:
         what = f"{name} reaches the built-in job only"

@@ -23,6 +23,7 @@ from runner.planning.by_hand import shell_command
 from runner.planning.interop.explicit import explicit_plan
 from runner.planning.interop.write import write
 from runner.profile import ProfileErrors, parse
+from tests import frameworks
 from tests.unit.planning import Planned, facts, planned
 
 UNEQUAL = [{"num_processes": 1}, {"num_processes": 2}]
@@ -80,15 +81,54 @@ def test_mpirun_by_hand_gives_each_rank_its_numbers(tmp_path: Path) -> None:
 
 
 def test_accelerate_is_torchrun_with_what_the_profile_says_as_variables() -> None:
-    torchrun, it = under("torchrun"), under("accelerate", precision="bf16", parallel={"strategy": "fsdp"})
+    torchrun, it = under("torchrun"), under("accelerate", precision="fp32", parallel={"strategy": "fsdp"})
     assert commands(it) == commands(torchrun)
     assert it.plan.spec(0, "x")["launcher"] == "torchrun"
     env = it.plan.hosts[0].env
-    assert env["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    assert env["ACCELERATE_MIXED_PRECISION"] == "no"
     assert (env["ACCELERATE_USE_FSDP"], env["FSDP_VERSION"]) == ("true", "2")
     assert it.plan.hosts[0].reasons["FSDP_VERSION"] == "parallel.strategy: fsdp"
     left_open = under("accelerate").plan.hosts[0].env
     assert "ACCELERATE_MIXED_PRECISION" not in left_open and "ACCELERATE_USE_FSDP" not in left_open
+
+
+def on_gpus(parallel: dict[str, Any]) -> Planned:
+    launch, job = {"launcher": "accelerate"}, {"script": "x.py"}
+    return planned(facts("a100x8"), facts("a100x6_busy"), num_processes=4, job=job, launch=launch, parallel=parallel)
+
+
+def test_sizes_of_the_profile_reach_accelerates_parallelism_config() -> None:
+    it = on_gpus({"dp_shard": 2, "tp": 2})
+    assert it.found("error") == []
+    env = it.plan.hosts[1].env
+    sizes = {name: env[f"PARALLELISM_CONFIG_{name}_SIZE"] for name in ("DP_REPLICATE", "DP_SHARD", "TP", "CP")}
+    assert sizes == {"DP_REPLICATE": "2", "DP_SHARD": "2", "TP": "2", "CP": "1"}
+    assert (env["ACCELERATE_USE_PARALLELISM_CONFIG"], env["ACCELERATE_USE_FSDP"]) == ("true", "true")
+    assert on_gpus({"strategy": "hsdp"}).plan.hosts[0].env["PARALLELISM_CONFIG_DP_SHARD_SIZE"] == "4"
+    only_tp = on_gpus({"tp": 8}).plan.hosts[0].env
+    assert only_tp["PARALLELISM_CONFIG_TP_SIZE"] == "8" and "ACCELERATE_USE_FSDP" not in only_tp
+
+
+@pytest.mark.frameworks
+def test_accelerate_itself_reads_these_variables() -> None:
+    program = (
+        "import json; from accelerate.parallelism_config import ParallelismConfig as P; "
+        "from accelerate.utils import FullyShardedDataParallelPlugin as F; p = P(); "
+        "print(json.dumps([p.dp_replicate_size, p.dp_shard_size, p.tp_size, p.cp_size, F().fsdp_version]))"
+    )
+    env = {**os.environ, **on_gpus({"dp_shard": 2, "tp": 2}).plan.hosts[0].env}
+    done = subprocess.run([frameworks.PYTHON, "-c", program], env=env, check=True, capture_output=True, timeout=120)
+    assert json.loads(done.stdout.splitlines()[-1]) == [2, 2, 2, 1, 2]
+
+
+def test_what_accelerate_cannot_divide_is_an_error_before_the_start() -> None:
+    (error,) = on_gpus({"tp": 3}).found("error")
+    assert error.startswith("None: parallel: tp 3")
+    for parallel in ({"strategy": "fsdp"}, {"dp_replicate": 3}):
+        (error,) = under("accelerate", parallel=parallel).found("error")
+        assert "Accelerate divides models on GPUs only" in error
+    with pytest.raises(ProfileErrors, match="pp reaches the built-in job only"):
+        on_gpus({"pp": 2})
 
 
 def test_accelerate_launch_refuses_unequal_hosts_before_the_start() -> None:

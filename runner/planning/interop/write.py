@@ -52,7 +52,8 @@ def write(plan: Plan, target: Target) -> Exported:
 
 def _script(plan: Plan) -> Exported:
     launcher = plan.profile.launch.launcher
-    if refused := LAUNCHERS[launcher].refusal({host.name: host.num_processes for host in plan.hosts}):
+    counts = {host.name: host.num_processes for host in plan.hosts}
+    if refused := LAUNCHERS[launcher].refusal(plan.profile, counts, plan.backend):
         raise InputError(*refused)
     files = {f"run-{host.node_rank}.sh": f"{_HEAD}{shell_command(plan, host)}\n" for host in plan.hosts}
     where = "; ".join(f"run-{host.node_rank}.sh on {host.name}" for host in plan.hosts[:8])

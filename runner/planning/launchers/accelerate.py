@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from runner.planning.launchers import torchrun
-from runner.planning.launchers.accelerate_settings import settings
+from runner.planning.launchers.accelerate_settings import layout_refusal, settings
 from runner.planning.launchers.place import Place, Reasoned, Refusal
+from runner.profile import Profile
 
 PART = torchrun.PART
 
@@ -29,6 +30,6 @@ def by_hand(place: Place) -> tuple[str, ...]:
     return torchrun.by_hand(place)
 
 
-def refusal(_counts: Mapping[str, int]) -> Refusal | None:
-    """None: it starts any run."""
-    return None
+def refusal(profile: Profile, counts: Mapping[str, int], backend: str) -> Refusal | None:
+    """What Accelerate cannot divide."""
+    return layout_refusal(profile, counts, backend)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from runner.planning.launchers import torchrun
-from runner.planning.launchers.accelerate_settings import settings
+from runner.planning.launchers.accelerate_settings import layout_refusal, settings
 from runner.planning.launchers.place import Place, Reasoned, Refusal
+from runner.profile import Profile
 from runner.protocol.files import LauncherPart
 
 PART: LauncherPart = "accelerate-launch"
@@ -45,10 +46,11 @@ def by_hand(place: Place) -> tuple[str, ...]:
     return (*place.profile.job.wrap, *words, *_job(place))
 
 
-def refusal(counts: Mapping[str, int]) -> Refusal | None:
-    """Unequal hosts: it divides the total by the machines, and drops the rest without a word."""
+def refusal(profile: Profile, counts: Mapping[str, int], backend: str) -> Refusal | None:
+    """Unequal hosts, since it divides the total by the machines and drops the rest without a word; and what Accelerate
+    cannot divide."""
     if len(set(counts.values())) == 1:
-        return None
+        return layout_refusal(profile, counts, backend)
     shown = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:6])
     return Refusal(
         f"accelerate launch gives every host as many processes, and num_processes is unequal: {shown}",

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from runner.planning.launchers import torchrun
 from runner.planning.launchers.place import Place, Reasoned, Refusal
+from runner.profile import Profile
 from runner.protocol.files import LauncherPart
 
 PART: LauncherPart = "mpirun"
@@ -48,7 +49,7 @@ def by_hand(place: Place) -> tuple[str, ...]:
     return (*place.profile.job.wrap, *words, *_rank(place))
 
 
-def refusal(_counts: Mapping[str, int]) -> Refusal | None:
+def refusal(_profile: Profile, _counts: Mapping[str, int], _backend: str) -> Refusal | None:
     """None: it starts any run."""
     return None
 

@@ -73,5 +73,5 @@ class Launcher(Protocol):
     def by_hand(self, place: Place, /) -> tuple[str, ...]:
         """The words of the command that does the same without disttui."""
 
-    def refusal(self, counts: Mapping[str, int], /) -> Refusal | None:
-        """Why it cannot start so many processes on each host; None: it can."""
+    def refusal(self, profile: Profile, counts: Mapping[str, int], backend: str, /) -> Refusal | None:
+        """Why it cannot start so many processes on each host by name; None: it can."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from runner.planning.launchers.place import Place, Reasoned, Refusal
+from runner.profile import Profile
 from runner.protocol.files import LauncherPart
 
 PART: LauncherPart = "torchrun"
@@ -44,7 +45,7 @@ def by_hand(place: Place) -> tuple[str, ...]:
     return (*place.profile.job.wrap, *words)
 
 
-def refusal(_counts: Mapping[str, int]) -> Refusal | None:
+def refusal(_profile: Profile, _counts: Mapping[str, int], _backend: str) -> Refusal | None:
     """None: it starts any run."""
     return None
 
