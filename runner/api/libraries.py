@@ -356,16 +356,24 @@ def check_folder(library: Library) -> list[Checked]:
     found = []
     for entry in profiles_in(library):
         problems: list[str] = []
-        try:
-            if entry.problem:
-                raise InputError(entry.problem, place=clean(str(entry.path)))
-            text = read(entry.path).text
-            parse(text, entry.path)
-            refuse(text, str(entry.path))
-        except InputError as error:
-            problems = str(error).splitlines()
+        for check in (_parses, _holds_no_secret):
+            try:
+                check(entry)
+            except InputError as error:
+                problems += [line for line in str(error).splitlines() if line not in problems]
         found.append(Checked(entry.path, tuple(map(clean, problems))))
     return found
+
+
+def _parses(entry: LibraryEntry) -> None:
+    if entry.problem:
+        raise InputError(entry.problem, place=clean(str(entry.path)))
+    parse(read(entry.path).text, entry.path)
+
+
+def _holds_no_secret(entry: LibraryEntry) -> None:
+    if not entry.problem:
+        refuse(read(entry.path).text, str(entry.path))
 
 
 def check_libraries(

@@ -362,6 +362,7 @@ def clone(url: str, folder: Path, environ: Mapping[str, str]) -> Repository:
         "--no-checkout",
         "--no-tags",
         "--no-recurse-submodules",
+        "--no-local",  # which would copy objects unchecked
         "--template=",
         "--origin=origin",
     ]

@@ -1,0 +1,175 @@
+"""A repository, a folder or a list of a stranger's: refused, or shown harmlessly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.api.libraries import list_library
+from runner.cli.render.library import library_table
+from runner.errors import DisttuiError, InputError
+from runner.library.git import url_flaw
+from runner.library.join import join
+from runner.profile import load
+from runner.profile.edit import as_data
+from tests.unit.library_kit import PROFILE, User, bare
+
+MARK = "/tmp/disttui-must-not-exist"
+
+
+def git(folder: Path, *words: str, given: bytes = b"") -> str:
+    who = ("-c", "user.name=mallory", "-c", "user.email=m@x", "-c", "core.hooksPath=/dev/null")
+    done = subprocess.run(["git", "-C", folder, *who, *words], input=given, capture_output=True, check=True)
+    return done.stdout.decode().strip()
+
+
+def commit(remote: Path, entries: list[tuple[str, str, str]]) -> None:
+    """Put a commit with these entries (mode, name, content) onto main, by their raw bytes."""
+    lines = b""
+    for mode, name, content in entries:
+        kind = "tree" if mode == "40000" else "blob"
+        blob = content if kind == "tree" else git(remote, "hash-object", "-w", "--stdin", given=content.encode())
+        lines += f"{mode} {name}".encode() + b"\0" + bytes.fromhex(blob)
+    tree = git(remote, "hash-object", "-t", "tree", "-w", "--literally", "--stdin", given=lines)
+    git(remote, "update-ref", "refs/heads/main", git(remote, "commit-tree", "-m", "\x1b[2Jevil", tree))
+
+
+@pytest.mark.git
+def test_a_hostile_repository_runs_nothing_and_writes_nothing_outside(tmp_path: Path) -> None:
+    remote = bare(tmp_path / "hub.git")
+    hidden = git(remote, "hash-object", "-t", "tree", "-w", "--stdin")
+    commit(remote, [
+        ("100644", "\x1b[31mred.yaml", PROFILE.replace("two boxes", "\x1b]0;x\x07")),
+        ("100644", "-x.yaml", PROFILE),
+        ("100644", ".gitattributes", "* filter=evil\n*.yaml filter=evil\n"),
+        ("100644", ".hidden.yaml", PROFILE),
+        ("100644", "cmd.yaml", PROFILE + "env: {X: \"${cmd:touch " + MARK + "}\"}\n"),
+        ("40000", "empty", hidden),
+        ("100644", "good.yaml", PROFILE),
+        ("120000", "link.yaml", "/etc/passwd"),
+        ("100644", "tag.yaml", "a: !!python/object/apply:os.system ['touch " + MARK + "']\n"),
+        ("100644", "wide.yaml", "a: &a [x]\n" + "".join(f"b{n}: &b{n} [*a, *a, *a, *a]\n" for n in range(9))),
+    ])  # fmt: skip
+    alice = User("alice", tmp_path, remote)
+    (alice.home / ".gitconfig").write_text(f'[filter "evil"]\n  smudge = touch {MARK}\n  required = true\n')
+    alice.environ["GIT_DIR"] = str(tmp_path / "elsewhere")
+    alice.sync()
+    names = {path.name for path in alice.library.folder.iterdir()}
+    assert names == {".git", "-x.yaml", "cmd.yaml", "good.yaml", "tag.yaml", "wide.yaml"}, "no link, nothing hidden"
+    assert alice.read("good") == PROFILE and not Path(MARK).exists()
+    shown = library_table(list_library(alice.environ, "team"))
+    assert "\x1b" not in shown and "\x07" not in shown
+    assert "the tag '!!python/object" in shown or "tag" in shown
+    assert not (tmp_path / "elsewhere").exists()
+    with pytest.raises(InputError):
+        load(alice.library.folder / "tag.yaml")
+
+
+@pytest.mark.git
+@pytest.mark.parametrize("name", ["..", ".git", ".GIT", "a/../../x.yaml"])
+def test_a_tree_that_leads_out_is_refused(name: str, tmp_path: Path) -> None:
+    remote = bare(tmp_path / "hub.git")
+    inner = git(remote, "hash-object", "-w", "--stdin", given=b"[core]\n\tfsmonitor = touch x\n")
+    tree = git(
+        remote,
+        "hash-object",
+        "-t",
+        "tree",
+        "-w",
+        "--literally",
+        "--stdin",
+        given=b"100644 config\0" + bytes.fromhex(inner),
+    )
+    commit(remote, [("40000", name, tree)])
+    alice = User("alice", tmp_path, remote)
+    with pytest.raises(DisttuiError, match="cannot be cloned"):
+        alice.sync()
+    assert not alice.library.folder.exists() and not list(tmp_path.rglob("config.yaml~"))
+    assert sorted(path.name for path in alice.library.folder.parent.iterdir()) == ["team.lock"]
+
+
+@pytest.mark.parametrize(
+    ("url", "flaw"),
+    [
+        ("ext::sh -c x", "runs a program"),
+        ("--upload-pack=x", "no address"),
+        ("https://u:secret@h/x", "a password"),
+        ("x\x1b[2J", "no address"),
+        ("hub:profiles.git", ""),
+        ("ssh://git@hub:22/x.git", ""),
+        ("/srv/x.git", ""),
+    ],
+)
+def test_addresses_that_are_not_given_to_git(url: str, flaw: str) -> None:
+    assert (flaw in url_flaw(url)) if flaw else url_flaw(url) == ""
+
+
+@pytest.mark.git
+def test_two_processes_that_save_at_once_lose_nothing(tmp_path: Path) -> None:
+    alice = User("alice", tmp_path, bare(tmp_path / "hub.git"))
+    alice.sync()
+    keys = [f"K{number}" for number in range(4)]
+    base = PROFILE + "env:\n" + "".join(f"  {key}: a   # of {key}\n" for key in keys)
+    alice.save("two", base)
+    failed: list[BaseException] = []
+
+    def edit(key: str) -> None:
+        try:
+            alice.save("two", base.replace(f"  {key}: a ", f"  {key}: b "), base=base)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=edit, args=(key,)) for key in keys]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    data = as_data(alice.read("two") or "")
+    assert data and data["env"] == dict.fromkeys(keys, "b")
+    assert len(alice.git("log", "--format=%h").split()) == 5
+
+
+TEXT = st.sampled_from(["a", "b", "c", "1", "true", "[x, y]", "{p: q}"])
+EDITS = st.dictionaries(st.sampled_from("ABCDEF"), TEXT, max_size=4)
+
+
+@given(st.dictionaries(st.sampled_from("ABCDE"), TEXT, min_size=1), EDITS, EDITS, st.data())
+def test_a_join_has_both_edits_or_there_is_none(
+    base: dict[str, str], mine: dict[str, str], theirs: dict[str, str], data: st.DataObject
+) -> None:
+    def text(values: dict[str, str], note: str) -> str:
+        return "".join(f"{key}: {value}   # {key} {note if key in note else ''}\n" for key, value in values.items())
+
+    old = text(base, "")
+    one, other = {**base, **mine}, {**base, **theirs}
+    joined = join(old, text(one, "".join(mine)), text(other, ""), lambda _: True)
+    clash = [
+        key
+        for key in mine.keys() & theirs.keys()
+        if mine[key] != theirs[key] and base.get(key) not in (mine[key], theirs[key])
+    ]
+    if clash:
+        assert joined is None
+    if joined is not None:
+        wanted = {**other, **{key: value for key, value in mine.items() if value != base.get(key)}}
+        assert as_data(joined) == as_data(text(wanted, ""))
+        assert all(f"# {key}" in joined for key in one.keys() | other.keys())
+
+
+def test_a_hook_of_the_library_checks_all_of_it(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text(PROFILE)
+    disttui = str(Path(sys.executable).with_name("disttui"))
+    words = [disttui, "library", "validate", "--ci"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    (tmp_path / "bad.yaml").write_text(PROFILE + "env: {HF_TOKEN: hf_abcdefghijklmnopqrstuvwxyz012345}\nlanch: 1\n")
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "bad.yaml:12:1: unknown key 'lanch'" in done.stderr
+    assert "looks like a token of Hugging Face" in done.stderr and "hf_abc" not in done.stderr
