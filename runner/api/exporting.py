@@ -29,7 +29,13 @@ def export_profile(profile: Profile, target: Target, prepared: Prepared | None =
     from runner.planning.interop.explicit import BUILTIN, Need, explicit_plan
     from runner.planning.interop.write import write
     from runner.planning.plan import make_plan
+    from runner.planning.slurm import with_nodes
 
+    if profile.slurm is not None:
+        if target != "sbatch":
+            cure = "Use --to sbatch, or take the section out of the profile."
+            raise InputError(f"only a job script can say what the section slurm of {profile.name} does", cure)
+        return write(explicit_plan(with_nodes(profile, profile.slurm)), target)
     if prepared is None:
         needs: dict[Target, tuple[Need, ...]] = {"script": ("python", "master"), "accelerate": ("master",)}
         return write(explicit_plan(profile, needs=needs.get(target, ())), target)

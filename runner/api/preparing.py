@@ -85,7 +85,7 @@ def as_run(profile: Profile, *, sandbox: bool) -> Profile:
     names none and it has torch.
     """
     if sandbox and profile.slurm is not None:
-        raise InputError("a sandbox has no Slurm", "Leave out the section slurm: --set slurm=none")
+        raise InputError("a sandbox has no Slurm", "Leave out --sandbox, or take the section slurm out of the profile.")
     if sandbox:
         loopback = "lo0" if sys.platform == "darwin" else "lo"
         changes = [

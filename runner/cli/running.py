@@ -107,7 +107,7 @@ def _run(
                 for update in following:
                     show_update(printer, following.state, update)
                     announce(following.state)
-                    if detach and following.state.attempt > 0:
+                    if detach and (following.state.attempt > 0 or following.state.waits):
                         following.leave()
                 finish(printer, following.state, time.monotonic() - begun, following.mirror)
         tell_end(prepared.planned.profile, known, following.state, printer.say)

@@ -7,22 +7,18 @@ import sys
 
 
 def main(argv: list[str]) -> None:
-    """Run one part of the node program: `warden FOLDER`, a launcher, `shim …`, `envexec COMMAND…`, or of a job of Slurm
-    `slurm-node FOLDER` and `slurm-end FOLDER`.
+    """Run one part of the node program: `warden FOLDER`, a launcher, `shim …`, `envexec COMMAND…`, or what a job
+    of Slurm runs (`slurm-node FOLDER` …).
     """
     part, rest = (argv[0], argv[1:]) if argv else ("", [])
     if part == "warden":
         from .supervise import warden
 
         warden.main(rest[0], os.path.abspath(sys.argv[0]))
-    elif part == "slurm-node":
+    elif part.startswith("slurm-"):
         from .supervise import slurm
 
-        slurm.node(rest[0], os.path.abspath(sys.argv[0]))
-    elif part == "slurm-end":
-        from .supervise import slurm
-
-        slurm.end(rest[0])
+        slurm.main(part, rest, os.path.abspath(sys.argv[0]))
     elif part in ("torchrun", "accelerate-launch", "mpirun", "deepspeed"):
         from .rank import launcher
 

@@ -27,10 +27,18 @@ def ranks(profile: Profile, slurm: Slurm) -> int:
 
 
 def on_nodes(profile: Profile, slurm: Slurm, login: HostFacts) -> tuple[Profile, tuple[HostFacts, ...]]:
-    """The profile with a host for each node, and their facts: the login node's, with the processors of the job.
+    """`with_nodes`, and the facts of the nodes: the login node's, with the processors of the job.
 
-    The login node is how each of them is reached. Paths are those of the login node, with which they share its files.
+    Paths are those of the login node, with which they share its files.
     """
+    available = cpus(profile, slurm)
+    processors = replace(login.cpu, physical=available, logical=available, available=available)
+    facts = replace(login, boot_id="", cpu=processors, gpus=(), resolves_to_loopback=False)
+    return with_nodes(profile, slurm), (facts,) * slurm.nodes
+
+
+def with_nodes(profile: Profile, slurm: Slurm) -> Profile:
+    """The profile with a host for each node, reached by the login node."""
     host, count = profile.hosts[0], ranks(profile, slurm)
     hosts = tuple(
         host.model_copy(update={"name": f"slurm-{node}", "num_processes": count}) for node in range(slurm.nodes)
@@ -40,10 +48,7 @@ def on_nodes(profile: Profile, slurm: Slurm, login: HostFacts) -> tuple[Profile,
         backend = "nccl" if slurm.gpus_per_node else "gloo"
     launcher = "torchrun" if profile.launch.launcher == "slurm" else profile.launch.launcher
     launch = profile.launch.model_copy(update={"backend": backend, "launcher": launcher})
-    available = cpus(profile, slurm)
-    processors = replace(login.cpu, physical=available, logical=available, available=available)
-    facts = replace(login, boot_id="", cpu=processors, gpus=(), resolves_to_loopback=False)
-    return profile.model_copy(update={"hosts": hosts, "launch": launch}), (facts,) * slurm.nodes
+    return profile.model_copy(update={"hosts": hosts, "launch": launch})
 
 
 def by_slurm(profile: Profile, slurm: Slurm, recommendation: Recommendation, plan: Plan) -> tuple[Recommendation, Plan]:

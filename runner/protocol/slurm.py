@@ -42,16 +42,19 @@ class Queued(TypedDict):
     """The names of its nodes, in the order of node ranks; empty while it waits."""
 
 
+def program(python: str, run_folder: str, part: str) -> str:
+    """The shell's words for a part of the node program on a node of the job."""
+    # A tilde is the home of the node's user only where it is not quoted.
+    interpreter = f"~/{shlex.quote(python[2:])}" if python.startswith("~/") else shlex.quote(python)
+    return f"{interpreter} -I -X utf8 {run_folder}/0/node.zip {part} {run_folder}"
+
+
 def script(batch: Batch, run: str, nodes: int, folder: str) -> str:
     """The batch script.
 
     Args:
         folder: The run's folder, absolute, of characters that neither a shell nor Slurm takes for more than themselves.
     """
-    python = batch["python"]
-    # A tilde is the home of the node's user only where it is not quoted.
-    program = f"~/{shlex.quote(python[2:])}" if python.startswith("~/") else shlex.quote(python)
-    program += f" -I -X utf8 {folder}/0/node.zip"
     options = [
         f"--job-name={run}",
         f"--nodes={nodes}",
@@ -67,8 +70,8 @@ def script(batch: Batch, run: str, nodes: int, folder: str) -> str:
         "#!/bin/sh",
         *(f"#SBATCH {option}" for option in options),
         f"test -r {folder}/0/node.zip || exit {UNSEEN_FOLDER}",
-        f"srun {task} {program} slurm-node {folder}",
-        f"exec {program} slurm-end {folder}",
+        f"srun {task} {program(batch['python'], folder, 'slurm-node')}",
+        f"exec {program(batch['python'], folder, 'slurm-end')}",
         "",
     ])  # fmt: skip
 

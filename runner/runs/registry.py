@@ -27,7 +27,7 @@ from runner.protocol.names import FORMAT, RUN
 from runner.protocol.requests import Run
 from runner.protocol.summary import summarize
 from runner.records import json_object
-from runner.runs.state import RunState, begin
+from runner.runs.state import RunState, begin, job_nodes
 from runner.runs.store import NO_ROOM, mirrors_folder
 from runner.runs.summary import Summary, summary_of
 from runner.text import clean
@@ -281,7 +281,14 @@ def load_run(folder: Path) -> KnownRun:
         raise InputError("this is no run.json", _anew(folder.name), place=f"{path}") from None
     if run.run != folder.name or not hosts:
         raise InputError(f"this is no run.json of {folder.name}", _anew(folder.name), place=f"{path}")
-    return run
+    return _with_nodes(run) if run.one_way else run
+
+
+def _with_nodes(run: KnownRun) -> KnownRun:
+    """The run with the names of the nodes that its job of Slurm has got, as node rank 0 has written them."""
+    names = job_nodes(read_object(run.folder / "0" / "spec.json") or {}, len(run.hosts))
+    hosts = (replace(host, name=name) for host, name in zip(run.hosts, names, strict=False))
+    return replace(run, hosts=tuple(hosts)) if names else run
 
 
 def _anew(run: str) -> str:

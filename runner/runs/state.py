@@ -279,11 +279,17 @@ def _with_host(state: RunState, node: int, **changes: Any) -> RunState:
 
 def _with_names(state: RunState, spec: Mapping[str, object]) -> RunState:
     """The state with the names of the nodes that a job of Slurm has got: before it runs they are not known."""
+    names = job_nodes(spec, len(state.hosts))
+    hosts = (replace(host, name=name) for host, name in zip(state.hosts, names, strict=False))
+    return replace(state, hosts=tuple(hosts)) if names else state
+
+
+def job_nodes(spec: Mapping[str, object], count: int) -> tuple[str, ...]:
+    """The names of a job's nodes in a spec.json; none before it runs, and none of another run."""
     names = spec.get("hosts")
-    if not spec.get("job") or not isinstance(names, list) or len(names) != len(state.hosts):
-        return state
-    hosts = zip(state.hosts, names, strict=True)
-    return replace(state, hosts=tuple(replace(host, name=clean(str(name)[:_NAME])) for host, name in hosts))
+    if not spec.get("job") or not isinstance(names, list) or len(names) != count:
+        return ()
+    return tuple(clean(str(name)[:_NAME]) for name in names)
 
 
 def _fold_metrics(series: Series, record: Metrics) -> Series:

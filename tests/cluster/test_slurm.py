@@ -28,7 +28,7 @@ dist.barrier()
 _SLEEPS = """
 import os, pathlib, time
 
-(pathlib.Path(__file__).parent / f"up-{os.environ['RANK']}").touch()
+print("up", (pathlib.Path(__file__).parent / f"up-{os.environ['RANK']}").touch(), flush=True)
 while not (pathlib.Path(__file__).parent / "enough").exists():
     time.sleep(0.05)
 print("the last line of", os.environ["RANK"], flush=True)
@@ -134,6 +134,9 @@ def test_a_run_is_queued_with_the_reason_and_cancelled(slurm: Slurm, me: User) -
     listed = json.loads(typed(me, "ps", "--json"))
     assert (listed[0]["state"], listed[0]["waits"]) == ("queued", "Resources")
     assert "queued" in typed(me, "ps") and "waits for free nodes" in typed(me, "ps")
+    left = _run(elsewhere(me), profile, "--detach", code=0)
+    assert "is queued: " in left.stderr and "disttui attach" in left.stderr
+    typed(me, "stop", left.stdout.strip(), "--host", "node1", "--run-dir", str(me.cluster.shared / "runs"))
     running.send(signal.SIGINT)
     assert running.wait() == 130, running.stderr
     assert slurm.jobs() == [other]
@@ -153,11 +156,25 @@ def test_a_run_is_looked_at_and_stopped_from_elsewhere(slurm: Slurm, me: User) -
     run, runs = _id(me), str(me.cluster.shared / "runs")
     other = elsewhere(me)
     assert "running" in typed(other, "ps", "--host", "node1", "--run-dir", runs)
+    where = typed(other, "diagnose", run, "--host", "node1", "--run-dir", runs)
+    assert "job.py:6" in where and "ranks 0, 1" in where, "stacks come from the nodes"
+    assert "node3:1 " in typed(me, "logs", run)
     said = typed(other, "stop", run, "--host", "node1", "--run-dir", runs, code=0)
     assert "stopped" in said
     slurm.wait_idle()
     assert slurm.jobs() == []
     assert running.wait() == 130, running.stderr
+
+
+def test_a_job_that_somebody_cancels_has_been_stopped_by_slurm(slurm: Slurm, me: User) -> None:
+    """scancel asks every process of the job to end: the story is that of a stop, not of ranks that die."""
+    script = me.script(_SLEEPS)
+    running = me.start(_profile(me, {"script": str(script)}))
+    _wait_up(me, running)
+    slurm.ask("scancel", *slurm.jobs())
+    assert running.wait() == 130, running.stderr
+    assert "Slurm ends the job: it was cancelled" in running.stderr
+    assert "failed" not in running.stderr
 
 
 def test_nodes_that_do_not_see_the_run_folder_are_named_as_the_cause(slurm: Slurm, me: User) -> None:

@@ -184,8 +184,11 @@ class Server:
 
     def _stacks(self, request: requests.Part) -> requests.StacksAnswer:
         from ..observe.stacks import collect
+        from . import slurm
 
-        return {"ranks": collect(_folder(request))}
+        folder = _folder(request)
+        job = slurm.job_of(folder)
+        return slurm.stacks(folder, job) if job else {"ranks": collect(folder)}
 
     def _mirror(self, request: requests.MirrorRequest, number: int) -> requests.Nothing:
         from . import slurm

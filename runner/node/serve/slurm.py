@@ -7,6 +7,7 @@ not by its own processes, whether a run is alive.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Sequence
 
 from ...protocol.events import State, Verdict
-from ...protocol.slurm import LIVING, UNSEEN_FOLDER, WAITING, Queued, script, submission
+from ...protocol.slurm import LIVING, UNSEEN_FOLDER, WAITING, Queued, program, script, submission
 from .. import journal, locks, parcel, slurm
 from ..gang.membership import of_host
 from ..journal import stamp
@@ -42,9 +43,10 @@ _UNWRITABLE_OUTPUT = 53
 class JobWatch:
     """The job of one run. Slurm is asked at most every `PACE` seconds, for all viewers of this process."""
 
-    def __init__(self, run_folder: str, job: str) -> None:
+    def __init__(self, run_folder: str, job: str, python: str) -> None:
         self.run_folder = run_folder
         self.job = job
+        self._python = python
         self._lock = threading.Lock()
         self._asked = float("-inf")
         self._known: Optional[Queued] = None
@@ -89,6 +91,18 @@ class JobWatch:
         with self._lock:
             self._asked = float("-inf")
 
+    def on_nodes(self, part: str, words: Sequence[str], node: Optional[str] = None) -> str:
+        """Run a part of the node program on the job's nodes, or on one by its name; returns its output. Raises Problem.
+
+        The step shares the processors of the one that runs.
+        """
+        count = 1 if node else len(_nodes(self.run_folder))
+        where = [f"--nodelist={node}"] if node else []
+        steps = ["srun", f"--jobid={self.job}", "--overlap", f"--nodes={count}", f"--ntasks={count}", *where]
+        # A shell on the node reads the interpreter's tilde, as that of the batch script does.
+        line = f'exec {program(self._python, self.run_folder, part)} "$@"'
+        return slurm.run(*steps, "sh", "-c", line, "sh", *words)
+
     def cancel_late(self, after: float) -> None:
         """Cancel the job after some seconds, unless it has ended."""
         with self._lock:
@@ -118,7 +132,7 @@ def job_of(folder: str) -> Optional[JobWatch]:
             job = found.get("job") if isinstance(found, dict) else None
             if not isinstance(job, str) or not job.isdigit():
                 return None
-            _watches[run_folder] = JobWatch(run_folder, job)
+            _watches[run_folder] = JobWatch(run_folder, job, str(found.get("python")))
         return _watches[run_folder]
 
 
@@ -168,7 +182,7 @@ def submit(
             except Problem:
                 shutil.rmtree(run_folder, ignore_errors=True)
                 raise
-        journal.write_json(os.path.join(first, "slurm.json"), {"job": job})
+        journal.write_json(os.path.join(first, "slurm.json"), {"job": job, "python": request["batch"]["python"]})
     return {"job": job}
 
 
@@ -206,7 +220,26 @@ def request_stop(folder: str, watch: JobWatch, now: bool, reason: str) -> reques
             spec = journal.read_json(os.path.join(folder, "spec.json")) or {}
             grace = 0.0 if now else float(spec.get("launch", {}).get("grace", 0.0))
             watch.cancel_late(2 * grace + _LATE)
+            # Clients of a shared file system may see the file `stop` up to a minute later.
+            words = ("now" if now else "", reason[:200])
+            threading.Thread(target=_try_on_nodes, args=(watch, "slurm-stop", words), daemon=True).start()
     return {"stopped": True, "state": "stopping"}
+
+
+def stacks(folder: str, watch: JobWatch) -> requests.StacksAnswer:
+    """Where the ranks of a part are, asked on its node. Raises Problem."""
+    node = os.path.basename(folder)
+    spec = journal.read_json(os.path.join(folder, "spec.json")) or {}
+    if "job" not in spec or not watch.alive(settle=False):
+        return {"ranks": {}}
+    said = watch.on_nodes("slurm-stacks", (node,), str(spec["hosts"][int(node)]))
+    found: requests.StacksAnswer = json.loads(said)
+    return found
+
+
+def _try_on_nodes(watch: JobWatch, part: str, words: Sequence[str]) -> None:
+    with contextlib.suppress(Problem):
+        watch.on_nodes(part, words)
 
 
 @contextlib.contextmanager

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from typing import Optional
 
 from ...protocol.files import LeaderPlace
+from ...protocol.requests import StacksAnswer
 from .. import journal, slurm
-from . import warden
+from ..observe.stacks import collect
+from . import control, warden
 
 _LOOK = 0.1
 _NOT_OURS = (
@@ -17,6 +20,19 @@ _NOT_OURS = (
     "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASK_PID", "SLURM_GTIDS",
 )  # fmt: skip
 """Variables by which a framework would take the one task on each node for a rank: the ranks are torchrun's."""
+
+
+def main(part: str, words: list[str], node_zip: str) -> None:
+    """Do one part of the job: `slurm-node`, `slurm-stop`, `slurm-stacks` or `slurm-end`, each with the run's folder."""
+    run_folder, *rest = words
+    if part == "slurm-node":
+        node(run_folder, node_zip)
+    elif part == "slurm-stop":
+        stop(run_folder, bool(rest[0]), rest[1])
+    elif part == "slurm-stacks":
+        stacks(run_folder, rest[0])
+    else:
+        end(run_folder)
 
 
 def node(run_folder: str, node_zip: str) -> None:
@@ -44,6 +60,18 @@ def node(run_folder: str, node_zip: str) -> None:
         spec["leader"] = _leader(run_folder, float(spec["launch"]["join_timeout"]))
     journal.write_json(os.path.join(folder, "spec.json"), spec)
     warden.watch(folder, node_zip, given, os.umask(0o077))
+
+
+def stop(run_folder: str, now: bool, reason: str) -> None:
+    """Hand a stop to this node's supervisor."""
+    folder = os.path.join(run_folder, os.environ["SLURM_NODEID"])
+    control.ask(folder, {"op": "stop", "reason": reason, "now": now})
+
+
+def stacks(run_folder: str, rank: str) -> None:
+    """Print where the ranks of this node are."""
+    answer: StacksAnswer = {"ranks": collect(os.path.join(run_folder, rank))}
+    sys.stdout.write(json.dumps(answer))
 
 
 def end(run_folder: str) -> None:

@@ -250,6 +250,8 @@ class Supervisor:
     def _signalled(self) -> None:
         for number in self._wakeup[0].recv(256):
             if number in (signal.SIGTERM, signal.SIGINT):
+                if "job" in self._host.spec and not self._stopped:
+                    self._say(note("Slurm ends the job: it was cancelled or preempted, or has reached its time limit"))
                 self._stop("signal", False)
         while True:
             try:

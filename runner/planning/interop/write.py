@@ -94,7 +94,11 @@ def _sbatch(plan: Plan) -> Exported:
         f"--job-name={name}", f"--nodes={len(plan.hosts)}", "--ntasks-per-node=1", "--no-requeue",
         f"--output={name}-%j.out",
     ]  # fmt: skip
-    if plan.backend == "nccl" or first.gpus:
+    slurm, tasks = plan.profile.slurm, ""
+    if slurm is not None:
+        tasks = f"--cpus-per-task={slurm.cpus_per_node or processes} "
+        directives += [tasks.strip(), *slurm.sbatch()]
+    elif plan.backend == "nccl" or first.gpus:
         directives.append(f"--gpus-per-node={processes}")
     options = ["--nnodes", str(len(plan.hosts)), "--nproc-per-node", str(processes), "--rdzv-backend", "static"]
     options += ["--max-restarts", "0"]
@@ -111,10 +115,11 @@ def _sbatch(plan: Plan) -> Exported:
         # Without an address each node would train alone, and say nothing.
         + 'export MASTER_ADDR="${MASTER_ADDR:?the address of the first node is not known}"\n'
         + "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))\n"
-        + f"srun --kill-on-bad-exit=1 bash -c {quote(inner)}\n"
+        + f"srun {tasks}--kill-on-bad-exit=1 bash -c {quote(inner)}\n"
         + "exit $?\n"
     )
-    note = "the queue chooses the nodes: the hosts of the profile are not named; add your --partition and --time"
+    note = "the queue chooses the nodes: the hosts of the profile are not named"
+    note += "; add your --partition and --time" if slurm is None else ""
     return Exported({"job.sbatch": text}, (note, *_python_note(plan)))
 
 
