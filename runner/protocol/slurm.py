@@ -61,11 +61,12 @@ def script(batch: Batch, run: str, nodes: int, folder: str) -> str:
         "--ntasks-per-node=1",
         f"--cpus-per-task={batch['cpus']}",
         "--no-requeue",
+        "--no-kill",  # the supervisors notice a lost node themselves, and decide what becomes of the run
         "--open-mode=append",
         f"--output={folder}/0/slurm.log",
         *batch["options"],
     ]
-    task = f"--ntasks-per-node=1 --cpus-per-task={batch['cpus']} --kill-on-bad-exit=1"
+    task = f"--ntasks-per-node=1 --cpus-per-task={batch['cpus']} --kill-on-bad-exit=1 --no-kill"
     return "\n".join([
         "#!/bin/sh",
         *(f"#SBATCH {option}" for option in options),

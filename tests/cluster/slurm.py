@@ -79,8 +79,12 @@ class Slurm:
         (self._folder / "etc/cgroup.conf").write_text("CgroupAutomount=no\n")
         self._start(self.login, "slurmctld")
         for node in self.nodes:
-            self._start(node, "slurmd")
+            self.start_node(node)
         self.wait_idle()
+
+    def start_node(self, node: ClusterHost) -> None:
+        """Start slurmd on a node that has been booted."""
+        self._start(node, "slurmd")
 
     def _start(self, host: ClusterHost, daemon: str) -> None:
         line = _START.format(folder=self._folder, name=host.name, daemon=daemon)

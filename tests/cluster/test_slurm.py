@@ -99,7 +99,7 @@ def test_a_run_on_two_nodes_learns_what_it_learns_without_slurm(slurm: Slurm, me
     assert "node3:1 │" in running.stdout, "logs bear the names of the job's nodes"
     assert "JobState=COMPLETED" in _job(slurm, me)
     assert not list((me.cluster.shared / "runs").rglob("given"))
-    sandbox = _run(me, me.profile(job, hosts=["a", "b"]), "--sandbox", code=0)
+    sandbox = _run(me, me.profile(job, hosts=["a"], num_processes=2), "--sandbox", code=0)
     there, here = (
         [one["loss"] for one in where.records("attempt-1/rank-0.metrics.jsonl") if "loss" in one]
         for where in (running, sandbox)
@@ -121,7 +121,7 @@ def test_a_rank_that_raises_is_the_cause_and_the_job_fails(slurm: Slurm, me: Use
     assert "JobState=FAILED" in job and "ExitCode=1:0" in job
     seen = [path for path in (me.cluster.shared / "runs" / _id(me)).rglob("*") if path.is_file()]
     assert [path for path in seen if b"nobody-sees" in path.read_bytes()] == []
-    assert all(path.stat().st_mode & 0o077 == 0 for path in (me.cluster.shared / "runs").rglob("[01]"))
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (me.cluster.shared / "runs").glob("*/[01]"))
 
 
 def test_a_run_is_queued_with_the_reason_and_cancelled(slurm: Slurm, me: User) -> None:
@@ -134,9 +134,10 @@ def test_a_run_is_queued_with_the_reason_and_cancelled(slurm: Slurm, me: User) -
     listed = json.loads(typed(me, "ps", "--json"))
     assert (listed[0]["state"], listed[0]["waits"]) == ("queued", "Resources")
     assert "queued" in typed(me, "ps") and "waits for free nodes" in typed(me, "ps")
-    left = _run(elsewhere(me), profile, "--detach", code=0)
-    assert "is queued: " in left.stderr and "disttui attach" in left.stderr
-    typed(me, "stop", left.stdout.strip(), "--host", "node1", "--run-dir", str(me.cluster.shared / "runs"))
+    other_me = elsewhere(me)
+    left = _run(other_me, profile, "--detach", code=0)
+    assert "is queued" in left.stderr and "disttui attach" in left.stderr
+    typed(other_me, "stop", left.stdout.strip())
     running.send(signal.SIGINT)
     assert running.wait() == 130, running.stderr
     assert slurm.jobs() == [other]
@@ -175,6 +176,22 @@ def test_a_job_that_somebody_cancels_has_been_stopped_by_slurm(slurm: Slurm, me:
     assert running.wait() == 130, running.stderr
     assert "Slurm ends the job: it was cancelled" in running.stderr
     assert "failed" not in running.stderr
+
+
+def test_a_node_that_loses_its_power_is_the_cause(slurm: Slurm, me: User) -> None:
+    """The run notices it by itself, long before Slurm does, and ends its job."""
+    launch = {"launcher": "slurm", "run_dir": str(me.cluster.shared / "runs"), "grace": 1, "host_timeout": 4}
+    script = me.script(_SLEEPS)
+    running = me.start(_profile(me, {"script": str(script)}, launch=launch))
+    _wait_up(me, running)
+    slurm.nodes[1].power_off()
+    try:
+        assert running.wait() == 1, running.stderr
+        assert "host lost: node3" in running.stderr
+        slurm.wait_for(lambda: "RUNNING" not in _job(slurm, me))
+    finally:
+        slurm.nodes[1].boot()
+        slurm.start_node(slurm.nodes[1])
 
 
 def test_nodes_that_do_not_see_the_run_folder_are_named_as_the_cause(slurm: Slurm, me: User) -> None:

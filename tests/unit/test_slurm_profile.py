@@ -51,6 +51,7 @@ def test_the_script_asks_for_what_the_profile_says_and_for_no_requeue() -> None:
         "#SBATCH --ntasks-per-node=1",
         "#SBATCH --cpus-per-task=8",
         "#SBATCH --no-requeue",
+        "#SBATCH --no-kill",
         "#SBATCH --open-mode=append",
         "#SBATCH --output=/shared/t-1/0/slurm.log",
         "#SBATCH --partition=gpu",
@@ -58,7 +59,7 @@ def test_the_script_asks_for_what_the_profile_says_and_for_no_requeue() -> None:
         "#SBATCH --gres=gpu:4",
         "#SBATCH --mem=64G",
         "test -r /shared/t-1/0/node.zip || exit 73",
-        "srun --ntasks-per-node=1 --cpus-per-task=8 --kill-on-bad-exit=1 "
+        "srun --ntasks-per-node=1 --cpus-per-task=8 --kill-on-bad-exit=1 --no-kill "
         "~/venv/bin/python -I -X utf8 /shared/t-1/0/node.zip slurm-node /shared/t-1",
         "exec ~/venv/bin/python -I -X utf8 /shared/t-1/0/node.zip slurm-end /shared/t-1",
     ]

@@ -60,6 +60,15 @@ def node(run_folder: str, node_zip: str) -> None:
         spec["leader"] = _leader(run_folder, float(spec["launch"]["join_timeout"]))
     journal.write_json(os.path.join(folder, "spec.json"), spec)
     warden.watch(folder, node_zip, given, os.umask(0o077))
+    if rank == 0 and _lost_a_node(folder):
+        # srun would wait for the task of a node that is gone until Slurm notices it, by default after 5 minutes.
+        slurm.run("scancel", spec["job"])
+
+
+def _lost_a_node(folder: str) -> bool:
+    found = journal.read_json(os.path.join(folder, "exit.json"))
+    cause = found.get("cause") if isinstance(found, dict) else None
+    return isinstance(cause, dict) and cause.get("kind") == "host lost"
 
 
 def stop(run_folder: str, now: bool, reason: str) -> None:
