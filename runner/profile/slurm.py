@@ -26,7 +26,8 @@ _KEYS = {
 _OURS = (
     "array", "clusters", "error", "export", "export-file", "get-user-env", "gid", "help", "hold", "input",
     "kill-on-bad-exit", "no-kill", "no-requeue", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket",
-    "open-mode", "output", "parsable", "quiet", "requeue", "signal", "test-only", "uid", "usage", "version", "wait", "wrap",
+    "open-mode", "output", "parsable", "quiet", "requeue", "signal", "test-only", "uid", "usage", "version", "wait",
+    "wrap",
 )  # fmt: skip
 """Options by which the job would not be disttui's any more."""
 _KNOWN = (

@@ -13,9 +13,9 @@ import re
 import shutil
 import threading
 import time
-from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from ...protocol.events import State, Verdict
+from ...protocol.events import Verdict
 from ...protocol.slurm import LIVING, UNSEEN_FOLDER, WAITING, Queued, program, script, submission
 from .. import journal, locks, parcel, slurm
 from ..gang.membership import of_host
@@ -26,6 +26,7 @@ from ..supervise import control
 if TYPE_CHECKING:
     from ...protocol import requests
     from ...protocol.cause import Cause
+    from ...protocol.events import State
     from ...protocol.files import Given
 
 PACE = 2.0
@@ -64,7 +65,9 @@ class JobWatch:
     def alive(self, settle: bool = True) -> bool:
         """Whether the job waits or runs, as far as is known. With `settle`, ends the run's parts where it does not."""
         found = self.now()
-        if found is None or found["state"] in LIVING:
+        # Slurm cleans up on a node that is gone until it notices that, minutes after the run has ended without it.
+        over = found is not None and found["state"] == "COMPLETING" and _end_of(self.run_folder, 0) is not None
+        if found is None or (found["state"] in LIVING and not over):
             return True
         self._ended = self._ended or time.monotonic()
         late = time.monotonic() - self._ended > _SETTLED
@@ -275,20 +278,34 @@ def _nodes(run_folder: str) -> List[str]:
 
 def _settle(run_folder: str, found: Queued, late: bool) -> None:
     """Write the end of each part of a run whose job has ended and which has not written it itself."""
-    folders = _nodes(run_folder)
-    for node, folder in enumerate(folders):
+    leader = _end_of(run_folder, 0)
+    for node, folder in enumerate(_nodes(run_folder)):
         begun = os.path.exists(os.path.join(folder, "supervisor.json"))
         if os.path.exists(os.path.join(folder, "exit.json")) or (begun and not late):
             continue
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(folder, "given"))
-        cancelled = found["state"] == "CANCELLED"
-        state: State = "stopped" if cancelled else "failed"
-        code = 130 if cancelled else 1
-        cause: Optional[Cause] = None if cancelled else of_host(node, "slurm", _why(run_folder, found, begun))
-        story = journal.Journal(os.path.join(folder, "events.jsonl"))
-        story.add(Verdict(t=stamp(), e="verdict", state=state, code=code, cause=cause, attempt=0))
-        journal.write_exit(folder, {"state": state, "code": code, "cause": cause, "attempt": 0, "left": []})
+        attempts = [name[8:] for name in os.listdir(folder) if name.startswith("attempt-") and name[8:].isdigit()]
+        attempt = max(map(int, attempts), default=0)
+        state, code, cause = leader or _end_by_slurm(run_folder, node, found, begun)
+        verdict = Verdict(t=stamp(), e="verdict", state=state, code=code, attempt=attempt, cause=cause)
+        journal.Journal(os.path.join(folder, "events.jsonl")).add(verdict)
+        journal.write_exit(folder, {"state": state, "code": code, "cause": cause, "attempt": attempt, "left": []})
+
+
+_End = Tuple["State", int, Optional["Cause"]]
+"""State, exit code and cause."""
+
+
+def _end_of(run_folder: str, node: int) -> Optional[_End]:
+    found = journal.read_json(os.path.join(run_folder, str(node), "exit.json"))
+    return (found["state"], found["code"], found["cause"]) if isinstance(found, dict) else None
+
+
+def _end_by_slurm(run_folder: str, node: int, found: Queued, begun: bool) -> _End:
+    if found["state"] == "CANCELLED":
+        return "stopped", 130, None
+    return "failed", 1, of_host(node, "slurm", _why(run_folder, found, begun))
 
 
 def _why(run_folder: str, found: Queued, begun: bool) -> str:
