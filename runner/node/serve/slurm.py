@@ -299,7 +299,9 @@ _End = Tuple["State", int, Optional["Cause"]]
 
 def _end_of(run_folder: str, node: int) -> Optional[_End]:
     found = journal.read_json(os.path.join(run_folder, str(node), "exit.json"))
-    return (found["state"], found["code"], found["cause"]) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return None
+    return found.get("state", "failed"), found.get("code", 1), found.get("cause")
 
 
 def _end_by_slurm(run_folder: str, node: int, found: Queued, begun: bool) -> _End:
