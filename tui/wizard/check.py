@@ -21,6 +21,7 @@ from runner.planning.by_hand import shell_command
 from runner.planning.plan import counts_line
 from runner.profile.disclosure import effect_lines
 from runner.profile.edit import diff
+from runner.render.plan import batch_script
 from runner.text import clean
 from tui.keys import VIEW, bind
 from tui.theme import look
@@ -250,6 +251,11 @@ def _diff(lines: Sequence[str]) -> Iterator[Point]:
 
 
 def _commands(weighed: Planned) -> Iterator[Point]:
+    if weighed.plan.batch is not None:
+        yield Point("This is submitted as a job of Slurm, with RUN for the run's id.", "$muted")
+        yield Point("")
+        yield from (Point(clean(line), hang=4) for line in batch_script(weighed.plan, weighed.plan.batch).splitlines())
+        return
     yield Point("Typed by hand on each host, these do the same.", "$muted")
     for host in weighed.plan.hosts:
         last = host.first_rank + host.num_processes - 1

@@ -168,8 +168,8 @@ class WizardState:
     def errors(self, state: HostCheck) -> list[Finding]:
         """The errors known by now that prevent a start on a host that has answered."""
         if self.weighed is not None:
-            rank = self.draft.hosts.index(state.name)
-            name = self.weighed.plan.hosts[rank].name if rank < len(self.weighed.plan.hosts) else state.name
+            rank, plan = self.draft.hosts.index(state.name), self.weighed.plan
+            name = plan.hosts[rank].name if plan.batch is None and rank < len(plan.hosts) else state.name
             return [one for one in self.weighed.findings if one.level == "error" and one.host == name]
         if state.facts is None or any(one.torch for one in state.facts.interpreters):
             return []

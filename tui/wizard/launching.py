@@ -13,7 +13,8 @@ from tui.wizard.draft import Draft
 
 def start_run(viewer: Viewer, draft: Draft, planned: Planned, links: Mapping[str, Link]) -> str:
     """Start the supervisors of all hosts and return the run's id. Raises DisttuiError; then nothing runs."""
-    for name, host in zip(draft.hosts, planned.profile.hosts, strict=True):
+    # Of a job of Slurm the draft has the login node, and the plan a host for each node.
+    for name, host in zip(draft.hosts, planned.profile.hosts, strict=planned.plan.batch is None):
         if name not in links:
             raise HostError(host.name, "the link is gone", "Look again with r in step 2.")
     prepared = Prepared(planned, tuple(links[name] for name in draft.hosts))

@@ -80,7 +80,8 @@ class ProcessesStep(Step):
         """Show the plan of the draft."""
         super().show(view)
         if weighed := view.weighed:
-            choices = weighed.recommendation.hosts
+            # The nodes of a job of Slurm are alike: the first stands for all of them.
+            choices = weighed.recommendation.hosts[: None if weighed.plan.batch is None else 1]
             self.query_one("#per-host", ValueTable).show([_row(view.draft, one, weighed) for one in choices])
             self.query_one("#whole-run", ValueTable).show(list(_run_rows(view.draft, weighed)))
         self._tell()

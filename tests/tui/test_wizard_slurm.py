@@ -1,0 +1,37 @@
+"""A profile for Slurm in the wizard: its login node is the host, and the check shows the batch script."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.tui.snap import screen_text
+from tests.tui.wizard_kit import facts, record, until, wizard
+
+_TEXT = """\
+disttui: 1
+name: queued
+hosts: [login]
+num_processes: 2
+job: {builtin: bytegpt}
+slurm: {nodes: 3, partition: gpu}
+"""
+
+
+def test_a_profile_for_slurm_is_walked_to_its_batch_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, {"login": facts("neglected")})
+    path = tmp_path / "queued.yaml"
+    path.write_text(_TEXT)
+
+    async def scenario() -> None:
+        async with wizard(tmp_path, size=(120, 60), profile=path) as (pilot, opened):
+            await until(pilot, lambda: opened._at == 4)
+            shown = screen_text(pilot.app)
+            assert "#SBATCH --nodes=3" in shown and "#SBATCH --partition=gpu" in shown
+            await pilot.press("escape", "escape")
+            await until(pilot, lambda: opened._at == 2)
+            assert "slurm-0 2 + slurm-1 2 + slurm-2 2 = 6 processes" in screen_text(pilot.app)
+
+    asyncio.run(scenario())
