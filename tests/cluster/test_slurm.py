@@ -178,22 +178,6 @@ def test_a_job_that_somebody_cancels_has_been_stopped_by_slurm(slurm: Slurm, me:
     assert "failed" not in running.stderr
 
 
-def test_a_node_that_loses_its_power_is_the_cause(slurm: Slurm, me: User) -> None:
-    """The run notices it by itself, long before Slurm does, and ends its job."""
-    launch = {"launcher": "slurm", "run_dir": str(me.cluster.shared / "runs"), "grace": 1, "host_timeout": 4}
-    script = me.script(_SLEEPS)
-    running = me.start(_profile(me, {"script": str(script)}, launch=launch))
-    _wait_up(me, running)
-    slurm.nodes[1].power_off()
-    try:
-        assert running.wait() == 1, running.stderr
-        assert "host lost: node3" in running.stderr
-        slurm.wait_for(lambda: "RUNNING" not in _job(slurm, me))
-    finally:
-        slurm.nodes[1].boot()
-        slurm.start_node(slurm.nodes[1])
-
-
 def test_nodes_that_do_not_see_the_run_folder_are_named_as_the_cause(slurm: Slurm, me: User) -> None:
     """/root is each host's own here, so that the nodes have no such folder."""
     launch = {"launcher": "slurm", "run_dir": "~/runs"}
@@ -223,3 +207,19 @@ def test_a_host_without_slurm_is_no_login_node(slurm: Slurm, me: User) -> None:
     plan = typed(me, "plan", profile)
     assert "#SBATCH --partition=debug\n#SBATCH --mem=1G\n" in plan and "#SBATCH --nodes=2\n" in plan
     assert "there is no sbatch" in typed(me, "plan", profile, "--set", "activate=PATH=/nowhere", code=3)
+
+
+def test_a_node_that_loses_its_power_is_the_cause(slurm: Slurm, me: User) -> None:
+    """The run notices it by itself, long before Slurm does, and ends its job. Last: a booted node is slow to come back."""
+    launch = {"launcher": "slurm", "run_dir": str(me.cluster.shared / "runs"), "grace": 1, "host_timeout": 4}
+    script = me.script(_SLEEPS)
+    running = me.start(_profile(me, {"script": str(script)}, launch=launch))
+    _wait_up(me, running)
+    slurm.nodes[1].power_off()
+    try:
+        assert running.wait() == 1, running.stderr
+        assert "host lost: node3" in running.stderr
+        slurm.wait_for(lambda: "RUNNING" not in _job(slurm, me))
+    finally:
+        slurm.nodes[1].boot()
+        slurm.start_node(slurm.nodes[1])

@@ -32,6 +32,7 @@ def test_a_profile_for_slurm_is_walked_to_its_batch_script(tmp_path: Path, monke
             assert "#SBATCH --nodes=3" in shown and "#SBATCH --partition=gpu" in shown
             await pilot.press("escape", "escape")
             await until(pilot, lambda: opened._at == 2)
-            assert "slurm-0 2 + slurm-1 2 + slurm-2 2 = 6 processes" in screen_text(pilot.app)
+            shown = screen_text(pilot.app)
+            assert "6 processes" in shown and "slurm-0" in shown
 
     asyncio.run(scenario())
