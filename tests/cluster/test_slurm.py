@@ -210,7 +210,7 @@ def test_a_host_without_slurm_is_no_login_node(slurm: Slurm, me: User) -> None:
 
 
 def test_a_node_that_loses_its_power_is_the_cause(slurm: Slurm, me: User) -> None:
-    """The run notices it by itself, long before Slurm does, and ends its job. Last: a booted node is slow to come back."""
+    """The run notices it by itself, long before Slurm does. The last test: a booted node comes back late."""
     launch = {"launcher": "slurm", "run_dir": str(me.cluster.shared / "runs"), "grace": 1, "host_timeout": 4}
     script = me.script(_SLEEPS)
     running = me.start(_profile(me, {"script": str(script)}, launch=launch))
