@@ -12,6 +12,7 @@ from tests.bench import (
     dashboard,
     faults,
     first_step,
+    frameworks,
     line_delay,
     mirror_rate,
     overhead,
@@ -21,7 +22,7 @@ from tests.bench import (
 from tests.bench.harness import HEAD
 
 APP = ("app-start", "app-cost", "app-keys", "app-gigabyte", "app-thousand", "app-top")
-PARTS = ("first-step", "delay", "flood", "overhead", "probe", "mirror", "faults", *APP)
+PARTS = ("first-step", "delay", "flood", "overhead", "probe", "mirror", "faults", "frameworks", *APP)
 
 
 def main(parts: list[str], runs: int = 7) -> None:
@@ -41,6 +42,8 @@ def main(parts: list[str], runs: int = 7) -> None:
             print(HEAD, *(mirror_rate.measure(runs, link=link).row() for link in ("", mirror_rate.LINK)), sep="\n")
         elif part == "faults":
             print(faults.HEAD, *(one.row() for one in faults.measure(runs)), sep="\n")
+        elif part == "frameworks":
+            print(HEAD, *(one.row() for one in frameworks.measure(runs)), sep="\n")
         elif part == "overhead":
             cost = overhead.cost()
             print(
