@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,12 +11,12 @@ from typing import Any, Optional
 
 import torch
 
-from . import index, sharded
+from . import sharded
+from .folder import NAME, saved
 from .problem import Problem
 from .state import Box
 
 KEPT = 2
-_NAME = re.compile(r"step-(\d+)-a(\d+)(\.pt|\.tmp)?")
 State = dict[str, Any]
 
 
@@ -30,20 +29,6 @@ class OpenCheckpoint:
     shapes: Mapping[str, tuple[int, ...]]
     read: Callable[[str, Box], Any]
     """Gives a part of a tensor, on the CPU; raises Problem where it is damaged."""
-
-
-def saved(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, the one to go on from first: the newest attempt's, and of these the last step.
-
-    The attempt comes first because a host that was cut off may still write steps of an attempt that was given up.
-    """
-    found = [
-        (match, path)
-        for path in folder.glob("step-*")
-        if (match := _NAME.fullmatch(path.name)) and (match[3] == ".pt" or (not match[3] and path.is_dir()))
-    ]
-    found.sort(key=lambda item: (int(item[0][2]), int(item[0][1])), reverse=True)
-    return [path for _, path in found]
 
 
 def prepare(folder: Path, attempt: Optional[int]) -> int:
@@ -62,9 +47,9 @@ def prepare(folder: Path, attempt: Optional[int]) -> int:
         ) from None
     there = saved(folder)
     if attempt is None:
-        attempt = int(_NAME.fullmatch(there[0].name)[2]) + 1 if there else 1  # type: ignore[index]
+        attempt = int(NAME.fullmatch(there[0].name)[2]) + 1 if there else 1  # type: ignore[index]
     for path in folder.glob("step-*.tmp"):
-        match = _NAME.fullmatch(path.name)
+        match = NAME.fullmatch(path.name)
         if match and int(match[2]) <= attempt:  # left by a process that was killed
             remove(path)
     return attempt
@@ -133,11 +118,6 @@ def newest(folder: Path) -> tuple[Optional[OpenCheckpoint], list[str]]:
         except Problem as problem:
             notes.append(f"{problem}: skipped")
     return None, notes
-
-
-def is_one(path: Path) -> bool:
-    """Whether a path is a checkpoint itself, not a folder of some."""
-    return not path.is_dir() or (path / index.NAME).exists() or _NAME.fullmatch(path.name) is not None
 
 
 def open_checkpoint(path: Path) -> OpenCheckpoint:

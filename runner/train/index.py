@@ -1,4 +1,4 @@
-"""The index of a distributed checkpoint: which part of which tensor lies where; read without running its pickle's code.
+"""The index of a distributed checkpoint: which part of which tensor lies where; read without torch, and runs no code.
 
 The format is that of torch.distributed.checkpoint (DCP), so that torch's own tools read what this job writes:
 `.metadata`, written last, and files of parts, each of which is what torch.save makes of a tensor.
@@ -7,39 +7,24 @@ The format is that of torch.distributed.checkpoint (DCP), so that torch's own to
 from __future__ import annotations
 
 import io
+import os
 import pickle
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch.distributed.checkpoint.filesystem import _StorageInfo
-from torch.distributed.checkpoint.metadata import (
-    ChunkStorageMetadata,
-    Metadata,
-    MetadataIndex,
-    TensorProperties,
-    TensorStorageMetadata,
-)
-
 from .problem import Problem
 
 NAME = ".metadata"
+DTYPES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
+    "bool": 1,
+}  # fmt: skip
+"""Types of numbers that are read, with their bytes."""
 _LARGEST = 2**30
 """Bytes of an index: some hundred for each part of a tensor."""
-_ALLOWED = {
-    "torch.distributed.checkpoint.metadata": {
-        "BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta", "TensorProperties",
-        "TensorStorageMetadata", "_MEM_FORMAT_ENCODING",
-    },
-    "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
-    "torch.serialization": {"_get_layout"},
-    "torch": {"Size"},
-    "collections": {"OrderedDict"},
-    "pathlib": {"Path", "PosixPath", "PurePosixPath"},
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -58,37 +43,65 @@ class StoredTensor:
     """A tensor of a checkpoint: all its parts together are the whole."""
 
     shape: tuple[int, ...]
-    dtype: Any
+    dtype: str
     parts: tuple[StoredPart, ...]
 
 
-class _Unpickler(pickle.Unpickler):
-    """Knows the classes of an index and no others: a checkpoint may come from anybody."""
+class _Record:
+    """Takes the place of torch's classes: it keeps what it is given, and does nothing."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __setstate__(self, state: object) -> None:
+        if isinstance(state, dict):
+            self.__dict__.update(state)
+        elif isinstance(state, tuple) and state:
+            self.dtype = state[0]  # of TensorProperties
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Record) and self._key == other._key
+
+    @property
+    def _key(self) -> tuple[object, object]:
+        """Of a MetadataIndex."""
+        return self.__dict__.get("fqn"), self.__dict__.get("offset")
+
+
+def _ignored(*_: object) -> None:
+    """Takes the place of a function whose result is of no use here."""
+
+
+_KNOWN: Mapping[tuple[str, str], Any] = {
+    **{
+        ("torch.distributed.checkpoint.metadata", name): _Record
+        for name in (
+            *("BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta"),
+            *("TensorProperties", "TensorStorageMetadata"),
+        )
+    },
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): _Record,
+    ("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"): _ignored,
+    ("builtins", "getattr"): _ignored,  # how some versions of Python write a member of an enumeration
+    ("torch.serialization", "_get_layout"): _ignored,
+    ("torch", "Size"): tuple,
+    ("collections", "OrderedDict"): OrderedDict,
+    **{("pathlib", name): _ignored for name in ("Path", "PosixPath", "PurePosixPath")},
+    **{("torch", name): name for name in DTYPES},
+}
+
+
+class _IndexUnpickler(pickle.Unpickler):
+    """Knows the names in an index and no others: a checkpoint may come from anybody."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if name in _ALLOWED.get(module, ()):
-            return super().find_class(module, name)
-        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
-            return getattr(torch, name)
-        raise pickle.UnpicklingError(f"{module}.{name} has no place in an index")
-
-
-def write(file: Any, tensors: Mapping[str, StoredTensor]) -> None:
-    """Write the index of these tensors."""
-    storage = {
-        MetadataIndex(name, part.offsets): _StorageInfo(part.file, part.begin, part.length)
-        for name, stored in tensors.items()
-        for part in stored.parts
-    }
-    described = {
-        name: TensorStorageMetadata(
-            TensorProperties(dtype=stored.dtype),
-            torch.Size(stored.shape),
-            [ChunkStorageMetadata(torch.Size(part.offsets), torch.Size(part.sizes)) for part in stored.parts],
-        )
-        for name, stored in tensors.items()
-    }
-    pickle.dump(Metadata(described, {name: (name,) for name in described}, storage), file)
+        try:
+            return _KNOWN[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"{module}.{name} has no place in an index") from None
 
 
 def read(folder: Path) -> dict[str, StoredTensor]:
@@ -99,14 +112,13 @@ def read(folder: Path) -> dict[str, StoredTensor]:
     path = folder / NAME
     try:
         with path.open("rb") as file:
-            content = file.read(_LARGEST + 1)
-        if len(content) > _LARGEST:
-            raise Problem(f"checkpoint {folder}: {NAME} is larger than {_LARGEST >> 20} MiB")
-        metadata = _Unpickler(io.BytesIO(content)).load()
+            if os.fstat(file.fileno()).st_size > _LARGEST:
+                raise Problem(f"checkpoint {folder}: {NAME} is larger than {_LARGEST >> 20} MiB")
+            metadata = _IndexUnpickler(file).load()
         tensors = {
             str(name): _stored(str(name), described, metadata.storage_data)
             for name, described in metadata.state_dict_metadata.items()
-            if isinstance(described, TensorStorageMetadata)
+            if hasattr(described, "chunks")
         }
     except OSError as error:
         raise Problem(f"checkpoint {folder}: {NAME}: {error.strerror or error}") from None
@@ -121,7 +133,7 @@ def read(folder: Path) -> dict[str, StoredTensor]:
 def _stored(name: str, described: Any, storage: Any) -> StoredTensor:
     parts = []
     for chunk in described.chunks:
-        place = storage[MetadataIndex(name, chunk.offsets)]
+        place = storage[_place_of(name, chunk.offsets)]
         if "/" in place.relative_path or place.relative_path in ("", ".", ".."):
             raise Problem(f"a part of {name} lies outside, in {place.relative_path!r}")
         if getattr(place, "transform_descriptors", None):
@@ -132,6 +144,12 @@ def _stored(name: str, described: Any, storage: Any) -> StoredTensor:
             )
         )
     return StoredTensor(tuple(described.size), described.properties.dtype, tuple(parts))
+
+
+def _place_of(name: str, offsets: object) -> _Record:
+    record = _Record()
+    record.__setstate__({"fqn": name, "offset": offsets})
+    return record
 
 
 def _check_files(folder: Path, tensors: Mapping[str, StoredTensor]) -> None:
@@ -148,7 +166,7 @@ def _check_files(folder: Path, tensors: Mapping[str, StoredTensor]) -> None:
             raise Problem(f"checkpoint {folder} is incomplete: {name} has {size:,} bytes of {end:,}")
 
 
-class _Slice(io.RawIOBase):
+class FileSlice(io.RawIOBase):
     """A part of a file as a file of its own: its bytes need not be in memory twice."""
 
     def __init__(self, file: Any, begin: int, length: int) -> None:
@@ -176,33 +194,3 @@ class _Slice(io.RawIOBase):
         read: int = self._file.readinto(memoryview(buffer)[:count])
         self._at += read
         return read
-
-
-def read_part(folder: Path, name: str, part: StoredPart) -> Any:
-    """One part as a tensor on the CPU. Raises Problem where its bytes are damaged."""
-    try:
-        with (folder / part.file).open("rb") as file:
-            view = _Slice(file, part.begin, part.length)
-            with zipfile.ZipFile(view) as archive:
-                damaged = archive.testzip()
-            if damaged:
-                raise Problem(f"checkpoint {folder}: {name} in {part.file} is damaged")
-            view.seek(0)
-            tensor = torch.load(view, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise Problem(f"checkpoint {folder}: {part.file}: {error.strerror or error}") from None
-    except Problem:
-        raise
-    except Exception as error:  # torch.load has no error class of its own
-        raise Problem(f"checkpoint {folder}: {name} in {part.file} is damaged ({str(error)[:200]})") from None
-    if not isinstance(tensor, torch.Tensor) or tuple(tensor.shape) != part.sizes:
-        raise Problem(f"checkpoint {folder}: {name} in {part.file} has another shape than {NAME} says")
-    return tensor
-
-
-def overlap(part: StoredPart, offsets: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[slice, slice]]:
-    """For every dimension, what a part and a box share: the slice of the part, and that of the box."""
-    for dimension, at in enumerate(part.offsets):
-        size, start, length = part.sizes[dimension], offsets[dimension], sizes[dimension]
-        begin, end = max(at, start), min(at + size, start + length)
-        yield slice(begin - at, max(begin, end) - at), slice(begin - start, max(begin, end) - start)

@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from . import checkpoint, sharded
 from .background import Background
+from .folder import is_one
 from .group import from_all, from_rank0
 from .paths import user_path
 from .problem import Problem
@@ -153,7 +154,7 @@ class Keeper:
 
     def _locate(self, source: str) -> tuple[Optional[checkpoint.OpenCheckpoint], list[str]]:
         path = self._folder if source == "auto" else user_path(source)
-        if source != "auto" and checkpoint.is_one(path):
+        if source != "auto" and is_one(path):
             return checkpoint.open_checkpoint(path), []
         found, notes = checkpoint.newest(path)
         before = os.environ.get("DISTTUI_RESUME_FROM", "") if source == "auto" else source

@@ -7,12 +7,16 @@ import re
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 
 from .division import divide
-from .options import parse
+from .options import Parser, parse
+from .paths import user_path
 from .place import RankIdentity
 from .problem import Problem
+from .say import say
 from .termination import Terminated, end_by_sigterm
+from .weights import export
 
 OLDEST_TORCH = (2, 6)
 
@@ -21,6 +25,9 @@ def main() -> None:
     """Run the job and exit: 0 trained, 1 training failed, 2 bad input, 130 interrupted, by SIGTERM where asked to."""
     place = RankIdentity()
     try:
+        if sys.argv[1:2] == ["export"]:
+            _export(sys.argv[2:])
+            return
         place = RankIdentity.from_env()
         options = parse(sys.argv[1:])
         layout, plan = divide(options, place.hosts())
@@ -34,6 +41,16 @@ def main() -> None:
         _give_up(problem, place)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _export(arguments: Sequence[str]) -> None:
+    """Write a checkpoint's weights as one file, where the checkpoint lies. Raises Problem."""
+    parser = Parser(prog="bytegpt export", allow_abbrev=False)
+    parser.add_argument("checkpoint", help="a checkpoint, or a folder of some: then the newest")
+    parser.add_argument("--to", required=True, metavar="FILE", help="a name that ends with .safetensors or .pt")
+    given = parser.parse_args(arguments)
+    done = export(user_path(given.checkpoint), user_path(given.to))
+    say(f"{given.to}: {done.tensors} tensors, {done.parameters:,} numbers of {done.checkpoint}")
 
 
 def _check_torch() -> None:

@@ -67,7 +67,9 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
         return action.help if action.default is None else super()._get_help_string(action)
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong as a Problem."""
+
     def error(self, message: str) -> NoReturn:
         raise Problem(f"{message} (disttui bytegpt lists the options)")
 
@@ -225,8 +227,8 @@ _GROUPS = {
 }  # fmt: skip
 
 
-def _parser() -> _Parser:
-    parser = _Parser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="bytegpt",
         allow_abbrev=False,
         formatter_class=_Help,

@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
-from collections.abc import Iterator, Mapping
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Union
 
 import torch
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
 
 from . import index
 from .problem import Problem
@@ -69,7 +79,7 @@ def finish(folder: Path, where: Layout, entries: list[list[Entry]], progress: Sa
     tensors = {
         name: index.StoredTensor(
             held.shape,
-            getattr(torch, held.dtype),
+            held.dtype,
             tuple(
                 index.StoredPart(part.offsets, part.sizes, *places[name, part.offsets])
                 for part in sorted(held.holders, key=lambda one: one.offsets)
@@ -82,13 +92,31 @@ def finish(folder: Path, where: Layout, entries: list[list[Entry]], progress: Sa
         json.dump({**progress, "format": FORMAT}, file)
         _sync(file)
     with (folder / index.NAME).open("wb") as index_file:
-        index.write(index_file, tensors)
+        _write_index(index_file, tensors)
         _sync(index_file)
 
 
 def _sync(file: Any) -> None:
     file.flush()
     os.fsync(file.fileno())
+
+
+def _write_index(file: Any, tensors: Mapping[str, index.StoredTensor]) -> None:
+    """Write the index of these tensors."""
+    storage = {
+        MetadataIndex(name, part.offsets): _StorageInfo(part.file, part.begin, part.length)
+        for name, stored in tensors.items()
+        for part in stored.parts
+    }
+    described = {
+        name: TensorStorageMetadata(
+            TensorProperties(dtype=getattr(torch, stored.dtype)),
+            torch.Size(stored.shape),
+            [ChunkStorageMetadata(torch.Size(part.offsets), torch.Size(part.sizes)) for part in stored.parts],
+        )
+        for name, stored in tensors.items()
+    }
+    pickle.dump(Metadata(described, {name: (name,) for name in described}, storage), file)
 
 
 def read_progress(folder: Path) -> SavedProgress:
@@ -132,6 +160,36 @@ def is_progress(value: Any) -> bool:
     )
 
 
+def _read_part(folder: Path, name: str, part: index.StoredPart) -> Any:
+    """One part as a tensor on the CPU. Raises Problem where its bytes are damaged."""
+    try:
+        with (folder / part.file).open("rb") as file:
+            view = index.FileSlice(file, part.begin, part.length)
+            with zipfile.ZipFile(view) as archive:
+                damaged = archive.testzip()
+            if damaged:
+                raise Problem(f"checkpoint {folder}: {name} in {part.file} is damaged")
+            view.seek(0)
+            tensor = torch.load(view, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise Problem(f"checkpoint {folder}: {part.file}: {error.strerror or error}") from None
+    except Problem:
+        raise
+    except Exception as error:  # torch.load has no error class of its own
+        raise Problem(f"checkpoint {folder}: {name} in {part.file} is damaged ({str(error)[:200]})") from None
+    if not isinstance(tensor, torch.Tensor) or tuple(tensor.shape) != part.sizes:
+        raise Problem(f"checkpoint {folder}: {name} in {part.file} has another shape than {index.NAME} says")
+    return tensor
+
+
+def _overlap(part: index.StoredPart, offsets: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[slice, slice]]:
+    """For every dimension, what a part and a box share: the slice of the part, and that of the box."""
+    for dimension, at in enumerate(part.offsets):
+        size, start, length = part.sizes[dimension], offsets[dimension], sizes[dimension]
+        begin, end = max(at, start), min(at + size, start + length)
+        yield slice(begin - at, max(begin, end) - at), slice(begin - start, max(begin, end) - start)
+
+
 class PartsReader:
     """Reads tensors of a distributed checkpoint, whole or in part. Raises Problem where it is damaged."""
 
@@ -141,10 +199,10 @@ class PartsReader:
 
     def __call__(self, name: str, wanted: Box) -> Any:
         stored = self.tensors[name]
-        result = torch.empty(wanted.sizes, dtype=stored.dtype)
+        result = torch.empty(wanted.sizes, dtype=getattr(torch, stored.dtype))
         missing = result.numel()
         for part, source, target in self._overlaps(stored, wanted):
-            piece = index.read_part(self._folder, name, part)[source]
+            piece = _read_part(self._folder, name, part)[source]
             result[target] = piece
             missing -= piece.numel()
         if missing > 0:
@@ -154,7 +212,7 @@ class PartsReader:
     @staticmethod
     def _overlaps(stored: index.StoredTensor, wanted: Box) -> Iterator[tuple[index.StoredPart, Any, Any]]:
         for part in stored.parts:
-            slices = list(index.overlap(part, wanted.offsets, wanted.sizes))
+            slices = list(_overlap(part, wanted.offsets, wanted.sizes))
             if all(one.stop > one.start for one, _ in slices):
                 yield part, tuple(one for one, _ in slices), tuple(other for _, other in slices)
 

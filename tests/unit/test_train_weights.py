@@ -1,0 +1,170 @@
+"""Weights of a checkpoint as one file: what other programs read of it, and how little memory it takes."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from runner.train import checkpoint, sharded
+from runner.train.problem import Problem
+from runner.train.state import Box, HeldTensor
+from runner.train.weights import export
+from tests import frameworks
+from tests.unit.test_train_run import Job
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+
+WEIGHTS = {
+    "rows.weight": torch.arange(24, dtype=torch.float32).reshape(4, 6),
+    "columns.weight": torch.arange(30, dtype=torch.float32).reshape(5, 6).sin(),
+    "cube.weight": torch.arange(60, dtype=torch.bfloat16).reshape(3, 4, 5),
+    "scalar.weight": torch.tensor(7.5),
+    "norm.weight": torch.ones(6),
+}
+CUTS = {
+    "rows.weight": [Box((0, 0), (3, 6)), Box((3, 0), (1, 6))],
+    "columns.weight": [Box((0, 0), (5, 2)), Box((0, 2), (2, 4)), Box((2, 2), (3, 4))],
+    "cube.weight": [Box((0, 0, 0), (3, 1, 5)), Box((0, 1, 0), (3, 3, 5))],
+    "scalar.weight": [Box((), ())],
+    "norm.weight": [Box((0,), (6,))],
+}
+
+
+def cut(folder: Path) -> Path:
+    """A distributed checkpoint of three ranks, with rows, columns and boxes of the tensors."""
+    layout: dict[str, HeldTensor] = {}
+    shares: list[dict[tuple[str, Box], Any]] = [{}, {}, {}]
+    for name, tensor in WEIGHTS.items():
+        for key, whole in (("weight", tensor), ("exp_avg", torch.zeros_like(tensor))):
+            holders = {part: [rank] for rank, part in enumerate(CUTS[name])}
+            layout[f"{name}/{key}"] = HeldTensor(tuple(tensor.shape), str(tensor.dtype)[6:], holders)
+            for rank, part in enumerate(CUTS[name]):
+                shares[rank][f"{name}/{key}", part] = whole[part.slices].clone()
+    unfinished = checkpoint.path_of(folder, 5, 1).with_suffix(".tmp")
+    entries = [sharded.write_parts(unfinished, rank, mine) for rank, mine in enumerate(shares)]
+    sharded.finish(unfinished, layout, entries, {"step": 5, "samples": 40, "recipe": {}, "scaling": {}})
+    checkpoint.complete(folder, 5, 1)
+    return checkpoint.path_of(folder, 5, 1)
+
+
+def whole(folder: Path) -> Path:
+    """The same as one file."""
+    tensors = {f"{name}/weight": tensor for name, tensor in WEIGHTS.items()}
+    tensors |= {f"{name}/exp_avg": torch.zeros_like(tensor) for name, tensor in WEIGHTS.items()}
+    return checkpoint.write(folder, 5, 1, {"tensors": tensors, "step": 5, "samples": 40, "recipe": {}})
+
+
+@pytest.mark.parametrize("make", [cut, whole])
+def test_torch_reads_the_weights_of_either_form(tmp_path: Path, make: Any) -> None:
+    make(tmp_path)
+    done = export(tmp_path, tmp_path / "model.pt")
+    assert (done.tensors, done.parameters) == (5, 24 + 30 + 60 + 1 + 6)
+    for mapped in (False, True):
+        read = torch.load(tmp_path / "model.pt", weights_only=True, mmap=mapped)
+        assert read.keys() == WEIGHTS.keys()
+        assert all(read[name].equal(tensor) and read[name].dtype == tensor.dtype for name, tensor in WEIGHTS.items())
+
+
+@pytest.mark.frameworks
+def test_safetensors_reads_them_too(tmp_path: Path) -> None:
+    cut(tmp_path)
+    export(tmp_path, tmp_path / "model.safetensors")
+    torch.save(WEIGHTS, tmp_path / "expected.pt")
+    program = (
+        "import sys, torch, safetensors.torch as s; a = s.load_file(sys.argv[1]); b = torch.load(sys.argv[2]); "
+        "print(a.keys() == b.keys() and all(a[k].equal(b[k]) and a[k].dtype == b[k].dtype for k in b))"
+    )
+    command = [
+        str(frameworks.PYTHON),
+        "-c",
+        program,
+        str(tmp_path / "model.safetensors"),
+        str(tmp_path / "expected.pt"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_a_checkpoint_of_another_program_keeps_its_names(tmp_path: Path) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    dcp.save({"model.a": WEIGHTS["rows.weight"], "model.b": WEIGHTS["norm.weight"]}, checkpoint_id=tmp_path / "theirs")
+    export(tmp_path / "theirs", tmp_path / "model.pt")
+    read = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert read["model.a"].equal(WEIGHTS["rows.weight"])
+    assert read.keys() == {"model.a", "model.b"}
+
+
+def test_a_large_tensor_is_never_in_memory_whole(tmp_path: Path) -> None:
+    """256 MB in columns, exported by the job's zip without torch within 64 MB."""
+    half = Box((0, 0), (8192, 4096)), Box((0, 4096), (8192, 4096))
+    layout = {"large.weight/weight": HeldTensor((8192, 8192), "float32", {half[0]: [0], half[1]: [1]})}
+    unfinished = checkpoint.path_of(tmp_path, 1, 1).with_suffix(".tmp")
+    entries = [
+        sharded.write_parts(unfinished, rank, {("large.weight/weight", part): torch.full(part.sizes, float(rank))})
+        for rank, part in enumerate(half)
+    ]
+    sharded.finish(unfinished, layout, entries, {"step": 1, "samples": 1, "recipe": {}, "scaling": {}})
+    checkpoint.complete(tmp_path, 1, 1)
+    Job(tmp_path).command()
+    done = subprocess.run(
+        [sys.executable, "train.zip", "export", ".", "--to", "model.safetensors"], cwd=tmp_path, capture_output=True,
+        text=True, timeout=120, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (64 << 20, 64 << 20)),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "model.safetensors: 1 tensors, 67,108,864 numbers of step-000001-a1\n"
+    with (tmp_path / "model.safetensors").open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        begin = file.tell()
+        for row in (0, 8191):
+            file.seek(begin + row * 8192 * 4)
+            assert file.read(8192 * 4) == b"\0\0\0\0" * 4096 + b"\0\0\x80\x3f" * 4096
+    assert header["large.weight"] == {"dtype": "F32", "shape": [8192, 8192], "data_offsets": [0, 2**28]}
+
+
+@pytest.mark.parametrize(
+    ("harm", "named"),
+    [
+        (lambda path: (path / "__2_0.distcp").unlink(), "is incomplete: __2_0.distcp: No such file"),
+        (lambda path: (path / "__1_0.distcp").write_bytes(b"PK"), "is incomplete: __1_0.distcp has 2 bytes of"),
+        (
+            lambda path: flip(path / "__0_0.distcp"),
+            r"columns.weight/weight in __0_0.distcp is (incomplete or )?damaged",
+        ),
+    ],
+)
+def test_a_harmed_checkpoint_gives_one_line_and_no_file(tmp_path: Path, harm: Any, named: str) -> None:
+    harm(cut(tmp_path))
+    with pytest.raises(Problem, match=named):
+        export(tmp_path, tmp_path / "model.pt")
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000005-a1"]
+
+
+def flip(path: Path) -> None:
+    """Turn one bit of the columns' first part."""
+    content = bytearray(path.read_bytes())
+    content[content.index(bytes(WEIGHTS["columns.weight"][:1, :2].view(torch.uint8).flatten().tolist()))] ^= 1
+    path.write_bytes(content)
+
+
+def test_bad_names_are_said(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match=r"must end with \.safetensors or \.pt"):
+        export(cut(tmp_path), tmp_path / "model.bin")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(Problem, match="holds no checkpoint"):
+        export(tmp_path / "empty", tmp_path / "model.pt")
+    with pytest.raises(Problem, match="No such file or directory"):
+        export(tmp_path / "none", tmp_path / "model.pt")
+    with pytest.raises(Problem, match=r"nowhere/model\.pt: No such file or directory"):
+        export(tmp_path, tmp_path / "nowhere" / "model.pt")
