@@ -19,7 +19,7 @@ from runner.planning.interpreter import find_python, release
 from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.plan import HostPlan, Plan
 from runner.planning.processes import free_gpus, who_uses
-from runner.profile import Profile, ProfileErrors
+from runner.profile import Profile, ProfileErrors, leaks
 from runner.profile.disclosure import names
 from runner.profile.problems import ProfileProblem
 from runner.profile.resolve import SecretValues
@@ -114,6 +114,10 @@ def _variables(profile: Profile, environ: Mapping[str, str]) -> Iterator[Finding
             problems.update(dict.fromkeys(map(str, error.problems)))
     for problem in problems:
         yield Finding("error", None, problem, "Set it where disttui is started, or take the reference out")
+    for leak in leaks.mask(profile.as_written()):
+        yield Finding(
+            "warning", None, f"{leak.what}: it is kept with the run", f"{leak.expected[:1].upper()}{leak.expected[1:]}"
+        )
 
 
 def _python(profile: Profile, host: HostPlan, facts: HostFacts, python: Interpreter | None) -> Iterator[Finding]:

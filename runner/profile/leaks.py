@@ -65,11 +65,13 @@ def leaks(root: Node) -> Iterator[Leak]:
         before = (path, name[1] if name and name[2] is None else "")
 
 
-def mask(data: Mapping[str, object]) -> None:
-    """Mask what looks like a secret in the data of a profile."""
-    root = compose(json.dumps(data), "profile", [])
-    for _ in leaks(root) if root else ():
-        pass
+def mask(data: Mapping[str, object]) -> list[ProfileProblem]:
+    """Mask what looks like a secret in the data of a profile; return the same as `problems`, without places."""
+    try:
+        root = compose(json.dumps(data), "profile", [], in_file=False)
+    except ProfileErrors:
+        return []
+    return problems(root) if root else []
 
 
 def problems(root: Node) -> list[ProfileProblem]:

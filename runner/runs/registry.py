@@ -21,7 +21,7 @@ from runner import private
 from runner.errors import InputError
 from runner.ids import pick, short
 from runner.paths import inside
-from runner.profile import Host, Profile, parse
+from runner.profile import Host, Profile, leaks, parse
 from runner.profile.resolve import SecretValues
 from runner.protocol.names import FORMAT, RUN
 from runner.protocol.requests import Run
@@ -312,8 +312,9 @@ def find_run(text: str, environ: Mapping[str, str]) -> KnownRun:
 
 
 def mask_secrets(run: KnownRun, environ: Mapping[str, str]) -> None:
-    """Mask the secrets that a run's profile refers to, as far as this user has them still."""
+    """Mask the secrets that a run's profile refers to, as far as this user has them still, and what looks like one."""
     SecretValues(environ).know(_texts(run.profile), files=not run.adopted)
+    leaks.mask(run.profile)
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -17,6 +17,7 @@ from runner.profile.disclosure import effect_lines
 from runner.profile.leaks import hidden
 from runner.profile.resolve import LONGEST, SecretValues
 from runner.profile.save import save
+from runner.render.plan import render_plan
 from runner.text import LineMaker, clean
 from tests.unit.planning import facts, planned
 
@@ -180,6 +181,13 @@ def test_what_looks_like_a_secret_is_not_saved(tmp_path: Path, line: str, value:
 )
 def test_harmless_values_are_saved(tmp_path: Path, line: str) -> None:
     save(f"disttui: 1\n{line}\n", tmp_path / "p.yaml", replace=False)
+
+
+def test_a_secret_that_is_written_out_is_warned_of_and_masked() -> None:
+    it = planned(facts("cpu_desk"), job={"command": ["true"], "env": {"HF_TOKEN": HF}})
+    text = render_plan(it.plan, it.recommendation, it.findings)
+    assert "'job.env.HF_TOKEN' looks like a token of Hugging Face: it is kept with the run" in text
+    assert "Export it in your shell and write ${env:HF_TOKEN}" in text and HF not in masking.masked(text)
 
 
 def test_a_command_line_is_kept_without_its_secrets() -> None:

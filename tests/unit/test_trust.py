@@ -5,10 +5,14 @@ from __future__ import annotations
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from runner.api.library import DistrustError, load_profile, read_profile
+from runner.api.questions import Doubt, Unattended
+from runner.errors import InputError
 from runner.profile import parse
 from runner.profile.changes import bounded, difference
 from tests.unit.test_effects import asked, command
@@ -38,38 +42,57 @@ def share(home: Path, text: str) -> None:
     (home / "team" / "train.yaml").write_text(text.replace("WORK", str(home / "work")))
 
 
+class Answers(Unattended):
+    """Answers questions about profiles, and keeps them."""
+
+    def __init__(self, answer: bool | None) -> None:
+        self.answer, self.asked = answer, list[Doubt]()
+
+    def trust_profile(self, doubt: Doubt) -> bool | None:
+        """Answer."""
+        self.asked.append(doubt)
+        return self.answer
+
+
+def asks(answer: bool | None = None, **how: Any) -> Doubt | None:
+    """What is asked before the profile is used."""
+    answers = Answers(answer)
+    try:
+        load_profile("train", questions=answers, **how)
+    except DistrustError:
+        assert not answer
+    return answers.asked[0] if answers.asked else None
+
+
 def test_the_first_run_and_every_change_is_shown_and_needs_a_yes(home: Path) -> None:
-    done = command(home, "plan", "team/train")
+    done = command(home, "run", "team/train")
     assert done.returncode == 2 and "it is new to you, from the library team" in done.stderr
     assert "it is not used without a yes" in done.stderr and "or add --trust." in done.stderr
     shown = asked(home, b"n\n", ["plan", "team/train"])
     assert "  + hosts: local\n  + job.command: on local: true\n" in shown and "  + job.env.MODE: fast\n" in shown
-    assert command(home, "plan", "team/train").returncode == 2, "a no is no yes"
-    assert "node rank 0" in asked(home, b"y\n", ["plan", "team/train"])
-    assert command(home, "plan", "train", "--set", "job.env.MODE=slow").returncode == 0, "an override is the user's own"
+    assert asks(True), "a no is no yes"
+    assert asks() is None and asks(overrides=("job.env.MODE=slow",)) is None, "an override is the user's own"
     share(
         home, TEAM.replace("[local]", "[local, admin@payroll]").replace("MODE: fast", "MODE: fast, LD_PRELOAD: /x.so")
     )
-    done = command(home, "run", "train")
-    assert done.returncode == 2 and "it has changed in the library team" in done.stderr and "payroll" not in done.stderr
-    shown = asked(home, b"n\n", ["plan", "train"])
-    assert [line[2:] for line in shown.splitlines() if line[2:3] in "+-"][:6] == [
+    found = asks(False)
+    assert found and "it has changed in the library team" in str(found)
+    assert found.changes[:6] == (
         "- hosts: local",
         "+ hosts: local, payroll (admin@payroll)",
         "+ env.LD_PRELOAD: on local, payroll: /x.so",
         "- job.command: on local: true",
         "+ job.command: on local, payroll: true",
         "+ job.env.LD_PRELOAD: /x.so",
-    ]
-    share(home, TEAM)
-    assert command(home, "plan", "train").returncode == 0, "as it was agreed to"
+    )
+    share(home, TEAM + "# a comment\n")
+    assert asks() is None, "as it was agreed to"
     share(home, TEAM + "description: other words\n")
-    assert command(home, "plan", "--trust", "train").returncode == 0
-    assert command(home, "plan", "train").returncode == 0, "--trust is a yes"
+    assert asks(trusted=True) is None and asks() is None, "--trust is a yes"
     [kept] = (home / "disttui" / "agreed").iterdir()
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600 and stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
     kept.write_text("{")
-    assert command(home, "plan", "train").returncode == 2, "what cannot be read is no yes"
+    assert asks(), "what cannot be read is no yes"
 
 
 @pytest.mark.git
@@ -93,23 +116,27 @@ def test_a_library_can_require_signed_commits(home: Path, monkeypatch: pytest.Mo
     signed = "{name: team, signed: true"
     config = home / "disttui" / "config.yaml"
     config.write_text(config.read_text().replace("{name: team", signed))
-    shown = asked(home, b"y\n", ["plan", "train"])
-    assert "of Alice, is signed by alice@example.org:" in shown and "node rank 0" in shown
+    found = asks(True)
+    assert found and str(found).endswith("of Alice, is signed by alice@example.org")
     share(home, TEAM + "description: edited here\n")
-    assert "this is not what a commit of it has" in command(home, "plan", "--trust", "train").stderr
+    with pytest.raises(InputError, match="this is not what a commit of it has"):
+        asks(trusted=True)
     git("commit", "-qam", "two")
-    done = command(home, "plan", "--trust", "train")
+    done = command(home, "run", "--trust", "train")
     assert done.returncode == 2 and "of Alice, is not signed" in done.stderr and "git commit -S" in done.stderr
     git("commit", "-q", "--amend", "--no-edit", "-S")
-    assert command(home, "plan", "--trust", "train").returncode == 0
+    assert asks(trusted=True) is None
     (home / "signers").write_text(f"bob@example.org {(home / 'key.pub').read_text().replace('AAAA', 'AAAB', 1)}")
-    assert command(home, "plan", "train").returncode == 2, "agreed to, and signed by nobody who is trusted any more"
+    with pytest.raises(InputError, match="only what is signed is used"):
+        asks()  # agreed to, and signed by nobody who is trusted any more
 
 
 def test_ones_own_profile_is_not_asked_about(home: Path) -> None:
     own = home / "mine.yaml"
     own.write_text((home / "team" / "train.yaml").read_text())
-    assert command(home, "plan", str(own)).returncode == 0
+    answers = Answers(None)
+    load_profile(str(own), questions=answers)
+    assert not answers.asked
 
 
 HOSTILE = {
@@ -147,8 +174,9 @@ def test_what_a_hostile_profile_says_steers_no_terminal_and_hides_nothing(home: 
 )  # fmt: skip
 def test_hostile_yaml_is_one_clear_error(home: Path, text: str) -> None:
     (home / "team" / "train.yaml").write_text(text)
-    done = command(home, "validate", "team/train")
-    assert done.returncode == 2 and "Traceback" not in done.stderr and done.stderr.startswith(f"{home}/team/train.yaml")
+    with pytest.raises(InputError, match=rf"^{home}/team/train\.yaml") as caught:
+        read_profile("team/train")
+    assert str(caught.value).replace("\n", "").isprintable()
 
 
 def test_the_difference_says_secrets_and_hosts_first_and_has_an_end() -> None:
