@@ -34,7 +34,7 @@ class ReadProfile(NamedTuple):
 
     def agree(self, environ: Mapping[str, str] = os.environ) -> None:
         """Keep the user's yes to a profile of a team library, until it changes."""
-        if agreed.source_of(self.path, environ):
+        if _shared_files(self.path, self.as_shared, environ):
             agreed.agree(self.path, self.as_shared, environ)
 
 
@@ -89,26 +89,36 @@ def _as_shared(text: str, path: Path) -> Profile | None:
 
 def _of_library(path: Path, profile: Profile, environ: Mapping[str, str]) -> Doubt | None:
     """What the user must know of a profile of a team library before it runs; None: nothing has changed since a yes."""
-    library = agreed.source_of(path, environ)
-    if library is None:
+    files = _shared_files(path, profile, environ)
+    if not files:
         return None
-    signature = _signature(library, path, environ)
-    if library.signed and not (signature and signature.is_good):
-        raise _unsigned(library, path, signature)
+    signatures = [_signature(library, file, environ) for file, library in files]
+    for (file, library), one in zip(files, signatures, strict=True):
+        if library.signed and not (one and one.is_good):
+            raise _unsigned(library, file, one)
     if agreed.is_agreed(path, profile, environ):
         return None
     leaks.mask(profile.as_written())
     before = agreed.last_agreed(path, environ)
-    named = f"the library {library.name} ({library.url or library.folder})"
+    libraries = dict.fromkeys(f"the library {library.name} ({library.url or library.folder})" for _, library in files)
+    named = " and ".join(libraries)
     why = (
         f"it has changed in {named} since your yes of {when(before.when)}"
         if before
         else f"it is new to you, from {named}"
     )
-    if signature:
-        why += f"; its last commit, {signature.commit[:10]} of {signature.author}, is {signature}"
+    for (file, _), one in zip(files, signatures, strict=True):
+        if one:
+            whose = "its last commit" if file == path else f"the last commit of {file.name}"
+            why += f"; {whose}, {one.commit[:10]} of {one.author}, is {one}"
     changes = difference(before.profile if before else None, profile)
     return Doubt(profile, why, path, changes=tuple(masked(line) for line in bounded(changes)))
+
+
+def _shared_files(path: Path, profile: Profile, environ: Mapping[str, str]) -> list[tuple[Path, Library]]:
+    """The files that a profile is made of and that lie in team libraries, each with its library."""
+    found = [(file, agreed.source_of(file, environ)) for file in (path, *map(Path, profile.sources))]
+    return [(file, library) for file, library in found if library]
 
 
 def _signature(library: Library, path: Path, environ: Mapping[str, str]) -> Signature | None:

@@ -40,7 +40,8 @@ def keep_origin(
         command: The words that started the run.
     """
     profile = plan.profile
-    library = source_of(Path(known.source), environ) if known.source else None
+    files = [*([known.source] if known.source else []), *profile.sources]
+    library = next(filter(None, (source_of(Path(file), environ) for file in files)), None)
     made = Provenance(
         version=__version__,
         python=platform.python_version(),

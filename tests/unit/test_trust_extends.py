@@ -1,0 +1,24 @@
+"""A profile of one's own that extends one of a team library is agreed to as that is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runner.api.library import DistrustError, load_profile
+from tests.unit.test_trust import Answers, home
+
+__all__ = ["home"]
+
+
+@pytest.mark.usefixtures("home")
+def test_what_a_profile_extends_is_the_teams(tmp_path: Path) -> None:
+    own = tmp_path / "mine.yaml"
+    own.write_text("disttui: 1\nextends: team/train\njob: {env: {MODE: slow}}\n")
+    answers = Answers(None)
+    with pytest.raises(DistrustError):
+        load_profile(str(own), questions=answers)
+    assert "+ job.env.MODE: slow" in answers.asked[0].changes
+    load_profile(str(own), questions=Answers(True))
+    load_profile(str(own), questions=Answers(None))
