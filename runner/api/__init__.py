@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from runner.api.importing import import_profile as import_profile
     from runner.api.leasing import HostLeases as HostLeases
     from runner.api.leasing import HostsInUse as HostsInUse
+    from runner.api.leasing import WaitingRun as WaitingRun
     from runner.api.leasing import lease as lease
+    from runner.api.leasing import queue as queue
     from runner.api.leasing import release as release
     from runner.api.leasing import who as who
     from runner.api.library import DistrustError as DistrustError
@@ -100,7 +102,7 @@ _HOMES = {
     "runner.api.finding": "adopt find_run known_runs",
     "runner.api.following": "Following attach follow",
     "runner.api.importing": "import_profile",
-    "runner.api.leasing": "HostLeases HostsInUse lease release who",
+    "runner.api.leasing": "HostLeases HostsInUse WaitingRun lease queue release who",
     "runner.api.library": "DistrustError ReadProfile load_profile read_profile",
     "runner.api.listing": "Listing RunStatus list_runs refresh",
     "runner.api.log_lines": "LineFilter LogLines logs",

@@ -12,7 +12,7 @@ from runner.formatting import number
 from runner.hosts.facts import Gpu, read_gpus
 from runner.hosts.leases import read_leases
 from runner.hosts.survey import side_by_side
-from runner.protocol.leases import Lease
+from runner.protocol.leases import Lease, LinePlace, Wish, in_the_way, person, place_of
 from runner.runs.places import Destination, chosen
 from runner.runs.registry import whoami
 
@@ -23,7 +23,7 @@ _LONG = 1000
 
 @dataclass(frozen=True)
 class HostLeases:
-    """HostsInUse uses a host: by lease, and by the processes on its GPUs."""
+    """Who uses a host: by lease, and by the processes on its GPUs."""
 
     host: str
     leases: tuple[Lease, ...]
@@ -35,6 +35,30 @@ class HostLeases:
     """Unix time of the host."""
     uid: int
     """This user's on the host."""
+
+
+@dataclass(frozen=True)
+class WaitingRun:
+    """A queued run, as its hosts tell."""
+
+    run: str
+    user: str
+    priority: int
+    since: float
+    """Unix time of the first of its hosts that was asked."""
+    hosts: tuple[WaitingPart, ...]
+
+
+@dataclass(frozen=True)
+class WaitingPart:
+    """What a queued run waits for on one host."""
+
+    host: str
+    wanted: Lease
+    ahead: tuple[Lease, ...]
+    """Who has it, or is to have it before; none: there is room for it here."""
+    time: float
+    """Unix time of the host."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +96,22 @@ def who(viewer: Viewer, hosts: Sequence[str] = (), *, gpus: bool = True) -> Host
     answers = side_by_side(one, chosen(hosts, None, viewer.environ))
     found = tuple(answer for answer in answers if isinstance(answer, HostLeases))
     return HostsInUse(found, tuple(answer for answer in answers if isinstance(answer, DisttuiError)))
+
+
+def queue(hosts: Sequence[HostLeases]) -> tuple[WaitingRun, ...]:
+    """The queued runs of hosts that `who` has asked, in their order."""
+    found: dict[tuple[LinePlace, str], list[WaitingPart]] = {}
+    for host in hosts:
+        for one in host.leases:
+            if one["state"] == "waiting":
+                place = place_of(one)
+                wish = Wish("run", one["run"], one["gpus"], one["alone"], one["uid"], person(one["by"]), place)
+                part = WaitingPart(host.host, one, tuple(in_the_way(wish, host.leases)), host.time)
+                found.setdefault((place, one["user"]), []).append(part)
+    return tuple(
+        WaitingRun(place.run, user, -place.before, parts[0].wanted["since"], tuple(parts))
+        for (place, user), parts in sorted(found.items())
+    )
 
 
 def lease(

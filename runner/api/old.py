@@ -78,7 +78,7 @@ def _look(viewer: Viewer, run: KnownRun) -> Old | None:
     here = disk_use(str(run.folder))
     known: dict[str, object] = run.summary()
     if run.sandbox:
-        return None if known["state"] in ("running", "joining") else Old(run, _ended(known, run), here)
+        return None if known["state"] in ("running", "joining", "queued") else Old(run, _ended(known, run), here)
     with viewer.reach(run, limit=LIMIT) as reached:
         reached.refuse_some()
         held = here

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from runner.api.viewer import Viewer
 from runner.errors import DisttuiError, InputError
-from runner.hosts.facts import HostFacts, with_leases, without_leases
+from runner.hosts.facts import HostFacts, when_free, with_leases, without_leases
 from runner.hosts.link import Link
 from runner.hosts.ship import train_parcel
 from runner.hosts.survey import Surveyed, Tell, survey
@@ -39,6 +39,8 @@ class Planned:
     findings: tuple[Finding, ...]
     ignore_leases: bool = False
     """Whether leases of others were left out of account; the start then does so too."""
+    queued: bool = False
+    """Whether the run waits where others have leased what it uses."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -111,7 +113,12 @@ def resolve_secrets(viewer: Viewer, profile: Profile) -> list[dict[str, str]]:
 
 
 def weigh(
-    profile: Profile, facts: Sequence[HostFacts], environ: Mapping[str, str], *, ignore_leases: bool = False
+    profile: Profile,
+    facts: Sequence[HostFacts],
+    environ: Mapping[str, str],
+    *,
+    ignore_leases: bool = False,
+    queued: bool = False,
 ) -> Planned:
     """Recommend, plan and check, from the facts of all hosts in the profile's order.
 
@@ -120,32 +127,52 @@ def weigh(
 
     Args:
         ignore_leases: Use GPUs and hosts also where others have leased them.
+        queued: The run waits where others have leased what it uses; it takes what is free now where that is enough.
     """
+    if profile.slurm is not None:
+        return _weigh(profile, facts, environ)
+    if ignore_leases:
+        return replace(_weigh(profile, [without_leases(one) for one in facts], environ), ignore_leases=True)
+    leased = [with_leases(one, whoami()) for one in facts]
+    planned = _weigh(profile, leased, environ)
+    if queued:
+        later = _weigh(profile, [when_free(one) for one in leased], environ)
+        enough = not planned.errors and planned.recommendation.backend == later.recommendation.backend
+        planned = replace(planned if enough else later, queued=True)
+    return planned
+
+
+def _weigh(profile: Profile, facts: Sequence[HostFacts], environ: Mapping[str, str]) -> Planned:
     from runner.planning.plan import make_plan
     from runner.planning.preflight import check
     from runner.planning.recommend import recommend
     from runner.planning.slurm import by_slurm, on_nodes
 
     written, slurm = profile, profile.slurm
-    taken = not ignore_leases and slurm is None
-    facts = [with_leases(one, whoami()) if taken else without_leases(one) for one in facts]
     if slurm is not None:
         profile, facts = on_nodes(profile, slurm, facts[0])
     recommendation = recommend(profile, facts)
     plan = make_plan(profile, facts, recommendation, train_parcel().remote_path)
     if slurm is not None:
         recommendation, plan = by_slurm(written, slurm, recommendation, plan)
-    findings = check(profile, facts, plan, environ)
-    return Planned(profile, tuple(facts), recommendation, plan, findings, ignore_leases)
+    return Planned(profile, tuple(facts), recommendation, plan, check(profile, facts, plan, environ))
 
 
-def prepare(viewer: Viewer, profile: Profile, news: Tell | None = None, *, ignore_leases: bool = False) -> Prepared:
+def prepare(
+    viewer: Viewer,
+    profile: Profile,
+    news: Tell | None = None,
+    *,
+    ignore_leases: bool = False,
+    queued: bool = False,
+) -> Prepared:
     """Reach all hosts of a profile, probe them, plan and check. Starts nothing.
 
     Args:
         news: Takes the progress of each host: node rank, `connecting`, `probing`, `ready` or `failed`, a note. Called
             from several threads.
         ignore_leases: Use GPUs and hosts also where others have leased them.
+        queued: Wait where others have leased what the run uses.
 
     Raises:
         DisttuiError: Hosts cannot be used.
@@ -155,7 +182,8 @@ def prepare(viewer: Viewer, profile: Profile, news: Tell | None = None, *, ignor
     links = tuple(host.link for host in hosts)
     try:
         facts = [host.facts for host in hosts]
-        return Prepared(weigh(ready, facts, viewer.environ, ignore_leases=ignore_leases), links)
+        planned = weigh(ready, facts, viewer.environ, ignore_leases=ignore_leases, queued=queued)
+        return Prepared(planned, links)
     except BaseException:
         for link in links:
             link.close()
@@ -176,6 +204,7 @@ def launch(
     resume_from: str | None = None,
     ssh_config: str | None = None,
     command: Sequence[str] = (),
+    priority: int = 0,
 ) -> KnownRun:
     """Start a prepared run on all its hosts; first its record is written, so that it can be attached to later.
 
@@ -184,6 +213,7 @@ def launch(
         resume_from: The folder on the hosts with the checkpoints of another run, to continue from.
         ssh_config: Of that run.
         command: The words that started it, to be kept with it; what looks like a secret is masked.
+        priority: Of a queued run, -100 to 100: it goes before those with a lower one.
 
     Raises:
         PreflightError: Checks forbid the start.
@@ -231,7 +261,7 @@ def launch(
             secret_env=secret_env,
             tell=_quiet,
             reopen=lambda node: viewer.open_link(profile.hosts[node], ssh_config),
-            how=How(known.by, resume_from, planned.ignore_leases),
+            how=How(known.by, resume_from, planned.ignore_leases, priority if planned.queued else None),
         )
     except DisttuiError as error:
         known.failed(error.sentence)

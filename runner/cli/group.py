@@ -115,7 +115,7 @@ def bytegpt() -> None:
 for _command in (
     *(probe.probe, validate.validate, plan.plan, importing.import_, exporting.export, top.top),
     *(run.run, rerun.rerun, ps.ps, attach.attach, logs.logs, show.show, metrics.metrics, diagnose.diagnose, diff.diff),
-    *(sharing.who, sharing.lease, sharing.release),
+    *(sharing.who, sharing.lease, sharing.release, sharing.queue),
     *(replay.replay, pull.pull, stop.stop, orphans.orphans, forget.forget, gc.gc, library.library),
 ):
     cli.add_command(_command)

@@ -24,6 +24,15 @@ DETACH = click.option(
 IGNORE_LEASES = click.option(
     "--ignore-leases", is_flag=True, help="Start also where others have leased the GPUs or the host."
 )
+WHEN_FREE = click.option(
+    "--when-free", is_flag=True, help="Wait where others have leased its GPUs; it starts by itself (disttui queue)."
+)
+PRIORITY = click.option(
+    "--priority",
+    type=click.IntRange(-100, 100),
+    default=0,
+    help="With --when-free: go before waiting runs with a lower one.",
+)
 OVERRIDES = click.option(
     "--set",
     "overrides",

@@ -8,7 +8,7 @@ import click
 
 from runner.cli.options import AS_LINES, DETACH, IGNORE_LEASES, OVERRIDES, example
 from runner.cli.run_selector import existing, finding, run_options
-from runner.cli.running import run_profile
+from runner.cli.running import Sharing, run_profile
 
 
 @click.command(epilog=example("disttui rerun 2node-7f3a --resume", "disttui rerun 2node-7f3a --set launch.restarts=2"))
@@ -53,7 +53,7 @@ def rerun(
         accept_new=where["accept_new_host_keys"],
         as_json=as_json,
         detach=detach,
-        ignore_leases=ignore_leases,
+        sharing=Sharing(ignore_leases),
         resume_from=made.resume_from,
         origin=made.origin,
     )

@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import click
 
-from runner.cli.options import AS_LINES, DETACH, IGNORE_LEASES, example, load_profile, profile_options, ssh_options
-from runner.cli.running import run_profile
+from runner.cli.options import (
+    AS_LINES,
+    DETACH,
+    IGNORE_LEASES,
+    PRIORITY,
+    WHEN_FREE,
+    example,
+    load_profile,
+    profile_options,
+    ssh_options,
+)
+from runner.cli.running import Sharing, run_profile
 
 
 @click.command(epilog=example("disttui run 2node --sandbox", "disttui run mine.yaml --set job.args='[--lr, \"1e-3\"]'"))
 @profile_options
 @DETACH
 @IGNORE_LEASES
+@WHEN_FREE
+@PRIORITY
 @AS_LINES
 @ssh_options
 def run(
     profile: str,
     overrides: tuple[str, ...],
+    *,
     sandbox: bool,
     trust_profile: bool,
     detach: bool,
     ignore_leases: bool,
+    when_free: bool,
+    priority: int,
     as_json: bool,
     ssh_config: str | None,
     accept_new_host_keys: bool,
@@ -42,6 +57,6 @@ def run(
         accept_new=accept_new_host_keys,
         as_json=as_json,
         detach=detach,
-        ignore_leases=ignore_leases,
+        sharing=Sharing(ignore_leases, when_free, priority),
     )
     raise SystemExit(code)

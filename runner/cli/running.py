@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from runner.user_config import Settings
 
 
+class Sharing(NamedTuple):
+    """What a run does where others have leased what it uses."""
+
+    ignore_leases: bool = False
+    when_free: bool = False
+    priority: int = 0
+
+
 def run_profile(
     profile: Profile,
     source: str | None,
@@ -36,7 +44,7 @@ def run_profile(
     accept_new: bool,
     as_json: bool,
     detach: bool,
-    ignore_leases: bool = False,
+    sharing: Sharing,
     resume_from: str | None = None,
     origin: Provenance | None = None,
 ) -> int:
@@ -62,7 +70,7 @@ def run_profile(
     try:
         with viewing(ssh_config, accept_new, profile if sandbox else None) as viewer:
             kept = {"source": source, "resume_from": resume_from}
-            return _run(viewer, profile, printer, kept, begun, wanted, detach, ignore_leases, origin)
+            return _run(viewer, profile, printer, kept, begun, wanted, detach, sharing, origin)
     except KeyboardInterrupt:
         # After the start has begun, Ctrl-C stops the run and is not raised.
         raise click.Abort("nothing was started") from None
@@ -76,7 +84,7 @@ def _run(
     begun: float,
     wanted: Settings | None,
     detach: bool,
-    ignore_leases: bool,
+    sharing: Sharing,
     origin: Provenance | None,
 ) -> int:
     from runner.api.following import follow
@@ -90,7 +98,8 @@ def _run(
         resolve_secrets(viewer, profile)
         say_secrets(profile, printer.say)
         startup.import_ahead()
-        with prepare(viewer, profile, host_words(profile, printer.say), ignore_leases=ignore_leases) as prepared:
+        news, wait = host_words(profile, printer.say), sharing.when_free
+        with prepare(viewer, profile, news, ignore_leases=sharing.ignore_leases, queued=wait) as prepared:
             refuse(prepared.planned)
             _say_plan(prepared.planned, printer)
             if origin:
@@ -99,7 +108,7 @@ def _run(
                 for line in changed_since(origin, prepared.planned):
                     printer.say(f"other than then: {line}")
             signals.hold_back()
-            known = launch(viewer, prepared, **kept, command=sys.argv)
+            known = launch(viewer, prepared, **kept, command=sys.argv, priority=sharing.priority)
             with (
                 follow(viewer, known, prepared.links, wishes=signals) as following,
                 announcing(known.run, wanted) as announce,
@@ -107,7 +116,8 @@ def _run(
                 for update in following:
                     show_update(printer, following.state, update)
                     announce(following.state)
-                    if detach and (following.state.attempt > 0 or following.state.waits):
+                    here = following.state
+                    if detach and (here.attempt > 0 or here.waits or (wait and here.gathered)):
                         following.leave()
                 finish(printer, following.state, time.monotonic() - begun, following.mirror)
         tell_end(prepared.planned.profile, known, following.state, printer.say)

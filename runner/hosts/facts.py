@@ -254,6 +254,14 @@ def without_leases(facts: HostFacts) -> HostFacts:
     return with_leases(replace(facts, leases=()))
 
 
+def when_free(facts: HostFacts) -> HostFacts:
+    """The facts as they are once nothing is leased, and the programs on leased GPUs have ended."""
+    gpus = tuple(
+        gpu if gpu.lease is None else replace(gpu, lease=None, processes=(), memory_used=0) for gpu in facts.gpus
+    )
+    return replace(facts, gpus=gpus, reserved=())
+
+
 def facts_of(host: str, answer: Any) -> HostFacts:
     """A host's answer to the probe. Raises HostError for a malformed one."""
     try:

@@ -17,7 +17,7 @@ import stat
 import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, cast
 
-from ..protocol.leases import Lease, LeaseText, Wish, in_the_way, person, short
+from ..protocol.leases import Lease, LeaseText, Wish, in_the_way, person, place_of, short
 from ..protocol.names import RUN
 from . import folders, locks, procs
 from .problem import Problem
@@ -25,7 +25,7 @@ from .problem import Problem
 VARIABLE = "DISTTUI_LEASES"
 """Names another folder, for all users of a host alike."""
 _FOLDER = "/var/tmp"
-_PREFIX = "disttui-lease-"
+PREFIX = "disttui-lease-"
 _SIZE = 4096
 """Bytes of a lease: one write, so that no reader sees half of it."""
 _MOST, _MOST_OF_ONE = 10_000, 256
@@ -62,6 +62,20 @@ class HeldLease:
         """Replace the content. Raises OSError."""
         os.pwrite(self.fd, _encode(text), 0)
         self.text = text
+
+    def take_turn(self) -> bool:
+        """Turn a place in the line into a lease; False: others have what it names. Raises OSError."""
+        place = os.path.dirname(self.path)
+        with _turn(place):
+            self.write(cast("LeaseText", {**self.text, "state": "held"}))
+            if not in_the_way(wish_of(self.text), _look(place, time.time()).leases):
+                return True
+            self.wait()
+        return False
+
+    def wait(self) -> None:
+        """Go back into line. Raises OSError."""
+        self.write(cast("LeaseText", {**self.text, "state": "waiting"}))
 
     def adopt(self) -> None:
         """Make it stand for this process, which has inherited the descriptor. Never raises."""
@@ -154,7 +168,8 @@ def take(text: LeaseText, ignore: bool = False) -> HeldLease:
 
 def wish_of(text: LeaseText) -> Wish:
     """What a lease of this user asks for."""
-    return Wish(text["kind"], text["run"], text["gpus"], text["alone"], os.getuid(), person(text["by"]))
+    place = place_of(text) if text["order"] else None
+    return Wish(text["kind"], text["run"], text["gpus"], text["alone"], os.getuid(), person(text["by"]), place)
 
 
 def release_by_hand(gpus: Optional[List[int]]) -> List[Lease]:
@@ -239,7 +254,7 @@ def _turn(place: str) -> Iterator[None]:
 def _make(place: str, text: LeaseText) -> HeldLease:
     """Make a lease's file. Raises OSError."""
     while True:
-        path = os.path.join(place, _PREFIX + os.urandom(8).hex())
+        path = os.path.join(place, PREFIX + os.urandom(8).hex())
         # Others may open it once it is locked: until then they could lock it first.
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -315,7 +330,7 @@ def _valid(place: str, now: float) -> Iterator[Tuple[str, Lease]]:
 def _paths(place: str) -> List[str]:
     try:
         with os.scandir(place) as entries:
-            names = [entry.name for entry in entries if entry.name.startswith(_PREFIX)]
+            names = [entry.name for entry in entries if entry.name.startswith(PREFIX)]
     except OSError:
         return []
     return [os.path.join(place, name) for name in sorted(names)[:_MOST]]

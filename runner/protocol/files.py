@@ -6,6 +6,7 @@ from typing import Literal, Mapping, TypedDict
 
 from .cause import Cause
 from .events import Held, State
+from .facts import Code
 from .leases import LeaseText
 
 LauncherPart = Literal["torchrun", "accelerate-launch", "mpirun", "deepspeed"]
@@ -72,11 +73,25 @@ class PlannedSpec(TypedDict):
     profile: Mapping[str, object]
 
 
+class Queue(TypedDict):
+    """How a run waits."""
+
+    priority: int
+    order: float
+    """Its place among those of the same priority, the smallest first."""
+    turns: list[int]
+    """Node ranks, in the order in which all runs take these hosts."""
+    code: Code | None
+    """The job's code on this host when the run was queued."""
+
+
 class _SpecMaybe(TypedDict, total=False):
     resume_from: str | None
     """The folder with the checkpoints of the run that this one continues."""
     ignore_leases: bool
     """Start although others have leased what the run uses."""
+    queue: Queue | None
+    """Where the run waits for what it uses."""
 
 
 class Spec(PlannedSpec, _SpecMaybe):

@@ -32,6 +32,17 @@ class ListeningMessage(_AboutAttempt):
     k: Literal["listening"]
 
 
+class RoomMessage(TypedDict):
+    k: Literal["room"]
+    room: bool
+    why: str
+
+
+class TookMessage(TypedDict):
+    k: Literal["took"]
+    done: bool
+
+
 class FailedMessage(_AboutAttempt):
     k: Literal["failed"]
     cause: FailureReport | None
@@ -68,12 +79,22 @@ class StopMessage(TypedDict):
     now: bool
 
 
-Report = Union[ReachedMessage, ListeningMessage, FailedMessage, DoneMessage, EndedMessage, SignsMessage, StopMessage]
+Report = Union[
+    ReachedMessage, RoomMessage, TookMessage, ListeningMessage,
+    FailedMessage, DoneMessage, EndedMessage, SignsMessage, StopMessage,
+]  # fmt: skip
 """From a host to the leader."""
 
 
 class OverMessage(TypedDict):
     k: Literal["over"]
+
+
+class TakeMessage(TypedDict):
+    """Take this host's lease, or go back into line."""
+
+    k: Literal["take"]
+    take: bool
 
 
 class WarmMessage(_AboutAttempt):
@@ -104,7 +125,10 @@ class VerdictMessage(_AboutAttempt):
     cause: Cause | None
 
 
-Order = Union[OverMessage, WarmMessage, GoMessage, EndMessage, StopMessage, AskStacksMessage, VerdictMessage]
+Order = Union[
+    OverMessage, TakeMessage, WarmMessage, GoMessage,
+    EndMessage, StopMessage, AskStacksMessage, VerdictMessage,
+]  # fmt: skip
 """From the leader to a host."""
 
 
@@ -118,5 +142,7 @@ class RestMessage(TypedDict):
 def attempt_of(message: Union[Order, Report], otherwise: int) -> int:
     """The attempt that a message concerns, `otherwise` if it concerns none."""
     if message["k"] == "reached" or message["k"] == "stop" or message["k"] == "over":
+        return otherwise
+    if message["k"] == "room" or message["k"] == "took" or message["k"] == "take":
         return otherwise
     return message["attempt"]

@@ -40,7 +40,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
         "name": profile.get("name") if isinstance(profile, dict) else None,
         "hosts": spec.get("hosts"),
         "nproc": spec.get("nproc"),
-        "state": _state(folder, end, lives, attempt),
+        "state": _state(folder, end, lives, attempt, bool(spec.get("queue"))),
         "alive": bool(lives),
         "started": started if sane else os.stat(spec_path).st_mtime,
         "ended": end.get("t") if end else None,
@@ -67,14 +67,14 @@ def _end(folder: str) -> dict[str, object] | None:
     return end if isinstance(end, dict) else None
 
 
-def _state(folder: str, end: dict[str, object] | None, lives: bool | None, attempt: int) -> str:
+def _state(folder: str, end: dict[str, object] | None, lives: bool | None, attempt: int, queued: bool) -> str:
     if end:
         return str(end.get("state"))
     if lives is False:
         return "lost"
     if os.path.exists(os.path.join(folder, "stop")):
         return "stopping"
-    return "running" if attempt else "joining"
+    return "running" if attempt else "queued" if queued else "joining"
 
 
 def _newest_attempt(folder: str) -> int:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from runner.api.leasing import HostLeases
+from runner.api.leasing import HostLeases, WaitingRun
 from runner.formatting import gibibytes, span
 from runner.hosts.facts import Gpu
 from runner.hosts.leases import what_of, who_has
-from runner.protocol.leases import Lease
+from runner.protocol.leases import Lease, short
 from runner.render.tables import table
 from runner.text import clean
 
+_MOST = 4
+"""Reasons of a run on one host."""
+_QUEUE = (("RUN", "<"), ("USER", "<"), ("PRIORITY", ">"), ("SINCE", ">"), ("WANTS", "<"), ("WAITS FOR", "<"))
 _COLUMNS = (("HOST", "<"), ("USES", "<"), ("LEASE", "<"), ("SINCE", ">"), ("PROCESSES", "<"))
 
 
@@ -21,6 +24,27 @@ def render_who(hosts: Sequence[HostLeases]) -> str:
     rows = [row for host in hosts for row in _rows(host)]
     notes = [f"{clean(host.host)}: {host.problem}" for host in hosts if host.problem]
     return "\n".join([table(_COLUMNS, rows), *notes])
+
+
+def render_queue(runs: Sequence[WaitingRun]) -> str:
+    """A line for each queued run, the first in line first, and one for each host that it waits for."""
+    rows = []
+    for run in runs:
+        waits = [part for part in run.hosts if part.ahead]
+        reasons = [
+            f"{part.host}: {what_of(one)}: {who_has(one, part.time)}" for part in waits for one in part.ahead[:_MOST]
+        ]
+        since = f"{span(max(0.0, run.hosts[0].time - run.since))} ago"
+        hosts = ", ".join(f"{part.host} {what_of(part.wanted)}" for part in run.hosts)
+        first, *others = reasons or ["nothing that is known here: it begins, or a host was not asked"]
+        rows.append((short(run.run), clean(run.user), f"{run.priority}", since, clean(hosts), clean(first)))
+        rows += [("", "", "", "", "", clean(other)) for other in others]
+    return table(_QUEUE, rows) if rows else "no run is in line"
+
+
+def queue_json(runs: Sequence[WaitingRun]) -> list[dict[str, object]]:
+    """All known data of the queued runs."""
+    return [asdict(run) for run in runs]
 
 
 def who_json(hosts: Sequence[HostLeases]) -> list[dict[str, object]]:

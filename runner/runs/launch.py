@@ -16,7 +16,8 @@ from runner.hosts.link import Link
 from runner.hosts.survey import HostsError, Surveyed, Tell
 from runner.planning.plan import Plan
 from runner.profile import Profile
-from runner.protocol.files import LeaderPlace, Secrets, Spec
+from runner.protocol.facts import Code
+from runner.protocol.files import LeaderPlace, Queue, Secrets, Spec
 from runner.protocol.requests import Run
 from runner.protocol.slurm import Batch
 
@@ -24,6 +25,8 @@ START_PATIENCE = 60.0
 """Seconds for a host to start its supervisor."""
 LEAD_PATIENCE = 30.0
 """Seconds for followers to get the leader's address."""
+_LATEST = 30 * 86400.0
+"""Seconds that another's clock may be ahead for those who come later to be behind him."""
 KILL_PATIENCE = 10.0
 """Seconds for hosts to confirm that they stop what was started."""
 
@@ -37,6 +40,8 @@ class How(NamedTuple):
     """The folder on the hosts with the checkpoints of another run, to continue from."""
     ignore_leases: bool = False
     """Start although others have leased what the run uses."""
+    priority: int | None = None
+    """Wait where others have leased what the run uses, before those of a lower priority; None: do not wait."""
 
 
 def launch(
@@ -74,6 +79,7 @@ def launch(
             "version": __version__,
             "resume_from": how.resume_from,
             "ignore_leases": how.ignore_leases,
+            "queue": _queue(how, hosts, node),
         }
         secret: Secrets = {"key": key, "env": dict(secret_env[node])}
         try:
@@ -85,7 +91,7 @@ def launch(
         return answer
 
     try:
-        if not how.ignore_leases:
+        if not how.ignore_leases and how.priority is None:
             _claim(reached, hosts, plan, run, how.by)
         # All at once, so that every host imports torch while the others still start.
         with ThreadPoolExecutor(max_workers=len(hosts), thread_name_prefix="start") as pool:
@@ -103,6 +109,25 @@ def launch(
                 after.link.close()  # code that follows the run replaces broken links itself
 
 
+def _turns(hosts: Sequence[Surveyed]) -> list[int]:
+    """Node ranks, in the order in which every run takes these hosts."""
+    return sorted(range(len(hosts)), key=lambda node: (hosts[node].facts.boot_id, hosts[node].facts.hostname, node))
+
+
+def _queue(how: How, hosts: Sequence[Surveyed], node: int) -> Queue | None:
+    """How a run waits. Its place is behind all that wait on its hosts already, whatever the clocks of others say."""
+    if how.priority is None:
+        return None
+    last = max((one["order"] for host in hosts for one in host.facts.leases if one["state"] == "waiting"), default=0.0)
+    now = hosts[0].facts.time
+    order = max(now, last + 0.001) if last < now + _LATEST else now
+    code = hosts[node].facts.code
+    kept: Code | None = None
+    if code is not None:
+        kept = {"script": code.script, "folder": code.folder, "git": None, "nccl_line": None}
+    return {"priority": how.priority, "order": order, "turns": _turns(hosts), "code": kept}
+
+
 def _claim(reached: Sequence[Reachable], hosts: Sequence[Surveyed], plan: Plan, run: str, by: str) -> None:
     """Lease the GPUs of all hosts, or none. Raises DisttuiError.
 
@@ -111,10 +136,9 @@ def _claim(reached: Sequence[Reachable], hosts: Sequence[Surveyed], plan: Plan, 
     """
     if len(hosts) == 1 or not any(host.gpus for host in plan.hosts):
         return  # the start itself takes it, or there is nothing that one run could take from another
-    order = sorted(range(len(hosts)), key=lambda node: (hosts[node].facts.boot_id, hosts[node].facts.hostname, node))
     done: list[int] = []
     try:
-        for node in order:
+        for node in _turns(hosts):
             done.append(node)
             gpus = list(plan.hosts[node].gpus or ())
             reached[node].ask("lease", LEAD_PATIENCE, run=run, node_rank=node, gpus=gpus, by=by)
@@ -144,6 +168,7 @@ def submit(
     spec: Spec = {
         **plan.spec(0, run), "by": by, "started": time.time(), "version": __version__, "resume_from": resume_from,
         "ignore_leases": False,
+        "queue": None,
     }  # fmt: skip
     secret: Secrets = {"key": secrets.token_hex(32), "env": dict(secret_env)}
     before = login.link

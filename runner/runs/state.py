@@ -137,6 +137,11 @@ class RunState:
         return self.queued is not None and self.queued["state"] in WAITING and not self.exits
 
     @property
+    def gathered(self) -> bool:
+        """Whether all hosts have joined the leader."""
+        return len(self.hosts[0].story.joined) == len(self.hosts)
+
+    @property
     def world_size(self) -> int:
         """Processes over all hosts."""
         return sum(host.nproc for host in self.hosts)

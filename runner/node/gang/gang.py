@@ -31,6 +31,7 @@ from ..problem import Problem
 from .health import Health
 from .membership import Roll, of_host
 from .resume import Resume
+from .turn import Turn, TurnOrder
 
 _WAITING = 5.0
 _LONG_ENOUGH = 60.0
@@ -104,6 +105,9 @@ class Gang:
         self._send = send
         self._roll = Roll(host.spec["hosts"], addresses)
         self._phase = Phase.JOINING
+        queue = host.spec.get("queue")
+        self._turn = Turn(queue["turns"]) if queue else None
+        self._waits_for = ""
         self._offsets: dict[int, float] = {0: 0.0}
         self._attempt = 1
         self._went = 0.0
@@ -160,6 +164,8 @@ class Gang:
         """
         if self._phase is Phase.JOINING:
             self._roll.strike(node)
+            if self._turn is not None:  # it may have waited in line for hours, and has its time to come back
+                self._deadline = time.monotonic() + float(self._host.launch["join_timeout"])
             return
         if node in self._roll.lost or self._phase is Phase.OVER:
             return
@@ -230,6 +236,10 @@ class Gang:
         if message["k"] == "reached":
             self._roll.reach(node, message["addresses"])
             self._maybe_go()
+        elif message["k"] == "room":
+            self._on_turn(lambda turn: turn.hear(node, message["room"], message["why"]))
+        elif message["k"] == "took":
+            self._on_turn(lambda turn: turn.took(node, message["done"]))
         elif message["k"] == "listening":
             self._on_listening()
         elif message["k"] == "failed":
@@ -244,6 +254,21 @@ class Gang:
             self.stop(message["reason"], message["now"])
         else:
             raise Unhandled(message)
+
+    def _on_turn(self, happen: Callable[[Turn], list[TurnOrder]]) -> None:
+        if self._turn is None or self._phase is not Phase.JOINING:
+            return
+        for order in happen(self._turn):
+            self._send(order.node, {"k": "take", "take": order.take})
+        names = self._host.spec["hosts"]
+        why = "; ".join(f"{names[node]}: {why}" for node, why in sorted(self._turn.why.items()))
+        if why and why != self._waits_for:
+            self._say(note(f"in line: {why}", "info"))
+        self._waits_for = why
+        if self._turn.granted:
+            for node in self._roll.nodes:
+                self._send(node, {"k": "warm", "attempt": self._attempt})
+            self._maybe_go()
 
     def _on_signs(self, node: int, message: SignsMessage) -> None:
         self._health.hear(node, message, time.monotonic())
@@ -323,7 +348,8 @@ class Gang:
         if missing and now - self._since_waiting >= _WAITING:
             self._since_waiting = now
             self._say(Waiting(t=stamp(), e="waiting", missing=missing))
-        if now >= self._deadline:
+        in_line = self._turn is not None and not missing and bool(self._roll.master)
+        if now >= self._deadline and not in_line:
             self._patience.cancel()
             self._give_up_waiting()
         else:
@@ -341,7 +367,7 @@ class Gang:
     def _maybe_go(self) -> None:
         if self._phase not in (Phase.JOINING, Phase.REGROUPING) or time.monotonic() < self._fenced:
             return
-        if not self._roll.missing and self._roll.master:
+        if not self._roll.missing and self._roll.master and (self._turn is None or self._turn.granted):
             self._go_on_next_port()
 
     def _go_on_next_port(self) -> None:

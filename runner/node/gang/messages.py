@@ -156,6 +156,8 @@ ANSWER: Kinds = {"welcome": {}, "refused": {"why": text(500)}}
 OF_FOLLOWER: Kinds = {
     "beat": {**_BEAT, "attempt": _attempt, "idle": _is_flag},
     "reached": {"addresses": _list(is_address, 256), "pending": _is_flag},
+    "room": {"room": _is_flag, "why": text(MESSAGE_LIMIT)},
+    "took": {"done": _is_flag},
     "failed": {"attempt": _attempt, "cause": _either(_is_nothing, is_cause), "port_in_use": _is_flag},
     "done": _END,
     "ended": _END,
@@ -168,6 +170,7 @@ OF_FOLLOWER: Kinds = {
 OF_LEADER: Kinds = {
     "beat": _BEAT,
     "over": {},
+    "take": {"take": _is_flag},
     "warm": {"attempt": _attempt},
     "go": {"attempt": _attempt, "master": is_address, "port": is_port},
     "end": {"attempt": _attempt, "reason": _reason, "now": _is_flag},

@@ -52,6 +52,10 @@ class Claims:
         if held is not None:
             return held, ""
         text = leases.new_text(spec["run"], spec["node_rank"], spec["gpus"] or [], spec.get("by") or "")
+        queue = spec.get("queue")
+        if queue:
+            text["state"], text["alone"] = "waiting", True
+            text["priority"], text["order"] = queue["priority"], queue["order"]
         try:
             return leases.take(text, ignore=bool(spec.get("ignore_leases"))), ""
         except leases.Taken:

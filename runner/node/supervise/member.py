@@ -146,8 +146,8 @@ class Member:
             self.stop(message["reason"], message["now"], ["ended"])
         elif message["k"] == "stacks":
             stacks.keep(self._host.folder, self._number, message["number"])
-        elif message["k"] == "over" or message["k"] == "verdict":
-            pass  # the first needs no action, the second was handled before
+        elif message["k"] == "over" or message["k"] == "verdict" or message["k"] == "take":
+            pass  # the first needs no action, the others were handled before
         else:
             raise Unhandled(message)
 

@@ -11,7 +11,7 @@ from typing import Mapping, cast
 
 from ...protocol.cause import Cause
 from ...protocol.events import Event, Listen, State, SupervisorBegins, Verdict
-from ...protocol.files import Exit, LeaderPlace
+from ...protocol.files import Exit, LeaderPlace, Queue
 from ...protocol.gang import Order, Report
 from ...protocol.gang import VerdictMessage as GangVerdict
 from .. import journal, locks, ports, procs
@@ -23,16 +23,20 @@ from ..host import HostPart
 from ..journal import Journal, note, stamp
 from ..leases import HeldLease
 from ..loop import Loop
+from ..probe import code
 from ..problem import Problem
 from ..telemetry.sampling import Sampling
 from . import routes
 from .control import Control
+from .line import Line
 from .member import Member
 
 _FAREWELL = 2.0
 """Seconds that the verdict may take to reach the others."""
 _CONCLUSION = 10.0
 """Seconds beyond `grace` that the leader may need to conclude a stopped run."""
+_WHY = 1000
+"""Characters of what a queued run waits for."""
 _REASON = 200
 """Characters of a stop's reason that are sent to the gang."""
 
@@ -52,6 +56,8 @@ class Supervisor:
         self._host = host
         self._lease = lease
         self._unleased = unleased
+        self._queue = host.spec.get("queue")
+        self._line: Line | None = None
         self._loop = Loop()
         self._events = Journal(host.path("events.jsonl"))
         self._ended = False
@@ -103,19 +109,67 @@ class Supervisor:
 
     def run(self) -> None:
         """Work until the run has ended and exit.json is written."""
-        self._loop.soon(self._begin)
+        self._loop.soon(self._wait_in_line if self._queue else self._begin)
+        self._loop.soon(self._begin_gang)
         self._loop.every(1.0, self._tick)
         self._loop.run()
         self._sampling.close()
 
     def _begin(self) -> None:
         self._member.warm(1)
+        self._sampling.start()
+
+    def _begin_gang(self) -> None:
         self._tick()
         if self._gang:
             self._gang.start()
         if self._follower:
             self._follower.start()
-        self._sampling.start()
+
+    def _wait_in_line(self) -> None:
+        if self._lease:
+            self._line = Line(self._loop, self._lease, self._tell_room)
+            self._line.look()
+        else:
+            self._tell_room(True, "")
+
+    def _tell_room(self, room: bool, why: str) -> None:
+        self._send_up({"k": "room", "room": room, "why": why[:_WHY]})
+
+    def _obey(self, message: Order) -> None:
+        """Handle an order of the leader."""
+        if message["k"] == "take":
+            self._take_turn(message["take"])
+        elif message["k"] == "warm" and self._queue:
+            queue, self._queue = self._queue, None
+            if self._line:
+                self._line.close()
+            self._begin()
+            self._compare_code(queue)
+        else:
+            self._member.receive(message)
+
+    def _take_turn(self, take: bool) -> None:
+        done = False
+        try:
+            if take:
+                done = self._line is None or self._line.take()
+            elif self._line:
+                self._line.give_back()
+        except OSError as error:
+            self._say(note(f"the lease cannot be written: {error.strerror}"))
+        if take:
+            self._send_up({"k": "took", "done": done})
+
+    def _compare_code(self, queue: Queue) -> None:
+        target = self._host.spec["target"]
+        script, module = (target["value"] if target["kind"] == kind else "" for kind in ("script", "module"))
+        now = code.facts(self._host.workdir, script or None, module)
+        then = queue["code"]
+        if now and then and (now["script"], now["folder"]) != (then["script"], then["folder"]):
+            self._say(
+                note(f"the code in {self._host.workdir} has changed since this run was queued: it runs as it is now")
+            )
 
     def _open_gang(self) -> LeaderPlace:
         given = self._host.spec["master"]
@@ -139,9 +193,7 @@ class Supervisor:
 
     def _new_follower(self) -> Follower:
         member = self._member
-        return Follower(
-            self._host, self._loop, self._say, member.receive, self._fence, lambda: member.rest, self._give_up
-        )
+        return Follower(self._host, self._loop, self._say, self._obey, self._fence, lambda: member.rest, self._give_up)
 
     def _send_up(self, message: Report) -> None:
         if self._follower:
@@ -152,7 +204,7 @@ class Supervisor:
 
     def _send_down(self, node: int, message: Order) -> None:
         if node == 0:
-            self._loop.soon(lambda: self._member.receive(message))
+            self._loop.soon(lambda: self._obey(message))
         elif self._leader:
             self._leader.send(node, message)
 

@@ -1,0 +1,68 @@
+"""A queued run's place in the line for this host: whether there is room, and taking the lease when it has its turn."""
+
+from __future__ import annotations
+
+from typing import Callable, Optional
+
+from ...protocol.leases import in_the_way
+from .. import changes, leases
+from ..loop import Loop
+
+_AGAIN = 5.0
+"""Seconds after which the line is looked at without a sign: leases by hand end by the clock."""
+_AGAIN_BLIND = 1.0
+"""The same where changes of the folder cannot be watched."""
+
+
+class Line:
+    """Watches the leases of this host for one run that waits.
+
+    Args:
+        held: Its own, `waiting`.
+        tell: Takes whether there is room, and who is in the way.
+    """
+
+    def __init__(self, loop: Loop, held: leases.HeldLease, tell: Callable[[bool, str], None]) -> None:
+        self._loop = loop
+        self._held = held
+        self._tell = tell
+        self._told: Optional[str] = None
+        self._fd = changes.watch(leases.folder())
+        if self._fd is not None:
+            loop.watch(self._fd, self._changed)
+        self._timer = loop.every(_AGAIN_BLIND if self._fd is None else _AGAIN, self.look)
+
+    def look(self) -> None:
+        """Say whether there is room, if that is news."""
+        if self._held.text["state"] == "held":
+            return
+        taken = in_the_way(leases.wish_of(self._held.text), leases.look().leases)
+        why = leases.holders(taken)
+        if why != self._told:
+            self._told = why
+            self._tell(not taken, why)
+
+    def take(self) -> bool:
+        """Take the lease; False: somebody else was faster. Raises OSError."""
+        done = self._held.take_turn()
+        if not done:
+            self._told = None
+            self._loop.soon(self.look)
+        return done
+
+    def give_back(self) -> None:
+        """Go back into line. Raises OSError."""
+        self._held.wait()
+        self._told = None
+        self._loop.soon(self.look)
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._timer.cancel()
+        if self._fd is not None:
+            self._loop.forget(self._fd)
+
+    def _changed(self) -> None:
+        assert self._fd is not None
+        if changes.drain(self._fd, leases.PREFIX):
+            self.look()

@@ -1,0 +1,114 @@
+"""Runs that wait for what others have leased: who goes when, and what becomes of those that are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.node import leases
+from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same
+from tests.unit.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
+
+
+@pytest.fixture
+def cluster(leases_of_the_tests: Path, tmp_path: Path) -> Iterator[Make]:
+    yield from making(tmp_path)
+    for path in leases_of_the_tests.iterdir():
+        path.unlink()
+
+
+def queued(order: float, nodes: int = 1, priority: int = 0, code: Any = None) -> dict[str, Any]:
+    turns = list(reversed(range(nodes)))
+    return {"queue": {"priority": priority, "order": order, "turns": turns, "code": code}, "by": "alice@laptop"}
+
+
+def in_line(run: Cluster) -> str:
+    def look() -> str:
+        return next((e["text"] for e in run.events(0, "note") if e["text"].startswith("in line: ")), "")
+
+    return str(wait_for(look, "its place in the line"))
+
+
+def test_a_queued_run_says_whom_it_waits_for_and_begins_within_two_seconds_of_that_runs_end(cluster: Make) -> None:
+    """Two hosts; from the exit of the first to the attempt of the second."""
+    first = cluster(SLEEP, gpus=[0, 1])
+    first.start()
+    first.wait_ranks()
+    second = cluster(SLEEP, [1, 1], gpus=[1], **queued(100.0, 2))
+    second.start()
+    assert f"'s {first.run} holds GPUs 0, 1" in in_line(second)
+    assert not second.path(0, "attempt-1").exists(), "nothing of it runs while it waits"
+    first.stop()
+    end = first.exit(0)["t"]
+    began = second.wait_event(0, "attempt")["t"]
+    assert began - end < 2.0
+    second.wait_ranks()
+    assert {one["state"] for one in leases.look().leases} == {"held"}
+    second.stop(1)
+    assert same(second)["state"] == "stopped"
+    assert leases.look().leases == []
+
+
+def test_a_killed_run_hands_over_too_and_a_killed_waiter_is_passed(cluster: Make) -> None:
+    first, dead, later = (
+        cluster(SLEEP, gpus=[0]),
+        cluster(SLEEP, gpus=[0], **queued(1.0)),
+        cluster(SLEEP, gpus=[0], **queued(2.0)),
+    )
+    for run in (first, dead, later):
+        run.start()
+    assert dead.run in in_line(later)
+    for run in (dead, first):
+        up = run.supervisor(0)
+        for who in (up["warden"], up):
+            os.kill(who["pid"], signal.SIGKILL)
+    killed = time.time()
+    assert later.wait_event(0, "attempt")["t"] - killed < 5.0
+
+
+def test_a_queued_run_is_stopped_while_it_waits(cluster: Make) -> None:
+    first, second = cluster(SLEEP, gpus=[0]), cluster(SLEEP, [1, 1], gpus=[0], **queued(1.0, 2))
+    first.start()
+    second.start()
+    in_line(second)
+    second.wait_event(0, "join", node=1)
+    second.stop()
+    assert same(second)["state"] == "stopped"
+    assert [one["run"] for one in leases.look().leases] == [first.run]
+
+
+def test_queued_runs_on_the_cpu_run_one_after_the_other_and_the_more_urgent_first(cluster: Make) -> None:
+    first = cluster(SLEEP, **queued(1.0))
+    first.start()
+    first.wait_ranks()
+    late, urgent = cluster("pass", **queued(2.0)), cluster("pass", **queued(3.0, priority=5))
+    for run in (late, urgent):
+        run.start()
+        in_line(run)
+    beside = cluster(SLEEP)
+    beside.start()
+    beside.wait_event(0, "attempt")
+    beside.stop()
+    beside.exit(0)
+    first.job.write_text("")
+    first.stop()
+    ends = [run.exit(0) for run in (urgent, late)]
+    assert [end["state"] for end in ends] == ["finished", "finished"]
+    assert urgent.events(0, "verdict")[0]["t"] <= late.events(0, "attempt")[0]["t"]
+
+
+def test_code_that_has_changed_since_it_was_queued_is_said(cluster: Make) -> None:
+    old = {"script": "0" * 64, "folder": None, "git": None, "nccl_line": None}
+    run = cluster("pass", **queued(1.0, code=old))
+    run.start()
+    assert run.exit(0)["state"] == "finished"
+    assert any("has changed since this run was queued" in note["text"] for note in run.events(0, "note"))

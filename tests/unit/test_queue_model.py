@@ -1,0 +1,155 @@
+"""The queue as a model: interleavings of hosts, messages, ends and kills, by the functions that hosts decide with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.node.gang.turn import Turn, TurnOrder
+from runner.protocol.leases import Lease, LinePlace, Wish, in_the_way
+
+_HOSTS, _GPUS = 3, 2
+
+
+class Waiter:
+    """A queued run: its part on each host, and the messages on the way, which each host gets in their order."""
+
+    def __init__(self, number: int, uses: dict[int, list[int]], priority: int, order: float) -> None:
+        self.run = f"run-{number}"
+        self.uses = uses
+        self.place = LinePlace(-priority, order, self.run)
+        self.hosts = sorted(uses)  # node rank n is the host of this number; all runs take them in this order
+        self.turn = Turn(range(len(uses)))
+        self.leases = {host: self._lease(host, number) for host in self.hosts}
+        self.wishes = {host: Wish("run", self.run, uses[host], True, number % 2, "", self.place) for host in uses}
+        self.told: dict[int, bool | None] = dict.fromkeys(self.hosts)
+        self.up: list[tuple[str, int, bool]] = []
+        self.down: list[TurnOrder] = []
+        self.alive = True
+
+    @property
+    def runs(self) -> bool:
+        return self.alive and self.turn.granted
+
+    def _lease(self, host: int, number: int) -> Lease:
+        return {
+            "kind": "run", "state": "waiting", "run": self.run, "node_rank": 0, "gpus": self.uses[host],
+            "alone": True, "since": 0.0, "until": None, "note": "", "by": "", "priority": -self.place.before,
+            "order": self.place.order, "pid": 1, "start_time": 1, "pid_namespace": "", "boot_id": "", "step": None,
+            "steps": None, "user": self.run, "uid": number % 2,
+        }  # fmt: skip
+
+
+class World:
+    """Hosts with their leases: the living runs' files."""
+
+    def __init__(self, waiters: Sequence[Waiter]) -> None:
+        self.waiters = waiters
+        self.began: list[str] = []
+
+    def taken(self, one: Waiter, host: int) -> list[Lease]:
+        others = [other.leases[host] for other in self.waiters if other.alive and host in other.uses]
+        return in_the_way(one.wishes[host], others)
+
+    def step(self, one: Waiter, dice: random.Random) -> bool:
+        """One thing happens to a run: a host looks, or a message arrives; False: nothing is left to do for it."""
+        todo = [
+            ("look", host) for host in one.hosts if one.leases[host]["state"] == "waiting" and self._news(one, host)
+        ]
+        todo += [("up", 0)] * bool(one.up) + [("down", 0)] * bool(one.down)
+        if not todo or not one.alive:
+            return False
+        kind, host = dice.choice(todo)
+        if kind == "look":
+            one.told[host] = not self.taken(one, host)
+            one.up.append(("room", host, bool(one.told[host])))
+        elif kind == "up":
+            self._hear(one, *one.up.pop(0))
+        else:
+            self._obey(one, one.down.pop(0))
+        return True
+
+    def _news(self, one: Waiter, host: int) -> bool:
+        return one.told[host] != (not self.taken(one, host))
+
+    def _hear(self, one: Waiter, kind: str, host: int, yes: bool) -> None:
+        node, before = one.hosts.index(host), one.turn.granted
+        one.down += one.turn.hear(node, yes, "x") if kind == "room" else one.turn.took(node, yes)
+        if one.turn.granted and not before:
+            self.began.append(one.run)
+            self.check()
+
+    def _obey(self, one: Waiter, order: TurnOrder) -> None:
+        host = one.hosts[order.node]
+        done = order.take
+        if done:
+            one.leases[host]["state"] = "held"
+            done = not self.taken(one, host)
+            one.up.append(("took", host, done))
+        if not done:
+            one.leases[host]["state"], one.told[host] = "waiting", None
+
+    def check(self) -> None:
+        """No GPU has two runs that train."""
+        for host in range(_HOSTS):
+            used = [gpu for one in self.waiters if one.runs for gpu in one.uses.get(host, [])]
+            assert len(used) == len(set(used)), f"host {host}: {used}"
+
+
+_uses = st.dictionaries(
+    st.integers(0, _HOSTS - 1),
+    st.lists(st.integers(0, _GPUS - 1), min_size=1, max_size=_GPUS, unique=True),
+    min_size=1,
+    max_size=_HOSTS,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    uses=st.lists(_uses, min_size=2, max_size=5), priorities=st.lists(st.integers(0, 1), min_size=5), seed=st.integers()
+)
+def test_nothing_is_booked_twice_nobody_waits_for_ever_and_nobody_is_passed_over(
+    uses: list[dict[int, list[int]]], priorities: list[int], seed: int
+) -> None:
+    """Twenty interleavings of each of 500 sets of runs, with ends and kills at any moment."""
+    for turn in range(20):
+        dice = random.Random(seed + turn)
+        waiters = [Waiter(n, one, priorities[n], dice.uniform(0, 3600)) for n, one in enumerate(uses)]
+        world = World(waiters)
+        for _ in range(2000):
+            moved = world.step(dice.choice(waiters), dice)
+            for one in waiters:
+                if one.alive and dice.random() < (0.1 if one.runs else 0.002):
+                    one.alive = False  # it has ended, or all of it was killed: its locks are gone with it
+            if not moved and not any(world.step(one, dice) for one in waiters):
+                ready = [one for one in waiters if one.alive and not one.runs]
+                if not ready:
+                    break
+                running = [one for one in waiters if one.runs]
+                assert running, f"{[one.run for one in ready]} wait for nobody"
+                first = min(ready, key=lambda one: one.place)
+                blockers = [lease["run"] for host in first.hosts for lease in world.taken(first, host)]
+                assert set(blockers) <= {one.run for one in running}, "the first in line waits for those that run alone"
+                dice.choice(running).alive = False
+        else:
+            raise AssertionError("it does not come to rest")
+
+
+def test_of_runs_for_the_same_gpu_the_first_in_line_goes_first_and_one_for_another_does_not_wait() -> None:
+    def place(order: float) -> Any:
+        return Waiter(int(order), {0: [0]}, 0, order)
+
+    running, first, second = place(1.0), place(2.0), place(3.0)
+    beside = Waiter(4, {0: [1]}, 0, 4.0)
+    world, dice = World([running, first, second, beside]), random.Random(0)
+    while any([world.step(one, dice) for one in (second, beside, first, running)]):  # noqa: C419 - each of them
+        pass
+    assert sorted(world.began) == ["run-1", "run-4"]
+    running.alive = False
+    while any([world.step(one, dice) for one in (second, first)]):  # noqa: C419
+        pass
+    assert world.began[2:] == ["run-2"]
