@@ -109,22 +109,25 @@ class Supervisor:
 
     def run(self) -> None:
         """Work until the run has ended and exit.json is written."""
-        self._loop.soon(self._wait_in_line if self._queue else self._begin)
-        self._loop.soon(self._begin_gang)
+        self._loop.soon(self._begin)
         self._loop.every(1.0, self._tick)
         self._loop.run()
         self._sampling.close()
 
     def _begin(self) -> None:
-        self._member.warm(1)
-        self._sampling.start()
-
-    def _begin_gang(self) -> None:
+        if self._queue:
+            self._wait_in_line()
+        else:
+            self._begin_work()
         self._tick()
         if self._gang:
             self._gang.start()
         if self._follower:
             self._follower.start()
+
+    def _begin_work(self) -> None:
+        self._member.warm(1)
+        self._sampling.start()
 
     def _wait_in_line(self) -> None:
         if self._lease:
@@ -144,7 +147,7 @@ class Supervisor:
             queue, self._queue = self._queue, None
             if self._line:
                 self._line.close()
-            self._begin()
+            self._begin_work()
             self._compare_code(queue)
         else:
             self._member.receive(message)
