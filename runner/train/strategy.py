@@ -48,7 +48,7 @@ class Strategy:
         """What the loss is multiplied by before the backward pass."""
 
     def gradients(self, batches: Iterable[Batch], rounds: int, clock: ForwardClock) -> Any:
-        """Add up the gradients of one step and return this rank's part of the mean loss, see `group.mean_loss`."""
+        """Add up the gradients of one step and return this rank's part of the mean loss, see `clip.reduce_and_clip`."""
         total = torch.zeros((), device=self._device)
         for index, (inputs, targets) in enumerate(batches):
             with self._round(last=index == rounds - 1):
@@ -136,9 +136,10 @@ class Sharded(Strategy):
             mesh=mesh.sharding,
             mp_policy=MixedPrecisionPolicy(self._dtype, torch.float32) if low else MixedPrecisionPolicy(),
             offload_policy=offload_policy(layout, device, wanted=options.cpu_offload == "yes"),
-            # A pipeline would gather the weights anew for every micro batch; shards of one rank save nothing.
-            reshard_after_forward=layout.pp == 1 and layout.dp_shard * layout.cp > 1,
         )
+        if layout.pp > 1 or layout.dp_shard * layout.cp == 1:
+            # A pipeline would gather the weights anew for every micro batch; shards of one rank save nothing.
+            shard = partial(shard, reshard_after_forward=False)
         for block in model.blocks.values():
             shard(block)
         self.model = shard(model)
