@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
-from typing import List
+from typing import List, Tuple
 
 from .problem import Problem
 
@@ -40,6 +41,11 @@ def run(*words: str) -> str:
 def hostnames(nodes: str) -> List[str]:
     """The names in Slurm's list of nodes, `n[1-3,7]`; empty where Slurm does not expand it."""
     try:
-        return run("scontrol", "show", "hostnames", nodes).split() if nodes else []
+        return list(_expanded(nodes)) if nodes else []
     except Problem:
         return []
+
+
+@functools.lru_cache(maxsize=64)
+def _expanded(nodes: str) -> Tuple[str, ...]:
+    return tuple(run("scontrol", "show", "hostnames", nodes).split())

@@ -94,6 +94,8 @@ class _MirrorMaybe(TypedDict, total=False):
     """Name → generation, length, CRC-32 of the last bytes."""
     tail: int | None
     """Bytes at the end of every log where mirroring begins."""
+    settle: bool
+    """Whether to write the end of a job of Slurm that has ended without one."""
 
 
 class MirrorRequest(Part, _MirrorMaybe):

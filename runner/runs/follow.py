@@ -145,7 +145,8 @@ class HostMirror:
                 link = self._reconnect()
                 if link is None:
                     return
-            future = link.stream("mirror", self._take, have=self.store.have(), **self._request)
+            request = {**self._request, "have": self.store.have(), "settle": not self._only_look}
+            future = link.stream("mirror", self._take, **request)
             self._news.put(LinkNews(self.node, "seen"))
             shown = True
             checked = time.monotonic()

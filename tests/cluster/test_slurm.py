@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from runner.api.preparing import prepare
+from runner.api.viewer import Viewer
+from runner.profile import load
+from runner.runs.launch import Reachable, submit
 from tests.cluster import Cluster
 from tests.cluster.slurm import Slurm
 from tests.cluster.typed import Running, User, elsewhere, typed
@@ -176,6 +180,22 @@ def test_a_job_that_somebody_cancels_has_been_stopped_by_slurm(slurm: Slurm, me:
     assert running.wait() == 130, running.stderr
     assert "Slurm ends the job: it was cancelled" in running.stderr
     assert "failed" not in running.stderr
+
+
+def test_a_link_that_breaks_during_the_submission_leads_to_no_second_job(slurm: Slurm, me: User) -> None:
+    """The request is repeated on a new link, whether the first has got as far as noting the job's id or not."""
+    profile = load(_profile(me, {"command": ["sleep", "600"]}))
+    jobs = []
+    with Viewer(me.environment(), ssh_config=str(me.cluster.ssh_config)) as viewer:
+        for _ in range(3):
+            with prepare(viewer, profile) as prepared:
+                plan = prepared.planned.plan
+                assert plan.batch is not None
+                login = Reachable(prepared.links[0], lambda: viewer.open_link(profile.hosts[0]))
+                jobs.append(submit(plan=plan, batch=plan.batch, login=login, run="twice-1", secret_env={}))
+            if len(jobs) == 1:
+                (me.cluster.shared / "runs/twice-1/0/slurm.json").unlink()
+    assert slurm.jobs() == [jobs[0]] == [jobs[1]] == [jobs[2]]
 
 
 def test_nodes_that_do_not_see_the_run_folder_are_named_as_the_cause(slurm: Slurm, me: User) -> None:

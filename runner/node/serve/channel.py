@@ -204,7 +204,7 @@ class Server:
             folder, request.get("have", {}), request.get("tail"), tell, self.sender.data, self._file_numbers,
             shared=job is not None,
         )  # fmt: skip
-        with slurm.queue_news(folder, job, tell):
+        with slurm.queue_news(folder, job, tell, bool(request.get("settle"))):
             mirror.run(self._cancelled[number])
         return {}
 

@@ -52,7 +52,7 @@ class JobWatch:
         self._asked = float("-inf")
         self._known: Optional[Queued] = None
         self._ended: Optional[float] = None
-        self._cancelling = False
+        self._cancel_after = float("inf")
 
     def now(self) -> Optional[Queued]:
         """Where the job is; None: Slurm does not answer."""
@@ -109,9 +109,9 @@ class JobWatch:
     def cancel_late(self, after: float) -> None:
         """Cancel the job after some seconds, unless it has ended."""
         with self._lock:
-            if self._cancelling:
+            if after >= self._cancel_after:
                 return
-            self._cancelling = True
+            self._cancel_after = after
 
         def late() -> None:
             time.sleep(after)
@@ -246,13 +246,18 @@ def _try_on_nodes(watch: JobWatch, part: str, words: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def queue_news(folder: str, watch: Optional[JobWatch], tell: Callable[[Dict[str, object]], None]) -> Iterator[None]:
-    """While the block runs, tell where the run's job is, each time that this has changed; node rank 0 alone tells."""
+def queue_news(
+    folder: str, watch: Optional[JobWatch], tell: Callable[[Dict[str, object]], None], settle: bool
+) -> Iterator[None]:
+    """While the block runs, tell where the run's job is, each time that this has changed; node rank 0 alone tells.
+
+    With `settle`, write the end of parts that lack it.
+    """
     if watch is None or os.path.basename(folder) != "0":
         yield
         return
     over = threading.Event()
-    thread = threading.Thread(target=_follow, args=(watch, tell, over), daemon=True)
+    thread = threading.Thread(target=_follow, args=(watch, tell, settle, over), daemon=True)
     thread.start()
     try:
         yield
@@ -260,14 +265,14 @@ def queue_news(folder: str, watch: Optional[JobWatch], tell: Callable[[Dict[str,
         over.set()
 
 
-def _follow(watch: JobWatch, tell: Callable[[Dict[str, object]], None], over: threading.Event) -> None:
+def _follow(watch: JobWatch, tell: Callable[[Dict[str, object]], None], settle: bool, over: threading.Event) -> None:
     shown: Optional[Queued] = None
     while not over.is_set():
         found = watch.now()
         if found is not None and found != shown:
             shown = found
             tell({"queue": found})
-        watch.alive()
+        watch.alive(settle)
         over.wait(PACE)
 
 

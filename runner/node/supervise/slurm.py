@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -12,6 +13,7 @@ from ...protocol.files import LeaderPlace
 from ...protocol.requests import StacksAnswer
 from .. import journal, slurm
 from ..observe.stacks import collect
+from ..problem import Problem
 from . import control, warden
 
 _LOOK = 0.1
@@ -62,7 +64,8 @@ def node(run_folder: str, node_zip: str) -> None:
     warden.watch(folder, node_zip, given, os.umask(0o077))
     if rank == 0 and _lost_a_node(folder):
         # srun would wait for the task of a node that is gone until Slurm notices it, by default after 5 minutes.
-        slurm.run("scancel", spec["job"])
+        with contextlib.suppress(Problem):
+            slurm.run("scancel", spec["job"])
 
 
 def _lost_a_node(folder: str) -> bool:
