@@ -19,7 +19,7 @@ _LONG = {
     "-e": "error", "-i": "input", "-n": "ntasks", "-o": "output", "-p": "partition", "-q": "qos", "-t": "time",
     "-w": "nodelist", "-x": "exclude", "-C": "constraint", "-d": "dependency", "-a": "array",
 }  # fmt: skip
-_QUEUE = "of Slurm's queue: disttui runs on hosts that are yours"
+_QUEUE = "of Slurm's queue: to run as a job of it, write it into the profile's section slurm"
 _LOGS = "every rank has a log of its own in launch.run_dir"
 _DROPPED = {
     **dict.fromkeys(
