@@ -27,7 +27,7 @@ def difference(before: Profile | None, now: Profile) -> list[str]:
     old = _lines(before) if before else {}
     new = _lines(now)
     lines = []
-    for key in sorted({**new, **old}, key=[*new, *(key for key in old if key not in new)].index):
+    for key in {**new, **old}:
         gone = [text for text in old.get(key, ()) if text not in new.get(key, ())]
         added = [text for text in new.get(key, ()) if text not in old.get(key, ())]
         lines += [*(f"- {key}: {text}" for text in gone), *(f"+ {key}: {text}" for text in added)]
@@ -61,7 +61,7 @@ def _lines(profile: Profile) -> dict[str, list[str]]:
                 more = f" ({_digest(profile.on_end.webhook or '')})"  # two addresses may differ in what is not shown
             found.setdefault(key, []).append(text + more)
     rest = flat(profile.as_written())
-    for key in sorted(rest, key=lambda key: (not key.startswith(_FIRST), list(rest).index(key))):
+    for key in sorted(rest, key=lambda key: not key.startswith(_FIRST)):
         of_host = key.startswith("hosts.") and key.rpartition(".")[2] in _OF_A_HOST and key.count(".") == 2
         if key not in _SHOWN_ABOVE and not of_host:
             found.setdefault(printable(key), []).append(printable(rest[key]))
@@ -77,10 +77,13 @@ def _flat(value: object, path: str) -> Iterator[tuple[str, str]]:
         for key, inner in value.items():
             yield from _flat(inner, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list) and path == "hosts":
+        known: set[str] = set()
         for at, host in enumerate(value):
             one = host if isinstance(host, Mapping) else {"host": host}
-            # A dot would look like a key.
+            # A dot would look like a key, and of two hosts with one name neither may hide the other.
             name = str(one.get("name") or one.get("host") or at).replace(".", "_")
+            name = f"{name}#{at}" if name in known else name
+            known.add(name)
             yield from _flat(one, f"hosts.{name}")
     elif isinstance(value, list) and any(isinstance(one, Mapping | list) for one in value):
         for at, one in enumerate(value):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from runner import masking
-from runner.profile.nodes import Node, compose, walk
+from runner.profile.nodes import MappingNode, Node, ScalarNode, compose, walk
 from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, quoted
 from runner.profile.references import references
 
@@ -93,10 +93,15 @@ def refuse(text: str, source: str) -> None:
 
 def hidden(word: str) -> str:
     """A word of a command line with what looks like a secret masked, such as that of `--set env.TOKEN=…`."""
-    key, equals, value = word.partition("=")
-    found = _looks_like(value.strip("'\""), key.rpartition(".")[2], "") if equals else None
-    if found := found or _looks_like(word, "", ""):
-        masking.learn(found[1])
+    key, _, value = word.partition("=")
+    try:
+        node = compose(value, "", [], in_file=False)
+    except ProfileErrors:
+        node = None
+    entries = {key.rpartition(".")[2]: (node.place, node)} if node else {}
+    for text in (ScalarNode(SourceLocation(""), word), MappingNode(SourceLocation(""), entries)):
+        for _ in leaks(text):
+            pass
     return masking.masked(word)
 
 

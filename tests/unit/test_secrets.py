@@ -193,6 +193,7 @@ def test_a_secret_that_is_written_out_is_warned_of_and_masked() -> None:
 def test_a_command_line_is_kept_without_its_secrets() -> None:
     assert hidden("job.env.MY_TOKEN=q8Zx0Lm3Vt7R") == "job.env.MY_TOKEN=***"
     assert hidden(f"job.args=[{HF}]") == "job.args=[***]"
+    assert hidden("job.args=[--token, Zx8q0Lm3Vt7R]") == "job.args=[--token, ***]"
     assert hidden("launch.restarts=2") == "launch.restarts=2"
 
 

@@ -195,5 +195,8 @@ def test_the_difference_says_secrets_and_hosts_first_and_has_an_end() -> None:
     third = parse(yaml.safe_dump({**other, "on_end": {"webhook": "https://h.example/T2"}}), "p")
     assert len(difference(now, third)) == 2 and not any("T2" in line for line in difference(now, third))
     assert difference(now, now) == []
+    twins = [{"host": "a", "port": port, "gpus": [port]} for port in (1, 2)]
+    lines = difference(None, parse(yaml.safe_dump({**base, "hosts": twins}), "p"))
+    assert {"+ hosts.a.gpus: 1", "+ hosts.a#1.gpus: 2"} <= {*lines}, "no host hides another"
     many = bounded([f"+ env.A{n}: {'x' * 3000}" for n in range(1000)])
     assert len(many) == 201 and max(map(len, many)) < 1100 and many[-1] == "… and 800 more lines: read the file"

@@ -22,3 +22,8 @@ def test_what_a_profile_extends_is_the_teams(tmp_path: Path) -> None:
     assert "+ job.env.MODE: slow" in answers.asked[0].changes
     load_profile(str(own), questions=Answers(True))
     load_profile(str(own), questions=Answers(None))
+    base = tmp_path / "team" / "train.yaml"
+    base.write_text(base.read_text().replace('["true"]', "[evil]"))
+    with pytest.raises(DistrustError):
+        load_profile(str(own), questions=answers)
+    assert answers.asked[1].changes == ("- job.command: on local: true", "+ job.command: on local: evil")
