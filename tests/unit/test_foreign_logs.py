@@ -32,6 +32,7 @@ def harvested(name: str, folder: Path) -> list[dict[str, Any]]:
     ("name", "first", "newest"),
     [
         ("nanogpt", 3.2987, {"step": 60, "loss": 3.1199, "val_loss": 3.0945, "step_time": 0.50059}),
+        ("nanogpt_end", 5.4665, {"step": 60, "loss": 5.4358, "val_loss": 5.453, "step_time": 1.71905}),
         ("imagenet", 7.4625, {"step": 86, "steps": 3000, "epoch": 0, "loss": 4881.6, "step_time": 0.352}),
         ("trainer", 4.033, {"step": 150, "steps": 150, "epoch": 3, "val_loss": 4.03}),
         ("lightning_tqdm", 0.693, {"step": 50, "epoch": 1, "loss": 0.682, "val_loss": 0.689, "steps_per_s": 13.99}),
