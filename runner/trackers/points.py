@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -14,6 +13,8 @@ from runner.protocol.metrics import Metrics
 _NO_METRICS = ("t", "step", "steps")
 """The time, the step and the number of all steps."""
 _LONGEST_NAME = 200
+_LATEST = 1e11
+"""The bound of usable times: what a script writes may be anything."""
 _OTHER = re.compile(r"[^A-Za-z0-9_.: -]")
 """MLflow, the strictest of all, refuses these in a name."""
 
@@ -67,7 +68,7 @@ def points(records: Iterable[tuple[int, Metrics]], since: float, *, by_rank: boo
         step = whole(record.get("step"))
         newest[rank] = step = newest.get(rank, 0) if step is None else step
         when = _number(record.get("t"))
-        if when is not None and math.isfinite(when):
+        if when is not None and 0 <= when < _LATEST:
             times[step] = max(when, times.get(step, when))
         for name, value in record.items():
             number = None if name in _NO_METRICS else _number(value)

@@ -77,6 +77,11 @@ def test_values_are_means_of_the_ranks_that_reported() -> None:
     assert points(records, 0.0)[0].values == {"loss": 3.0, "lr": 1e-3}
 
 
+@pytest.mark.parametrize("t", [-1, 1e300, "nan", "soon", None])
+def test_a_time_that_cannot_be_is_the_runs_own(t: object) -> None:
+    assert points([(0, {"t": t, "step": 1, "loss": 2.0})], 5.0) == [MetricPoint(1, 5.0, {"loss": 2.0})]
+
+
 @pytest.mark.parametrize(
     ("record", "values"),
     [
