@@ -13,6 +13,7 @@ from tests.bench import (
     faults,
     first_step,
     frameworks,
+    launchers,
     line_delay,
     mirror_rate,
     overhead,
@@ -22,7 +23,7 @@ from tests.bench import (
 from tests.bench.harness import HEAD
 
 APP = ("app-start", "app-cost", "app-keys", "app-gigabyte", "app-thousand", "app-top")
-PARTS = ("first-step", "delay", "flood", "overhead", "probe", "mirror", "faults", "frameworks", *APP)
+PARTS = ("first-step", "launchers", "delay", "flood", "overhead", "probe", "mirror", "faults", "frameworks", *APP)
 
 
 def main(parts: list[str], runs: int = 7) -> None:
@@ -31,6 +32,10 @@ def main(parts: list[str], runs: int = 7) -> None:
         print(f"\n## {part}\n", flush=True)
         if part == "first-step":
             print(HEAD, first_step.measure(runs).row(), sep="\n")
+        elif part == "launchers":
+            print(HEAD)
+            for one in launchers.measure(runs):
+                print(one.row(), flush=True)
         elif part == "delay":
             print("| way | median | 99 % | worst | lines |\n|---|---|---|---|---|")
             print(line_delay.summary(line_delay.delays(3)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from functools import partial
+from pathlib import Path
 
 from tests.bench.harness import Comparison, compare
 from tests.bench.terminals import TRAIN, Way, disttui, hand
@@ -14,17 +16,16 @@ def measure(runs: int) -> Comparison:
     with Cluster(2) as cluster:
         script = cluster.shared / "train.py"
         script.write_text(TRAIN)
+        ours, theirs = partial(until_both, disttui, cluster, script), partial(until_both, hand, cluster, script)
+        return compare("first step", "s", ours, theirs, runs=runs)
 
-        def until_both(way: Way) -> float:
-            begun, took = time.time(), 0.0
-            seen = 0
-            with way(cluster, script, [], [1, 1]) as lines:
-                for when, text in lines:
-                    seen += text == "step 0"
-                    if seen == 2:
-                        took = when - begun
-                for _ in lines:
-                    pass
-            return took
 
-        return compare("first step", "s", lambda: until_both(disttui), lambda: until_both(hand), runs=runs)
+def until_both(way: Way, cluster: Cluster, script: Path) -> float:
+    """Seconds until both ranks, one on each host, have printed their first step."""
+    begun, took, seen = time.time(), 0.0, 0
+    with way(cluster, script, [], [1, 1]) as lines:
+        for when, text in lines:
+            seen += text == "step 0"
+            if seen == 2:
+                took = when - begun
+    return took

@@ -73,8 +73,11 @@ dist.destroy_process_group()
 
 
 @contextmanager
-def disttui(cluster: Cluster, script: Path, args: Sequence[str], nproc: Sequence[int]) -> Iterator[Iterator[Line]]:
-    """Start `disttui run` on the first hosts of the cluster; yields the lines of its standard output."""
+def disttui(
+    cluster: Cluster, script: Path, args: Sequence[str], nproc: Sequence[int], **keys: object
+) -> Iterator[Iterator[Line]]:
+    """Start `disttui run` on the first hosts of the cluster, with further keys of the profile; yields the lines of its
+    standard output."""
     profile = cluster.shared / "bench.yaml"
     profile.write_text(
         json.dumps(
@@ -85,24 +88,26 @@ def disttui(cluster: Cluster, script: Path, args: Sequence[str], nproc: Sequence
                 "env": {"OMP_NUM_THREADS": "1"},
                 "hosts": [{"host": cluster[n].name, "num_processes": count} for n, count in enumerate(nproc)],
                 "job": {"script": str(script), "args": list(args)},
+                **keys,
             }
         )
     )
     program = Path(sys.executable).with_name("disttui")
     argv = [str(program), "run", str(profile), "--ssh-config", str(cluster.ssh_config)]
-    with _lines([argv]) as lines:
-        yield lines
+    with lines([argv]) as read:
+        yield read
 
 
 @contextmanager
 def hand(cluster: Cluster, script: Path, args: Sequence[str], nproc: Sequence[int]) -> Iterator[Iterator[Line]]:
     """Type torchrun into one ssh per host, all started together; yields the lines of all terminals."""
-    with _lines([command(cluster, n, script, args, nproc=nproc) for n in range(len(nproc))]) as lines:
-        yield lines
+    with lines([command(cluster, n, script, args, nproc=nproc) for n in range(len(nproc))]) as read:
+        yield read
 
 
 @contextmanager
-def _lines(commands: Sequence[Sequence[str]]) -> Iterator[Iterator[Line]]:
+def lines(commands: Sequence[Sequence[str]]) -> Iterator[Iterator[Line]]:
+    """Start commands together; yields the lines of their standard outputs."""
     news: Queue[Line | None] = Queue()
     children = [
         subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -311,6 +311,9 @@ def test_a_host_without_torch_and_nccl_without_gpus_are_crossed_out_at_once(
             await pilot.press("j", "right")
             await until(pilot, lambda: re.search(r"backend +✗ nccl", screen_text(pilot.app)))
             assert "✗ node1: backend nccl, but there is no GPU" in screen_text(pilot.app)
+            await pilot.press("j", "j", "j", "j", "right", "right")
+            await until(pilot, lambda: re.search("launcher +accelerate-launch", screen_text(pilot.app)))
+            assert opened._view.draft.data["launch"]["launcher"] == "accelerate-launch"
 
     asyncio.run(choose())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -16,6 +16,7 @@ from runner.formatting import amount
 from runner.planning.advice import Advice
 from runner.planning.preflight import Finding
 from runner.planning.processes import HostChoice
+from runner.profile.sections import Launcher
 from tui.keys import OPEN, bind
 from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table
@@ -28,7 +29,9 @@ _CHOICES = {
     "backend": (("launch", "backend"), ("auto", "nccl", "gloo")),
     "strategy": (("parallel", "strategy"), ("auto", "ddp", "fsdp", "hsdp")),
     "precision": (("precision",), ("auto", "fp32", "bf16")),
+    "launcher": (("launch", "launcher"), get_args(Launcher)),
 }
+"""Row → its key in the profile, and its values, the default first."""
 
 
 class HostValues(ValueTable):
@@ -113,12 +116,16 @@ class ProcessesStep(Step):
         if event.key not in _CHOICES or event.digit:
             return
         path, words = _CHOICES[event.key]
-        if event.key != "backend" and "builtin" not in self.draft.data.get("job", {}):
+        if event.key in ("strategy", "precision") and not self._reaches_job():
             self.notify(f"{event.key} reaches the built-in job only; your own takes an argument", severity="warning")
             return
-        before = _given(self.draft, path)
-        after = words[(words.index(before) + event.by) % len(words)] if event.by is not None else "auto"
-        self.post_message(self.Changed(self.draft.put(path, None if after == "auto" else after)))
+        before = _given(self.draft, event.key)
+        after = words[(words.index(before) + event.by) % len(words)] if event.by is not None else words[0]
+        self.post_message(self.Changed(self.draft.put(path, None if after == words[0] else after)))
+
+    def _reaches_job(self) -> bool:
+        accelerates = _given(self.draft, "launcher") in ("accelerate", "accelerate-launch")
+        return accelerates or "builtin" in self.draft.data.get("job", {})
 
     @on(Table.Highlighted)
     def _moved(self) -> None:
@@ -210,11 +217,14 @@ def _run_rows(draft: Draft, weighed: Planned) -> Iterator[Row]:
     found = weighed.recommendation
     values = {
         "total": str(found.world_size), "backend": found.backend, "strategy": found.strategy,
-        "precision": found.precision, "master": found.master,
+        "precision": found.precision, "master": found.master, "launcher": weighed.profile.launch.launcher,
     }  # fmt: skip
     for key, value in values.items():
-        reason = found.reasons["world_size" if key == "total" else key]
-        own = key in _CHOICES and _given(draft, _CHOICES[key][0]) != "auto"
+        own = key in _CHOICES and _given(draft, key) != _CHOICES[key][1][0]
+        if key == "launcher":
+            reason = "the profile says so" if own else "starts any script that reads torch's variables"
+        else:
+            reason = found.reasons["world_size" if key == "total" else key]
         wrong = any(one.level == "error" and one.what.startswith(f"{key} {value}") for one in weighed.findings)
         shown: Cell = [(value, "state--running" if own else "table--strong")]
         if wrong:
@@ -222,9 +232,10 @@ def _run_rows(draft: Draft, weighed: Planned) -> Iterator[Row]:
         yield Row(key, (key, shown, [(reason.removeprefix(f"{value}: "), "table--muted")]))
 
 
-def _given(draft: Draft, path: Sequence[str]) -> str:
+def _given(draft: Draft, key: str) -> str:
+    """The value in the draft, or the default."""
+    path, words = _CHOICES[key]
     inner: object = draft.data
-    for key in path:
-        inner = inner.get(key) if isinstance(inner, dict) else None
-    words = {"auto", "nccl", "gloo", "ddp", "fsdp", "hsdp", "fp32", "bf16"}
-    return inner if isinstance(inner, str) and inner in words else "auto"
+    for part in path:
+        inner = inner.get(part) if isinstance(inner, dict) else None
+    return inner if isinstance(inner, str) and inner in words else words[0]

@@ -69,7 +69,7 @@ class WizardScreen(HostsScreen):
         #step-hardwarestep .main, #step-processesstep .main, #hardware-table, #per-host { height: auto; }
         #hardware-table { max-height: 45vh; }
         #per-host { max-height: 30vh; }
-        #whole-run { height: 7; border-top: solid $rule; }
+        #whole-run { height: 8; border-top: solid $rule; }
         #check-panes Pane { display: none; height: 1fr; padding: 0 1; border: none; scrollbar-size: 1 1; }
         #check-panes Pane.-current { display: block; }
     }
