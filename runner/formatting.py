@@ -36,8 +36,10 @@ def duration(seconds: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time that is not known exactly: `1 min`, `45 min`, `3 h`, `2 d`."""
-    minutes = max(1, round(seconds / 60))
+    """A length of time that is not known exactly: `12 s`, `45 min`, `3 h`, `2 d`."""
+    if seconds < 60:
+        return f"{max(0, round(seconds))} s"
+    minutes = round(seconds / 60)
     if minutes < 100:
         return f"{minutes} min"
     hours = round(minutes / 60)

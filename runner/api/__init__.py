@@ -72,6 +72,10 @@ if TYPE_CHECKING:
     from runner.api.rerunning import Again as Again
     from runner.api.rerunning import newest_checkpoint as newest_checkpoint
     from runner.api.rerunning import rerun as rerun
+    from runner.api.sweeping import Sweep as Sweep
+    from runner.api.sweeping import SweptRun as SweptRun
+    from runner.api.sweeping import find_sweep as find_sweep
+    from runner.api.sweeping import start_sweep as start_sweep
     from runner.api.tracking import Sent as Sent
     from runner.api.tracking import send_metrics as send_metrics
     from runner.api.trial import LogTrial as LogTrial
@@ -116,6 +120,7 @@ _HOMES = {
     "runner.api.replaying": "replay",
     "runner.api.rerunning": "Again newest_checkpoint rerun",
     "runner.api.tracking": "Sent send_metrics",
+    "runner.api.sweeping": "Sweep SweptRun find_sweep start_sweep",
     "runner.api.trial": "LogTrial",
     "runner.api.viewer": "Viewer",
     "runner.api.watching": "top watch_hosts",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SECTIONS = {
     "Before a run": ("probe", "validate", "plan", "import", "export", "top"),
     "Runs": ("run", "rerun", "ps", "attach", "logs", "show", "metrics", "diff", "diagnose", "replay", "pull"),
-    "Sharing hosts": ("who", "lease", "release", "queue"),
+    "Sharing hosts": ("who", "lease", "release", "queue", "sweep"),
     "The end of runs": ("stop", "orphans", "forget", "gc"),
     "Setting up": ("library", "bytegpt", "completion"),
 }

@@ -29,6 +29,7 @@ from runner.cli import (
     sharing,
     show,
     stop,
+    sweep,
     top,
     validate,
 )
@@ -115,7 +116,7 @@ def bytegpt() -> None:
 for _command in (
     *(probe.probe, validate.validate, plan.plan, importing.import_, exporting.export, top.top),
     *(run.run, rerun.rerun, ps.ps, attach.attach, logs.logs, show.show, metrics.metrics, diagnose.diagnose, diff.diff),
-    *(sharing.who, sharing.lease, sharing.release, sharing.queue),
+    *(sharing.who, sharing.lease, sharing.release, sharing.queue, sweep.sweep),
     *(replay.replay, pull.pull, stop.stop, orphans.orphans, forget.forget, gc.gc, library.library),
 ):
     cli.add_command(_command)

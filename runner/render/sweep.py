@@ -1,0 +1,28 @@
+"""A sweep's runs and results as a table."""
+
+from __future__ import annotations
+
+from runner.api.sweeping import Sweep
+from runner.protocol.leases import short
+from runner.render.tables import table
+from runner.text import clean
+
+
+def render_sweep(sweep: Sweep) -> str:
+    """A line for each run: its values, its state, its last step and loss."""
+    keys = list(sweep.runs[0].values) if sweep.runs else []
+    columns = [("RUN", "<"), *((clean(key.removeprefix("job.args.")), ">") for key in keys)]
+    rows = []
+    for one in sweep.runs:
+        status = one.status
+        step, loss = (status.get("step"), status.get("loss")) if status else (None, None)
+        rows.append(
+            (
+                short(one.run),
+                *(clean(one.values.get(key, "-")) for key in keys),
+                clean(status.get("state", "-")) if status else "-",
+                "-" if step is None else f"{step}",
+                "-" if loss is None else f"{loss:.4g}",
+            )
+        )
+    return table((*columns, ("STATE", "<"), ("STEP", ">"), ("LOSS", ">")), rows)
