@@ -258,6 +258,23 @@ def save_profile(
     )
 
 
+def save_at(path: Path, text: str, before: str | None, environ: Mapping[str, str] = os.environ) -> Saved | None:
+    """Save a profile at a path as `save_profile` does; None: it lies in no shared library, and is a file only.
+
+    Args:
+        before: The text that the edit began with; None: no file may be there.
+
+    Raises:
+        InputError: It holds what looks like a secret, or cannot be written.
+    """
+    library = library_of(path, environ)
+    if library is None or library.origin != "team":
+        write(text, path, replace=before is not None)
+        return None
+    name = Path(os.path.realpath(path)).relative_to(os.path.realpath(library.folder)).as_posix()
+    return save(library, name, text, before, environ)
+
+
 def copy_profile(source: str, to: str, environ: Mapping[str, str] = os.environ, *, replace: bool = False) -> Saved:
     """Save a profile, by its path or name, under a name of a library, such as `team/2node`.
 

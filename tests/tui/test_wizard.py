@@ -13,12 +13,14 @@ import pytest
 from textual import events
 from textual.widgets import Input
 
+from runner.api.library import read_profile
 from runner.errors import HostError
 from runner.hosts.discovery import typed_hosts
 from runner.profile import load, parse
 from tests.tui.shelf_kit import asked
 from tests.tui.snap import SIZES, assert_snapshot, screen_text
 from tests.tui.wizard_kit import FACTS, facts, record, type_text, until, walk, wizard
+from tests.unit.library_kit import User, bare
 from tui.home.screen import HomeScreen
 from tui.wizard import hosts_screen
 from tui.wizard.draft import HostCheck
@@ -230,6 +232,35 @@ def test_editing_keeps_comments_and_shows_what_changes(tmp_path: Path, monkeypat
             assert path.read_text() == text.replace("num_processes: 2", "num_processes: 3")
 
     asyncio.run(play())
+
+
+@pytest.mark.git
+def test_saving_into_a_shared_library_is_a_commit_and_keeps_what_others_have_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, CPUS)
+    text = "disttui: 1\nhosts: [node1, node2]\nnum_processes: 2   # each\njob: {builtin: bytegpt}\n"
+    alice = User("alice", tmp_path, bare(tmp_path / "hub.git"))
+    alice.sync()
+    path = alice.save("two", text).path
+    read_profile(str(path), environ=alice.environ).agree(alice.environ)
+
+    async def play() -> None:
+        async with wizard(tmp_path, profile=path, more=alice.environ) as (pilot, opened):
+            await until(pilot, lambda: opened._at == 4)
+            alice.edit("two", "[node1", "[node1, node3")
+            await pilot.press("escape", "escape")
+            await until(pilot, lambda: opened._at == 2)
+            await pilot.press("3", "down", "3", "enter", "enter")
+            await until(pilot, lambda: opened._at == 4)
+            await pilot.press("s")
+            await until(pilot, lambda: isinstance(pilot.app.screen, SaveScreen))
+            await pilot.press("enter")
+            await until(pilot, lambda: "num_processes: 3" in path.read_text())
+
+    asyncio.run(play())
+    assert path.read_text() == text.replace("num_processes: 2", "num_processes: 3").replace("[node1", "[node1, node3")
+    assert alice.git("log", "-1", "--format=%s").strip() == "two: num_processes"
 
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08[bold red]x[/]\u202eevil\x00"

@@ -12,12 +12,13 @@ from textual import on, work
 from textual.binding import BindingType
 from textual.widget import Widget
 
+from runner.api.libraries import save_at
 from runner.api.preparing import Planned
 from runner.api.rerunning import Again
 from runner.errors import DisttuiError, InputError
 from runner.hosts.link import Link
 from runner.ids import short
-from runner.profile.save import save
+from runner.library.store import text_of
 from tui.dialogs.calm import Calm
 from tui.keys import APP, CHANGE, OPEN, bind
 from tui.screen import Command
@@ -351,7 +352,13 @@ class WizardScreen(HostsScreen):
                 if not await self.disttui.ask(f"Replace {path.name}?", f"{path} is there already.", "replace"):
                     return f"{path.name} is there already"
                 same = True
-            await aside(lambda: save(draft.text, path, replace=same))
+            # What is there is replaced after a yes; an edit that somebody makes of the same file meanwhile is not.
+            before = draft.old if path == draft.path else await aside(lambda: text_of(path)) if same else None
+            saved = await aside(lambda: save_at(path, draft.text, before, self.disttui.environ))
+            if saved and saved.other:
+                self.notify(f"somebody has changed the same keys: yours is saved as {saved.other}", severity="warning")
+            elif saved and saved.commit:
+                self.notify("saved in your clone; disttui library sync sends it")
         except InputError as error:
             return str(error)
         except OSError as error:
