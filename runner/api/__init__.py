@@ -35,10 +35,22 @@ if TYPE_CHECKING:
     from runner.api.leasing import queue as queue
     from runner.api.leasing import release as release
     from runner.api.leasing import who as who
+    from runner.api.libraries import LibraryContent as LibraryContent
+    from runner.api.libraries import LibraryProfile as LibraryProfile
+    from runner.api.libraries import add_library as add_library
+    from runner.api.libraries import check_libraries as check_libraries
+    from runner.api.libraries import list_library as list_library
+    from runner.api.libraries import remove_library as remove_library
+    from runner.api.libraries import sync_libraries as sync_libraries
     from runner.api.library import DistrustError as DistrustError
     from runner.api.library import ReadProfile as ReadProfile
     from runner.api.library import load_profile as load_profile
     from runner.api.library import read_profile as read_profile
+    from runner.api.library_edits import LibraryEdit as LibraryEdit
+    from runner.api.library_edits import copy_profile as copy_profile
+    from runner.api.library_edits import read_for_edit as read_for_edit
+    from runner.api.library_edits import restore_profile as restore_profile
+    from runner.api.library_edits import save_profile as save_profile
     from runner.api.listing import Listing as Listing
     from runner.api.listing import RunStatus as RunStatus
     from runner.api.listing import list_runs as list_runs
@@ -107,6 +119,10 @@ _HOMES = {
     "runner.api.following": "Following attach follow",
     "runner.api.importing": "import_profile",
     "runner.api.leasing": "HostLeases HostsInUse WaitingRun lease queue release who",
+    "runner.api.leasing": "HostLeases HostsInUse lease release who",
+    "runner.api.libraries": "LibraryContent LibraryProfile add_library check_libraries list_library remove_library "
+    "sync_libraries",
+    "runner.api.library_edits": "LibraryEdit copy_profile read_for_edit restore_profile save_profile",
     "runner.api.library": "DistrustError ReadProfile load_profile read_profile",
     "runner.api.listing": "Listing RunStatus list_runs refresh",
     "runner.api.log_lines": "LineFilter LogLines logs",

@@ -92,7 +92,8 @@ def remove(name: str, unsent: bool) -> None:
 
     NAME is that of a library, whose remote or folder stays, or one such as team/2node.
     """
-    from runner.api.libraries import read_for_edit, remove_library, save_profile
+    from runner.api.libraries import remove_library
+    from runner.api.library_edits import read_for_edit, save_profile
 
     if "/" not in name:
         remove_library(name, unsent=unsent)
@@ -116,7 +117,7 @@ def save(source: str, to: str, replace: bool) -> None:
 
     In a git repository this is a commit of yours, whose message names the keys that differ. It is sent by `sync`.
     """
-    from runner.api.libraries import copy_profile
+    from runner.api.library_edits import copy_profile
 
     _say(to.partition("/")[0], copy_profile(source, to, replace=replace))
 
@@ -132,7 +133,7 @@ def edit(profile: str) -> None:
     import subprocess
     import tempfile
 
-    from runner.api.libraries import read_for_edit, save_profile
+    from runner.api.library_edits import read_for_edit, save_profile
     from runner.profile.editor import editor_command
     from runner.text import clean_lines
 
@@ -174,7 +175,7 @@ def diff(profile: str, commit: str | None) -> None:
 
     Without COMMIT: those that were kept since two people had changed the same keys, and what was edited but not saved.
     """
-    from runner.api.libraries import compare
+    from runner.api.library_edits import compare
     from runner.cli.render.library import side_by_side
 
     found = compare(profile, commit)
@@ -188,7 +189,7 @@ def diff(profile: str, commit: str | None) -> None:
 @AS_JSON
 def history(profile: str, as_json: bool) -> None:
     """List the commits that have changed a profile, or a library."""
-    from runner.api.libraries import history_of
+    from runner.api.library_edits import history_of
     from runner.cli.render.library import history_lines
 
     found = history_of(profile)
@@ -203,7 +204,7 @@ def history(profile: str, as_json: bool) -> None:
 @click.argument("commit")
 def restore(profile: str, commit: str) -> None:
     """Save a profile as it was in COMMIT; the history keeps what it is now."""
-    from runner.api.libraries import library_name_of, restore_profile
+    from runner.api.library_edits import library_name_of, restore_profile
 
     _say(library_name_of(profile), restore_profile(profile, commit))
 

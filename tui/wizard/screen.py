@@ -12,7 +12,7 @@ from textual import on, work
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from runner.api.libraries import save_at
+from runner.api.library_edits import save_at
 from runner.api.preparing import Planned
 from runner.api.rerunning import Again
 from runner.errors import DisttuiError, InputError

@@ -7,7 +7,8 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 
-from runner.api.libraries import Compared, LibraryContent, LibraryProfile
+from runner.api.libraries import LibraryContent, LibraryProfile
+from runner.api.library_edits import Compared
 from runner.formatting import amount, duration, when
 from runner.ids import short
 from runner.library.git import Commit
