@@ -119,7 +119,6 @@ _HOMES = {
     "runner.api.following": "Following attach follow",
     "runner.api.importing": "import_profile",
     "runner.api.leasing": "HostLeases HostsInUse WaitingRun lease queue release who",
-    "runner.api.leasing": "HostLeases HostsInUse lease release who",
     "runner.api.libraries": "LibraryContent LibraryProfile add_library check_libraries list_library remove_library "
     "sync_libraries",
     "runner.api.library_edits": "LibraryEdit copy_profile read_for_edit restore_profile save_profile",
