@@ -98,6 +98,7 @@ def test_mpiruns_exit_codes_and_its_death(tmp_path: Path, started: list[Launch])
     job = script(tmp_path, _COUNT.replace("{end}", "os._exit(7)"))
     started.append(one := start(tmp_path, "mpirun", "script", job, "die"))
     up(one)
+    (one.attempt / "mpirun.codes").write_bytes(b"x y\n\xff 9\n1\n" + b"9" * 5000 + b" 9\n")  # as any job could
     (tmp_path / "go").touch()
     end = one.end()
     assert [(failure["local_rank"], failure["code"]) for failure in end["failures"]] == [(1, 7)], one.log("launcher")

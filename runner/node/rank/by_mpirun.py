@@ -104,7 +104,9 @@ def _failures() -> List[LauncherFailure]:
             words = [line.split() for line in file.read().splitlines()]
     except OSError:
         return []
-    ends = [(int(rank), int(code)) for rank, code in (pair for pair in words if len(pair) == 2) if code != b"0"]
+    # The job's own code may write there, too.
+    pairs = [pair for pair in words if len(pair) == 2 and all(word.isdigit() and len(word) < 6 for word in pair)]
+    ends = [(int(rank), int(code)) for rank, code in pairs if int(code)]
     return [
         {"local_rank": rank, "pid": None, "code": _SIGNALLED - code if code > _SIGNALLED else code, "t": time.time()}
         for rank, code in ends
