@@ -23,7 +23,7 @@ from tests.tui.wizard_kit import FACTS, facts, record, type_text, until, walk, w
 from tests.unit.library_kit import User, bare
 from tui.home.screen import HomeScreen
 from tui.wizard import hosts_screen
-from tui.wizard.draft import HostCheck
+from tui.wizard.draft import Draft, HostCheck
 from tui.wizard.job import Field
 from tui.wizard.save import SaveScreen
 
@@ -261,6 +261,13 @@ def test_saving_into_a_shared_library_is_a_commit_and_keeps_what_others_have_sav
     asyncio.run(play())
     assert path.read_text() == text.replace("num_processes: 2", "num_processes: 3").replace("[node1", "[node1, node3")
     assert alice.git("log", "-1", "--format=%s").strip() == "two: num_processes"
+
+
+def test_a_script_drops_what_the_built_in_job_alone_takes() -> None:
+    data = {"disttui": 1, "hosts": ["local"], "job": {"builtin": "bytegpt"}, "precision": "bf16"}
+    draft = Draft({**data, "parallel": {"strategy": "fsdp", "tp": 2}})
+    assert not draft.problems
+    assert not draft.with_job("script", "train.py").problems
 
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08[bold red]x[/]\u202eevil\x00"

@@ -115,7 +115,7 @@ class Draft:
         if kind == "command" or not job.get("args"):
             job.pop("args", None)
         draft = self.put(("job",), {kind: value, **job})
-        return draft if kind == "builtin" else draft.put(("parallel", "strategy"), None).put(("precision",), None)
+        return draft if kind == "builtin" else draft.put(("parallel",), None).put(("precision",), None)
 
     def put(self, path: tuple[str, ...], value: Any, **changes: Any) -> Draft:
         """Set one value; None or an empty value removes the key."""
