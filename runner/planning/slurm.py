@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runner.hosts.facts import HostFacts
+from runner.planning.interpreter import expand
 from runner.planning.plan import Plan
 from runner.planning.recommend import Recommendation
 from runner.profile import Profile
@@ -34,7 +35,10 @@ def on_nodes(profile: Profile, slurm: Slurm, login: HostFacts) -> tuple[Profile,
     available = cpus(profile, slurm)
     processors = replace(login.cpu, physical=available, logical=available, available=available)
     facts = replace(login, boot_id="", cpu=processors, gpus=(), resolves_to_loopback=False)
-    return with_nodes(profile, slurm), (facts,) * slurm.nodes
+    nodes = with_nodes(profile, slurm)
+    # Slurm knows no tilde.
+    launch = nodes.launch.model_copy(update={"run_dir": expand(nodes.launch.run_dir, login)})
+    return nodes.model_copy(update={"launch": launch}), (facts,) * slurm.nodes
 
 
 def with_nodes(profile: Profile, slurm: Slurm) -> Profile:

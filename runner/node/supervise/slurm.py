@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Optional
 
-from ...protocol.files import LeaderPlace
+from ...protocol.files import Given, LeaderPlace, NodeSpec
 from ...protocol.requests import StacksAnswer
 from .. import journal, slurm
 from ..observe.stacks import collect
@@ -49,7 +49,8 @@ def node(run_folder: str, node_zip: str) -> None:
     for name in _NOT_OURS:
         os.environ.pop(name, None)
     path = os.path.join(folder, "given")
-    given, spec = journal.read_json(path), journal.read_json(os.path.join(folder, "spec.json"))
+    given: Optional[Given] = journal.read_json(path)
+    spec: Optional[NodeSpec] = journal.read_json(os.path.join(folder, "spec.json"))
     if given is None or spec is None:
         sys.exit(f"disttui: {path} is not there: the run has begun before, or this node does not see its folder")
     os.unlink(path)
