@@ -59,8 +59,7 @@ def me(slurm: Slurm, tmp_path: Path) -> Iterator[User]:
     one = User(slurm.cluster, tmp_path)
     yield one
     one.close()
-    if slurm.jobs():
-        slurm.ask("scancel", *slurm.jobs())
+    slurm.ask("scancel", "--user=root")
     slurm.wait_idle()
 
 
@@ -88,9 +87,10 @@ def _id(me: User) -> str:
 
 
 def _job(slurm: Slurm, me: User) -> str:
-    """What Slurm says of the job of this user's only run."""
-    [ended] = slurm.ask("squeue", "-h", "-t", "all", "-n", _id(me), "-o", "%i").split()
-    return slurm.ask("scontrol", "-o", "show", "job", ended)
+    """What Slurm says of the job of this user's only run, once it has ended: that is a moment after the run has."""
+    words = ("squeue", "-h", "-t", "all", "-n", _id(me), "-o")
+    slurm.wait_for(lambda: slurm.ask(*words, "%T") not in ("PENDING", "RUNNING", "COMPLETING"))
+    return slurm.ask("scontrol", "-o", "show", "job", slurm.ask(*words, "%i"))
 
 
 def test_a_run_on_two_nodes_learns_what_it_learns_without_slurm(slurm: Slurm, me: User) -> None:
@@ -144,7 +144,7 @@ def test_a_run_is_queued_with_the_reason_and_cancelled(slurm: Slurm, me: User) -
     typed(other_me, "stop", left.stdout.strip())
     running.send(signal.SIGINT)
     assert running.wait() == 130, running.stderr
-    assert slurm.jobs() == [other]
+    slurm.wait_for(lambda: slurm.jobs() == [other])
     assert "stopped" in running.stderr
     assert "JobState=CANCELLED" in _job(slurm, me)
 
@@ -167,7 +167,7 @@ def test_a_run_is_looked_at_and_stopped_from_elsewhere(slurm: Slurm, me: User) -
     said = typed(other, "stop", run, "--host", "node1", "--run-dir", runs, code=0)
     assert "stopped" in said
     slurm.wait_idle()
-    assert slurm.jobs() == []
+    slurm.wait_for(lambda: not slurm.jobs())
     assert running.wait() == 130, running.stderr
 
 
@@ -218,7 +218,7 @@ def test_a_job_that_can_never_start_says_why(slurm: Slurm, me: User) -> None:
     running.wait_for(lambda: "is queued: PartitionConfig (no nodes of the partition" in running.stderr)
     typed(me, "stop", _id(me))
     assert running.wait() == 130, running.stderr
-    assert slurm.jobs() == []
+    slurm.wait_for(lambda: not slurm.jobs())
 
 
 def test_a_host_without_slurm_is_no_login_node(slurm: Slurm, me: User) -> None:
@@ -239,7 +239,8 @@ def test_a_node_that_loses_its_power_is_the_cause(slurm: Slurm, me: User) -> Non
     try:
         assert running.wait() == 1, running.stderr
         assert "host lost: node3" in running.stderr
-        slurm.wait_for(lambda: "RUNNING" not in _job(slurm, me))
+        state = ("squeue", "-h", "-t", "all", "-n", _id(me), "-o", "%T")
+        slurm.wait_for(lambda: slurm.ask(*state) in ("COMPLETING", "CANCELLED"))
     finally:
         slurm.nodes[1].boot()
         slurm.start_node(slurm.nodes[1])
