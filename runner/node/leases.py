@@ -67,7 +67,7 @@ class HeldLease:
         """Turn a place in the line into a lease; False: others have what it names. Raises OSError."""
         place = os.path.dirname(self.path)
         with _turn(place):
-            self.write(cast("LeaseText", {**self.text, "state": "held"}))
+            self.write(cast("LeaseText", {**self.text, "state": "held", "since": round(time.time(), 3)}))
             if not in_the_way(wish_of(self.text), _look(place, time.time()).leases):
                 return True
             self.wait()
@@ -76,6 +76,12 @@ class HeldLease:
     def wait(self) -> None:
         """Go back into line. Raises OSError."""
         self.write(cast("LeaseText", {**self.text, "state": "waiting"}))
+
+    def note_progress(self, step: object, steps: object) -> None:
+        """Let those who wait see how far the run is; values of a script, which may be anything. Never raises."""
+        if _is_whole(step, 1 << 53) and _is_whole(steps, 1 << 53) and step != self.text["step"]:
+            with contextlib.suppress(OSError):
+                self.write(cast("LeaseText", {**self.text, "step": step, "steps": steps}))
 
     def adopt(self) -> None:
         """Make it stand for this process, which has inherited the descriptor. Never raises."""

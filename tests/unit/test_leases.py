@@ -150,6 +150,14 @@ def test_a_run_leases_its_gpus_until_its_end_and_a_second_start_names_it(cluster
     assert [one["run"] for one in leases.look().leases] == [beside.run]
 
 
+def test_who_waits_sees_how_far_the_run_is(place: Path) -> None:
+    held = leases.take(leases.new_text("llama-7f3a000011112222", 0, [0], "a@b", since=time.time() - 3600))
+    for step, steps in ((True, 100), ("41", 100), (-1, 100), (None, None), (41, 100)):
+        held.note_progress(step, steps)
+    assert "'s llama-7f3a holds GPU 0, 41 % done, about 86 min" in leases.holders(leases.look().leases)
+    held.release()
+
+
 def test_runs_on_the_cpu_do_not_exclude_each_other(cluster: Make) -> None:
     both = [cluster(SLEEP), cluster(SLEEP)]
     for run in both:

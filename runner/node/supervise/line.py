@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Callable, Optional
 
 from ...protocol.leases import in_the_way
@@ -10,6 +11,8 @@ from ..loop import Loop
 
 _AGAIN = 5.0
 """Seconds after which the line is looked at without a sign: leases by hand end by the clock."""
+_FAILED = 0.5
+"""The same after a lease could not be taken; what somebody else does is a sign."""
 _AGAIN_BLIND = 1.0
 """The same where changes of the folder cannot be watched."""
 
@@ -27,7 +30,7 @@ class Line:
         self._held = held
         self._tell = tell
         self._told: Optional[str] = None
-        self._fd = changes.watch(leases.folder())
+        self._fd = changes.watch(os.path.dirname(held.path))
         if self._fd is not None:
             loop.watch(self._fd, self._changed)
         self._timer = loop.every(_AGAIN_BLIND if self._fd is None else _AGAIN, self.look)
@@ -43,11 +46,14 @@ class Line:
             self._tell(not taken, why)
 
     def take(self) -> bool:
-        """Take the lease; False: somebody else was faster. Raises OSError."""
-        done = self._held.take_turn()
+        """Take the lease; False: somebody else was faster, or its file cannot be written."""
+        try:
+            done = self._held.take_turn()
+        except OSError:
+            done = False
         if not done:
             self._told = None
-            self._loop.soon(self.look)
+            self._loop.after(_FAILED, self.look)
         return done
 
     def give_back(self) -> None:

@@ -14,6 +14,7 @@ from ...protocol.events import Event, Listen, State, SupervisorBegins, Verdict
 from ...protocol.files import Exit, LeaderPlace, Queue
 from ...protocol.gang import Order, Report
 from ...protocol.gang import VerdictMessage as GangVerdict
+from ...protocol.summary import summarize
 from .. import journal, locks, ports, procs
 from ..gang.follower import Follower
 from ..gang.gang import Gang
@@ -35,6 +36,8 @@ _FAREWELL = 2.0
 """Seconds that the verdict may take to reach the others."""
 _CONCLUSION = 10.0
 """Seconds beyond `grace` that the leader may need to conclude a stopped run."""
+_PROGRESS = 20.0
+"""Seconds between two notes of the run's progress in its lease."""
 _WHY = 1000
 """Characters of what a queued run waits for."""
 _REASON = 200
@@ -111,6 +114,7 @@ class Supervisor:
         """Work until the run has ended and exit.json is written."""
         self._loop.soon(self._begin)
         self._loop.every(1.0, self._tick)
+        self._loop.every(_PROGRESS, self._note_progress)
         self._loop.run()
         self._sampling.close()
 
@@ -243,6 +247,16 @@ class Supervisor:
         stop = journal.read_json(self._host.path("stop"))
         if isinstance(stop, dict):
             self._stop(str(stop.get("reason"))[:_REASON], bool(stop.get("now")))
+
+    def _note_progress(self) -> None:
+        if self._lease is None or self._queue:
+            return
+        try:
+            found = summarize(self._host.folder, lambda: True)
+        except OSError:
+            return  # the folder is being removed
+        if found:
+            self._lease.note_progress(found["step"], found["steps"])
 
     def _fence(self) -> None:
         self._member.end("leader lost", False, [])
