@@ -57,6 +57,8 @@ def read_for_edit(name: str, environ: Mapping[str, str] = os.environ) -> Library
     library = next((each for each in libraries(environ) if rest and each.name == first), None)
     entry = entry_in(library, rest) if library else named(name, environ)
     if entry is None and library is None:
+        if rest and not Path(name).exists():
+            library_named(first, environ)
         library = library_of(find(name, environ), environ)
         if library is None:
             raise InputError(f"{clean(name)}: this file is in no library", "disttui library save puts it into one.")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.api.library_edits import compare, history_of, read_for_edit, restore_profile
 from runner.errors import DisttuiError, InputError
 from runner.library.git import RemoteError
 from runner.library.store import save
@@ -157,3 +158,23 @@ def test_a_full_disk_leaves_the_old_file(users: tuple[User, User], monkeypatch: 
     monkeypatch.undo()
     assert alice.read("two") == PROFILE and alice.sync().sent == 0
     assert sorted(path.name for path in alice.library.folder.iterdir()) == [".git", "two.yaml"]
+
+
+def test_names_that_lead_to_no_profile_are_refused_with_what_there_is(users: tuple[User, User]) -> None:
+    alice, _ = users
+    for name, message in (
+        ("tem/two", r"tem: no library has this name\n  → Did you mean team\?"),
+        ("examples/2node", "examples/2node comes with disttui\n  → Copy it first"),
+        ("team/../two", "no name of a profile in a library"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_for_edit(name, alice.environ)
+    first = history_of("team/two", alice.environ)[-1].id
+    alice.edit("two", "train.py", "other.py")
+    [compared] = compare("team/two", first[:8], alice.environ)
+    assert compared.changes == [("job.script", "train.py", "other.py")]
+    restore_profile("team/two", first, alice.environ)
+    assert alice.read("two") == PROFILE
+    assert [each.subject for each in history_of("team/two", alice.environ)] == [
+        f"two: as of {first[:10]}", "two: job.script", "two: new"
+    ]  # fmt: skip
