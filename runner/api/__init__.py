@@ -94,6 +94,8 @@ if TYPE_CHECKING:
     from runner.api.viewer import Viewer as Viewer
     from runner.api.watching import top as top
     from runner.api.watching import watch_hosts as watch_hosts
+    from runner.api.weights import export_weights as export_weights
+    from runner.api.weights import fetch_weights as fetch_weights
     from runner.errors import DisttuiError as DisttuiError
     from runner.errors import HostError as HostError
     from runner.errors import InputError as InputError
@@ -139,6 +141,7 @@ _HOMES = {
     "runner.api.trial": "LogTrial",
     "runner.api.viewer": "Viewer",
     "runner.api.watching": "top watch_hosts",
+    "runner.api.weights": "export_weights fetch_weights",
     "runner.errors": "DisttuiError HostError InputError LinkLostError",
     "runner.runs.follow": "LinkNews LogRead Notice RecordRead",
     "runner.runs.registry": "KnownRun",

@@ -72,11 +72,24 @@ class Pulled:
     """Hosts whose files are left out."""
 
 
-def pull(viewer: Viewer, run: KnownRun, to: Path, tell: Callable[[PullNews], object] = ignore) -> Pulled:
+def everything(files: Sequence[Offered]) -> Sequence[Offered]:
+    """All files of a host."""
+    return files
+
+
+def pull(
+    viewer: Viewer,
+    run: KnownRun,
+    to: Path,
+    tell: Callable[[PullNews], object] = ignore,
+    *,
+    choose: Callable[[Sequence[Offered]], Sequence[Offered]] = everything,
+) -> Pulled:
     """Copy the run's files from its hosts; existing files are not fetched again, partial ones are continued.
 
     Args:
         tell: Takes each copied file, and the errors of hosts.
+        choose: Chooses the files that are wanted of those that a host has.
 
     Raises:
         DisttuiError: A host cannot be reached or sends a harmful name, a file changed while it was read, or the disk is
@@ -97,7 +110,7 @@ def pull(viewer: Viewer, run: KnownRun, to: Path, tell: Callable[[PullNews], obj
                 continue
             for text in left_out(answer):
                 tell(HostNotice(host, f"left out: {text}"))
-            wanted, problem = _wanted(to, host, offered(answer), taken)
+            wanted, problem = _wanted(to, host, choose(offered(answer)), taken)
             problems += [problem] if problem else []
             if len(wanted) > 1:
                 tell(ToFetch(host, len(wanted), sum(file.size for file in wanted.values())))

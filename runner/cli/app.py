@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 SECTIONS = {
     "Before a run": ("probe", "validate", "plan", "import", "export", "top"),
-    "Runs": ("run", "rerun", "ps", "attach", "logs", "show", "metrics", "diff", "diagnose", "replay", "pull"),
+    "Runs": (
+        "run", "rerun", "ps", "attach", "logs", "show", "metrics", "diff", "diagnose", "replay", "pull", "weights",
+    ),
     "Sharing hosts": ("who", "lease", "release", "queue", "sweep"),
     "The end of runs": ("stop", "orphans", "forget", "gc"),
     "Setting up": ("library", "bytegpt", "completion"),
-}
+}  # fmt: skip
 """Commands as --help lists them, in the order of their use."""
 
 

@@ -32,6 +32,7 @@ from runner.cli import (
     sweep,
     top,
     validate,
+    weights,
 )
 from runner.cli.app import AppGroup, has_terminal, open_app, refuse_for
 from runner.cli.options import ssh_options
@@ -117,6 +118,6 @@ for _command in (
     *(probe.probe, validate.validate, plan.plan, importing.import_, exporting.export, top.top),
     *(run.run, rerun.rerun, ps.ps, attach.attach, logs.logs, show.show, metrics.metrics, diagnose.diagnose, diff.diff),
     *(sharing.who, sharing.lease, sharing.release, sharing.queue, sweep.sweep),
-    *(replay.replay, pull.pull, stop.stop, orphans.orphans, forget.forget, gc.gc, library.library),
+    *(replay.replay, pull.pull, weights.weights, stop.stop, orphans.orphans, forget.forget, gc.gc, library.library),
 ):
     cli.add_command(_command)

@@ -138,12 +138,18 @@ def _stored(name: str, described: Any, storage: Any) -> StoredTensor:
             raise Problem(f"a part of {name} lies outside, in {place.relative_path!r}")
         if getattr(place, "transform_descriptors", None):
             raise Problem(f"a part of {name} is stored by an extension ({place.transform_descriptors[0]})")
-        parts.append(
-            StoredPart(
-                tuple(chunk.offsets), tuple(chunk.sizes), place.relative_path, int(place.offset), int(place.length)
-            )
-        )
-    return StoredTensor(tuple(described.size), described.properties.dtype, tuple(parts))
+        begin, length = _counts((place.offset, place.length))
+        parts.append(StoredPart(_counts(chunk.offsets), _counts(chunk.sizes), place.relative_path, begin, length))
+    dtype = described.properties.dtype
+    if dtype not in DTYPES:
+        raise ValueError(f"{name} has no type")
+    return StoredTensor(_counts(described.size), dtype, tuple(parts))
+
+
+def _counts(values: Any) -> tuple[int, ...]:
+    if not all(isinstance(one, int) and one >= 0 for one in values):
+        raise ValueError("a size below zero")
+    return tuple(values)
 
 
 def _place_of(name: str, offsets: object) -> _Record:

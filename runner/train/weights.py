@@ -216,7 +216,9 @@ class _Archive:
         begin = self._begin + info.header_offset + 30 + name + extra + array.offset * width
         strides = tuple(math.prod(array.shape[dimension + 1 :]) for dimension in range(len(array.shape)))
         dense = all(ours == theirs or size == 1 for ours, theirs, size in zip(strides, array.strides, array.shape))  # noqa: B905
-        fits = (array.offset + math.prod(array.shape)) * width <= info.file_size and array.offset >= 0
+        fits = (array.offset + math.prod(array.shape)) * width <= info.file_size and min(
+            (array.offset, *array.shape)
+        ) >= 0
         if info.compress_type != zipfile.ZIP_STORED or not (dense and fits):
             raise ValueError("a tensor's bytes do not lie in a row")
         block = ByteBox((0,) * len(array.shape), array.shape, self._path, begin)

@@ -14,12 +14,17 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from click.testing import CliRunner
 
+from runner.api.weights import fetch_weights
+from runner.cli.group import cli
+from runner.errors import InputError
 from runner.train import checkpoint, sharded
 from runner.train.problem import Problem
 from runner.train.state import Box, HeldTensor
 from runner.train.weights import export
 from tests import frameworks
+from tests.unit.liar_kit import liar, lied, viewer
 from tests.unit.test_train_run import Job
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
@@ -131,6 +136,56 @@ def test_a_large_tensor_is_never_in_memory_whole(tmp_path: Path) -> None:
             file.seek(begin + row * 8192 * 4)
             assert file.read(8192 * 4) == b"\0\0\0\0" * 4096 + b"\0\0\x80\x3f" * 4096
     assert header["large.weight"] == {"dtype": "F32", "shape": [8192, 8192], "data_offsets": [0, 2**28]}
+
+
+SERVED = """
+from pathlib import Path
+import hashlib
+folder = Path(FOLDER)
+if op == "files":
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = [{"name": str(path.relative_to(folder)), "size": path.stat().st_size, "mtime": 1.0} for path in paths]
+    yield {"ok": {"files": files}}
+elif op == "fetch":
+    data = (folder / NAME).read_bytes()
+    yield pack_data(0, 0, 0, data)
+    yield {"ok": {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}}
+"""
+
+
+def test_weights_of_a_run_are_those_of_its_newest_checkpoint(tmp_path: Path) -> None:
+    """On another host, one of whose older checkpoints is broken: that is not looked at."""
+    far, here = tmp_path / "far" / "checkpoints", tmp_path / "here"
+    here.mkdir()
+    far.mkdir(parents=True)
+    whole(far)
+    (far / "step-000004-a1.pt").write_bytes(b"broken")
+    (far / "step-000009-a1.tmp").write_bytes(b"unfinished")
+    body = SERVED.replace("FOLDER", repr(str(far.parent))).replace("NAME", repr("checkpoints/step-000005-a1.pt"))
+    run = lied(tmp_path, liar(tmp_path, "n1", body))
+    done = fetch_weights(viewer(), run, here / "model.pt")
+    assert (str(done.checkpoint), done.tensors) == ("checkpoints/step-000005-a1.pt", 5)
+    assert torch.load(here / "model.pt", weights_only=True)["rows.weight"].equal(WEIGHTS["rows.weight"])
+    assert [path.name for path in here.iterdir()] == ["model.pt"]
+
+
+def test_weights_of_a_run_without_a_checkpoint(tmp_path: Path) -> None:
+    run = lied(tmp_path, liar(tmp_path, "n1", 'yield {"ok": {"files": []}}'))
+    with pytest.raises(InputError, match="has saved no checkpoint: looked on n1"):
+        fetch_weights(viewer(), run, tmp_path / "model.pt")
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("weights-")]
+
+
+def test_the_command_writes_the_weights_of_a_folder_here(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["weights", str(cut(tmp_path)), "--to", str(tmp_path / "model.safetensors")])
+    assert (done.exit_code, done.output) == (
+        0,
+        f"{tmp_path / 'model.safetensors'}: 5 tensors, 121 numbers of {tmp_path / 'step-000005-a1'}\n",
+    )
+    (tmp_path / "step-000005-a1" / "__1_0.distcp").unlink()
+    done = CliRunner().invoke(cli, ["weights", str(tmp_path), "--to", str(tmp_path / "model.pt")])
+    assert isinstance(done.exception, InputError)
+    assert "is incomplete: __1_0.distcp: No such file" in str(done.exception)
 
 
 @pytest.mark.parametrize(
