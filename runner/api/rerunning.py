@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 FOLDER = "checkpoints"
 """The folder of DISTTUI_CHECKPOINTS in a run's folder on a host."""
+_UNFINISHED = re.compile(r"\.(tmp|part)(/|$)")
+"""In the name of a file or folder that is being written."""
 _MOST_FILES = 100_000
 _LONGEST_NAME = 4096
 _LATEST = 1e11
@@ -154,7 +157,7 @@ def no_checkpoint(run: KnownRun) -> InputError:
 def _saved(file: Mapping[str, object]) -> tuple[str, float] | None:
     folder, _, name = text(file.get("name"), _LONGEST_NAME).partition("/")
     written = file.get("mtime")
-    if folder != FOLDER or not name or not whole(file.get("size")) or name.endswith((".tmp", ".part")):
+    if folder != FOLDER or not name or not whole(file.get("size")) or _UNFINISHED.search(name):
         return None
     usable = isinstance(written, int | float) and not isinstance(written, bool) and abs(written) < _LATEST
     return (name, float(written)) if usable else None  # type: ignore[arg-type]

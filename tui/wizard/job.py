@@ -56,7 +56,7 @@ _FIELDS: Mapping[str, tuple[str, str, str]] = {
 _CYCLES: Mapping[str, tuple[str, Sequence[str], str]] = {
     "kind": ("runs", tuple(_KINDS), "built-in is bytegpt, a small GPT that learns Python's own sources."),
     "strategy": ("strategy", ("auto", "ddp", "fsdp", "hsdp"), "ddp: a whole model per rank; fsdp: sharded over all."),
-    "precision": ("precision", ("auto", "fp32", "bf16"), "bf16 is for GPUs of compute capability 8.0 or more."),
+    "precision": ("precision", ("auto", "fp32", "bf16", "fp16"), "bf16 is for GPUs of compute capability 8.0 or more."),
 }  # fmt: skip
 _ORDER = (
     "kind", "script", "module", "command", "args", "workdir", "env", "python", "activate", "strategy", "precision",

@@ -28,7 +28,7 @@ _SHOWN = ("num_processes", "gpus", "omp_num_threads", "python", "interface", "ad
 _CHOICES = {
     "backend": (("launch", "backend"), ("auto", "nccl", "gloo")),
     "strategy": (("parallel", "strategy"), ("auto", "ddp", "fsdp", "hsdp")),
-    "precision": (("precision",), ("auto", "fp32", "bf16")),
+    "precision": (("precision",), ("auto", "fp32", "bf16", "fp16")),
     "launcher": (("launch", "launcher"), get_args(Launcher)),
 }
 """Row → its key in the profile, and its values, the default first."""
