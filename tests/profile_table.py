@@ -43,6 +43,7 @@ OF_RANKS = {
 OF_DISTTUI = {
     "DISTTUI_SSH_CONFIG": "A file to use as ssh's `-F` does; `--ssh-config` goes over it.",
     "DISTTUI_PROFILES": "Further folders of profiles, with `:` between them: the team's, used after a yes.",
+    "DISTTUI_LEASES": "On a host: the folder of its leases in place of /var/tmp, the same for all its users.",
 }
 INSIDE = {"DISTTUI_OVERLAY", "DISTTUI_PARENT", "DISTTUI_COMPLETE", "DISTTUI_FIRST_RANK"}
 """Variables between disttui's own processes."""

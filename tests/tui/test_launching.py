@@ -97,7 +97,7 @@ def test_the_hosts_that_have_not_answered_stand_over_home_with_a_way_to_the_chec
             for way in (["escape"], "#starting-leave"):
                 app.router.open_wizard(profile, launch=True)
                 await until(pilot, lambda: "◌ connecting silent" in screen_text(app))
-                assert "Starting slow" in painted(app) and "[3] Hosts · 1" in painted(app)
+                assert "Starting slow" in painted(app) and "[3] Hosts · 3" in painted(app)
                 await (pilot.click(way) if isinstance(way, str) else pilot.press(*way))
                 await until(pilot, lambda: not isinstance(app.screen, WizardScreen))
             for way in (["enter"], "#starting-checks"):
