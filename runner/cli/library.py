@@ -134,7 +134,7 @@ def edit(profile: str) -> None:
     import tempfile
 
     from runner.api.library_edits import read_for_edit, save_profile
-    from runner.profile.editor import editor_command
+    from runner.editor import editor_command
     from runner.text import clean_lines
 
     reading = read_for_edit(profile)

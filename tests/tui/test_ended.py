@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 from textual.pilot import Pilot
 
-from runner.profile.editor import editor_command
+from runner.editor import editor_command
 from runner.runs.registry import known_runs
 from tests.cluster.typed import COMMAND
 from tests.tui.shelf_kit import asked, environ, shows, until

@@ -264,14 +264,14 @@ def test_details_of_a_run_show_its_loss_over_time_and_the_cause_of_its_failure(t
     kit.play(tmp_path, look)
 
 
-def test_why_the_hosts_of_a_run_tell_nothing_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_the_hosts_of_a_run_tell_nothing_is_shown(tmp_path: Path) -> None:
     kit.add_run(tmp_path, "pair-7f3a", {"no-such-host.invalid": 1}, ago=100, heard=90)
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
-        monkeypatch.setattr("tui.home.screen.ask_hosts", ask_hosts)
-        await pilot.press("d")
-        app.screen._ask()  # type: ignore[attr-defined]
-        await kit.until(pilot, lambda: kit.shows(app, "asked"))
+        with patch("tui.home.screen.ask_hosts", ask_hosts):  # inside the patch of `play`, and gone before that goes
+            await pilot.press("d")
+            app.screen._ask()  # type: ignore[attr-defined]
+            await kit.until(pilot, lambda: kit.shows(app, "asked"))
         assert "not refreshed: " in screen_text(app)
 
     kit.play(tmp_path, look)

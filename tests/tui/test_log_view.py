@@ -231,7 +231,7 @@ def test_attempts_and_times(writer: Writer) -> None:
         await until(pilot, lambda: not view.following)
         assert "step     8" in cursor_line(app)
         await type_in(pilot, "t", "teatime")
-        assert "not a time" in screen_text(app)
+        await until(pilot, lambda: "not a time" in screen_text(app))
         await pilot.press("escape", "G")
         second = Writer(writer.mirror, attempt=2, begin=1_800_000_100.0)
         second.write({0: ["attempt two begins"]})

@@ -274,7 +274,7 @@ def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
 def test_a_lock_of_a_folder_on_a_file_server_is_on_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "_is_remote", lambda folder: True)
+    monkeypatch.setattr(locks, "is_remote", lambda folder: True)
     bases = [tmp_path / name for name in ("shm", "tmp")]
     for base in bases:
         base.mkdir()
