@@ -28,7 +28,8 @@ _FOLDER = "/var/tmp"
 PREFIX = "disttui-lease-"
 _SIZE = 4096
 """Bytes of a lease: one write, so that no reader sees half of it."""
-_MOST, _MOST_OF_ONE = 10_000, 256
+_MOST, _MOST_OF_ONE = 2000, 256
+"""Files, and leases that count, of one user: nobody's can hide those of others."""
 _MOST_GPUS = 64
 _TURN = 3.0
 """Seconds to wait for the lock of the folder, which is held for milliseconds; another user may hold it for ever."""
@@ -157,12 +158,18 @@ def take(text: LeaseText, ignore: bool = False) -> HeldLease:
         Problem: This host can keep no leases.
     """
     place = folder()
+    if not _can_be_read(text):
+        raise Problem("this is more than a lease can hold", f"name {_MOST_GPUS} GPUs at most, and write a shorter note")
     with _turn(place):
         _tidy(place)
         try:
             held = _make(place, text)
         except OSError as error:
-            raise Problem(f"no lease can be made in {place}: {error.strerror}", "make room there") from None
+            what = f"no lease can be made in {place}: {error.strerror}"
+            taken = [] if ignore else in_the_way(wish_of(text), _look(place, time.time()).leases)
+            if taken:
+                raise Taken(taken, f"{holders(taken)}, and {what}", "make room there") from None
+            raise Problem(what, "make room there") from None
         try:
             if text["state"] == "held" and not ignore:
                 _refuse(place, text)
@@ -303,13 +310,13 @@ def _tidy(place: str) -> None:
 
 
 def _look(place: str, now: float) -> Seen:
-    found: List[Lease] = []
-    of: Dict[int, int] = {}
+    of: Dict[int, List[Lease]] = {}
     for _, lease in _valid(place, now):
-        of[lease["uid"]] = of.get(lease["uid"], 0) + 1
-        if of[lease["uid"]] <= _MOST_OF_ONE:
-            found.append(lease)
-    many = [folders.user_name(uid) for uid, count in of.items() if count > _MOST_OF_ONE]
+        of.setdefault(lease["uid"], []).append(lease)
+    for own in of.values():  # what is held, and the first in line, are never left out for others that wait
+        own.sort(key=lambda lease: (lease["state"] == "waiting", place_of(lease)))
+    found = [lease for own in of.values() for lease in own[:_MOST_OF_ONE]]
+    many = [folders.user_name(uid) for uid, own in of.items() if len(own) > _MOST_OF_ONE]
     problem = (
         f"{', '.join(many)} has more than {_MOST_OF_ONE} leases in {place}: the others are left out" if many else ""
     )
@@ -334,12 +341,19 @@ def _valid(place: str, now: float) -> Iterator[Tuple[str, Lease]]:
 
 
 def _paths(place: str) -> List[str]:
+    found: Dict[int, List[str]] = {}
     try:
         with os.scandir(place) as entries:
-            names = [entry.name for entry in entries if entry.name.startswith(PREFIX)]
+            for entry in entries:
+                if not entry.name.startswith(PREFIX):
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    of = found.setdefault(entry.stat(follow_symlinks=False).st_uid, [])
+                    if len(of) < _MOST:
+                        of.append(entry.path)
     except OSError:
         return []
-    return [os.path.join(place, name) for name in sorted(names)[:_MOST]]
+    return sorted(path for of in found.values() for path in of)
 
 
 def _open(path: str) -> Optional[Tuple[int, os.stat_result]]:
@@ -389,6 +403,14 @@ def _encode(text: LeaseText) -> bytes:
     if len(data) >= _SIZE:
         raise OSError(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE))
     return data.ljust(_SIZE - 1) + b"\n"
+
+
+def _can_be_read(text: LeaseText) -> bool:
+    """Whether it counts once it is written."""
+    try:
+        return _decode(_encode(text)) is not None
+    except OSError:
+        return False
 
 
 def _decode(data: bytes) -> Optional[LeaseText]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import encodings.ascii  # noqa: F401 - other users may not read this interpreter's files: what they need is loaded
+import errno
 import fcntl
 import grp  # noqa: F401
 import json
@@ -274,6 +275,69 @@ def test_a_dead_runs_lease_that_another_user_keeps_locked_does_not_count(place: 
     held.said()
     assert leases.look().leases == []
     held.kill()
+
+
+@pytest.mark.root
+def test_thousands_of_files_of_another_user_hide_no_lease(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "_MOST", 5)
+    held = leases.take(leases.new_text("mine-1", 0, [0], "root@laptop"))
+
+    def flood() -> str:
+        for number in range(40):
+            (place / f"disttui-lease-!{number}").touch()
+        return ""
+
+    flooded = Child(UID, flood)
+    assert flooded.said() == ""
+    assert [one["run"] for one in leases.look().leases] == ["mine-1"]
+    with pytest.raises(leases.Taken):
+        leases.take(leases.new_text("other-1", 0, [0], "bob@desk"))
+    held.release()
+
+
+def test_of_more_leases_than_are_told_of_one_user_those_that_wait_are_left_out(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "_MOST_OF_ONE", 2)
+    held = leases.take(leases.new_text("held-1", 0, [0], ""))
+    held.path = str(Path(held.path).rename(place / "disttui-lease-z"))
+    waiting = [
+        leases.take(leases.new_text(f"waits-{number}", 0, [0], "", state="waiting", order=100.0 - number))
+        for number in range(3)
+    ]
+    seen = leases.look()
+    assert {one["run"] for one in seen.leases} == {"held-1", "waits-2"}
+    assert "has more than 2 leases" in seen.problem
+    for one in (held, *waiting):
+        one.release()
+
+
+def test_where_no_lease_can_be_made_what_others_have_is_theirs_still(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = leases.take(leases.new_text("first-1", 0, [0], ""))
+
+    def full(*_: object) -> leases.HeldLease:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(leases, "_make", full)
+    for state in ("held", "waiting"):
+        with pytest.raises(leases.Taken, match=r"first-1 holds GPU 0, and no lease can be made in .*: No space left"):
+            leases.take(leases.new_text("second-1", 0, [0], "", state=state, order=1.0))
+    for gpus, ignore in (([1], False), ([0], True)):
+        with pytest.raises(Problem, match="no lease can be made") as problem:
+            leases.take(leases.new_text("second-1", 0, gpus, ""), ignore=ignore)
+        assert not isinstance(problem.value, leases.Taken)
+    held.release()
+
+
+def test_a_lease_that_nobody_could_read_is_refused(place: Path) -> None:
+    with pytest.raises(Problem, match="more than a lease can hold"):
+        Claims().take({"gpus": list(range(65)), "by": "alice@laptop"})
+    longest = "\U0001f600" * 200
+    Claims().take({"gpus": list(range(64)), "by": longest, "note": longest})
+    assert len(leases.release_by_hand(None)) == 1
+    assert list(place.iterdir()) == []
 
 
 def _keep(path: Path) -> int:
