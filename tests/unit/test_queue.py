@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -84,6 +85,33 @@ def test_a_queued_run_is_stopped_while_it_waits(cluster: Make) -> None:
     second.stop()
     assert same(second)["state"] == "stopped"
     assert [one["run"] for one in leases.look().leases] == [first.run]
+
+
+def test_others_who_change_their_leases_all_the_time_neither_fill_the_disk_nor_take_the_processor(
+    cluster: Make, leases_of_the_tests: Path
+) -> None:
+    first, second = cluster(SLEEP, gpus=[0]), cluster(SLEEP, gpus=[0, 1], **queued(1.0))
+    first.start()
+    second.start()
+    in_line(second)
+    text = leases.new_text("", 0, [1], "bob@desk")
+    until, turn = time.monotonic() + 4.0, 0
+    before = _seconds_used(second)
+    while time.monotonic() < until:
+        turn += 1
+        other = leases_of_the_tests / f"{leases.PREFIX}{turn % 50:016x}"
+        other.write_text(json.dumps({**text, "note": f"{turn}"}))
+    used = _seconds_used(second) - before
+    notes = [note for note in second.events(0, "note") if note["text"].startswith("in line: ")]
+    assert len(notes) <= 8
+    assert used < 1.0, f"{used} s of processor time in 4 s"
+    second.stop()
+    assert second.exit(0)["state"] == "stopped"
+
+
+def _seconds_used(run: Cluster) -> float:
+    fields = Path(f"/proc/{run.supervisor(0)['pid']}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_queued_runs_on_the_cpu_run_one_after_the_other_and_the_more_urgent_first(cluster: Make) -> None:

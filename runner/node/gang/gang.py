@@ -34,6 +34,9 @@ from .resume import Resume
 from .turn import Turn, TurnOrder
 
 _WAITING = 5.0
+_OFTEN, _RAREST = 0.25, 300.0
+"""Seconds between the first two notes of what a queued run waits for, and between two after hours."""
+_LONGEST_WHY = 2000
 _LONG_ENOUGH = 60.0
 """Seconds after which an attempt counts as begun, whatever its ranks show."""
 _IDLE = 3.0
@@ -108,6 +111,7 @@ class Gang:
         queue = host.spec.get("queue")
         self._turn = Turn(queue["turns"]) if queue else None
         self._waits_for = ""
+        self._says_again, self._pace = 0.0, _OFTEN
         self._offsets: dict[int, float] = {0: 0.0}
         self._attempt = 1
         self._went = 0.0
@@ -260,15 +264,21 @@ class Gang:
             return
         for order in happen(self._turn):
             self._send(order.node, {"k": "take", "take": order.take})
-        names = self._host.spec["hosts"]
-        why = "; ".join(f"{names[node]}: {why}" for node, why in sorted(self._turn.why.items()))
-        if why and why != self._waits_for:
-            self._say(note(f"in line: {why}", "info"))
-        self._waits_for = why
+        self._say_what_it_waits_for(self._turn)
         if self._turn.granted:
             for node in self._roll.nodes:
                 self._send(node, {"k": "warm", "attempt": self._attempt})
             self._maybe_go()
+
+    def _say_what_it_waits_for(self, turn: Turn) -> None:
+        """Say it where it is news: each time later than the last, for other users could fill the disk by it."""
+        now, names = time.monotonic(), self._host.spec["hosts"]
+        why = "; ".join(f"{names[node]}: {why}" for node, why in sorted(turn.why.items()))[:_LONGEST_WHY]
+        if not why or why == self._waits_for or now < self._says_again:
+            return
+        self._waits_for = why
+        self._says_again, self._pace = now + self._pace, min(2 * self._pace, _RAREST)
+        self._say(note(f"in line: {why}", "info"))
 
     def _on_signs(self, node: int, message: SignsMessage) -> None:
         self._health.hear(node, message, time.monotonic())
@@ -348,6 +358,8 @@ class Gang:
         if missing and now - self._since_waiting >= _WAITING:
             self._since_waiting = now
             self._say(Waiting(t=stamp(), e="waiting", missing=missing))
+        if self._turn is not None:
+            self._say_what_it_waits_for(self._turn)
         in_line = self._turn is not None and not missing and bool(self._roll.master)
         if now >= self._deadline and not in_line:
             self._patience.cancel()

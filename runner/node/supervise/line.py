@@ -13,6 +13,8 @@ _AGAIN = 5.0
 """Seconds after which the line is looked at without a sign: leases by hand end by the clock."""
 _FAILED = 0.5
 """The same after a lease could not be taken; what somebody else does is a sign."""
+_SOON = 0.25
+"""Seconds from a change of the folder until the line is looked at: others may change it all the time."""
 _AGAIN_BLIND = 1.0
 """The same where changes of the folder cannot be watched."""
 
@@ -30,6 +32,7 @@ class Line:
         self._held = held
         self._tell = tell
         self._told: Optional[str] = None
+        self._changes = False
         self._fd = changes.watch(os.path.dirname(held.path))
         if self._fd is not None:
             loop.watch(self._fd, self._changed)
@@ -67,8 +70,16 @@ class Line:
         self._timer.cancel()
         if self._fd is not None:
             self._loop.forget(self._fd)
+            os.close(self._fd)
+            self._fd = None
 
     def _changed(self) -> None:
-        assert self._fd is not None
-        if changes.drain(self._fd, leases.PREFIX):
-            self.look()
+        if self._fd is None:
+            return  # closed by what the loop did just before
+        if changes.drain(self._fd, leases.PREFIX) and not self._changes:
+            self._changes = True
+            self._loop.after(_SOON, self._look_at_changes)
+
+    def _look_at_changes(self) -> None:
+        self._changes = False
+        self.look()
