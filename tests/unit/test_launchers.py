@@ -131,6 +131,15 @@ def test_what_accelerate_cannot_divide_is_an_error_before_the_start() -> None:
         on_gpus({"pp": 2})
 
 
+def test_mpirun_refuses_a_colon_that_it_would_take_for_its_own() -> None:
+    for job in ({"script": "train.py", "args": ["a", ":", "b"]}, {"command": ["./run", ":"]}):
+        (error,) = (line for line in under("mpirun", job=job).found("error") if "':'" in line)
+        assert "takes an argument ':' of the job for its own" in error
+        assert not [line for line in under("torchrun", job=job).found("error") if "':'" in line]
+    within = under("mpirun", job={"script": "t.py", "args": ["a:b"]})
+    assert not [line for line in within.found("error") if "':'" in line]
+
+
 def test_accelerate_launch_refuses_unequal_hosts_before_the_start() -> None:
     (error,) = under("accelerate-launch").found("error")
     assert "node1 1, node2 2" in error and "launch.launcher to accelerate" in error

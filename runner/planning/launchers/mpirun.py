@@ -49,9 +49,15 @@ def by_hand(place: Place) -> tuple[str, ...]:
     return (*place.profile.job.wrap, *words, *_rank(place))
 
 
-def refusal(_profile: Profile, _counts: Mapping[str, int], _backend: str) -> Refusal | None:
-    """None: it starts any run."""
-    return None
+def refusal(profile: Profile, _counts: Mapping[str, int], _backend: str) -> Refusal | None:
+    """A colon among the job's words: mpirun takes what is behind it for another program, wherever it stands."""
+    target = profile.job.target
+    if ":" not in (target.value, *target.args, *profile.launch.resume_args):
+        return None
+    return Refusal(
+        "mpirun takes an argument ':' of the job for its own, and what follows for another program",
+        "Set launch.launcher to torchrun, or have the job take another word",
+    )
 
 
 def _rank(place: Place) -> tuple[str, ...]:
