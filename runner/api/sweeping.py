@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -67,12 +68,13 @@ def combinations(settings: Sequence[str]) -> tuple[tuple[str, ...], tuple[Mappin
             plain.append(word)
         else:
             swept[key] = values
-    made = [dict(zip(swept, chosen, strict=True)) for chosen in itertools.product(*swept.values())]
-    if len(made) < 2:
+    count = math.prod(map(len, swept.values()))
+    if count < 2:
         raise InputError("there is nothing to sweep", "Give a key several values: --set job.args.lr=1e-3,3e-4.")
-    if len(made) > MOST:
-        raise InputError(f"a sweep of {len(made)} runs is more than {MOST}", "Sweep fewer values at once.")
-    return tuple(plain), tuple(made)
+    if count > MOST:
+        raise InputError(f"a sweep of {count} runs is more than {MOST}", "Sweep fewer values at once.")
+    made = tuple(dict(zip(swept, chosen, strict=True)) for chosen in itertools.product(*swept.values()))
+    return tuple(plain), made
 
 
 def overrides(values: Mapping[str, str], args: Sequence[str]) -> tuple[str, ...]:

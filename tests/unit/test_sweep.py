@@ -35,6 +35,7 @@ def test_every_combination_of_the_values_is_a_run_with_these_arguments() -> None
         (["lr"], "no KEY=VALUE"),
         (["job.args.lr=1,,2"], "an empty value"),
         ([f"a{n}=1,2" for n in range(9)], "512 runs is more than 256"),
+        ([f"a{n}=1,2" for n in range(99)], "runs is more than 256"),
     ],
 )
 def test_what_is_no_sweep_is_refused_with_its_reason(settings: list[str], why: str) -> None:
