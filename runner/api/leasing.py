@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from runner.api.viewer import Viewer
@@ -128,15 +129,16 @@ def lease(
         HostError: Others have it, or a host cannot be reached.
     """
     wanted: dict[str, object] = {"gpus": None if gpus is None else list(gpus)}
-    done: list[Destination] = []
+    done: list[tuple[Destination, str]] = []
     places = chosen(hosts, None, viewer.environ)
     try:
         for place in sorted(places, key=lambda place: place.name):
-            _ask(viewer, place, "lease", {**wanted, "seconds": seconds, "note": note, "by": whoami()})
-            done.append(place)
-    except DisttuiError:
-        for place in done:
-            _ask(viewer, place, "release", wanted)
+            made = _ask(viewer, place, "lease", {**wanted, "seconds": seconds, "note": note, "by": whoami()})
+            done.append((place, str(made.get("lease"))))
+    except BaseException:
+        for place, name in done:  # what this user has leased there before stays
+            with suppress(DisttuiError):
+                _ask(viewer, place, "release", {"lease": name})
         raise
     return tuple(place.name for place in places)
 

@@ -145,10 +145,10 @@ def _seconds(text: str, now: float) -> float | None:
     if span:
         seconds = float(span[1]) * _UNITS[span[2]]
     else:
-        here = datetime.fromtimestamp(now)
         try:
-            seconds = (_parsed(text, here) - here).total_seconds()
-        except ValueError:
+            # By timestamps: clocks may be set forward or back in between.
+            seconds = _parsed(text, datetime.fromtimestamp(now)).timestamp() - now
+        except (ValueError, OverflowError):
             cure = "Give --until 18:00, '2026-03-01 18:00', 30m, 2h, 3d, or never."
             raise InputError(f"--until {text!r} is no time", cure) from None
     if not 0 < seconds <= _LONGEST:
@@ -161,7 +161,7 @@ def _parsed(text: str, here: datetime) -> datetime:
         hour, minute = map(int, text.split(":"))
         found = here.replace(hour=hour, minute=minute, second=0, microsecond=0)
         return found if found > here else found + timedelta(days=1)
-    return datetime.fromisoformat(text).replace(tzinfo=None)
+    return datetime.fromisoformat(text)
 
 
 def _moment(moment: float) -> str:

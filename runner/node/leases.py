@@ -185,8 +185,11 @@ def wish_of(text: LeaseText) -> Wish:
     return Wish(text["kind"], text["run"], text["gpus"], text["alone"], os.getuid(), person(text["by"]), place)
 
 
-def release_by_hand(gpus: Optional[List[int]]) -> List[Lease]:
+def release_by_hand(gpus: Optional[List[int]], name: Optional[str] = None) -> List[Lease]:
     """Remove this user's leases by hand of any of these GPUs, None: all of them; returns what was removed.
+
+    Args:
+        name: Remove only the one whose file has this name.
 
     Raises:
         Problem: This host can keep no leases.
@@ -195,6 +198,7 @@ def release_by_hand(gpus: Optional[List[int]]) -> List[Lease]:
     removed = []
     for path, lease in _valid(place, time.time()):
         mine = lease["uid"] == os.getuid() and lease["kind"] == "hand"
+        mine = mine and name in (None, os.path.basename(path))
         if mine and (gpus is None or lease["gpus"] is None or not set(gpus).isdisjoint(lease["gpus"])):
             with contextlib.suppress(FileNotFoundError):
                 os.truncate(path, 0)  # a name for the same file that another user has made must not keep it

@@ -174,6 +174,8 @@ class ReleaseRequest(TypedDict, total=False):
     """Leases by hand of any of these; absent: all."""
     run: str
     """What was taken for a run that does not start."""
+    lease: str
+    """Of those by hand only this one, as `Leased` names it."""
 
 
 class LeasesAnswer(TypedDict):
@@ -187,6 +189,8 @@ class LeasesAnswer(TypedDict):
 
 class Leased(TypedDict):
     until: float | None
+    lease: str
+    """The name of its file; empty for a run's."""
 
 
 class Released(TypedDict):

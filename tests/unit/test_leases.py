@@ -19,13 +19,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from runner.api.leasing import HostLeases
+from runner.api.leasing import HostLeases, lease, release
+from runner.cli.sharing import _seconds
+from runner.errors import HostError
 from runner.hosts.facts import with_leases
 from runner.hosts.leases import read_leases
 from runner.node import leases, procs
 from runner.node.problem import Problem
 from runner.node.serve import runs
 from runner.node.serve.leasing import Claims
+from runner.profile.sections import Host
 from runner.render.leases import render_who
 from tests.neighbours import UID
 from tests.unit.planning import facts, planned
@@ -219,6 +222,38 @@ def test_by_hand_it_lasts_until_its_end_keeps_others_out_and_lets_its_owner_in(p
     late = json.loads(theirs.read_bytes()) | {"until": time.time() - 1}
     theirs.write_bytes(json.dumps(late).encode())
     assert leases.look().leases == []
+
+
+class OneHost:
+    """A viewer whose host box1 is this machine, and whose other hosts cannot be reached."""
+
+    environ: ClassVar[dict[str, str]] = {}
+
+    def open_link(self, host: Host, _: object) -> OneHost:
+        if host.name != "box1":
+            raise HostError(host.name, "cannot be reached", "")
+        return self
+
+    def request(self, op: str, timeout: float, **request: Any) -> Any:
+        return {"lease": Claims().take, "release": Claims().release}[op](request)  # type: ignore[operator]
+
+    def close(self) -> None:
+        pass
+
+
+def test_leases_by_hand_of_hosts_of_which_one_fails_take_nothing_and_give_back_nothing(place: Path) -> None:
+    viewer: Any = OneHost()
+    assert lease(viewer, ["box1"], [0], seconds=600.0, note="mine") == ("box1",)
+    with pytest.raises(HostError, match="box2: cannot be reached"):
+        lease(viewer, ["box1", "box2"], [0, 1], seconds=60.0)
+    assert [(one["gpus"], one["note"]) for one in leases.look().leases] == [([0], "mine")]
+    assert [one["note"] for one in release(viewer, ["box1"])["box1"]] == ["mine"]
+    assert leases.look().leases == []
+
+
+@pytest.mark.parametrize("text", ["2026-11-22T18:00+05:00", "2026-11-22T13:00Z"])
+def test_a_moment_with_its_time_zone_is_that_moment(text: str) -> None:
+    assert _seconds(text, 1795341600.0) == 10800.0
 
 
 @pytest.mark.root

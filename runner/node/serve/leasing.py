@@ -40,7 +40,7 @@ class Claims:
                 raise
             except Problem:
                 pass  # the start says so
-        return {"until": None}
+        return {"until": None, "lease": ""}
 
     def for_start(self, spec: Spec) -> Tuple[Optional[leases.HeldLease], str]:
         """The lease for a run's supervisor: the one taken before, or a new one; else why there is none.
@@ -67,7 +67,7 @@ class Claims:
         """Give up what was taken for a run that does not start, or leases by hand. Raises Problem."""
         run = request.get("run")
         if run is None:
-            return {"leases": leases.release_by_hand(request.get("gpus"))}
+            return {"leases": leases.release_by_hand(request.get("gpus"), request.get("lease"))}
         for key in [key for key in self._held if key[0] == run]:
             self._held.pop(key).release()
         return {"leases": []}
@@ -92,5 +92,6 @@ def _take_by_hand(request: requests.LeaseRequest) -> requests.Leased:
     until = None if seconds is None else round(time.time() + float(seconds), 3)
     note = str(request.get("note", ""))[:200]
     text = leases.new_text("", 0, request["gpus"], request["by"], until=until, note=note)
-    leases.take(text).close()
-    return {"until": until}
+    held = leases.take(text)
+    held.close()
+    return {"until": until, "lease": os.path.basename(held.path)}
