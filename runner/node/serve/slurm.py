@@ -165,28 +165,42 @@ def submit(
             return {"job": known.job}
         again = os.path.exists(os.path.join(first, "job.sbatch"))
         job = _job_named(spec["run"]) if again else ""
-        if not job:
-            _copy(node_zip, os.path.join(first, "node.zip"))
-            given: Given = {"secrets": request["secrets"], "train_zip": None, "lease": None, "unleased": ""}
-            if spec["target"]["kind"] == "builtin" and train_zip:
-                shared = os.path.join(first, "train.zip")
-                _copy(train_zip, shared)
-                given["train_zip"] = shared
-            for node, folder in enumerate(folders):
-                own = {**spec, "node_rank": node, "launcher_args": request["launcher_args"][node]}
-                journal.write_json(os.path.join(folder, "spec.json"), own)
-                # Not among the files that viewers mirror or pull; the node removes it before it begins.
-                journal.write_json(os.path.join(folder, "given"), given)
-            path = os.path.join(first, "job.sbatch")
-            text = script(request["batch"], spec["run"], len(folders), run_folder)
-            parcel.place(path, text.encode())
-            try:
-                job = slurm.run(*submission(path)).strip().split(";")[0]
-            except Problem:
-                shutil.rmtree(run_folder, ignore_errors=True)
-                raise
-        journal.write_json(os.path.join(first, "slurm.json"), {"job": job, "python": request["batch"]["python"]})
+        try:
+            job = job or _hand_in(request, folders, node_zip, train_zip)
+            journal.write_json(os.path.join(first, "slurm.json"), {"job": job, "python": request["batch"]["python"]})
+        except (Problem, OSError):
+            # Neither a job that nobody would know nor the secrets of one that never was.
+            with contextlib.suppress(Problem):
+                if job := job or _job_named(spec["run"]):
+                    slurm.run("scancel", job)
+            shutil.rmtree(run_folder, ignore_errors=True)
+            raise
     return {"job": job}
+
+
+def _hand_in(request: requests.SubmitRequest, folders: Sequence[str], node_zip: str, train_zip: Optional[str]) -> str:
+    """Write what the nodes need, and submit; returns the job's id. Raises Problem, or OSError."""
+    spec, first = request["spec"], folders[0]
+    _copy(node_zip, os.path.join(first, "node.zip"))
+    given: Given = {"secrets": request["secrets"], "train_zip": None, "lease": None, "unleased": ""}
+    if spec["target"]["kind"] == "builtin" and train_zip:
+        shared = os.path.join(first, "train.zip")
+        _copy(train_zip, shared)
+        given["train_zip"] = shared
+    for node, folder in enumerate(folders):
+        own = {**spec, "node_rank": node, "launcher_args": request["launcher_args"][node]}
+        journal.write_json(os.path.join(folder, "spec.json"), own)
+        # Not among the files that viewers mirror or pull; the node removes it before it begins.
+        journal.write_json(os.path.join(folder, "given"), given)
+    path = os.path.join(first, "job.sbatch")
+    text = script(request["batch"], spec["run"], len(folders), os.path.dirname(first))
+    parcel.place(path, text.encode())
+    said = slurm.run(*submission(path)).split()
+    # A site's own words may come before it.
+    job = said[-1].partition(";")[0] if said else ""
+    if not re.fullmatch("[0-9]+", job):
+        raise Problem("sbatch has not said which job it has submitted", "see squeue, and the site's sbatch")
+    return job
 
 
 def _copy(path: str, to: str) -> None:
