@@ -20,6 +20,7 @@ from runner.runs.registry import whoami
 PATIENCE = 30.0
 """Seconds that a host may take, its driver included."""
 _LONG = 1000
+_MOST_AHEAD = 16
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class WaitingPart:
     host: str
     wanted: Lease
     ahead: tuple[Lease, ...]
-    """Who has it, or is to have it before; none: there is room for it here."""
+    """Who has it, or is to have it before, the first of them; none: there is room for it here."""
     time: float
     """Unix time of the host."""
 
@@ -107,7 +108,7 @@ def queue(hosts: Sequence[HostLeases]) -> tuple[WaitingRun, ...]:
             if one["state"] == "waiting":
                 place = place_of(one)
                 wish = Wish("run", one["run"], one["gpus"], one["alone"], one["uid"], person(one["by"]), place)
-                part = WaitingPart(host.host, one, tuple(in_the_way(wish, host.leases)), host.time)
+                part = WaitingPart(host.host, one, tuple(in_the_way(wish, host.leases)[:_MOST_AHEAD]), host.time)
                 found.setdefault((place, one["user"]), []).append(part)
     return tuple(
         WaitingRun(place.run, user, -place.before, parts[0].wanted["since"], tuple(parts))

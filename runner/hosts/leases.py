@@ -9,7 +9,8 @@ from runner.bounded import MOST, each, text, whole
 from runner.formatting import number, plural, span
 from runner.protocol.leases import Kind, Lease, State, Wish, in_the_way, person, short
 
-MOST_LEASES = 10_000
+MOST_LEASES = 1000
+"""Of one host: each waiting one is compared with all others."""
 _MOST_GPUS, _GPUS = 64, 1024
 _SHORT, _LONG = 100, 200
 _LATEST = 1e11

@@ -9,6 +9,7 @@ import grp  # noqa: F401
 import json
 import os
 import pwd  # noqa: F401
+import re
 import signal
 import sys
 import time
@@ -18,8 +19,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from runner.api.leasing import HostLeases, lease, release
+from runner.api.leasing import HostLeases, lease, queue, release
 from runner.cli.sharing import _seconds
 from runner.errors import HostError
 from runner.hosts.facts import with_leases
@@ -29,7 +32,8 @@ from runner.node.problem import Problem
 from runner.node.serve import runs
 from runner.node.serve.leasing import Claims
 from runner.profile.sections import Host
-from runner.render.leases import render_who
+from runner.protocol.leases import LeaseText
+from runner.render.leases import queue_json, render_queue, render_who, who_json
 from tests.neighbours import UID
 from tests.unit.planning import facts, planned
 from tests.unit.runs_kit import SLEEP, Make, making
@@ -418,3 +422,37 @@ def test_a_start_on_leased_gpus_says_whom_to_ask_and_what_is_free() -> None:
     assert any("none of its GPUs is free" in line or "it is held by" in line for line in full.found("error"))
     mine = planned(with_leases(facts("a100x8", leases=read_leases([{**held, "uid": host.euid, "kind": "hand"}]))))
     assert not [line for line in mine.found("error") if "held" in line]
+
+
+_LIE = st.fixed_dictionaries(
+    {},
+    optional={
+        name: st.none()
+        | st.booleans()
+        | st.integers(-(10**400), 10**400)
+        | st.floats()
+        | st.text(max_size=8)
+        | st.lists(st.integers(-1, 10**30) | st.text(max_size=2), max_size=3)
+        | st.sampled_from(["waiting", "hand", "\x1b[2J", "\ud800", 0, 1, 1.0, 41, [0, 1]])
+        for name in (*LeaseText.__annotations__, "user", "uid")
+    },
+)
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(lies=st.lists(_LIE, max_size=4))
+def test_whatever_a_host_says_of_its_leases_can_be_shown(lies: list[dict[str, Any]]) -> None:
+    told = {**leases.new_text("r-1", 0, [0], "a@b", state="waiting", order=1.0), "user": "a", "uid": 1}
+    found = read_leases([{**told, **lie} for lie in lies])
+    host = HostLeases("box1", found, facts("a100x8").gpus, "", 0.0, 0)
+    waiting = queue([host])
+    shown = render_who([host]) + render_queue(waiting)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", shown)
+    json.dumps([who_json([host]), queue_json(waiting)], allow_nan=False)
+
+
+def test_a_host_that_tells_of_thousands_of_waiting_runs_costs_seconds_at_most() -> None:
+    told = {**leases.new_text("r-1", 0, list(range(64)), "a@b", state="waiting"), "user": "a", "uid": 1}
+    many = read_leases([{**told, "run": f"r-{number}", "order": number} for number in range(10_000)])
+    waiting = queue([HostLeases("box1", many, (), "", 0.0, 0)])
+    assert sum(len(part.ahead) for run in waiting for part in run.hosts) < 20_000
