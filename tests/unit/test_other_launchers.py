@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.node.rank import by_mpirun
 from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.launchers.place import Place
 from runner.profile import parse
@@ -107,6 +108,18 @@ def test_mpiruns_exit_codes_and_its_death(tmp_path: Path, started: list[Launch])
     pids = wait_for(lambda: len(found := two.reports("start")) == 2 and [each["pid"] for each in found.values()])
     os.kill(two.process.pid, signal.SIGKILL)
     wait_for(lambda: not any(map(alive, pids)), timeout=30)
+
+
+def test_what_a_job_makes_of_mpiruns_codes_neither_stops_nor_fills_the_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTTUI_DIR", str(tmp_path))
+    codes = tmp_path / by_mpirun.CODES
+    os.mkfifo(codes)
+    assert by_mpirun._failures() == []
+    codes.unlink()
+    codes.write_bytes(b"3 9\n" * 1_000_000)
+    assert 1 < len(by_mpirun._failures()) < 20_000
 
 
 @pytest.mark.torch

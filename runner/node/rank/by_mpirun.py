@@ -24,6 +24,8 @@ CODES = "mpirun.codes"
 """The file with a line `local rank, exit code` for every rank that has ended."""
 _EACH = f'"$@"; code=$?; echo "$OMPI_COMM_WORLD_LOCAL_RANK $code" >> "$DISTTUI_DIR/{CODES}"; exit $code'
 _LOOK = 0.1
+_MOST = 64 << 10
+"""Bytes of that file."""
 _SIGNALLED = 128
 """A shell's exit code of a process that a signal has ended, less the signal's number."""
 
@@ -100,8 +102,9 @@ class _Mpirun:
 def _failures() -> List[LauncherFailure]:
     """The ranks that have failed up to now, the first that ended first."""
     try:
-        with open(os.path.join(os.environ["DISTTUI_DIR"], CODES), "rb") as file:
-            words = [line.split() for line in file.read().splitlines()]
+        path = os.path.join(os.environ["DISTTUI_DIR"], CODES)
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            words = [line.split() for line in file.read(_MOST).splitlines()]
     except OSError:
         return []
     # The job's own code may write there, too.
