@@ -63,6 +63,10 @@ def run_profile(
 
     if detach and sandbox:
         raise InputError("a sandbox lives only as long as its command, so it cannot be left", "Leave out --detach.")
+    if sharing.when_free and sharing.ignore_leases:
+        raise InputError("--when-free waits for the leases that --ignore-leases goes past", "Give one of them.")
+    if sharing.priority and not sharing.when_free:
+        raise InputError("--priority is of a run that waits", "Give --when-free, too.")
     make_folder(os.environ)
     wanted = notices_wanted()
     begun = time.monotonic()

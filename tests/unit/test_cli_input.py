@@ -23,6 +23,8 @@ WRONG = [
     ("plan -", "-: a profile is not read from standard input\n  → Save it in a file."),
     ("top --once nope.yaml", "nope.yaml: no profile has this name and no file this path"),
     ("run 2node --sandbox --detach", "a sandbox lives only as long as its command, so it cannot be left"),
+    ("run 2node --priority 5", "--priority is of a run that waits\n  → Give --when-free, too."),
+    ("run 2node --when-free --ignore-leases", "--when-free waits for the leases that --ignore-leases goes past"),
     ("ps --host local --run-dir rel", "'--run-dir': expected a folder of the host, as an absolute path or one that"),
     ("ps --host local --run-dir /a\x07", "'--run-dir': expected a folder of the host"),
     ("ps --host a$b", "'a$b' is no host: 'a$b' holds '$'\n  → Give an ssh alias, user@host:port or local."),
