@@ -16,6 +16,7 @@ from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.launchers.place import Place
 from runner.profile import parse
 from tests import frameworks
+from tests.unit import launcher_kit
 from tests.unit.launcher_kit import Launch, alive, free_port, script
 from tests.unit.waiting import wait_for
 
@@ -108,6 +109,20 @@ def test_mpiruns_exit_codes_and_its_death(tmp_path: Path, started: list[Launch])
     pids = wait_for(lambda: len(found := two.reports("start")) == 2 and [each["pid"] for each in found.values()])
     os.kill(two.process.pid, signal.SIGKILL)
     wait_for(lambda: not any(map(alive, pids)), timeout=30)
+
+
+@pytest.mark.openmpi
+def test_mpirun_starts_ranks_here_alone_inside_of_a_batch_job_too(
+    tmp_path: Path, started: list[Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (hosts := tmp_path / "hosts").write_text("nodea slots=9\n")
+    batch = {"SLURM_JOBID": "1", "SLURM_NODELIST": "nodea,nodeb", "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_NNODES": "2"}
+    for name, value in {**batch, "OMPI_MCA_orte_default_hostfile": str(hosts)}.items():
+        monkeypatch.setitem(launcher_kit.PLAIN, name, value)
+    started.append(one := start(tmp_path, "mpirun", "script", script(tmp_path, _COUNT)))
+    up(one)
+    one.process.send_signal(signal.SIGTERM)
+    one.process.wait(100)
 
 
 def test_what_a_job_makes_of_mpiruns_codes_neither_stops_nor_fills_the_launcher(

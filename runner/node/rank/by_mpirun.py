@@ -23,6 +23,13 @@ from .parent import VARIABLE, die_with_parent
 CODES = "mpirun.codes"
 """The file with a line `local rank, exit code` for every rank that has ended."""
 _EACH = f'"$@"; code=$?; echo "$OMPI_COMM_WORLD_LOCAL_RANK $code" >> "$DISTTUI_DIR/{CODES}"; exit $code'
+_SETTINGS = {
+    "OMPI_MCA_orte_enable_recovery": "1",
+    # Inside of a job of a batch system, or with a hostfile of the site, it would start ranks on other hosts.
+    "OMPI_MCA_plm": "isolated",
+    "OMPI_MCA_ras": "^slurm,tm,lsf,gridengine,alps,loadleveler",
+    "OMPI_MCA_orte_default_hostfile": "none",
+}
 _LOOK = 0.1
 _MOST = 64 << 10
 """Bytes of that file."""
@@ -46,7 +53,7 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
     def run(args: List[str], _listener: Optional[int]) -> None:
         # The ranks are not our own children: those of their shells.
         os.environ.pop(VARIABLE, None)
-        os.environ["OMPI_MCA_orte_enable_recovery"] = "1"  # noqa: SIM112  # it has this name
+        os.environ.update(_SETTINGS)
         # mpirun starts any program, not only Python.
         at = args.index(sys.argv[0])
         command = [program, *args[:at], "sh", "-c", _EACH, "rank", sys.executable, "-u", *args[at:]]
