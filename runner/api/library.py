@@ -74,7 +74,7 @@ def read_profile(
     if check_job and profile.job.builtin and (problem := bytegpt.problem(profile.job.args)):
         raise InputError(f"{clean(str(path))}: job.args: {problem}")
     shared = _as_shared(source.text, path) if overrides else profile
-    files = [(Path(each), Path(each).stat()) for each in profile.sources]
+    files = [(Path(each.path), each.status) for each in profile.read_from]
     why = next(filter(None, (doubt(*each) for each in ((path, source.status), *files))), "")
     found = Doubt(profile, why, path) if why else _of_library(path, shared or profile, environ)
     return ReadProfile(path, profile, source.text, found, shared or profile)

@@ -17,7 +17,7 @@ from runner.paths import PathError, inside
 from runner.profile.library import EXAMPLES, INVENTORIES, OWN, SUFFIXES, Library, entry_in, libraries, library_of, named
 from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, compose
 from runner.profile.problems import ProfileErrors, ProfileProblem, SourceLocation, near, quoted
-from runner.profile.source import read
+from runner.profile.source import Source, read
 from runner.user_folders import user_folder
 
 _DEEPEST, _MOST_FILES = 8, 64
@@ -53,7 +53,7 @@ class _Where:
 
 
 class _Assembler:
-    def __init__(self, problems: list[ProfileProblem], sources: list[str]) -> None:
+    def __init__(self, problems: list[ProfileProblem], sources: list[Source]) -> None:
         self._problems, self._sources = problems, sources
 
     def whole(self, root: MappingNode, where: _Where, above: tuple[str, ...]) -> MappingNode:
@@ -222,15 +222,14 @@ class _Assembler:
             raise ProfileErrors(
                 [ProfileProblem.at(name.place, f"the profile is made of more than {_MOST_FILES} files")]
             )
-        self._sources.append(str(path))
-        return _tree(path, self._problems)
+        return _tree(path, self._problems, self._sources)
 
     def _problem(self, place: SourceLocation, what: str, expected: str) -> None:
         self._problems.append(ProfileProblem.at(place, what, expected))
 
 
 def composed(
-    root: MappingNode, path: Path, problems: list[ProfileProblem], sources: list[str], *, personal: bool
+    root: MappingNode, path: Path, problems: list[ProfileProblem], sources: list[Source], *, personal: bool
 ) -> MappingNode:
     """The tree of a file with all that it extends, and the user's own settings over it.
 
@@ -245,10 +244,8 @@ def composed(
     assembler = _Assembler(problems, sources)
     found = assembler.whole(root, _Where(path), ())
     file = user_folder("config", os.environ) / PERSONAL
-    if personal and file.is_file():
-        sources.append(str(file))
-        if own := _tree(file, problems):
-            found = _with_personal(assembler.over, found, own, problems)
+    if personal and file.is_file() and (own := _tree(file, problems, sources)):
+        found = _with_personal(assembler.over, found, own, problems)
     return found
 
 
@@ -295,10 +292,12 @@ def _changed(
     return host
 
 
-def _tree(path: Path, problems: list[ProfileProblem]) -> MappingNode | None:
-    """The tree of a further file. Raises ProfileErrors where it cannot be read."""
+def _tree(path: Path, problems: list[ProfileProblem], sources: list[Source]) -> MappingNode | None:
+    """The tree of a further file, which is noted in `sources`. Raises ProfileErrors where it cannot be read."""
     try:
-        root = compose(read(path).text, str(path), problems)
+        found = read(path)
+        sources.append(Source(str(path), found.status))
+        root = compose(found.text, str(path), problems)
     except ProfileErrors:
         raise
     except InputError as error:

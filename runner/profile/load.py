@@ -16,7 +16,7 @@ from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, co
 from runner.profile.override import apply
 from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, quoted
 from runner.profile.schema import VERSION, Profile
-from runner.profile.source import read
+from runner.profile.source import Source, read
 
 
 def load(path: FilePath | str, overrides: Sequence[str] = ()) -> Profile:
@@ -54,7 +54,7 @@ def parse(
         place = root.place if root else SourceLocation(source, 1, 1)
         what = "the profile is empty" if root is None else "this is no mapping"
         raise ProfileErrors([*problems, ProfileProblem.at(place, what, "expected keys like 'disttui: 1', 'hosts:'")])
-    sources: list[str] = []
+    sources: list[Source] = []
     if path is not None:
         root = composition.composed(root, path, problems, sources, personal=personal)
     root = variables.filled(apply(root, overrides, problems), problems)

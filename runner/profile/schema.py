@@ -14,6 +14,7 @@ from runner.profile.problems import Flaw, Path, ProfileErrors, ProfileProblem, S
 from runner.profile.references import Lookup, UnresolvedError, references, replaced
 from runner.profile.sections import Host, Job, Launch, Metrics, Model, OnEnd, Parallel, Precision
 from runner.profile.slurm import Slurm
+from runner.profile.source import Source
 from runner.train.layout import Sizes
 from runner.transport.base import Address
 
@@ -65,7 +66,7 @@ class Profile(Model):
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
     _references: dict[Path, SourceLocation] = PrivateAttr(default_factory=dict)
     _sizes: dict[str | int, SourceLocation] = PrivateAttr(default_factory=dict)
-    _sources: list[str] = PrivateAttr(default_factory=list)
+    _sources: list[Source] = PrivateAttr(default_factory=list)
     _tree: list[MappingNode] = PrivateAttr(default_factory=list)
 
     @property
@@ -76,6 +77,11 @@ class Profile(Model):
     @property
     def sources(self) -> tuple[str, ...]:
         """The files that it was made of besides its own: those that it extends, and its inventory."""
+        return tuple(each.path for each in self._sources)
+
+    @property
+    def read_from(self) -> tuple[Source, ...]:
+        """The same files as they were when they were read."""
         return tuple(self._sources)
 
     @property

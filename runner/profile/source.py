@@ -21,6 +21,14 @@ class ProfileText(NamedTuple):
     """Of the file that `text` was read from, even if another file has taken its path since."""
 
 
+class Source(NamedTuple):
+    """A file that a profile is made of."""
+
+    path: str
+    status: os.stat_result
+    """As of `ProfileText`."""
+
+
 def read(path: Path) -> ProfileText:
     """Read a file.
 
