@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from runner.api.questions import Doubt, Questions, Unattended
 from runner.errors import InputError
 from runner.formatting import when
-from runner.library.git import Repository, Signature
+from runner.library.git import Repository, Signature, is_ours_alone
 from runner.masking import masked
 from runner.planning import bytegpt
 from runner.profile import Profile, ProfileErrors, agreed, leaks, parse, read
@@ -76,7 +77,9 @@ def read_profile(
     shared = _as_shared(source.text, path) if overrides else profile
     files = [(Path(each.path), each.status) for each in profile.read_from]
     why = next(filter(None, (doubt(*each) for each in ((path, source.status), *files))), "")
-    found = Doubt(profile, why, path) if why else _of_library(path, shared or profile, environ)
+    found = _of_library(path, shared or profile, environ)
+    if why:
+        found = replace(found, why=f"{why}; {found.why}") if found else Doubt(profile, why, path)
     return ReadProfile(path, profile, source.text, found, shared or profile)
 
 
@@ -123,15 +126,23 @@ def _shared_files(path: Path, profile: Profile, environ: Mapping[str, str]) -> l
 
 def _signature(library: Library, path: Path, environ: Mapping[str, str]) -> Signature | None:
     """Who has signed the newest change of a file; None where that is not known."""
-    if not (library.folder / ".git").exists():
+    if not _has_history(library):
         return None
     inner = os.path.relpath(os.path.realpath(path), os.path.realpath(library.folder))
     return Repository(library.folder, environ).signature(inner)
 
 
+def _has_history(library: Library) -> bool:
+    """Whether git is asked about a library: a clone of disttui's is this user's alone, a folder may not be."""
+    return (library.folder / ".git").exists() if library.url else is_ours_alone(library.folder)
+
+
 def _unsigned(library: Library, path: Path, signature: Signature | None) -> InputError:
     cure = f"Have it signed (git commit -S), or take `signed` of {library.name} out of your config."
     what = f"of the library {library.name} only what is signed is used"
+    if not _has_history(library):
+        cure = f"Take it by git: {{name: {library.name}, git: ADDRESS, signed: true}}."
+        return InputError(f"{what}, and it is no clone that you alone can write", cure, place=clean(str(path)))
     if signature is None:
         return InputError(f"{what}, and this is not what a commit of it has", cure, place=clean(str(path)))
     last = f"and the last commit of this, {signature.commit[:10]} of {signature.author}, is {signature}"

@@ -13,6 +13,7 @@ import re
 import shlex
 import signal
 import socket
+import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -374,6 +375,16 @@ def clone(url: str, folder: Path, environ: Mapping[str, str]) -> Repository:
     attributes.parent.mkdir(exist_ok=True)
     attributes.write_text("* -filter -text -ident -merge -diff !eol -working-tree-encoding\n", encoding="utf-8")
     return Repository(folder, environ)
+
+
+def is_ours_alone(folder: Path) -> bool:
+    """Whether nobody but this user and root can change a clone: git runs programs that its configuration names."""
+    try:
+        statuses = [folder.stat(), (folder / ".git").lstat(), (folder / ".git" / "config").lstat()]
+    except OSError:
+        return False
+    others = stat.S_IWGRP | stat.S_IWOTH
+    return all(one.st_uid in (0, os.geteuid()) and not one.st_mode & others for one in statuses)
 
 
 def url_flaw(url: str) -> str:

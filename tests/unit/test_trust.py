@@ -110,7 +110,8 @@ def test_a_library_can_require_signed_commits(home: Path, monkeypatch: pytest.Mo
     def git(*words: str) -> None:
         subprocess.run(["git", "-C", team, *words], check=True, capture_output=True)
 
-    git("init", "-q")
+    team.chmod(0o755)
+    git("init", "-q", "--shared=0644")
     git("add", ".")
     git("commit", "-qm", "one", "-S")
     signed = "{name: team, signed: true"
@@ -126,9 +127,53 @@ def test_a_library_can_require_signed_commits(home: Path, monkeypatch: pytest.Mo
     assert done.returncode == 2 and "of Alice, is not signed" in done.stderr and "git commit -S" in done.stderr
     git("commit", "-q", "--amend", "--no-edit", "-S")
     assert asks(trusted=True) is None
+    share(home, TEAM + "description: everybody writes\n")
+    (team / "train.yaml").chmod(0o666)
+    with pytest.raises(InputError, match="this is not what a commit of it has"):
+        asks(trusted=True)
+    (team / "train.yaml").chmod(0o644)
+    git("checkout", "-q", "train.yaml")
     (home / "signers").write_text(f"bob@example.org {(home / 'key.pub').read_text().replace('AAAA', 'AAAB', 1)}")
     with pytest.raises(InputError, match="only what is signed is used"):
         asks()  # agreed to, and signed by nobody who is trusted any more
+
+
+@pytest.mark.git
+@pytest.mark.parametrize("others", [".", ".git", ".git/config"])
+def test_git_runs_nothing_that_others_have_configured(home: Path, others: str) -> None:
+    team, mark = home / "team", home / "ran"
+    program = home / "program"
+    program.write_text(f"#!/bin/sh\ntouch {mark}\nexit 1\n")
+    program.chmod(0o755)
+    team.chmod(0o755)
+
+    def git(*words: str, given: str = "") -> str:
+        who = ("-c", "user.name=m", "-c", "user.email=m@x")
+        return subprocess.run(["git", "-C", team, *who, *words], input=given, text=True, check=True,
+                              capture_output=True).stdout.strip()  # fmt: skip
+
+    git("init", "-q", "--shared=0644")
+    git("add", ".")
+    git("commit", "-qm", "one")
+    head, _, rest = git("cat-file", "commit", "HEAD").partition("\n\n")
+    signed = f"{head}\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n\n{rest}\n"
+    git("update-ref", "HEAD", git("hash-object", "-t", "commit", "-w", "--stdin", given=signed))
+    git("config", "gpg.program", str(program))
+    (team / others).chmod((team / others).stat().st_mode | 0o020)
+    found = asks()
+    assert found and "last commit" not in str(found) and not mark.exists()
+    config = home / "disttui" / "config.yaml"
+    config.write_text(config.read_text().replace("{name: team", "{name: team, signed: true"))
+    with pytest.raises(InputError, match="no clone that you alone can write"):
+        asks(trusted=True)
+    assert not mark.exists()
+
+
+def test_what_everybody_can_write_is_shown_as_well(home: Path) -> None:
+    (home / "team" / "train.yaml").chmod(0o666)
+    found = asks()
+    assert found and "everybody on this machine can write it; it is new to you" in str(found)
+    assert "+ job.command: on local: true" in found.changes
 
 
 def test_ones_own_profile_is_not_asked_about(home: Path) -> None:
