@@ -280,7 +280,8 @@ class Repository:
         """Get what is new at the remote. Raises RemoteError."""
         try:
             self._run("fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "origin",
-                      "+refs/heads/*:refs/remotes/origin/*", seconds=_NETWORK_SECONDS)  # fmt: skip
+                      "+refs/heads/*:refs/remotes/origin/*", seconds=_NETWORK_SECONDS,
+                      extra=_ssh(self._environ))  # fmt: skip
         except GitError as error:
             cure = "What you have saved stays here; sync again when it can be reached."
             raise RemoteError(f"{self.url()} is not reached: {error.what}", cure) from None

@@ -112,6 +112,21 @@ def test_offline_nothing_is_lost_and_a_later_sync_catches_up(users: tuple[User, 
     assert "off.py" in (bob.read("two") or "")
 
 
+def test_ssh_is_called_alike_for_all(tmp_path: Path) -> None:
+    remote = bare(tmp_path / "hub.git")
+    ssh, log = tmp_path / "ssh", tmp_path / "calls"
+    ssh.write_text(f'#!/bin/sh\necho "$@" >> {log}\nfor last; do :; done\nexec sh -c "$last"\n')
+    ssh.chmod(0o755)
+    alice = User("alice", tmp_path, f"hub:{remote}")
+    alice.environ |= {"PATH": f"{tmp_path}:{alice.environ['PATH']}", "DISTTUI_SSH_CONFIG": str(tmp_path / "config")}
+    alice.sync()
+    alice.save("two", PROFILE)
+    assert alice.sync().sent == 1
+    calls = log.read_text().splitlines()
+    assert {call.split()[-2] for call in calls} == {"git-upload-pack", "git-receive-pack"}
+    assert all(f"-F {tmp_path}/config -o BatchMode=yes" in call for call in calls)
+
+
 def test_pushes_that_are_rejected_ten_times_end_with_one_clear_error(users: tuple[User, User], tmp_path: Path) -> None:
     alice, _ = users
     hook = tmp_path / "hub.git/hooks/update"
