@@ -229,7 +229,8 @@ def _restore(repository: Repository, files: Mapping[str, Blob]) -> None:
 
 def _write_out(repository: Repository, old: str | None, new: str) -> list[str]:
     """Write the files that differ between two commits; return those. What was edited meanwhile is joined or kept."""
-    changes = repository.changes(old, new)
+    # What goes makes room: a file may have become a folder, or a folder a file.
+    changes = dict(sorted(repository.changes(old, new).items(), key=lambda change: change[1][1] is not None))
     before = _contents(repository, [pair[0] for pair in changes.values()])
     after = _contents(repository, [pair[1] for pair in changes.values()])
     written = []
@@ -242,8 +243,19 @@ def _write_out(repository: Repository, old: str | None, new: str) -> list[str]:
         if disk == new_content:
             continue
         untouched = disk in (old_content, None)
-        _put(target, new_content if untouched else _over(repository, path, (old_content, disk, new_content)))
+        content = new_content if untouched else _over(repository, path, (old_content, disk, new_content))
+        _put(target, content)
+        if content is None:
+            _tidy(target.parent, repository.folder)
     return written
+
+
+def _tidy(folder: Path, root: Path) -> None:
+    """Remove a folder that is empty, and those above it that are so then."""
+    with suppress(OSError):
+        while folder != root:
+            folder.rmdir()
+            folder = folder.parent
 
 
 def _over(repository: Repository, path: str, contents: tuple[bytes | None, bytes | None, bytes | None]) -> bytes | None:

@@ -72,6 +72,20 @@ def test_a_hostile_repository_runs_nothing_and_writes_nothing_outside(tmp_path: 
 
 
 @pytest.mark.git
+def test_a_file_that_becomes_a_folder_stops_no_sync(tmp_path: Path) -> None:
+    remote = bare(tmp_path / "hub.git")
+    blob = git(remote, "hash-object", "-w", "--stdin", given=PROFILE.encode())
+    tree = git(remote, "hash-object", "-t", "tree", "-w", "--stdin", given=b"100644 y.yaml\0" + bytes.fromhex(blob))
+    commit(remote, [("40000", "x.yaml", tree)])
+    alice = User("alice", tmp_path, remote)
+    alice.sync()
+    for entry, name in ((("100644", "x.yaml", PROFILE), "x"), (("40000", "x.yaml", tree), "x.yaml/y")):
+        commit(remote, [entry])
+        assert set(alice.sync().received) == {"x.yaml", "x.yaml/y.yaml"}
+        assert alice.read(name) == PROFILE
+
+
+@pytest.mark.git
 @pytest.mark.parametrize("name", ["..", ".git", ".GIT", "a/../../x.yaml"])
 def test_a_tree_that_leads_out_is_refused(name: str, tmp_path: Path) -> None:
     remote = bare(tmp_path / "hub.git")
