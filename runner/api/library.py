@@ -14,7 +14,7 @@ from runner.formatting import when
 from runner.library.git import Repository, Signature, is_ours_alone
 from runner.masking import masked
 from runner.planning import bytegpt
-from runner.profile import Profile, ProfileErrors, agreed, leaks, parse, read
+from runner.profile import Profile, ProfileErrors, agreed, leaks, parse, read, with_overrides
 from runner.profile.changes import bounded, difference
 from runner.profile.library import Library, find
 from runner.profile.trust import doubt
@@ -72,9 +72,9 @@ def read_profile(
     path = find(name, environ)
     source = read(path)
     profile = parse(source.text, path, overrides)
-    if check_job and profile.job.builtin and (problem := bytegpt.problem(profile.job.args)):
-        raise InputError(f"{clean(str(path))}: job.args: {problem}")
-    shared = _as_shared(source.text, path) if overrides else profile
+    if check_job:
+        _check_job(profile, path)
+    shared = _as_shared(profile) if overrides else profile
     files = [(Path(each.path), each.status) for each in profile.read_from]
     why = next(filter(None, (doubt(*each) for each in ((path, source.status), *files))), "")
     found = _of_library(path, shared or profile, environ)
@@ -83,9 +83,14 @@ def read_profile(
     return ReadProfile(path, profile, source.text, found, shared or profile)
 
 
-def _as_shared(text: str, path: Path) -> Profile | None:
+def _check_job(profile: Profile, path: Path) -> None:
+    if profile.job.builtin and (problem := bytegpt.problem(profile.job.args)):
+        raise InputError(f"{clean(str(path))}: job.args: {problem}")
+
+
+def _as_shared(profile: Profile) -> Profile | None:
     try:
-        return parse(text, path)
+        return with_overrides(profile, ())
     except ProfileErrors:
         return None  # it needs an override
 
@@ -169,6 +174,17 @@ def load_profile(
     if found.doubt:
         found.agree()
     return found.profile
+
+
+def load_again(profile: Profile, path: Path, overrides: tuple[str, ...]) -> Profile:
+    """A profile that `load_profile` has given with other overrides; its files may have changed since the yes.
+
+    Raises:
+        InputError: It cannot be used.
+    """
+    found = with_overrides(profile, overrides)
+    _check_job(found, path)
+    return found
 
 
 def refuse_doubt(doubt: Doubt, questions: Questions, cure: str) -> None:

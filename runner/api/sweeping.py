@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.api.library import load_profile
+from runner.api.library import load_again, load_profile
 from runner.api.listing import RunStatus, list_runs
 from runner.api.preparing import launch, prepare, resolve_secrets
 from runner.api.viewer import Viewer
@@ -115,17 +115,17 @@ def start_sweep(
         DisttuiError: A run could not be queued; those before it are, and are kept.
     """
     plain, made = combinations(settings)
-    source = str(find(profile))
-    base = load_profile(source, plain, questions=viewer.questions, trusted=trusted)
+    source = find(profile)
+    base = load_profile(str(source), plain, questions=viewer.questions, trusted=trusted)
     loaded = [
-        load_profile(source, (*plain, *overrides(one, base.job.target.args)), trusted=True) for one in made
+        load_again(base, source, (*plain, *overrides(one, base.job.target.args))) for one in made
     ]  # all of them before any is started
     name = f"{base.name}-sweep-{secrets.token_hex(4)}"
     runs: list[SweptRun] = []
     for values, one in zip(made, loaded, strict=True):
         resolve_secrets(viewer, one)
         with prepare(viewer, one, queued=True) as prepared:
-            runs.append(SweptRun(launch(viewer, prepared, source=source).run, values))
+            runs.append(SweptRun(launch(viewer, prepared, source=str(source)).run, values))
         _keep(viewer.environ, Sweep(name, tuple(runs)))
         tell(runs[-1])
     return Sweep(name, tuple(runs))

@@ -57,7 +57,23 @@ def parse(
     sources: list[Source] = []
     if path is not None:
         root = composition.composed(root, path, problems, sources, personal=personal)
-    root = variables.filled(apply(root, overrides, problems), problems)
+    return _checked(root, source, overrides, problems, sources)
+
+
+def with_overrides(profile: Profile, overrides: Sequence[str]) -> Profile:
+    """A profile's files, as they were read for it, with other overrides.
+
+    Raises:
+        ProfileErrors: It cannot be used.
+    """
+    root, source = profile._whole[0]
+    return _checked(root, source, overrides, [], profile._sources)
+
+
+def _checked(
+    whole: MappingNode, source: str, overrides: Sequence[str], problems: list[ProfileProblem], sources: list[Source]
+) -> Profile:
+    root = variables.filled(apply(whole, overrides, problems), problems)
     if newer := _newer(root):
         raise ProfileErrors([newer])
     references = _references(root, problems)
@@ -73,6 +89,7 @@ def parse(
     profile._references.update(references)
     profile._sources.extend(sources)
     profile._tree.append(root)
+    profile._whole.append((whole, source))
     profile._sizes.update({path[1]: scalar.place for path, scalar in walk(root) if path[:1] == ("parallel",) != path})
     return profile
 

@@ -68,6 +68,8 @@ class Profile(Model):
     _sizes: dict[str | int, SourceLocation] = PrivateAttr(default_factory=dict)
     _sources: list[Source] = PrivateAttr(default_factory=list)
     _tree: list[MappingNode] = PrivateAttr(default_factory=list)
+    _whole: list[tuple[MappingNode, str]] = PrivateAttr(default_factory=list)
+    """What all files together say, before any override, and the name of the first."""
 
     @property
     def tree(self) -> MappingNode | None:

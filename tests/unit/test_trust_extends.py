@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.api import library
+from runner.api import library, sweeping
 from runner.api.library import DistrustError, load_profile
+from runner.api.questions import Doubt
+from runner.api.viewer import Viewer
+from runner.errors import InputError
 from runner.profile import Profile, parse
 from tests.unit.test_trust import Answers, home
 
@@ -39,8 +42,8 @@ def test_a_base_is_judged_as_it_was_read(tmp_path: Path, monkeypatch: pytest.Mon
     own = tmp_path / "mine.yaml"
     own.write_text("disttui: 1\nextends: base\n")
 
-    def then_gone(*given: object) -> Profile:
-        found = parse(*given)  # type: ignore[arg-type]
+    def then_gone(text: str, path: Path, overrides: tuple[str, ...]) -> Profile:
+        found = parse(text, path, overrides)
         base.unlink()
         return found
 
@@ -49,3 +52,57 @@ def test_a_base_is_judged_as_it_was_read(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(DistrustError):
         load_profile(str(own), questions=answers)
     assert "everybody on this machine can write it" in str(answers.asked[0])
+
+
+class Quick(Answers):
+    """Somebody changes what is asked about while it is read."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(True)
+        self.file = file
+
+    def trust_profile(self, doubt: Doubt) -> bool | None:
+        """Answer."""
+        self.file.write_text(self.file.read_text().replace('["true"]', "[evil]"))
+        return super().trust_profile(doubt)
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("extends", [False, True])
+def test_all_runs_of_a_sweep_are_what_the_yes_was_for(
+    extends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = tmp_path / "team" / "train.yaml"
+    if extends:
+        (tmp_path / "mine.yaml").write_text("disttui: 1\nextends: team/train\n")
+    commands = []
+
+    def prepare(viewer: Viewer, profile: Profile, *, queued: bool) -> None:
+        commands.append(profile.job.command)
+        raise InputError("enough")
+
+    monkeypatch.setattr(sweeping, "prepare", prepare)
+    viewer = Viewer(questions=Quick(base))
+    with pytest.raises(InputError, match="enough"):
+        sweeping.start_sweep(viewer, str(tmp_path / "mine.yaml") if extends else "team/train", ["launch.restarts=1,2"])
+    assert commands == [("true",)] and "evil" in base.read_text()
+
+
+@pytest.mark.usefixtures("home")
+def test_what_is_agreed_to_beside_an_override_is_what_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = tmp_path / "team" / "train.yaml"
+    own = tmp_path / "mine.yaml"
+    own.write_text("disttui: 1\nextends: team/train\n")
+    good = base.read_text()
+    base.write_text(good.replace('["true"]', "[evil]"))
+
+    def then_harmless(text: str, path: Path, overrides: tuple[str, ...] = ()) -> Profile:
+        found = parse(text, path, overrides)
+        base.write_text(good)
+        return found
+
+    monkeypatch.setattr(library, "parse", then_harmless)
+    answers = Answers(None)
+    with pytest.raises(DistrustError):
+        load_profile(str(own), ("launch.restarts=1",), questions=answers)
+    assert "+ job.command: on local: evil" in answers.asked[0].changes
