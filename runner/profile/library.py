@@ -225,12 +225,11 @@ def library_named(name: str, environ: Mapping[str, str] = os.environ) -> Library
 
 
 def library_of(path: Path, environ: Mapping[str, str] = os.environ) -> Library | None:
-    """The library that a file lies in; None where it lies in none."""
-    real = Path(os.path.realpath(path))
-    for library in libraries(environ):
-        if Path(os.path.realpath(library.folder)) in real.parents:
-            return library
-    return None
+    """The library that a file lies in, of two in one another the inner one; None where it lies in none."""
+    above = Path(os.path.realpath(path)).parents
+    found = [(Path(os.path.realpath(library.folder)), library) for library in libraries(environ)]
+    inner = min((above.index(folder) for folder, _ in found if folder in above), default=None)
+    return next((library for folder, library in found if inner is not None and folder == above[inner]), None)
 
 
 def clones_folder(environ: Mapping[str, str]) -> Path:

@@ -169,6 +169,18 @@ def test_git_runs_nothing_that_others_have_configured(home: Path, others: str) -
     assert not mark.exists()
 
 
+def test_a_team_library_inside_ones_own_is_the_teams(home: Path) -> None:
+    inner = home / "disttui" / "profiles" / "lab"
+    inner.mkdir(parents=True)
+    (home / "team" / "train.yaml").rename(inner / "train.yaml")
+    (home / "disttui" / "config.yaml").write_text(f"libraries: [own, {{name: lab, folder: {inner}}}]\n")
+    answers = Answers(None)
+    for name in ("lab/train", "own/lab/train", str(inner / "train.yaml")):
+        with pytest.raises(DistrustError):
+            load_profile(name, questions=answers)
+        assert "from the library lab" in str(answers.asked[-1])
+
+
 def test_what_everybody_can_write_is_shown_as_well(home: Path) -> None:
     (home / "team" / "train.yaml").chmod(0o666)
     found = asks()
