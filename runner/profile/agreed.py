@@ -34,8 +34,9 @@ class Agreed(NamedTuple):
 
 def source_of(path: Path, environ: Mapping[str, str] = os.environ) -> Library | None:
     """The library that a profile comes from, where others than this user write in it; None for a file of one's own."""
-    library = library_of(path, environ)
-    return library if library and library.origin == "team" else None
+    # Also by its path: a link there that leads elsewhere may have been made after the file was read.
+    found = (library_of(path, environ), library_of(path, environ, as_given=True))
+    return next((library for library in found if library and library.origin == "team"), None)
 
 
 def last_agreed(path: Path, environ: Mapping[str, str]) -> Agreed | None:

@@ -224,10 +224,15 @@ def library_named(name: str, environ: Mapping[str, str] = os.environ) -> Library
     )
 
 
-def library_of(path: Path, environ: Mapping[str, str] = os.environ) -> Library | None:
-    """The library that a file lies in, of two in one another the inner one; None where it lies in none."""
-    above = Path(os.path.realpath(path)).parents
-    found = [(Path(os.path.realpath(library.folder)), library) for library in libraries(environ)]
+def library_of(path: Path, environ: Mapping[str, str] = os.environ, *, as_given: bool = False) -> Library | None:
+    """The library that a file lies in, of two in one another the inner one; None where it lies in none.
+
+    Args:
+        as_given: By its path alone, wherever links lead.
+    """
+    place = os.path.abspath if as_given else os.path.realpath
+    above = Path(place(path)).parents
+    found = [(Path(place(library.folder)), library) for library in libraries(environ)]
     inner = min((above.index(folder) for folder, _ in found if folder in above), default=None)
     return next((library for folder, library in found if inner is not None and folder == above[inner]), None)
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
+from runner.api import library
 from runner.api.library import DistrustError, load_profile, read_profile
 from runner.api.questions import Doubt, Unattended
 from runner.errors import InputError
-from runner.profile import parse
+from runner.profile import ProfileText, parse, read
 from runner.profile.changes import bounded, difference
 from tests.unit.test_effects import asked, command
 
@@ -179,6 +180,19 @@ def test_a_team_library_inside_ones_own_is_the_teams(home: Path) -> None:
         with pytest.raises(DistrustError):
             load_profile(name, questions=answers)
         assert "from the library lab" in str(answers.asked[-1])
+
+
+def test_a_link_that_leads_out_makes_nothing_ones_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, own = home / "team" / "train.yaml", home / "disttui" / "profiles" / "train.yaml"
+
+    def then_elsewhere(path: Path) -> ProfileText:
+        found = read(path)
+        shared.unlink()
+        shared.symlink_to(own)
+        return found
+
+    monkeypatch.setattr(library, "read", then_elsewhere)
+    assert asks()
 
 
 def test_what_everybody_can_write_is_shown_as_well(home: Path) -> None:
