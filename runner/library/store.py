@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,7 +103,7 @@ def save(
         raise InputError("the folder of this library is not there", cure, place=library.name)
     if text is not None:
         refuse(text, str(path))
-    with lock(library.name, environ):
+    with lock(library.name, environ), nullcontext() if library.url else _folder_lock(library):
         repository = Repository(library.folder, environ) if library.url else None
         branch = repository.branch() if repository else ""
         current = text_of(path)
@@ -153,16 +153,36 @@ def lock(name: str, environ: Mapping[str, str]) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", place=clean(str(folder))) from None
     with os.fdopen(descriptor):
-        until = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise InputError("another disttui changes this library", "Try again.", place=name) from None
-                time.sleep(0.02)
+        _wait_for(descriptor, name)
         yield
+
+
+@contextmanager
+def _folder_lock(library: Library) -> Iterator[None]:
+    """The same for a folder that several users write in; where its file system has no locks, without one."""
+    try:
+        descriptor = os.open(library.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # it is made by the first save
+        yield
+        return
+    try:
+        with suppress(OSError):
+            _wait_for(descriptor, library.name)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for(descriptor: int, name: str) -> None:
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise InputError("another disttui changes this library", "Try again.", place=name) from None
+            time.sleep(0.02)
 
 
 def text_of(path: Path) -> str | None:

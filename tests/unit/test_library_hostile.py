@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,13 @@ from hypothesis import strategies as st
 from runner.api.libraries import list_library
 from runner.cli.render.library import library_table
 from runner.errors import DisttuiError, InputError
+from runner.library import store
 from runner.library.git import url_flaw
 from runner.library.join import join
+from runner.library.store import put, save
 from runner.profile import load
 from runner.profile.edit import as_data
+from runner.profile.library import Library
 from tests.unit.library_kit import PROFILE, User, bare
 
 MARK = "/tmp/disttui-must-not-exist"
@@ -122,6 +127,30 @@ def test_a_tree_that_leads_out_is_refused(name: str, tmp_path: Path) -> None:
 )
 def test_addresses_that_are_not_given_to_git(url: str, flaw: str) -> None:
     assert (flaw in url_flaw(url)) if flaw else url_flaw(url) == ""
+
+
+def test_two_users_of_a_folder_who_save_at_once_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    users = [User(name, tmp_path, "none") for name in ("alice", "bob")]
+    library = Library("lab", "team", folder)
+    base = PROFILE + "env:\n  A: a   # of alice\n  B: a   # of bob\n"
+    save(library, "two", base, None, users[0].environ)
+
+    def slow(path: Path, text: str | None) -> None:
+        time.sleep(0.3)
+        put(path, text)
+
+    monkeypatch.setattr(store, "put", slow)
+
+    def edit(user: User, key: str) -> None:
+        save(library, "two", base.replace(f"  {key}: a ", f"  {key}: b "), base, user.environ)
+
+    with ThreadPoolExecutor() as threads:
+        for done in [threads.submit(edit, *each) for each in zip(users, "AB", strict=True)]:
+            done.result()
+    data = as_data((folder / "two.yaml").read_text())
+    assert data and data["env"] == {"A": "b", "B": "b"}
 
 
 @pytest.mark.git
