@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from runner import masking
@@ -82,18 +82,32 @@ def problems(root: Node) -> list[ProfileProblem]:
 
 
 def refuse(text: str, source: str) -> None:
-    """Raise ProfileErrors for a text with values that look like secrets; what is no YAML has none."""
+    """Raise ProfileErrors for a text with values that look like secrets, or with a known token anywhere."""
     try:
         root = compose(text, source, [])
     except ProfileErrors:
-        return
-    if root is not None and (found := problems(root)):
+        root = None
+    found = problems(root) if root is not None else []
+    values = [leak.value for leak in leaks(root)] if root is not None else []
+    if found := [*found, *_beside_values(text, source, values)]:
         raise ProfileErrors(found)
+
+
+def _beside_values(text: str, source: str, values: Sequence[str]) -> Iterator[ProfileProblem]:
+    """Tokens in comments, in keys and in what is no YAML."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for what, shape in _KNOWN:
+            token = shape.search(line)
+            if token and not any(token[0] in value for value in values):
+                masking.learn(token[0])
+                yield ProfileProblem(number, token.start() + 1, f"this looks like {what}", "take it out", source)
 
 
 def hidden(word: str) -> str:
     """A word of a command line with what looks like a secret masked, such as that of `--set env.TOKEN=…`."""
     key, _, value = word.partition("=")
+    if key.startswith("--") and "=" in value:
+        hidden(value)  # of `--set=env.TOKEN=…`
     try:
         node = compose(value, "", [], in_file=False)
     except ProfileErrors:

@@ -14,7 +14,7 @@ from runner.errors import InputError
 from runner.planning.by_hand import shell_command
 from runner.profile import ProfileErrors, parse
 from runner.profile.disclosure import effect_lines
-from runner.profile.leaks import hidden
+from runner.profile.leaks import hidden, refuse
 from runner.profile.resolve import LONGEST, SecretValues
 from runner.profile.save import save
 from runner.render.plan import render_plan
@@ -170,6 +170,13 @@ def test_what_looks_like_a_secret_is_not_saved(tmp_path: Path, line: str, value:
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.parametrize("text", [f"disttui: 1\n  # was {HF}\n", f"a: 1\n{HF}: x\n", f"Notes: no YAML\n\t{{ {HF}\n"])
+def test_a_token_is_not_saved_in_a_comment_a_key_or_other_text(text: str) -> None:
+    with pytest.raises(InputError, match=r"notes:2:\d+: .*looks like a token of Hugging Face") as caught:
+        refuse(text, "notes")
+    assert HF not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -194,6 +201,8 @@ def test_a_command_line_is_kept_without_its_secrets() -> None:
     assert hidden("job.env.MY_TOKEN=q8Zx0Lm3Vt7R") == "job.env.MY_TOKEN=***"
     assert hidden(f"job.args=[{HF}]") == "job.args=[***]"
     assert hidden("job.args=[--token, Zx8q0Lm3Vt7R]") == "job.args=[--token, ***]"
+    masking.forget_all()
+    assert hidden("--set=job.env.MY_TOKEN=q8Zx0Lm3Vt7R") == "--set=job.env.MY_TOKEN=***"
     assert hidden("launch.restarts=2") == "launch.restarts=2"
 
 
