@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -188,6 +189,8 @@ def _wait_for(descriptor: int, name: str) -> None:
 def text_of(path: Path) -> str | None:
     """The text of a file; None where there is none. Raises InputError where it cannot be read."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for without an end
+            raise InputError("this is no regular file", place=clean(str(path)))
         with path.open(encoding="utf-8", newline="") as file:
             return file.read()
     except FileNotFoundError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.api.libraries import list_library
+from runner.api.library_edits import compare
 from runner.cli.render.library import library_table
 from runner.errors import DisttuiError, InputError
 from runner.library import store
@@ -127,6 +129,17 @@ def test_a_tree_that_leads_out_is_refused(name: str, tmp_path: Path) -> None:
 )
 def test_addresses_that_are_not_given_to_git(url: str, flaw: str) -> None:
     assert (flaw in url_flaw(url)) if flaw else url_flaw(url) == ""
+
+
+def test_a_pipe_in_a_shared_folder_is_not_waited_for(tmp_path: Path) -> None:
+    alice = User("alice", tmp_path, "none")
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    os.mkfifo(folder / "two.yaml")
+    (alice.home / "config/disttui/config.yaml").write_text(f"libraries: [{{name: team, folder: {folder}}}]\n")
+    for use in (lambda: compare("team/two", None, alice.environ), lambda: alice.save("two", PROFILE, base="")):
+        with pytest.raises(InputError, match=r"two\.yaml: this is no regular file"):
+            use()
 
 
 def test_two_users_of_a_folder_who_save_at_once_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
