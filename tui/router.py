@@ -110,12 +110,21 @@ class Router:
                 self._open("error", profile, look.wrong, launch=launch)
             elif not look.asked:
                 self._open("wizard", profile, launch=launch, text=look.text)
-        if profile and look.asked:
+        while profile and look.asked:
             # The wizard probes its hosts at once, which runs the profile's `activate` on them.
             question = screen_class("confirm")(f"Open {profile.name}?", look.asked, "open")
-            if await self._app.push_screen_wait(question):
-                await asyncio.to_thread(look.agree)
-                self._open("wizard", profile, launch=launch, text=look.text)
+            if not await self._app.push_screen_wait(question):
+                return
+            await asyncio.to_thread(look.agree)
+            # What it extends may have changed while the question was read: the wizard reads that itself.
+            again = await asyncio.to_thread(_look_at, profile, self._environ) if look.extends else look
+            if again.wrong:
+                self._open("error", profile, again.wrong, launch=launch)
+                return
+            if again.asked in ("", look.asked):
+                self._open("wizard", profile, launch=launch, text=again.text)
+                return
+            look = again
 
     async def _opened(
         self, kind: str, arguments: tuple[Any, ...], named: Mapping[str, object], instead: Screen[Any] | None
@@ -146,6 +155,8 @@ class _Look(NamedTuple):
     """What the user must agree to before it is used; empty: nothing."""
     agree: Callable[[], None] = lambda: None
     """Keeps the user's yes."""
+    extends: bool = False
+    """Whether it is made of other files, too."""
 
 
 def _look_at(profile: Path, environ: Mapping[str, str]) -> _Look:
@@ -162,4 +173,5 @@ def _look_at(profile: Path, environ: Mapping[str, str]) -> _Look:
     lines += (f"{key}: {text}" for key, text in effect_lines(found.profile))
     if found.doubt.changes:
         lines = [f"{found.doubt}:", *found.doubt.changes]
-    return _Look(found.text, asked="\n".join(lines), agree=partial(found.agree, environ))
+    extends = bool(found.profile.sources)
+    return _Look(found.text, asked="\n".join(lines), agree=partial(found.agree, environ), extends=extends)

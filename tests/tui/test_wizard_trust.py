@@ -22,6 +22,34 @@ on_end: {command: [notify-send, done]}
 """
 
 
+def test_a_change_of_what_it_extends_is_asked_about_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(monkeypatch, {"desk": facts("cpu_desk")})
+    for name in ("config/disttui", "team"):
+        (tmp_path / name).mkdir(parents=True)
+    config = tmp_path / "config/disttui/config.yaml"
+    config.write_text(f"libraries: [{{name: team, folder: {tmp_path}/team}}]\n")
+    for kind in ("CONFIG", "STATE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind.lower()))
+    base, path = tmp_path / "team/base.yaml", tmp_path / "team/mine.yaml"
+    base.write_text(PROFILE)
+    path.write_text("disttui: 1\nextends: base\n")
+
+    async def play() -> None:
+        home = {f"XDG_{kind}_HOME": str(tmp_path / kind.lower()) for kind in ("CONFIG", "STATE")}
+        app = DisttuiApp(environ(tmp_path, TEXTUAL_ANIMATIONS="none", HOME="/home/ada", **home))
+        async with app.run_test(size=(80, 24)) as pilot:
+            app.router.open_wizard(path)
+            await until(pilot, lambda: isinstance(app.screen, ConfirmScreen) and app.screen.ready)
+            first = app.screen
+            base.write_text(PROFILE.replace("source v/bin/activate", "evil"))
+            await pilot.press("y")
+            await until(pilot, lambda: app.screen is not first and isinstance(app.screen, ConfirmScreen))
+            again = app.screen
+            assert isinstance(again, ConfirmScreen) and "evil" in again._consequence
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize("answer", ["n", "y"])
 def test_a_profile_that_everybody_can_write_is_asked_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
