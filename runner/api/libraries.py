@@ -141,13 +141,13 @@ def add_library(name: str, where: str, environ: Mapping[str, str] = os.environ) 
     if any(each.name == name for each in libraries(environ)):
         raise InputError(f"there is a library {name} already", f"disttui library remove {name}")
     folder = Path(os.path.expanduser(where)).absolute()  # noqa: PTH111 - Path raises for an unknown ~user
-    is_git = ":" in where if not folder.is_dir() else any((folder / each).exists() for each in ("HEAD", ".git"))
+    is_git = ":" in where if not _is_folder(folder) else any((folder / each).exists() for each in ("HEAD", ".git"))
     if not is_git:
-        if not folder.is_dir():
+        if not _is_folder(folder):
             raise InputError(f"{clean(where)}: there is no such folder, and this is no address of a git repository")
         _configure(environ, lambda before: _with(before, {"name": name, "folder": str(folder)}))
         return None
-    url = str(folder) if folder.is_dir() else where
+    url = str(folder) if _is_folder(folder) else where
     if flaw := url_flaw(url):
         raise InputError(f"{clean(url)}: {flaw}", "Give one such as hub:profiles.git or https://hub/profiles.git.")
     done = sync(Library(name, "team", inside(clones_folder(environ), name), url), environ)
@@ -226,9 +226,16 @@ def check_libraries(
     for name in names or [name for name in known if name != EXAMPLES]:
         folder = Path(name)
         library = known.get(name) or Library(clean(name), "team", folder)
-        if name not in known and not folder.is_dir():
+        if name not in known and not _is_folder(folder):
             raise InputError(f"{clean(name)}: no library has this name, and there is no such folder")
         yield clean(name), check_folder(library)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # too long for a path
+        return False
 
 
 def unsent_in(library: Library, environ: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.api.libraries import list_library
+from runner.api.libraries import add_library, check_libraries, list_library
 from runner.api.library_edits import compare
 from runner.cli.render.library import library_table
 from runner.errors import DisttuiError, InputError
@@ -140,6 +140,14 @@ def test_a_pipe_in_a_shared_folder_is_not_waited_for(tmp_path: Path) -> None:
     for use in (lambda: compare("team/two", None, alice.environ), lambda: alice.save("two", PROFILE, base="")):
         with pytest.raises(InputError, match=r"two\.yaml: this is no regular file"):
             use()
+
+
+def test_what_is_too_long_for_a_path_is_one_clear_error(tmp_path: Path) -> None:
+    alice = User("alice", tmp_path, "none")
+    with pytest.raises(InputError, match="there is no such folder"):
+        add_library("lab", 5000 * "x", alice.environ)
+    with pytest.raises(InputError, match="there is no such folder"):
+        list(check_libraries([5000 * "x"], alice.environ))
 
 
 def test_two_users_of_a_folder_who_save_at_once_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
