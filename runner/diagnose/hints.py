@@ -93,6 +93,11 @@ _KNOWN = _table(
             "A process of {host} may not open more files: raise `ulimit -n` (in `activate:`), or call "
             "torch.multiprocessing.set_sharing_strategy('file_system').",
         ),
+        "download": (
+            r"<urlopen error|Max retries exceeded with url|couldn't connect to 'https?://",
+            "The script downloads, but {host} does not reach that address. Copy the files to the hosts beforehand, or "
+            "set HTTPS_PROXY in `job.env`.",
+        ),
         "address resolution": (
             r"Name or service not known|Temporary failure in name resolution|Name does not resolve|gaierror"
             r"|nodename nor servname",

@@ -43,6 +43,7 @@ def hinted(state: RunState) -> tuple[str, str]:
         ("module_missing", "module missing", "node2 has no module flash_attention_extra"),
         ("permission", "permission", "node2"),
         ("address_resolution", "address resolution", "node2 cannot resolve"),
+        ("download", "download", "node2 does not reach that address"),
         ("too_many_files", "too many open files", "ulimit -n"),
         ("allocation", "out of memory: allocation", "could not give 1048576.0 GiB"),
         ("memory_error", "out of memory: allocation", "node2"),
