@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Mapping
+from typing import Dict, Mapping
 
 Metrics = Mapping[str, object]
 """Name → a number or a short text. Any script writes them: check the type of a value before using it."""
+
+
+def updated(known: Metrics, record: Metrics) -> Dict[str, object]:
+    """The newest value of every metric after one more record.
+
+    A total of steps that the step has passed was not that of the run, but of an epoch: it is left out.
+    """
+    found = {**known, **record}
+    step, steps = found.get("step"), found.get("steps")
+    if "steps" not in record and isinstance(step, (int, float)) and isinstance(steps, (int, float)) and step > steps:
+        del found["steps"]
+    return found

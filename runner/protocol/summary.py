@@ -11,6 +11,7 @@ import stat
 from typing import Any, Callable
 
 from .jsonl import records
+from .metrics import updated
 
 _END = 64 * 1024
 _BEGINNING = 4096
@@ -95,7 +96,7 @@ def _metrics(folder: str) -> dict[str, object]:
     merged: dict[str, object] = {}
     for name in sorted(names, key=lambda name: (len(name), name))[:1]:
         for record in ends(os.path.join(folder, name)):
-            merged.update(record)
+            merged = updated(merged, record)
     return merged
 
 

@@ -14,7 +14,7 @@ from runner.protocol import events
 from runner.protocol.cause import Cause
 from runner.protocol.events import Alarm, Event, LeftProcess, Note, Stall, Straggler, Unhandled, Verdict
 from runner.protocol.files import Exit
-from runner.protocol.metrics import Metrics
+from runner.protocol.metrics import Metrics, updated
 from runner.protocol.reports import Report
 from runner.protocol.slurm import WAITING, Queued
 from runner.protocol.telemetry import Telemetry
@@ -300,7 +300,7 @@ def job_nodes(spec: Mapping[str, object], count: int) -> tuple[str, ...]:
 def _fold_metrics(series: Series, record: Metrics) -> Series:
     # Most records have no new names of metrics: they share one `first`.
     first = series.first if record.keys() <= series.first.keys() else {**record, **series.first}
-    return Series(first, {**series.latest, **record}, series.count + 1)
+    return Series(first, updated(series.latest, record), series.count + 1)
 
 
 def _fold_event(story: Story, event: Event) -> Story:  # noqa: C901, PLR0911, PLR0912 one case for each kind

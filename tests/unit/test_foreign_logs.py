@@ -13,6 +13,7 @@ from runner.diagnose.cause import find
 from runner.diagnose.hints import hint
 from runner.node.observe import last_words
 from runner.node.observe.harvest import Harvest
+from runner.render.status import progress
 from runner.render.story import attempt_words
 from runner.runs.state import RunState, begin
 from tests.unit.state_kit import fold
@@ -33,7 +34,8 @@ def harvested(name: str, folder: Path) -> list[dict[str, Any]]:
     [
         ("nanogpt", 3.2987, {"step": 60, "loss": 3.1199, "val_loss": 3.0945, "step_time": 0.50059}),
         ("nanogpt_end", 5.4665, {"step": 60, "loss": 5.4358, "val_loss": 5.453, "step_time": 1.71905}),
-        ("imagenet", 7.4625, {"step": 86, "steps": 3000, "epoch": 0, "loss": 4881.6, "step_time": 0.352}),
+        ("imagenet", 7.4625, {"step": 86, "epoch": 0, "loss": 4881.6, "step_time": 0.352}),
+        ("imagenet_end", 6.9555, {"step": 36, "epoch": 1, "loss": 7.0298, "val_loss": 1221.2, "step_time": 0.32}),
         ("trainer", 4.033, {"step": 150, "steps": 150, "epoch": 3, "val_loss": 4.03}),
         ("lightning_tqdm", 0.693, {"step": 50, "epoch": 1, "loss": 0.682, "val_loss": 0.689, "steps_per_s": 13.99}),
         ("lightning_rich", 0.734, {"step": 100, "steps": 100, "loss": 0.734, "val_loss": 0.694}),
@@ -48,6 +50,26 @@ def test_the_metrics_of_scripts_that_nobody_here_wrote(
     assert next(record["loss"] for record in records if "loss" in record) == first
     merged = {key: value for record in records for key, value in record.items()}
     assert {key: merged.get(key) for key in newest} == newest
+
+
+def started() -> RunState:
+    """A run of one rank, in its first attempt."""
+    launch = {"t": 1.0, "e": "launch", "attempt": 1, "pid": 9, "command": [], "interface": "eth0"}
+    return fold(begin("t-1", ("node1",), (1,)), 0, "events.jsonl", launch)
+
+
+@pytest.mark.parametrize("name", ["imagenet", "imagenet_end"])
+def test_the_batches_of_an_epoch_are_not_the_steps_of_the_run(tmp_path: Path, name: str) -> None:
+    """`Epoch: [0][16/20]` does not say how many epochs there are: no share of the run, no eta."""
+    assert not any("steps" in record for record in harvested(name, tmp_path))
+
+
+def test_a_total_that_the_step_has_passed_is_dropped() -> None:
+    state = started()
+    for step, more in ((100, {"steps": 100}), (101, {}), (102, {"loss": 1.5})):
+        state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", {"t": 1.0 + step, "step": step, **more})
+        assert (progress(state) is None) == (step > 100)
+    assert state.metrics["loss"] == 1.5
 
 
 def test_the_evaluations_of_accelerates_example(tmp_path: Path) -> None:

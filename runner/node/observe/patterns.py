@@ -112,6 +112,11 @@ def recognise(line: str) -> Optional[Record]:
     return found if trained or ("step" in found and not _TELLING.isdisjoint(found)) else None
 
 
+def of_an_epoch(line: str) -> bool:
+    """Whether the step that a line shows counts the batches of one epoch, and its total is that of the epoch."""
+    return bool(_BRACKETS.search(line) or _BATCHES.search(line))
+
+
 def _unquoted(found: Record, line: str) -> None:
     """Note every value of a line in a human-readable form."""
     for counter in (_BRACKETS, _BATCHES):

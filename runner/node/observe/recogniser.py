@@ -6,7 +6,7 @@ import re
 from typing import Optional
 
 from .bars import EPOCH, Bars
-from .patterns import HINTS, Record, recognise
+from .patterns import HINTS, Record, of_an_epoch, recognise
 
 # Colours and cursor moves; titles and links (OSC), whose addresses hold names and numbers of their own.
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)")
@@ -57,5 +57,5 @@ class Recogniser:
         named = EPOCH.search(text)
         if named and named.group(2):
             record["steps"] = total * int(named.group(2))
-        elif self._earlier:
+        elif self._earlier or of_an_epoch(text):
             del record["steps"]
