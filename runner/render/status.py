@@ -121,7 +121,13 @@ def metric_words(metrics: Metrics) -> list[str]:
         value = number(metrics.get(name))
         if value is not None:
             words.append(f"{name.replace('_', ' ')} {value:.4g}")
-    return words + throughput(metrics)
+    return words + throughput(metrics) + accuracy(metrics)
+
+
+def accuracy(metrics: Metrics) -> list[str]:
+    """The newest accuracy; empty if none is known."""
+    values = (number(metrics.get(name)) for name in ("accuracy", "val_accuracy", "eval_accuracy"))
+    return next(([f"accuracy {value:.4g}"] for value in values if value is not None), [])
 
 
 def throughput(metrics: Metrics) -> list[str]:

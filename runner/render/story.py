@@ -16,7 +16,7 @@ from runner.ids import short
 from runner.protocol.events import Death, Held
 from runner.protocol.files import LauncherPart
 from runner.render.signals import code_words
-from runner.render.status import throughput, ungrouped
+from runner.render.status import accuracy, throughput, ungrouped
 from runner.runs.state import RunState
 from runner.text import clean, clean_lines
 
@@ -74,7 +74,7 @@ def _trained(state: RunState, elapsed: float) -> str:
     validated = number(metrics.get("val_loss"))
     if validated is not None:
         words.append(f"validation loss {validated:.4g}")
-    return "  ".join([*words, *throughput(metrics)])
+    return "  ".join([*words, *accuracy(metrics), *throughput(metrics)])
 
 
 def _alone(state: RunState) -> list[str]:

@@ -14,7 +14,7 @@ from runner.diagnose.hints import hint
 from runner.node.observe import last_words
 from runner.node.observe.harvest import Harvest
 from runner.render.status import progress
-from runner.render.story import attempt_words
+from runner.render.story import attempt_words, ending
 from runner.runs.state import RunState, begin
 from tests.unit.state_kit import fold
 
@@ -70,6 +70,15 @@ def test_a_total_that_the_step_has_passed_is_dropped() -> None:
         state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", {"t": 1.0 + step, "step": step, **more})
         assert (progress(state) is None) == (step > 100)
     assert state.metrics["loss"] == 1.5
+
+
+def test_the_closing_line_has_the_newest_accuracy(tmp_path: Path) -> None:
+    state = started()
+    for record in harvested("nlp_example", tmp_path):
+        state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", record)
+    state = fold(state, 0, "exit.json", {"state": "finished", "code": 0})
+    line = ending(state, 34.0, tmp_path, {})[0]
+    assert line == "✓ t-1 finished in 0:34: 1 rank on 1 host  accuracy 0.5156"
 
 
 def test_the_evaluations_of_accelerates_example(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def _event_words(state: RunState, node: int, event: Event) -> str | None:  # noq
         case "launch":
             return f"attempt {event['attempt']}: launcher started"
         case "step":
-            return f"attempt {event['attempt']}: first step made"
+            return f"attempt {event['attempt']}: first metric seen"
         case "error":
             message = clean(event.get("message") or "")[:120]
             return f"rank {event.get('rank')} raised {clean(str(event.get('type')))}: {message}"
