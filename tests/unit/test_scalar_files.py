@@ -156,6 +156,21 @@ def test_a_table_that_is_written_anew_with_a_further_column_tells_nothing_twice(
     file.close()
 
 
+def test_the_batches_of_a_validation_are_no_steps_of_the_run(tmp_path: Path) -> None:
+    """Lightning with `on_step=True` in validation_step: the count of its batches stands in the column `step`."""
+    path = tmp_path / "metrics.csv"
+    head = "epoch,step,train_loss_epoch,train_loss_step,valid_loss_epoch,valid_loss_step"
+    rows = ["0,59,,2.29,,", ",18,,,,2.2982", ",19,,,,2.3011", "0,59,,,2.3057,", "0,59,2.3040,,,"]
+    path.write_text("\n".join([head, *rows]) + "\n")
+    assert [one.record() for one in samples(path)] == [
+        {"step": 59, "epoch": 0, "loss": 2.29},
+        {"valid_loss_step": 2.2982},
+        {"valid_loss_step": 2.3011},
+        {"step": 59, "epoch": 0, "val_loss": 2.3057},
+        {"step": 59, "epoch": 0, "train_loss_epoch": 2.304},
+    ]
+
+
 def test_a_validations_own_folder_gives_no_training_loss(tmp_path: Path) -> None:
     for folder in ("train", "validation"):
         path = tmp_path / folder / EVENTS.name

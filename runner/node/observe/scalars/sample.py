@@ -12,6 +12,8 @@ _MOST_VALUES = 64
 """Values of one step that are kept."""
 _PARTS = re.compile(r"(?:^|[/_.-])(?:val|valid|validation|eval)$", re.IGNORECASE)
 _STEPS = 1 << 53
+# Lightning's values of single batches of an evaluation; their step counts the batches of all evaluations.
+_OF_BATCHES = re.compile(r"(?:val|valid|validation|eval|test)_.{1,90}_step$")
 _SUMMARY = ("train_", "total_flos")
 """Tags below `train/` of Trainer's summary: its loss is the mean over the whole training."""
 
@@ -29,8 +31,10 @@ class Sample(NamedTuple):
     values: Record
 
     def record(self) -> Record:
-        """Its values and its step; a value named `step` has priority over the file's own count."""
-        return self.values if self.step is None else {"step": self.step, **self.values}
+        """Its values and the training's step; a value named `step` has priority over the file's own count."""
+        if self.step is None or all(_OF_BATCHES.match(name) for name in self.values):
+            return self.values
+        return {"step": self.step, **self.values}
 
 
 def note(values: Record, tag: str, number: str) -> None:
