@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -82,9 +83,9 @@ class _Log:
         """The number of each line with metrics, and the metrics."""
         known = Recogniser()
         with self._path.open("rb") as file:
-            for number, line in _lines(file):
+            for (number, line), (_, following) in pairwise(chain(_lines(file), [(0, b"")])):
                 self.count = (self.count or 0) + 1
-                for record in self._reader.read([line], known, 1):
+                for record in self._reader.read([line], known, 1, following):
                     yield number, record
 
 

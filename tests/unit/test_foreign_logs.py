@@ -37,6 +37,7 @@ def harvested(name: str, folder: Path) -> list[dict[str, Any]]:
         ("imagenet", 7.4625, {"step": 86, "epoch": 0, "loss": 4881.6, "step_time": 0.352}),
         ("imagenet_end", 6.9555, {"step": 36, "epoch": 1, "loss": 7.0298, "val_loss": 1221.2, "step_time": 0.32}),
         ("trainer", 4.033, {"step": 150, "steps": 150, "epoch": 3, "val_loss": 4.03}),
+        ("run_clm", 5.596, {"step": 465, "steps": 465, "epoch": 3, "loss": 4.739, "val_loss": 4.727}),
         ("lightning_tqdm", 0.693, {"step": 50, "epoch": 1, "loss": 0.682, "val_loss": 0.689, "steps_per_s": 13.99}),
         ("lightning_rich", 0.734, {"step": 100, "steps": 100, "loss": 0.734, "val_loss": 0.694}),
         ("lightning_rich_tty", 0.674, {"step": 150, "steps": 150, "epoch": 2, "loss": 0.658, "steps_per_s": 21.76}),
@@ -56,6 +57,14 @@ def started() -> RunState:
     """A run of one rank, in its first attempt."""
     launch = {"t": 1.0, "e": "launch", "attempt": 1, "pid": 9, "command": [], "interface": "eth0"}
     return fold(begin("t-1", ("node1",), (1,)), 0, "events.jsonl", launch)
+
+
+def test_a_loss_printed_in_the_place_of_a_bar_has_its_own_step(tmp_path: Path) -> None:
+    """Trainer logs every 10 steps, while the bar is redrawn only now and then: it stood at 9, 19, 29, …"""
+    found = harvested("run_clm", tmp_path)
+    losses = [(one["step"], one["loss"]) for one in found if "loss" in one]
+    assert losses == [(10, 5.596), (20, 5.554), (30, 5.504), (40, 5.448), (440, 4.74), (450, 4.738), (460, 4.739)]
+    assert [(one["step"], one["val_loss"]) for one in found if "val_loss" in one] == [(465, 4.727)]
 
 
 @pytest.mark.parametrize("name", ["imagenet", "imagenet_end"])

@@ -71,6 +71,14 @@ class Bars:
             found["steps_per_s"] = round(1 / float(speed), 6) if per == "s" else float(speed)
         return found
 
+    def step_at(self, line: str) -> Optional[int]:
+        """The step that the bar of the training shows in a line, None where it is not this bar or has gone back."""
+        bar = (_BAR.search(line) or _RICH.search(line)) if len(line) <= LONGEST else None
+        if bar is None or self.step is None or _title(line[: bar.start()]) or int(bar.group(2) or 0) != self._total:
+            return None
+        step = self._earlier + int(bar.group(1))
+        return step if step >= self.step else None
+
     def _in_title(self, title: str) -> Record:
         row = _ROW.match(title)
         if row is None:

@@ -53,17 +53,19 @@ class Reader:
         except re.error as error:
             self.notes.append("metrics.pattern is no regular expression: %s" % error)
 
-    def read(self, lines: List[bytes], known: Recogniser, most: int) -> List[Record]:
+    def read(self, lines: List[bytes], known: Recogniser, most: int, following: bytes = b"") -> List[Record]:
         """Return the metrics in some lines.
 
         Args:
             known: The recogniser of the rank that has printed them.
             most: How many lines may be parsed, the newest.
+            following: What is known of the line behind them.
         """
         if self._own is not None:
             return self._match(lines[-most:])
-        telling = [line for line in lines if may_tell(line)][-most:]
-        return [record for line in telling if (record := known.read(line))]
+        telling = [index for index, line in enumerate(lines) if may_tell(line)][-most:]
+        behind = [*lines[1:], following]
+        return [record for index in telling if (record := known.read(lines[index], behind[index]))]
 
     def _match(self, lines: List[bytes]) -> List[Record]:
         """Apply the profile's expression, whose matching may never end."""
@@ -137,7 +139,8 @@ class Harvest:
         for done, row in enumerate(rows):
             share = max(budget // (len(rows) - done), _NEWEST // len(rows))
             budget -= min(share, row.behind)
-            row.take(self._reader.read(row.read(share), row.known, _MOST_LINES // len(rows)))
+            lines = row.read(share)
+            row.take(self._reader.read(lines, row.known, _MOST_LINES // len(rows), row.tail))
 
 
 class _RankFiles:
@@ -150,7 +153,8 @@ class _RankFiles:
         self._size = 0
         self._offset = 0
         self._written = 0
-        self._tail = b""
+        self.tail = b""
+        """The newest line as far as it is written."""
         self._foreign = False
         self._logged: Set[str] = set()
         """Names of metrics found in the log."""
@@ -188,8 +192,8 @@ class _RankFiles:
             return []
         self._offset += len(data)
         # The rest of a line whose beginning was skipped is made too long to be parsed.
-        lines = _BREAKS.split((b" " * LONGEST + b" " if skip else self._tail) + data)
-        self._tail = lines.pop()[: LONGEST + 1]
+        lines = _BREAKS.split((b" " * LONGEST + b" " if skip else self.tail) + data)
+        self.tail = lines.pop()[: LONGEST + 1]
         return [line for line in lines if 0 < len(line) <= LONGEST]
 
     def take(self, records: List[Record]) -> None:

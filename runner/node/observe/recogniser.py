@@ -31,9 +31,14 @@ class Recogniser:
         self._total = 0
         self._earlier = 0
 
-    def read(self, line: bytes) -> Optional[Record]:
-        """The metrics in one line; None or an empty record where it holds none."""
-        text = _ESCAPES.sub("", line.decode("utf-8", "replace"))
+    def read(self, line: bytes, following: bytes = b"") -> Optional[Record]:
+        """The metrics in one line; None or an empty record where it holds none.
+
+        Args:
+            following: The next line, as far as it is known: tqdm redraws its bar only now and then, but always behind
+                a line that is printed in its place, then with the step of that line.
+        """
+        text = _text(line)
         record = self._bars.recognise(text)
         if record is not None:
             return record
@@ -43,7 +48,8 @@ class Recogniser:
         if "step" in record:
             self._count_on(record, text)
         elif self._bars.step is not None:
-            record["step"] = self._bars.step
+            ahead = self._bars.step_at(_text(following))
+            record["step"] = self._bars.step if ahead is None else ahead
         return record
 
     def _count_on(self, record: Record, text: str) -> None:
@@ -59,3 +65,7 @@ class Recogniser:
             record["steps"] = total * int(named.group(2))
         elif self._earlier or of_an_epoch(text):
             del record["steps"]
+
+
+def _text(line: bytes) -> str:
+    return _ESCAPES.sub("", line.decode("utf-8", "replace"))
