@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from runner import masking
 from tests import frameworks
 from tests.cluster import Cluster, unavailable
 
@@ -99,6 +100,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI may not do: {report.longrepr}"
     return report
+
+
+@pytest.fixture(autouse=True)
+def no_secret_is_known() -> Iterator[None]:
+    """What a test has resolved as a secret is masked in its own words alone."""
+    yield
+    masking.forget_all()
 
 
 @pytest.fixture(scope="session", autouse=True)
