@@ -1,9 +1,44 @@
-"""Folders and files that no other user can change, and usually not read, with any umask."""
+"""Folders and files for this user alone, with any umask; and files of others, read without a risk."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
+
+
+class NoRegularFileError(OSError):
+    """A pipe, a socket or a device: reading it could wait for ever, or never end."""
+
+
+def read(
+    path: Path | str, most: int, *, folder: int | None = None, devices: bool = False
+) -> tuple[bytes, os.stat_result]:
+    """The first `most` bytes of a regular file, and the status of what they are read from.
+
+    Args:
+        folder: The descriptor of the folder that `path` is a name in; a link is not followed there.
+        devices: Whether a device may be read, too.
+
+    Raises:
+        NoRegularFileError: It is none; nothing was waited for.
+        OSError: It cannot be read.
+    """
+    # Not blocking: a pipe may have taken the place of a file a moment ago.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (os.O_NOFOLLOW if folder is not None else 0)
+    descriptor = os.open(path, flags, dir_fd=folder)
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(status.st_mode) and not (devices and stat.S_ISCHR(status.st_mode)):
+            raise NoRegularFileError(errno.EINVAL, "this is no regular file")
+        os.set_blocking(descriptor, True)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(most), status
+    finally:
+        os.close(descriptor)
 
 
 def make_folder(folder: Path, mode: int = 0o700) -> None:

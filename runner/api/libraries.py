@@ -12,9 +12,10 @@ from typing import NamedTuple
 from runner.api.library_edits import repository_of
 from runner.errors import InputError
 from runner.formatting import amount
+from runner.library.files import text_of
 from runner.library.git import url_flaw
 from runner.library.headers import Header, headers
-from runner.library.store import lock, text_of
+from runner.library.store import lock
 from runner.library.syncing import Synced, sync
 from runner.paths import inside
 from runner.profile import parse, read

@@ -77,7 +77,7 @@ def read_profile(
     shared = _as_shared(profile) if overrides else profile
     files = [(Path(each.path), each.status) for each in profile.read_from]
     why = next(filter(None, (doubt(*each) for each in ((path, source.status), *files))), "")
-    found = _of_library(path, shared or profile, environ)
+    found = _of_library(path, source.text, shared or profile, environ)
     if why:
         found = replace(found, why=f"{why}; {found.why}") if found else Doubt(profile, why, path)
     return ReadProfile(path, profile, source.text, found, shared or profile)
@@ -95,12 +95,13 @@ def _as_shared(profile: Profile) -> Profile | None:
         return None  # it needs an override
 
 
-def _of_library(path: Path, profile: Profile, environ: Mapping[str, str]) -> Doubt | None:
+def _of_library(path: Path, text: str, profile: Profile, environ: Mapping[str, str]) -> Doubt | None:
     """What the user must know of a profile of a team library before it runs; None: nothing has changed since a yes."""
     files = _shared_files(path, profile, environ)
     if not files:
         return None
-    signatures = [_signature(library, file, environ) for file, library in files]
+    texts = {path: text} | {Path(each.path): each.text for each in profile.read_from}
+    signatures = [_signature(library, file, texts[file], environ) for file, library in files]
     for (file, library), one in zip(files, signatures, strict=True):
         if library.signed and not (one and one.is_good):
             raise _unsigned(library, file, one)
@@ -111,7 +112,7 @@ def _of_library(path: Path, profile: Profile, environ: Mapping[str, str]) -> Dou
     libraries = dict.fromkeys(f"the library {library.name} ({library.url or library.folder})" for _, library in files)
     named = " and ".join(libraries)
     why = (
-        f"it has changed in {named} since your yes of {when(before.when)}"
+        f"it is from {named}, and has changed since your yes of {when(before.when)}"
         if before
         else f"it is new to you, from {named}"
     )
@@ -129,12 +130,12 @@ def _shared_files(path: Path, profile: Profile, environ: Mapping[str, str]) -> l
     return [(file, library) for file, library in found if library]
 
 
-def _signature(library: Library, path: Path, environ: Mapping[str, str]) -> Signature | None:
-    """Who has signed the newest change of a file; None where that is not known."""
+def _signature(library: Library, path: Path, text: str, environ: Mapping[str, str]) -> Signature | None:
+    """Who has signed the newest change of a file; None where that is not known, or `text` is not what it made of it."""
     if not _has_history(library):
         return None
     inner = os.path.relpath(os.path.realpath(path), os.path.realpath(library.folder))
-    return Repository(library.folder, environ).signature(inner)
+    return Repository(library.folder, environ).signature(inner, text.encode())
 
 
 def _has_history(library: Library) -> bool:

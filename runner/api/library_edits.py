@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runner.errors import InputError
+from runner.library.files import text_in
 from runner.library.git import Commit, Repository
 from runner.library.keys import KeyChange, key_changes
-from runner.library.store import Saved, save, text_of
+from runner.library.store import Saved, save
 from runner.profile import parse, read
 from runner.profile.library import (
     Library,
@@ -71,7 +72,8 @@ def read_for_edit(name: str, environ: Mapping[str, str] = os.environ) -> Library
             f"Copy it first: disttui library save {clean(name)} own/{clean(rest or name)}",
         )
     path = entry.path if entry else path_in(library, f"{rest}.yaml")
-    return LibraryEdit(library, entry.name if entry else rest, path, text_of(path) if entry else None)
+    text = text_in(library, _inner(library, path)) if entry else None
+    return LibraryEdit(library, entry.name if entry else rest, path, text)
 
 
 def save_profile(
@@ -86,7 +88,7 @@ def save_profile(
         parse(text, reading.path)
     return save(
         reading.library,
-        reading.path.relative_to(reading.library.folder).as_posix(),
+        _file(reading),
         text,
         reading.text,
         environ,
@@ -188,8 +190,11 @@ def compare(name: str, commit: str | None = None, environ: Mapping[str, str] = o
     if commit is not None:
         others = [(f"{full} of {commit[:10]}", text_at(name, commit, environ))]
     else:
-        beside = [each for each in profiles_in(reading.library) if each.name.startswith(f"{reading.name}@")]
-        others = [(each.full_name, text_of(each.path) or "") for each in beside]
+        library = reading.library
+        beside = [
+            each for each in profiles_in(library) if each.name.startswith(f"{reading.name}@") and not each.problem
+        ]
+        others = [(each.full_name, text_in(library, _inner(library, each.path)) or "") for each in beside]
         if reading.library.url and (last := repository_of(reading.library, environ).commit_of("HEAD")):
             repository = repository_of(reading.library, environ)
             blob = repository.files(last).get(_file(reading))
@@ -223,4 +228,8 @@ def repository_of(library: Library, environ: Mapping[str, str]) -> Repository:
 
 
 def _file(reading: LibraryEdit) -> str:
-    return reading.path.relative_to(reading.library.folder).as_posix()
+    return _inner(reading.library, reading.path)
+
+
+def _inner(library: Library, path: Path) -> str:
+    return path.relative_to(library.folder).as_posix()

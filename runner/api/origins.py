@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner import __version__
+from runner import __version__, private
 from runner.planning.interpreter import find_python
 from runner.profile.agreed import source_of
 from runner.profile.leaks import hidden
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from runner.hosts.facts import HostFacts
     from runner.hosts.link import Link
     from runner.planning.plan import Plan
+
+_MOST = 1 << 20
+"""Bytes of a file of git's that are read."""
 
 
 def keep_origin(
@@ -48,7 +51,7 @@ def keep_origin(
         command=tuple(map(hidden, command)),
         hosts=tuple(versions(plan, one, node) for node, one in enumerate(facts)),
         library=library.name if library else "",
-        library_commit=_commit(library.folder) if library else "",
+        library_commit=commit_of(library.folder) if library and library.url else "",
     )
     with suppress(OSError):
         made.save(known.folder)
@@ -76,19 +79,22 @@ def versions(plan: Plan, facts: HostFacts, node: int) -> HostVersions:
     )
 
 
-def _commit(folder: Path) -> str:
+def commit_of(folder: Path) -> str:
     """The commit that a clone has checked out, from its files; empty where that is not known."""
     git = folder / ".git"
     try:
-        head = (git / "HEAD").read_text(encoding="utf-8")[:1000].strip()
+        head = _text(git / "HEAD").strip()
         if head.startswith("ref: refs/") and ".." not in head:
             name = head.removeprefix("ref: ")
-            loose = git.joinpath(*name.split("/"))
-            if loose.is_file():
-                head = loose.read_text(encoding="utf-8")[:1000].strip()
-            else:
-                packed = (git / "packed-refs").read_text(encoding="utf-8")
-                head = next((line.split(" ")[0] for line in packed.splitlines() if line.endswith(f" {name}")), "")
-    except (OSError, UnicodeDecodeError):
+            try:
+                head = _text(git.joinpath(*name.split("/"))).strip()
+            except FileNotFoundError:
+                lines = _text(git / "packed-refs").splitlines()
+                head = next((line.split(" ")[0] for line in lines if line.endswith(f" {name}")), "")
+    except (OSError, ValueError):
         return ""
     return head if re.fullmatch("[0-9a-f]{40,64}", head) else ""
+
+
+def _text(file: Path) -> str:
+    return private.read(file, _MOST)[0].decode()

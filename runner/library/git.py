@@ -1,8 +1,8 @@
 """The git program: every call of it is made here.
 
 A repository is a stranger's word. None of its files is checked out by git: they are read as objects and written by
-`runner.library.clone`, so that no filter, attribute, hook, submodule or link of it has a part in that. Nobody is asked
-for a password.
+`runner.library.syncing`, so that no filter, attribute, hook, submodule or link of it has a part in that. No program is
+taken from its configuration. Nobody is asked for a password.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import getpass
 import os
 import re
+import selectors
 import shlex
 import signal
 import socket
 import stat
 import subprocess
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +27,10 @@ from runner.text import clean
 
 LARGEST = 4 << 20
 """Bytes of a file that is read."""
+_MOST = 64 << 20
+"""Bytes of the output of one command: a tree of a few KB can name more files than memory holds."""
+_MOST_WORDS = 1 << 20
+"""The same of its errors; of more, the beginning counts."""
 _SECONDS, _NETWORK_SECONDS = 60, 300
 _SHA1 = 40 * "0"
 _OPTIONS = (
@@ -38,6 +44,18 @@ _INHERITED = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_SSL_CAINFO",
               "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_SYSTEM", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME",
               "GIT_COMMITTER_EMAIL", "GIT_EXEC_PATH")  # fmt: skip
 """Variables of git that count here. Others would lead it to another repository, as those of a hook do."""
+_PROGRAMS = {"openpgp": "gpg", "ssh": "ssh-keygen", "x509": "gpgsm"}
+"""What git calls for signatures of each format, where the user has set nothing else."""
+_UNTRUSTED = "git -c core.hooksPath=/dev/null -c core.alternateRefsCommand= -c core.fsmonitor=false "
+_LOCAL = {
+    "fetch": ("--upload-pack", f"{_UNTRUSTED} upload-pack"),
+    "push": (
+        "--receive-pack",
+        f"{_UNTRUSTED} -c receive.autogc=false -c receive.denyCurrentBranch=refuse receive-pack",
+    ),
+}
+"""How the other side is started for a repository on this machine that others can change: as this user it would run
+their hooks, and the programs of their configuration."""
 _AGAIN = re.compile(r"\[rejected\]|cannot lock ref|failed to update ref|incorrect old value|stale info", re.IGNORECASE)
 
 
@@ -151,16 +169,20 @@ class Repository:
             found[os.fsdecode(path)] = (pair[0], pair[1])
         return found
 
-    def read(self, blobs: Sequence[str]) -> dict[str, bytes | None]:
-        """The content of files by their ids; None for what is larger than `LARGEST`."""
+    def sizes(self, blobs: Iterable[str]) -> dict[str, int]:
+        """The sizes of files by their ids, in bytes."""
         wanted = list(dict.fromkeys(blobs))
-        if not wanted:
-            return {}
-        sizes = self._run(
-            "cat-file", "--batch-check=%(objectsize)", given="".join(f"{each}\n" for each in wanted).encode()
-        )
-        found: dict[str, bytes | None] = dict.fromkeys(wanted)
-        small = [each for each, size in zip(wanted, sizes.split(), strict=True) if int(size) <= LARGEST]
+        given = "".join(f"{each}\n" for each in wanted).encode()
+        out = self._run("cat-file", "--batch-check=%(objectsize)", given=given) if wanted else b""
+        return dict(zip(wanted, map(int, out.split()), strict=True))
+
+    def read(self, blobs: Iterable[str]) -> dict[str, bytes | None]:
+        """The content of files by their ids; None for what is larger than `LARGEST`. Raises GitError over 64 MiB."""
+        sizes = self.sizes(blobs)
+        found: dict[str, bytes | None] = dict.fromkeys(sizes)
+        small = [each for each, size in sizes.items() if size <= LARGEST]
+        if not small:
+            return found
         out = self._run("cat-file", "--batch=%(objectsize)", given="".join(f"{each}\n" for each in small).encode())
         at = 0
         for each in small:
@@ -201,9 +223,10 @@ class Repository:
             name, mail, moment = self._text("log", "-1", "--format=%an%n%ae%n%ad", "--date=raw", like).split("\n")
             who |= {"GIT_AUTHOR_NAME": name or "unknown", "GIT_AUTHOR_EMAIL": mail, "GIT_AUTHOR_DATE": moment}
         sign = ["-S"] if self._setting("commit.gpgSign", "--type=bool") == "true" else []
+        own = self._signers() if sign else []
         parents = ["-p", parent] if parent else []
         given = message.encode("utf-8", "replace")
-        return self._run("commit-tree", *sign, *parents, "-F", "-", tree, given=given, extra=who).decode().strip()
+        return self._run(*own, "commit-tree", *sign, *parents, "-F", "-", tree, given=given, extra=who).decode().strip()
 
     def message(self, commit: str) -> str:
         """The message of a commit."""
@@ -265,23 +288,40 @@ class Repository:
             found.append(Commit(commit, clean(author), float(moment or 0), clean(subject)))
         return found
 
-    def signature(self, path: str) -> Signature | None:
-        """Of the newest commit that has changed a file; None where there is none, or the file differs from it."""
+    def signature(self, path: str, content: bytes) -> Signature | None:
+        """Of the newest commit that has changed a file; None where there is none, or `content` is not what it has."""
         try:
-            out = self._text("log", "-1", "--format=%H%n%an%n%G?%n%GS", "HEAD", "--", path)
-            kept = self._text("rev-parse", "--quiet", "--verify", f"HEAD:{path}")
-            now = self._text("hash-object", "--no-filters", "--", path)
+            out = self._text(*self._signers(), "log", "-1", "--format=%H%n%an%n%G?%n%GS", "HEAD", "--", path)
+            commit, author, status, signer = (out.split("\n") + 4 * [""])[:4]
+            kept = self._text("rev-parse", "--quiet", "--verify", "--end-of-options", f"{commit}:{path}")
+            now = self._run("hash-object", "--stdin", "--no-filters", given=content).decode().strip()
         except GitError:
             return None
-        commit, author, status, signer = (out.split("\n") + 4 * [""])[:4]
         return Signature(commit, clean(author), status, clean(signer)) if commit and kept == now else None
+
+    def _signers(self) -> list[str]:
+        """Options that let the user's own settings name the programs for signatures, never those of a clone."""
+        options = []
+        for kind, default in _PROGRAMS.items():
+            names = [f"gpg.{kind}.program", *(["gpg.program"] if kind == "openpgp" else [])]
+            program = next(filter(None, (self._own(name) for name in names)), default)
+            options += [word for name in names for word in ("-c", f"{name}={program}")]
+        return [*options, "-c", f"gpg.ssh.defaultKeyCommand={self._own('gpg.ssh.defaultKeyCommand')}"]
+
+    def _own(self, name: str) -> str:
+        """A setting of the user's own, whatever a repository says."""
+        for where in ("--global", "--system"):
+            with suppress(GitError):
+                return run(["config", where, "--get", name], self._environ).decode("utf-8", "replace").strip()
+        return ""
 
     def fetch(self) -> None:
         """Get what is new at the remote. Raises RemoteError."""
         try:
-            self._run("fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "origin",
+            self._run("fetch", *_other_side("fetch", self.remote()),
+                      "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "origin",
                       "+refs/heads/*:refs/remotes/origin/*", seconds=_NETWORK_SECONDS,
-                      extra=_ssh(self._environ))  # fmt: skip
+                      extra=_network(self._environ))  # fmt: skip
         except GitError as error:
             cure = "What you have saved stays here; sync again when it can be reached."
             raise RemoteError(f"{self.url()} is not reached: {error.what}", cure) from None
@@ -289,8 +329,9 @@ class Repository:
     def push(self, commit: str, branch: str) -> bool:
         """Offer a commit to the remote; False where somebody else was quicker. Raises RemoteError."""
         try:
-            self._run("push", "--quiet", "--porcelain", "--no-verify", "origin", f"{commit}:refs/heads/{branch}",
-                      seconds=_NETWORK_SECONDS, extra=_ssh(self._environ))  # fmt: skip
+            self._run("push", *_other_side("push", self.remote()),
+                      "--quiet", "--porcelain", "--no-verify", "origin", f"{commit}:refs/heads/{branch}",
+                      seconds=_NETWORK_SECONDS, extra=_network(self._environ))  # fmt: skip
         except GitError as error:
             if _AGAIN.search(error.what):
                 return False
@@ -369,7 +410,8 @@ def clone(url: str, folder: Path, environ: Mapping[str, str]) -> Repository:
         "--origin=origin",
     ]
     try:
-        run([*words, "--", url, str(folder)], environ, extra=_ssh(environ), seconds=_NETWORK_SECONDS)
+        words += _other_side("fetch", url)
+        run([*words, "--", url, str(folder)], environ, extra=_network(environ), seconds=_NETWORK_SECONDS)
     except GitError as error:
         raise RemoteError(f"{clean(url)} cannot be cloned: {error.what}", "Try it by hand: git clone.") from None
     attributes = folder / ".git" / "info" / "attributes"
@@ -379,13 +421,37 @@ def clone(url: str, folder: Path, environ: Mapping[str, str]) -> Repository:
 
 
 def is_ours_alone(folder: Path) -> bool:
-    """Whether nobody but this user and root can change a clone: git runs programs that its configuration names."""
+    """Whether nobody but this user and root can change a clone, or put another in its place."""
+    return _only_we_write(folder, folder / ".git", folder / ".git/config")
+
+
+def _only_we_write(*paths: Path) -> bool:
+    """Whether paths, which must be there, belong to this user or root, and nobody else can write or replace them."""
+    others = stat.S_IWGRP | stat.S_IWOTH
     try:
-        statuses = [folder.stat(), (folder / ".git").lstat(), (folder / ".git" / "config").lstat()]
+        for path in paths:
+            real = Path(os.path.realpath(path))
+            status = path.lstat()
+            above = [each.stat() for each in real.parents]
+            own = [one.st_uid in (0, os.geteuid()) for one in (status, real.stat(), *above)]
+            # In a sticky folder such as /tmp only the owner of an entry can replace it.
+            open_ = [one for one in above if one.st_mode & others and not one.st_mode & stat.S_ISVTX]
+            if not all(own) or open_ or real.stat().st_mode & others:
+                return False
     except OSError:
         return False
-    others = stat.S_IWGRP | stat.S_IWOTH
-    return all(one.st_uid in (0, os.geteuid()) and not one.st_mode & others for one in statuses)
+    return True
+
+
+def _other_side(verb: str, url: str) -> list[str]:
+    """Options for a repository on this machine that others can change."""
+    address = url.removeprefix("file://")
+    if address == url and ":" in url.partition("/")[0]:
+        return []  # it is reached by a network, and its hooks run there
+    folder = next((each for each in (Path(address, ".git"), Path(address)) if (each / "HEAD").exists()), Path(address))
+    parts = [folder, folder / "config", *([folder / "hooks"] if (folder / "hooks").exists() else [])]
+    parts += list((folder / "hooks").glob("*"))
+    return [] if _only_we_write(*parts) else list(_LOCAL[verb])
 
 
 def url_flaw(url: str) -> str:
@@ -412,7 +478,8 @@ def run(
     options = [word for option in _OPTIONS for word in ("-c", option)]
     at = ["-C", str(folder), f"--git-dir={folder / '.git'}", f"--work-tree={folder}"] if folder else []
     env = {name: value for name, value in environ.items() if not name.startswith("GIT_") or name in _INHERITED}
-    env |= {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh", "LC_ALL": "C",
+    # A clone that lacks objects may name a remote to get them from, and how: nothing is got but by `_network`.
+    env |= {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C",
             "GIT_ASKPASS": "true", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1"}  # fmt: skip
     env.setdefault("PATH", os.defpath)
     env |= extra or {}
@@ -431,17 +498,69 @@ def run(
     except OSError as error:
         raise GitError(f"the program git cannot be run: {error.strerror}") from None
     try:
-        out, problem = process.communicate(given, timeout=seconds)
+        out, problem = _exchanged(process, given, time.monotonic() + seconds)
     except BaseException as error:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        if isinstance(error, subprocess.TimeoutExpired):
+        if isinstance(error, TimeoutError):
             raise GitError(f"git {_verb(words)} has not ended after {seconds:.0f} s") from None
+        if isinstance(error, OverflowError):
+            raise GitError(f"git {_verb(words)} prints more than {_MOST >> 20} MiB: this is no library") from None
         raise
+    finally:
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            assert stream
+            with suppress(BrokenPipeError):
+                stream.close()
     if process.returncode:
         raise GitError(_reason(problem.decode("utf-8", "replace"), out) or f"git {_verb(words)} has failed")
     return out
+
+
+def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float) -> tuple[bytes, bytes]:
+    """Both outputs of a process. Raises TimeoutError, and OverflowError where it prints more than `_MOST` bytes."""
+    assert process.stdin and process.stdout and process.stderr
+    out, problem, left = bytearray(), bytearray(), memoryview(given)
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(process.stdout, selectors.EVENT_READ, (out, _MOST + 1))
+        waiting.register(process.stderr, selectors.EVENT_READ, (problem, _MOST_WORDS))
+        if given:
+            os.set_blocking(process.stdin.fileno(), False)
+            waiting.register(process.stdin, selectors.EVENT_WRITE)
+        else:
+            process.stdin.close()
+        while waiting.get_map():
+            ready = waiting.select(max(0.0, until - time.monotonic()))
+            if not ready:
+                raise TimeoutError
+            for key, _ in ready:
+                if key.data is None:
+                    try:
+                        left = left[os.write(key.fd, left[:65536]) :]
+                    except BrokenPipeError:  # it says why
+                        left = left[:0]
+                    if not left:
+                        waiting.unregister(key.fileobj)
+                        process.stdin.close()
+                    continue
+                piece = os.read(key.fd, 1 << 20)
+                if not piece:
+                    waiting.unregister(key.fileobj)
+                kept, most = key.data
+                kept += piece[: most - len(kept)]
+                if len(out) > _MOST:
+                    raise OverflowError
+    try:
+        process.wait(max(1.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise TimeoutError from None
+    return bytes(out), bytes(problem)
+
+
+def _network(environ: Mapping[str, str]) -> dict[str, str]:
+    """What lets git reach a remote: the protocols that run no program of an address, and ssh."""
+    return {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh", **_ssh(environ)}
 
 
 def _ssh(environ: Mapping[str, str]) -> dict[str, str]:
@@ -454,8 +573,12 @@ def _ssh(environ: Mapping[str, str]) -> dict[str, str]:
     return {"GIT_SSH_COMMAND": shlex.join(["ssh", *(["-F", file] if file else []), "-o", "BatchMode=yes"])}
 
 
-def _verb(words: Iterable[str]) -> str:
-    return next(word for word in words if not word.startswith("-"))
+def _verb(words: Sequence[str]) -> str:
+    """The command among the words, behind its options."""
+    at = 0
+    while words[at].startswith("-"):
+        at += 2 if words[at] == "-c" else 1
+    return words[at]
 
 
 def _reason(problem: str, out: bytes) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from runner import private
 from runner.errors import InputError
+from runner.library.files import put, text_in
 from runner.library.git import Repository
 from runner.library.join import join, join_lines
 from runner.library.keys import message
@@ -20,7 +21,6 @@ from runner.paths import inside
 from runner.profile import ProfileErrors, parse
 from runner.profile.leaks import refuse
 from runner.profile.library import SUFFIXES, Library, clones_folder, path_in
-from runner.profile.save import save as write
 from runner.text import clean
 
 _PATIENCE = 60.0
@@ -50,23 +50,23 @@ class Settled(NamedTuple):
     """The user's own version where both are kept."""
 
 
-def settle(name: str, base: str | None, mine: str | None, theirs: str | None) -> Settled:
+def settle(path: Path, base: str | None, mine: str | None, theirs: str | None) -> Settled:
     """Join two edits of a file; None: there is no file."""
     if theirs in (mine, base, None):
         return Settled(mine)
     if mine == base or mine is None:
         return Settled(theirs)
-    if name.endswith(SUFFIXES):
-        joined = join(base, mine, theirs, works) if base is not None else None
+    if path.name.endswith(SUFFIXES):
+        joined = join(base, mine, theirs, partial(works, path)) if base is not None else None
     else:
         joined = join_lines(base or "", mine, theirs)
     return Settled(theirs, mine) if joined is None else Settled(joined)
 
 
-def works(text: str) -> bool:
-    """Whether a text is a good profile."""
+def works(path: Path, text: str) -> bool:
+    """Whether a text is a good profile as the file of this path, beside the files that it extends."""
     try:
-        parse(text, "profile")
+        parse(text, path, personal=False)
     except ProfileErrors:
         return False
     return True
@@ -107,14 +107,16 @@ def save(
     with lock(library.name, environ), nullcontext() if library.url else _folder_lock(library):
         repository = Repository(library.folder, environ) if library.url else None
         branch = repository.branch() if repository else ""
-        current = text_of(path)
+        current = text_in(library, file)
         if base is None and current is not None and current != text:
             raise InputError(
                 "there is a profile of this name already",
                 "Give another name, or replace it.",
                 place=f"{library.name}/{name}",
             )
-        settled = settle(file, base, text, current)
+        settled = settle(path, base, text, current)
+        if settled.text is not None and settled.text not in (text, current):
+            refuse(settled.text, str(path))
         changes = {file: settled.text}
         other = ""
         if settled.other is not None:
@@ -132,7 +134,8 @@ def save(
                 )
                 commit = repository.commit(head, blobs, words)
         for each, new in changes.items():
-            put(path_in(library, each), new)
+            if each != file or new != current:  # a file that stays as it is may be edited at this moment
+                put(library, each, new)
         if repository and commit:
             repository.move(f"refs/heads/{branch}", commit, head)
             repository.refresh()
@@ -184,32 +187,6 @@ def _wait_for(descriptor: int, name: str) -> None:
             if time.monotonic() > until:
                 raise InputError("another disttui changes this library", "Try again.", place=name) from None
             time.sleep(0.02)
-
-
-def text_of(path: Path) -> str | None:
-    """The text of a file; None where there is none. Raises InputError where it cannot be read."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for without an end
-            raise InputError("this is no regular file", place=clean(str(path)))
-        with path.open(encoding="utf-8", newline="") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", place=clean(str(path))) from None
-    except UnicodeDecodeError:
-        raise InputError("no UTF-8 text", "Save it as UTF-8.", place=clean(str(path))) from None
-
-
-def put(path: Path, text: str | None) -> None:
-    """Write a file at once or not at all; None removes it. Raises InputError."""
-    if text is not None:
-        write(text, path, replace=True)
-        return
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be removed: {error.strerror}", place=clean(str(path))) from None
 
 
 def _stem(file: str) -> str:

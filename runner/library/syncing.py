@@ -7,13 +7,15 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from runner import private
 from runner.errors import InputError
+from runner.formatting import amount
 from runner.library.git import LARGEST, Blob, RemoteError, Repository, clone
 from runner.library.keys import message
 from runner.library.store import beside, lock, settle
@@ -24,6 +26,10 @@ from runner.profile.library import INVENTORIES, SUFFIXES, Library, clones_folder
 from runner.text import clean
 
 _TRIES = 10
+_MOST_FILES, _MOST_BYTES = 20_000, 512 << 20
+"""Of a repository that are written out: one file under many names takes much room from few bytes of git's."""
+_AT_ONCE = 32 << 20
+"""Bytes of files that are held at a time."""
 _BASE = "refs/disttui/base"
 """The commit of the remote that the user's own ones were last put upon."""
 
@@ -168,7 +174,7 @@ def _joined(
         and None not in (texts[1], texts[2])
         and (before is None or texts[0] is not None)
     )
-    settled = settle(target, *texts) if plain else None
+    settled = settle(repository.folder / target, *texts) if plain else None
     if settled is not None and settled.other is None:
         assert settled.text is not None
         return {target: repository.store(settled.text.encode())}
@@ -222,21 +228,20 @@ def _save_edits(repository: Repository, branch: str) -> tuple[list[str], list[tu
 
 
 def _restore(repository: Repository, files: Mapping[str, Blob]) -> None:
-    for path, content in zip(files, _contents(repository, list(files.values())), strict=True):
+    for path, (_, content) in _contents(repository, {path: (None, blob) for path, blob in files.items()}):
         if content is not None and (target := _place(repository.folder, path)):
             _put(target, content)
 
 
 def _write_out(repository: Repository, old: str | None, new: str) -> list[str]:
     """Write the files that differ between two commits; return those. What was edited meanwhile is joined or kept."""
+    changes = {path: pair for path, pair in repository.changes(old, new).items() if _place(repository.folder, path)}
     # What goes makes room: a file may have become a folder, or a folder a file.
-    changes = dict(sorted(repository.changes(old, new).items(), key=lambda change: change[1][1] is not None))
-    before = _contents(repository, [pair[0] for pair in changes.values()])
-    after = _contents(repository, [pair[1] for pair in changes.values()])
+    changes = dict(sorted(changes.items(), key=lambda change: change[1][1] is not None))
     written = []
-    for path, old_content, new_content, (_, blob) in zip(changes, before, after, changes.values(), strict=True):
+    for path, (old_content, new_content) in _contents(repository, changes):
         target = _place(repository.folder, path)
-        if target is None or (blob and new_content is None):
+        if target is None or (changes[path][1] and new_content is None):
             continue
         disk = _on_disk(repository.folder, path)
         written.append(path)
@@ -261,7 +266,7 @@ def _tidy(folder: Path, root: Path) -> None:
 def _over(repository: Repository, path: str, contents: tuple[bytes | None, bytes | None, bytes | None]) -> bytes | None:
     """What is written over a file that was edited after the last save; where it cannot be joined, both are kept."""
     base, mine, theirs = (None if each is None else each.decode("utf-8", "surrogateescape") for each in contents)
-    settled = settle(path, base, mine, theirs)
+    settled = settle(repository.folder / path, base, mine, theirs)
     if settled.other is not None:
         other = beside(path, repository.user(), lambda name: (repository.folder / name).exists())
         target = _place(repository.folder, other)
@@ -270,10 +275,39 @@ def _over(repository: Repository, path: str, contents: tuple[bytes | None, bytes
     return None if settled.text is None else settled.text.encode("utf-8", "surrogateescape")
 
 
-def _contents(repository: Repository, blobs: list[Blob | None]) -> list[bytes | None]:
-    files = [blob if blob and blob.is_file else None for blob in blobs]
-    read = repository.read([blob.id for blob in files if blob])
-    return [read[blob.id] if blob else None for blob in files]
+def _contents(
+    repository: Repository, changes: Mapping[str, tuple[Blob | None, Blob | None]]
+) -> Iterator[tuple[str, tuple[bytes | None, bytes | None]]]:
+    """The contents before and after of some files, few at a time. Raises InputError before the first for too many."""
+    files = {path: [blob.id for blob in pair if blob and blob.is_file] for path, pair in changes.items()}
+    sizes = {blob: size for blob, size in repository.sizes(chain(*files.values())).items() if size <= LARGEST}
+    after = [sizes.get(blob.id, 0) for _, blob in changes.values() if blob and blob.is_file]
+    if len(after) > _MOST_FILES or sum(after) > _MOST_BYTES:
+        raise InputError(
+            f"{amount(len(after), 'file')} with {sum(after) >> 20:,} MiB would be written, "
+            f"more than {_MOST_FILES:,} or {_MOST_BYTES >> 20} MiB",
+            "Have them taken out of the repository: a library is one of profiles.",
+            place=repository.url(),
+        )
+    for paths in _portions({path: sum(sizes.get(blob, 0) for blob in blobs) for path, blobs in files.items()}):
+        found = repository.read(chain(*(files[path] for path in paths)))
+        for path in paths:
+            one, other = (found[blob.id] if blob and blob.is_file else None for blob in changes[path])
+            yield path, (one, other)
+
+
+def _portions(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Names in their order, as many at a time as are not much larger than `_AT_ONCE` together."""
+    found: list[str] = []
+    room = _AT_ONCE
+    for name, size in sizes.items():
+        found.append(name)
+        room -= size
+        if room < 0:
+            yield found
+            found, room = [], _AT_ONCE
+    if found:
+        yield found
 
 
 def _is_ours(path: str) -> bool:

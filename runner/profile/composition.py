@@ -296,7 +296,7 @@ def _tree(path: Path, problems: list[ProfileProblem], sources: list[Source]) -> 
     """The tree of a further file, which is noted in `sources`. Raises ProfileErrors where it cannot be read."""
     try:
         found = read(path)
-        sources.append(Source(str(path), found.status))
+        sources.append(Source(str(path), *found))
         root = compose(found.text, str(path), problems)
     except ProfileErrors:
         raise

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import selectors
-import stat
 import subprocess
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from runner import masking
+from runner import masking, private
 from runner.profile.problems import printable
 from runner.profile.references import Reference, UnresolvedError, references
 from runner.profile.secret_commands import allowed
@@ -115,19 +114,16 @@ def _file(name: str, environ: Mapping[str, str]) -> str:
     home = environ.get("HOME", "")
     path = Path(home, name[2:]) if name.startswith("~/") and home else Path(name)
     try:
-        # Not blocking: a pipe in its place would be waited for without an end.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise UnresolvedError(f"{shown} is no regular file")
-            if status.st_uid != os.geteuid():
-                raise UnresolvedError(f"{shown} belongs to another user, copy it to a file of your own")
-            if status.st_mode & 0o077:
-                raise UnresolvedError(f"others can read or write {shown}, chmod 600 it first")
-            data = file.read(LONGEST + 1)
+        data, status = private.read(path, LONGEST + 1)
+    except private.NoRegularFileError:
+        raise UnresolvedError(f"{shown} is no regular file") from None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "this is no path"
         raise UnresolvedError(f"{shown} cannot be read: {why}") from None
+    if status.st_uid != os.geteuid():
+        raise UnresolvedError(f"{shown} belongs to another user, copy it to a file of your own")
+    if status.st_mode & 0o077:
+        raise UnresolvedError(f"others can read or write {shown}, chmod 600 it first")
     return _usable(data, shown)
 
 

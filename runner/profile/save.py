@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from contextlib import suppress
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from runner import private
@@ -12,9 +14,12 @@ from runner.errors import InputError
 from runner.profile.leaks import refuse
 from runner.profile.problems import printable
 
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+"""How a folder is opened."""
+
 
 def save(text: str, path: Path, *, replace: bool) -> None:
-    """Write a profile at once or not at all.
+    """Write a profile of the user's own at once or not at all; a link stays a link, what it leads to is replaced.
 
     Args:
         replace: Whether a file that is there may be replaced.
@@ -26,28 +31,51 @@ def save(text: str, path: Path, *, replace: bool) -> None:
     refuse(text, str(path))
     if path.suffix not in (".yaml", ".yml"):
         raise InputError("a profile's file ends in .yaml", f"Write {printable(path.name)}.yaml.", place=name)
-    # A link stays a link: what it leads to is replaced.
-    target = Path(os.path.realpath(path))
-    part = ""
-    try:
+    with writing(path):
+        target = Path(os.path.realpath(path))
         if target.exists() and not replace:
             raise InputError("there is a file already", "Give another name, or replace it.", place=name)
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o664 & ~_umask()
         private.make_folder(target.parent, 0o775)
-        descriptor, part = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        folder = os.open(target.parent, FOLDER)
+        try:
+            replace_in(folder, target.name, text)
+        finally:
+            os.close(folder)
+
+
+def replace_in(folder: int, name: str, text: str) -> None:
+    """Write a file into an open folder, in place of whatever has its name there but a folder. Raises OSError."""
+    mode = 0o664 & ~_umask()
+    with suppress(FileNotFoundError):
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        mode = status.st_mode & 0o777 if stat.S_ISREG(status.st_mode) else mode
+    part = f".{name[:100]}.{secrets.token_hex(8)}"
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        Path(part).chmod(mode)
-        Path(part).replace(target)
-    except (OSError, ValueError) as error:
+            os.fchmod(file.fileno(), mode)
+        os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
         with suppress(OSError):
-            if part:
-                Path(part).unlink()
+            os.unlink(part, dir_fd=folder)
+        raise
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn errors of writing a file into InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
         no_folder = isinstance(error, FileExistsError | NotADirectoryError)
         why = "a part of this path is no folder" if no_folder else getattr(error, "strerror", None) or str(error)
-        raise InputError(why, "Choose another folder, or make this one writable.", place=name) from None
+        cure = "Choose another folder, or make this one writable."
+        raise InputError(why, cure, place=printable(str(path))) from None
 
 
 def _umask() -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import codecs
 import os
-import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from runner import private
 from runner.errors import InputError
 from runner.profile.nodes import MAX_SIZE
 from runner.profile.problems import ProfileErrors, ProfileProblem, printable
@@ -25,6 +25,7 @@ class Source(NamedTuple):
     """A file that a profile is made of."""
 
     path: str
+    text: str
     status: os.stat_result
     """As of `ProfileText`."""
 
@@ -38,12 +39,12 @@ def read(path: Path) -> ProfileText:
     """
     name = printable(str(path))
     try:
-        if stat.S_ISFIFO(path.stat().st_mode):
-            raise InputError("this is a pipe, and a profile is read more than once", "Save it in a file.", place=name)
-        with path.open("rb") as file:
-            # One byte more than allowed shows that there is more, even of an endless device.
-            data = file.read(4 * MAX_SIZE + 1)
-            status = os.fstat(file.fileno())
+        # One byte more than allowed shows that there is more, even of an endless device.
+        data, status = private.read(path, 4 * MAX_SIZE + 1, devices=True)
+    except private.NoRegularFileError:
+        raise InputError(
+            "this is a pipe, and a profile is read more than once", "Save it in a file.", place=name
+        ) from None
     except FileNotFoundError:
         raise InputError("there is no such file", place=name) from None
     except IsADirectoryError:

@@ -6,9 +6,10 @@ import os
 import subprocess
 from pathlib import Path
 
-from runner.library.store import Saved, save, text_of
+from runner.library.files import text_in
+from runner.library.store import Saved, save
 from runner.library.syncing import Synced, sync
-from runner.profile.library import Library, library_named, path_in
+from runner.profile.library import Library, library_named
 
 PROFILE = """\
 disttui: 1
@@ -53,7 +54,7 @@ class User:
         return library_named("team", self.environ)
 
     def read(self, name: str) -> str | None:
-        return text_of(path_in(self.library, f"{name}.yaml"))
+        return text_in(self.library, f"{name}.yaml")
 
     def save(self, name: str, text: str | None, *, base: str | None = None) -> Saved:
         """Save what an editor has made of the text that is there, or of `base`."""

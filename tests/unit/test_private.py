@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from runner import private
+from runner.api.origins import commit_of
 from runner.profile import parse
 from runner.profile.save import save
 from runner.runs.registry import keep, mirror_of
@@ -55,3 +57,36 @@ def test_umask_zero_makes_no_profile_that_all_can_change(tmp_path: Path) -> None
     path = tmp_path / "new" / "profiles" / "one.yaml"
     save("x: 1\n", path, replace=False)
     assert _open_to_others(tmp_path, 0o002) == []
+
+
+def test_a_pipe_or_a_link_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("12345")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("file")
+    assert private.read(tmp_path / "link", 3)[0] == b"123"
+    with pytest.raises(private.NoRegularFileError):
+        private.read(tmp_path / "pipe", 3)
+    with pytest.raises(IsADirectoryError):
+        private.read(tmp_path, 3)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert private.read("file", 9, folder=folder)[0] == b"12345"
+        with pytest.raises(OSError, match="symbolic links"):
+            private.read("link", 9, folder=folder)
+    finally:
+        os.close(folder)
+
+
+def test_the_commit_of_a_shared_folder_is_not_asked_for_at_a_pipe(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    (clone / ".git/refs/heads").mkdir(parents=True)
+    (clone / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    (clone / ".git/refs/heads/main").write_text(40 * "a" + "\n")
+    assert commit_of(clone) == 40 * "a"
+    (clone / ".git/refs/heads/main").unlink()
+    assert commit_of(clone) == ""
+    (clone / ".git/packed-refs").write_text("# pack-refs\n" + 40 * "b" + " refs/heads/main\n")
+    assert commit_of(clone) == 40 * "b"
+    (clone / ".git/HEAD").unlink()
+    os.mkfifo(clone / ".git/HEAD")
+    assert commit_of(clone) == ""

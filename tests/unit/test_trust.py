@@ -77,7 +77,7 @@ def test_the_first_run_and_every_change_is_shown_and_needs_a_yes(home: Path) -> 
         home, TEAM.replace("[local]", "[local, admin@payroll]").replace("MODE: fast", "MODE: fast, LD_PRELOAD: /x.so")
     )
     found = asks(False)
-    assert found and "it has changed in the library team" in str(found)
+    assert found and "and has changed since your yes of" in str(found)
     assert found.changes[:6] == (
         "- hosts: local",
         "+ hosts: local, payroll (admin@payroll)",
@@ -120,6 +120,12 @@ def test_a_library_can_require_signed_commits(home: Path, monkeypatch: pytest.Mo
     config.write_text(config.read_text().replace("{name: team", signed))
     found = asks(True)
     assert found and str(found).endswith("of Alice, is signed by alice@example.org")
+    text = (team / "train.yaml").read_text() + "description: swapped\n"
+    with monkeypatch.context() as patched:
+        # Read while another text stood there, which was put back at once.
+        patched.setattr(library, "read", lambda path: read(path)._replace(text=text))
+        with pytest.raises(InputError, match="this is not what a commit of it has"):
+            asks(trusted=True)
     share(home, TEAM + "description: edited here\n")
     with pytest.raises(InputError, match="this is not what a commit of it has"):
         asks(trusted=True)
@@ -140,8 +146,8 @@ def test_a_library_can_require_signed_commits(home: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.git
-@pytest.mark.parametrize("others", [".", ".git", ".git/config"])
-def test_git_runs_nothing_that_others_have_configured(home: Path, others: str) -> None:
+@pytest.mark.parametrize("others", ["..", ".", ".git", ".git/config"])
+def test_git_runs_nothing_that_others_have_configured(home: Path, others: str, monkeypatch: pytest.MonkeyPatch) -> None:
     team, mark = home / "team", home / "ran"
     program = home / "program"
     program.write_text(f"#!/bin/sh\ntouch {mark}\nexit 1\n")
@@ -166,6 +172,9 @@ def test_git_runs_nothing_that_others_have_configured(home: Path, others: str) -
     config = home / "disttui" / "config.yaml"
     config.write_text(config.read_text().replace("{name: team", "{name: team, signed: true"))
     with pytest.raises(InputError, match="no clone that you alone can write"):
+        asks(trusted=True)
+    monkeypatch.setattr(library, "is_ours_alone", lambda _: True)  # it was exchanged behind this question
+    with pytest.raises(InputError, match="only what is signed is used"):
         asks(trusted=True)
     assert not mark.exists()
 

@@ -18,7 +18,7 @@ from runner.api.rerunning import Again
 from runner.errors import DisttuiError, InputError
 from runner.hosts.link import Link
 from runner.ids import short
-from runner.library.store import text_of
+from runner.library.files import text_of
 from tui.dialogs.calm import Calm
 from tui.keys import APP, CHANGE, OPEN, bind
 from tui.screen import Command
