@@ -63,7 +63,7 @@ def combinations(settings: Sequence[str]) -> tuple[tuple[str, ...], tuple[Mappin
             raise InputError(f"--set {word!r} is no KEY=VALUE", "Give --set job.args.lr=1e-3,3e-4.")
         values = [value] if value.startswith(_QUOTED) else [one.strip() for one in value.split(",")]
         if "" in values and len(values) > 1:
-            raise InputError(f"--set {word!r} has an empty value", "Take the comma too many out.")
+            raise InputError(f"--set {word!r} has an empty value", "Remove the extra comma.")
         if len(values) == 1 and not _ARGUMENT.fullmatch(key):
             plain.append(word)
         else:

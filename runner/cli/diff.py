@@ -17,10 +17,10 @@ from runner.cli.run_selector import complete_runs
 @AS_JSON
 @ssh_options
 def diff(one: str, other: str, local: bool, as_json: bool, ssh_config: str | None, accept_new_host_keys: bool) -> None:
-    """Show in what two runs differ.
+    """Compare two runs.
 
-    Their profiles, commands, code, versions, hosts and results. Of the code: the commits, and how the uncommitted
-    changes differ. Of the hosts: what does not change by itself.
+    By their profiles, commands, code, versions, hosts and results. Of the code: the commits, and how the uncommitted
+    changes differ. Of the hosts: their hardware and systems, not their load.
     """
     from runner.api.comparing import compare
     from runner.api.finding import find_run

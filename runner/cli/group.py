@@ -58,6 +58,11 @@ Runs go on by themselves, and everybody who reaches their hosts can attach:
   disttui replay example             a recorded run, to try the dashboard with
 
 \b
+Hosts that several people use:
+  disttui who                        who uses which GPU
+  disttui run --when-free 2node.yaml start when its GPUs are free
+
+\b
 Exit codes: 0 trained · 1 training failed or a host was lost · 2 bad input ·
 3 a host cannot be used, or a check failed · 130 stopped.
 """
@@ -76,9 +81,9 @@ Exit codes: 0 trained · 1 training failed or a host was lost · 2 bad input ·
 def cli(ctx: click.Context, /, **options: Any) -> None:
     """Train with PyTorch on several machines over plain SSH.
 
-    disttui takes one profile (YAML), reaches every host, finds out what each has, decides how many processes each
-    gets, starts torchrun on all of them as one gang, shows every rank's output and metrics, and leaves nothing behind.
-    The hosts need an SSH login and a Python with torch, nothing else.
+    It takes one profile (YAML), reaches every host, finds out what each has, decides how many processes each
+    gets, starts the ranks of all of them together, shows their output and metrics, and leaves nothing behind. The
+    hosts need an SSH login and a Python with torch, nothing else.
     """
     if ctx.invoked_subcommand is None:
         if not has_terminal():

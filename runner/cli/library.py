@@ -231,7 +231,7 @@ def sync(name: str | None) -> None:
 @library.command(epilog=example("disttui library validate", "disttui library validate --ci ."))
 @click.argument("names", metavar="[LIBRARY|FOLDER]...", nargs=-1, shell_complete=_complete_libraries)
 @click.option(
-    "--ci", is_flag=True, help="The current folder by default, and no word where all is good: for CI or a hook."
+    "--ci", is_flag=True, help="For CI or a hook: check the current folder by default, print nothing if all is good."
 )
 def validate(names: tuple[str, ...], ci: bool) -> None:
     """Check all profiles of libraries, by default of all but the examples.

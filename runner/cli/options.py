@@ -19,13 +19,15 @@ LOCAL = click.option("--local", is_flag=True, help="Tell what is held here, with
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 AS_LINES = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of text.")
 DETACH = click.option(
-    "--detach", is_flag=True, help="Leave the run to itself once all hosts have joined; print its id."
+    "--detach", is_flag=True, help="Leave the run to itself once it runs or waits in a queue; print its id."
 )
 IGNORE_LEASES = click.option(
     "--ignore-leases", is_flag=True, help="Start also where others have leased the GPUs or the host."
 )
 WHEN_FREE = click.option(
-    "--when-free", is_flag=True, help="Wait where others have leased its GPUs; it starts by itself (disttui queue)."
+    "--when-free",
+    is_flag=True,
+    help="Wait while others have leased its GPUs, then start by itself (see disttui queue).",
 )
 PRIORITY = click.option(
     "--priority",

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from runner.cli.options import AS_LINES, DETACH, IGNORE_LEASES, OVERRIDES, example
+from runner.cli.options import AS_LINES, DETACH, IGNORE_LEASES, OVERRIDES, PRIORITY, WHEN_FREE, example
 from runner.cli.run_selector import existing, finding, run_options
 from runner.cli.running import Sharing, run_profile
 
@@ -16,6 +16,8 @@ from runner.cli.running import Sharing, run_profile
 @click.option("--resume", is_flag=True, help="Go on from its newest checkpoint.")
 @DETACH
 @IGNORE_LEASES
+@WHEN_FREE
+@PRIORITY
 @AS_LINES
 @click.option(
     "--trust-profile", "--trust", is_flag=True, help="Run without asking what a run that was started elsewhere has run."
@@ -26,6 +28,8 @@ def rerun(
     resume: bool,
     detach: bool,
     ignore_leases: bool,
+    when_free: bool,
+    priority: int,
     as_json: bool,
     trust_profile: bool,
     **where: Any,
@@ -53,8 +57,7 @@ def rerun(
         accept_new=where["accept_new_host_keys"],
         as_json=as_json,
         detach=detach,
-        sharing=Sharing(ignore_leases),
-        resume_from=made.resume_from,
-        origin=made.origin,
+        sharing=Sharing(ignore_leases, when_free, priority),
+        earlier=made,
     )
     raise SystemExit(code)

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from runner.api.preparing import Planned
+    from runner.api.rerunning import Again
     from runner.api.viewer import Viewer
     from runner.cli.render.jsonl import JsonPrinter
     from runner.cli.render.live import TextPrinter
     from runner.profile import Profile
-    from runner.runs.provenance import Provenance
     from runner.runs.state import RunState
     from runner.user_config import Settings
 
@@ -45,15 +45,13 @@ def run_profile(
     as_json: bool,
     detach: bool,
     sharing: Sharing,
-    resume_from: str | None = None,
-    origin: Provenance | None = None,
+    earlier: Again | None = None,
 ) -> int:
     """Run a profile to its end, or until it is left, and return the exit code.
 
     Args:
         source: The profile's file.
-        resume_from: The folder on the hosts with the checkpoints of another run, to go on from.
-        origin: Where the run that is run again came from: what has changed since is said.
+        earlier: The run that is run again: what has changed since is said.
 
     Raises:
         InputError: It could not be kept here, or not be left.
@@ -64,17 +62,17 @@ def run_profile(
     if detach and sandbox:
         raise InputError("a sandbox lives only as long as its command, so it cannot be left", "Leave out --detach.")
     if sharing.when_free and sharing.ignore_leases:
-        raise InputError("--when-free waits for the leases that --ignore-leases goes past", "Give one of them.")
+        raise InputError("--when-free and --ignore-leases exclude each other", "Give one of them.")
     if sharing.priority and not sharing.when_free:
-        raise InputError("--priority is of a run that waits", "Give --when-free, too.")
+        raise InputError("--priority needs --when-free", "Give both, or none.")
     make_folder(os.environ)
     wanted = notices_wanted()
     begun = time.monotonic()
     printer = _printer(profile, as_json=as_json)
     try:
         with viewing(ssh_config, accept_new, profile if sandbox else None) as viewer:
-            kept = {"source": source, "resume_from": resume_from}
-            return _run(viewer, profile, printer, kept, begun, wanted, detach, sharing, origin)
+            kept = {"source": source, "resume_from": earlier.resume_from if earlier else None}
+            return _run(viewer, profile, printer, kept, begun, wanted, detach, sharing, earlier)
     except KeyboardInterrupt:
         # After the start has begun, Ctrl-C stops the run and is not raised.
         raise click.Abort("nothing was started") from None
@@ -89,7 +87,7 @@ def _run(
     wanted: Settings | None,
     detach: bool,
     sharing: Sharing,
-    origin: Provenance | None,
+    earlier: Again | None,
 ) -> int:
     from runner.api.following import follow
     from runner.api.preparing import launch, prepare, refuse, resolve_secrets
@@ -106,11 +104,12 @@ def _run(
         with prepare(viewer, profile, news, ignore_leases=sharing.ignore_leases, queued=wait) as prepared:
             refuse(prepared.planned)
             _say_plan(prepared.planned, printer)
-            if origin:
+            if earlier and earlier.origin:
                 from runner.api.rerunning import changed_since
+                from runner.ids import short
 
-                for line in changed_since(origin, prepared.planned):
-                    printer.say(f"other than then: {line}")
+                for line in changed_since(earlier.origin, prepared.planned):
+                    printer.say(f"changed since {short(earlier.run)}: {line}")
             signals.hold_back()
             known = launch(viewer, prepared, **kept, command=sys.argv, priority=sharing.priority)
             with (

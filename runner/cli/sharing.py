@@ -55,8 +55,8 @@ def queue(hosts: tuple[str, ...], as_json: bool, ssh_config: str | None, accept_
     """List the runs of all users that wait on each HOST.
 
     In their order, and what each waits for, as far as that is known. They were started by disttui run --when-free;
-    disttui stop takes one of yours out of the line. HOST as of disttui who.
-    Exit code 3 when a host could not be asked.
+    disttui stop takes one of yours out of the line. Jobs of Slurm are not here: disttui ps shows them, with Slurm's
+    reason. Without HOST, the hosts of disttui who. Exit code 3 when a host could not be asked.
     """
     from runner.api.leasing import queue as in_line
     from runner.api.leasing import who as ask
@@ -151,8 +151,10 @@ def _seconds(text: str, now: float) -> float | None:
         except (ValueError, OverflowError):
             cure = "Give --until 18:00, '2026-03-01 18:00', 30m, 2h, 3d, or never."
             raise InputError(f"--until {text!r} is no time", cure) from None
-    if not 0 < seconds <= _LONGEST:
-        raise InputError(f"--until {text!r} is past, or more than a year away", "Give a later time, or an earlier one.")
+    if seconds <= 0:
+        raise InputError(f"--until {text!r} is in the past", "Give a later time.")
+    if seconds > _LONGEST:
+        raise InputError(f"--until {text!r} is more than a year away", "Give an earlier time, or never.")
     return seconds
 
 

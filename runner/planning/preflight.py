@@ -181,7 +181,8 @@ def _leases(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Find
 def _ask(users: str, facts: HostFacts) -> str:
     free = ", ".join(str(gpu.index) for gpu in free_gpus(facts))
     others = f"take others by `gpus` (free: {free})" if free else "take another host"
-    return f"Ask {users}, {others}, wait with --when-free, or go on all the same with --ignore-leases"
+    wait = "wait (`disttui run --when-free`), or start all the same (`disttui run --ignore-leases`)"
+    return f"Ask {users}, {others}, {wait}"
 
 
 def _places(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:

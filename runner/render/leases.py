@@ -36,7 +36,7 @@ def render_queue(runs: Sequence[WaitingRun]) -> str:
         ]
         since = f"{span(max(0.0, run.hosts[0].time - run.since))} ago"
         hosts = ", ".join(f"{part.host} {what_of(part.wanted)}" for part in run.hosts)
-        first, *others = reasons or ["nothing that is known here: it begins, or a host was not asked"]
+        first, *others = reasons or ["nothing known: it is starting, or a host was not asked"]
         rows.append((short(run.run), clean(run.user), f"{run.priority}", since, clean(hosts), clean(first)))
         rows += [("", "", "", "", "", clean(other)) for other in others]
     return table(_QUEUE, rows) if rows else "no run is in line"

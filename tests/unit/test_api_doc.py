@@ -34,6 +34,12 @@ def test_every_name_of_the_page_is_in_the_package() -> None:
     assert named <= set(api.__all__), named - set(api.__all__)
 
 
+def test_every_function_of_the_package_is_on_the_page() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    functions = [name for name in api.__all__ if name.islower()]
+    assert [name for name in functions if not re.search(rf"[`.]{name}[`(]", page)] == []
+
+
 def test_every_name_of_the_package_can_be_imported() -> None:
     for name in api.__all__:
         assert getattr(api, name).__module__.startswith(("runner.", "types")), name

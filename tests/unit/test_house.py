@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from runner.node.gang.gang import Phase
 
 ROOT = Path(__file__).parents[2]
@@ -166,3 +168,19 @@ def test_texts_name_only_modules_that_exist() -> None:
             if not {module, above} & _trees().keys() and not (ROOT / name).exists():
                 wrong.append(f"{path.relative_to(ROOT)}: {name}")
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("wall", "without"),
+    [
+        ("The core knows no screen", {"cli"}),
+        ("paramiko stays in runner.transport", {"transport"}),
+        ("The viewing side never imports torch", {"train"}),
+        ("The viewing side shares the protocol with hosts, and none of their program", {"node", "train", "protocol"}),
+    ],
+)
+def test_no_room_is_forgotten_in_the_list_of_a_wall(wall: str, without: set[str]) -> None:
+    contract = (ROOT / "pyproject.toml").read_text(encoding="utf-8").split(f'\nname = "{wall}"\n', 1)[1]
+    listed = set(re.findall('"([a-z.]+)"', contract.split("source_modules = [", 1)[1].partition("]")[0]))
+    rooms = {f"runner.{path.parent.name}" for path in (ROOT / "runner").glob("*/__init__.py")}
+    assert rooms - listed == {f"runner.{name}" for name in without}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from runner.ids import short
 from runner.node.probe.code import state
 from runner.protocol.limits import CODE_DIFF
 from runner.runs.provenance import NAME, load_provenance
@@ -82,9 +83,13 @@ def test_two_runs_are_compared_by_what_was_kept_of_them(
     assert done.returncode == 0, done.stderr
     (code / "train.py").write_text(f"print('two')\n# {secret}\n")
     [first] = (tmp_path / "disttui" / "runs").iterdir()
-    done = command(tmp_path, "rerun", first.name, "--set", "job.args=[--fast, yes]", KEPT_SECRET=secret)
-    assert done.returncode == 0 and "other than then: local: the job's code has changed" in done.stderr, done.stderr
+    wait = ("--when-free", "--priority", "7")
+    done = command(tmp_path, "rerun", first.name, "--set", "job.args=[--fast, yes]", *wait, KEPT_SECRET=secret)
+    assert done.returncode == 0, done.stderr
+    assert f"changed since {short(first.name)}: local: the job's code has changed" in done.stderr
     [second] = (path for path in (tmp_path / "disttui" / "runs").iterdir() if path != first)
+    spec = json.loads((tmp_path / "runs" / second.name / "0" / "spec.json").read_text())
+    assert spec["queue"]["priority"] == 7, "it waited in line"
 
     kept = load_provenance(first)
     assert kept and kept.code and kept.code.where == "local" and kept.code.commit == git(code, "rev-parse", "HEAD")

@@ -6,7 +6,7 @@ import pytest
 
 from runner.profile import ProfileErrors, parse
 from runner.protocol.slurm import Batch, script
-from runner.render.queue import queue_words
+from runner.render.slurm import queue_words
 
 _HEAD = "disttui: 1\nhosts: [login]\nnum_processes: 2\njob: {command: [x]}\n"
 _WRONG = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from runner.render.queue import queue_words
+from runner.render.slurm import queue_words
 from runner.runs.contents import Content
 from runner.runs.follow import LinkNews, LogRead, Notice, QueueNews, RecordRead
 from runner.runs.session import CaughtUp, StopSent, Update

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from runner.formatting import duration, number
 from runner.ids import short
-from runner.render.queue import waiting_words
+from runner.render.slurm import waiting_words
 from runner.render.status import GLYPHS
 from runner.text import clean
 

@@ -1,0 +1,72 @@
+"""What the pages of docs/ and the messages name is there: commands, options, launchers, forms of JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from runner.cli.group import cli
+from runner.profile.sections import Launch
+
+ROOT = Path(__file__).parents[2]
+TEXTS = [
+    *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "profiles").glob("*.yaml"),
+    *(path for room in ("runner", "tui", "examples") for path in (ROOT / room).rglob("*.py")),
+]  # fmt: skip
+_TYPED = re.compile(r"(`|^ {4}|\"  |)disttui ((?:library )?[a-z]+)\b([^`\n#\"|;,&]*)", re.M)
+"""What makes it a command and not a sentence, the command, and what follows it."""
+
+
+def _commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        yield f"{before}{name}", command
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{name} ")
+
+
+def _options(command: click.Command) -> set[str]:
+    return {"--help", *(word for parameter in command.params for word in parameter.opts)}
+
+
+COMMANDS = dict(_commands(cli))
+
+
+def test_a_command_in_a_text_or_a_cure_is_there_and_takes_the_options_that_it_is_named_with() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: disttui {name}{rest}"
+        for path in TEXTS
+        for typed, name, rest in _TYPED.findall(path.read_text(encoding="utf-8"))
+        if not _is_there(name, rest, typed=bool(typed))
+    ]
+    assert wrong == []
+
+
+def test_the_page_of_formats_has_every_command_that_prints_json() -> None:
+    rows = _rows("docs/formats.md", "## What `--json` prints")
+    named = {name for row in rows for name in re.findall("`([^`]+)`", row)}
+    assert named - {"metrics --try"} == {name for name, command in COMMANDS.items() if "--json" in _options(command)}
+
+
+def test_the_page_of_launchers_has_every_launcher() -> None:
+    rows = _rows("docs/launchers.md", "# Launchers")
+    named = [re.findall("^`([^`]+)`", row)[0] for row in rows]
+    value = Launch.model_fields["launcher"].annotation
+    assert sorted(named) == sorted(word for union in get_args(value) for word in get_args(union))
+
+
+def _is_there(name: str, rest: str, *, typed: bool) -> bool:
+    if name not in COMMANDS:
+        return not typed
+    given = re.findall(r" (--[a-z-]+)", rest)
+    return set(given) <= _options(COMMANDS[name])
+
+
+def _rows(page: str, heading: str) -> list[str]:
+    """The first column of the table under a heading."""
+    section = re.split(r"\n##? ", (ROOT / page).read_text(encoding="utf-8").split(heading, 1)[1], maxsplit=1)[0]
+    table = section.split("\n|---", 1)[1]
+    return [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| `")]
