@@ -415,6 +415,7 @@ def test_a_start_on_leased_gpus_says_whom_to_ask_and_what_is_free() -> None:
     listed = planned(leased, hosts=[{"gpus": [1, 2]}])
     (error,) = [line for line in listed.found("error") if "GPU" in line]
     assert error.startswith("node1: GPU 1 is held by alice's llama-7f3a, 41 % done, about 3 h → Ask alice, take others")
+    assert "wait (`disttui run --when-free`), or start all the same (`disttui run --ignore-leases`)" in error
     assert "free: 2, 3, 4, 5, 6, 7" in error
     assert planned(leased).recommendation.hosts[0].gpus == (2, 3, 4, 5, 6, 7)
     held["gpus"] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -10,6 +11,7 @@ from typing import get_args
 import click
 
 from runner.cli.group import cli
+from runner.profile import parse
 from runner.profile.sections import Launch
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +58,18 @@ def test_the_page_of_launchers_has_every_launcher() -> None:
     named = [re.findall("^`([^`]+)`", row)[0] for row in rows]
     value = Launch.model_fields["launcher"].annotation
     assert sorted(named) == sorted(word for union in get_args(value) for word in get_args(union))
+
+
+def test_every_profile_on_a_page_is_a_good_one() -> None:
+    fenced = re.compile(r"^```yaml\n(.*?)^```", re.M | re.S)
+    indented = re.compile(r"((?:^ {4}.*\n)+)", re.M)
+    pages = [path.read_text(encoding="utf-8") for path in TEXTS if path.suffix == ".md"]
+    blocks = [textwrap.dedent(block) for page in pages for kind in (fenced, indented) for block in kind.findall(page)]
+    profiles = [block for block in blocks if re.search("^hosts:", block, re.M) and re.search("^job:", block, re.M)]
+    profiles = [block for block in profiles if "extends:" not in block]
+    assert len(profiles) >= 3
+    for text in profiles:
+        parse(text if "disttui: 1" in text else f"disttui: 1\n{text}", Path("mine.yaml"))
 
 
 def _is_there(name: str, rest: str, *, typed: bool) -> bool:
