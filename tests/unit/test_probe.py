@@ -45,6 +45,14 @@ def test_facts_of_this_machine(tmp_path: Path) -> None:
     assert any(nic.loopback and "127.0.0.1" in nic.addresses for nic in facts.nics)
 
 
+def test_a_script_may_be_a_folder_with_a_main_file(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    found = _over_the_wire(probe({"workdir": str(tmp_path), "script": "job", "gpus": False})).workdir
+    assert found.script == str(tmp_path / "job" / "__main__.py") and found.script_exists is False
+    (tmp_path / "job" / "__main__.py").touch()
+    assert _over_the_wire(probe({"workdir": str(tmp_path), "script": "job", "gpus": False})).workdir.script_exists
+
+
 def test_without_arguments() -> None:
     facts = _over_the_wire(probe({}))
     assert facts.workdir.path == facts.home and facts.workdir.script_exists is None

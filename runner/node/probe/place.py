@@ -54,8 +54,10 @@ def working_folder(workdir: str) -> str:
 
 
 def workdir(path: str, script: Optional[str]) -> Workdir:
-    """Return the probe's `workdir`; a relative script starts there."""
+    """Return the probe's `workdir`; a relative script starts there, and of a folder it is the `__main__.py`."""
     full = None if not script else os.path.normpath(os.path.join(path, os.path.expanduser(script)))
+    if full is not None and os.path.isdir(full):
+        full = os.path.join(full, "__main__.py")
     return {
         "path": path,
         "exists": os.path.isdir(path),
