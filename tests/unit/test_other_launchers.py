@@ -3,8 +3,10 @@ torchrun, and a SIGTERM reaches every rank once."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +125,36 @@ def test_mpirun_starts_ranks_here_alone_inside_of_a_batch_job_too(
     up(one)
     one.process.send_signal(signal.SIGTERM)
     one.process.wait(100)
+
+
+_STOPPED = """
+import os, signal
+from runner.node.procs import Proc
+from runner.node.rank import by_mpirun
+this, kill, asked = os.getpid(), os.kill, []
+def table():
+    parents = {1: one._child.pid, 2: 1, 3: 1}
+    return {pid: Proc(pid, parents[pid], 0, "S", 0, 0, 1, 0) for pid in parents}
+def ask(pid, number):
+    asked.append(pid)
+    kill(this, signal.SIGTERM)
+by_mpirun.procs.table, os.kill = table, ask
+by_mpirun.die_with_parent = lambda: kill(os.getppid(), signal.SIGTERM)
+one = by_mpirun._Mpirun(["sleep", "1.5"])
+try:
+    one.run()
+finally:
+    print(asked)
+"""
+
+
+def test_a_stop_while_mpirun_starts_and_more_while_ranks_are_asked_reach_each_rank_once(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _STOPPED], env={**launcher_kit.PLAIN, "DISTTUI_DIR": str(tmp_path)},
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (1, "[2, 3]\n", "")
+    assert json.loads((tmp_path / "launcher.json").read_text())["signal"] == signal.SIGTERM
 
 
 def test_what_a_job_makes_of_mpiruns_codes_neither_stops_nor_fills_the_launcher(

@@ -31,6 +31,9 @@ _SETTINGS = {
     "OMPI_MCA_orte_default_hostfile": "none",
 }
 _LOOK = 0.1
+"""Seconds between two looks at what has ended."""
+_SCAN = 1.0
+"""Seconds between two scans of all processes, for ranks that have not been asked to end."""
 _MOST = 64 << 10
 """Bytes of that file."""
 _SIGNALLED = 128
@@ -67,6 +70,7 @@ class _Mpirun:
         self._stopped: Optional[int] = None
         self._failures: List[LauncherFailure] = []
         self._asked: "set[int]" = set()
+        self._scan_at = 0.0
         signal.signal(signal.SIGTERM, self._stop)
         self._child = subprocess.Popen(command, preexec_fn=die_with_parent)  # there is one thread
 
@@ -82,16 +86,17 @@ class _Mpirun:
         sys.exit(code)
 
     def _stop(self, number: int, _frame: object) -> None:
+        # The signal may interrupt anything, the start of mpirun included: the loop acts on it.
         self._stopped = number
-        self._end_ranks()
 
     def _look(self) -> None:
         failures = _failures()
         if len(failures) > len(self._failures):
             self._failures = failures
             tell_end(code=1, signal=self._stopped, failures=failures)
-        if self._failures or self._stopped:
+        if (self._failures or self._stopped) and time.monotonic() >= self._scan_at:
             self._end_ranks()
+            self._scan_at = time.monotonic() + _SCAN
 
     def _end_ranks(self) -> None:
         """Ask each rank once; mpirun itself where it has started none yet."""
