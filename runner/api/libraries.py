@@ -166,12 +166,13 @@ def remove_library(name: str, environ: Mapping[str, str] = os.environ, *, unsent
         InputError: There is something unsent, or no such library in the config.
     """
     library = library_named(name, environ)
-    if library.url and library.folder.is_dir() and not unsent and (left := unsent_in(library, environ)):
-        cure = f"disttui library sync {name}; or add --unsent, and lose that."
-        raise InputError(f"{name}: not everything was sent: {left}", cure)
-    _configure(environ, lambda before: _without(before, name))
-    if library.url:
-        shutil.rmtree(library.folder, ignore_errors=True)
+    with lock(name, environ):
+        if library.url and library.folder.is_dir() and not unsent and (left := unsent_in(library, environ)):
+            cure = f"disttui library sync {name}; or add --unsent, and lose that."
+            raise InputError(f"{name}: not everything was sent: {left}", cure)
+        _configure(environ, lambda before: _without(before, name))
+        if library.url:
+            shutil.rmtree(library.folder, ignore_errors=True)
 
 
 def sync_libraries(
@@ -253,7 +254,7 @@ def unsent_in(library: Library, environ: Mapping[str, str]) -> str:
 def _configure(environ: Mapping[str, str], change: Callable[[list[object]], list[object]]) -> None:
     """Change the list of libraries in the user's config; its comments stay."""
     path = user_folder("config", environ) / "config.yaml"
-    with lock("config", environ):
+    with lock(".config", environ):  # no library has this name
         text = text_of(path) or ""
         data = as_data(text) if text.strip() else {}
         if data is None and not re.sub(r"(?m)^\s*#.*$", "", text).strip():

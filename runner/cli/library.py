@@ -152,7 +152,7 @@ def edit(profile: str) -> None:
         try:
             if code:
                 raise InputError(f"{command[0]} has ended with code {code}")
-            text = draft.read_text(encoding="utf-8")
+            text = draft.read_bytes().decode()  # read_text would change the ends of lines
             if text == reading.text:
                 click.echo(f"{profile}: nothing has changed")
             else:

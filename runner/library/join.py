@@ -12,7 +12,9 @@ from typing import Any
 
 from runner.profile.edit import as_data, edit
 
-_MOST_LINES = 20_000
+_MOST_LINES = 2_000
+_MOST_PAIRS = 50_000
+"""Pairs of equal lines that may be compared: many lines that are alike cost time with their number to the third."""
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
 
 
@@ -54,11 +56,13 @@ def join(base: str, mine: str, theirs: str, works: Callable[[str], bool]) -> str
 
 def join_lines(base: str, mine: str, theirs: str) -> str | None:
     """The text with both edits where they have changed lines that do not touch one another; else None."""
-    lines = [text.splitlines(keepends=True) for text in (base, mine, theirs)]
-    if max(map(len, lines)) > _MOST_LINES:
+    old, one, other = [text.splitlines(keepends=True) for text in (base, mine, theirs)]
+    if max(map(len, (old, one, other))) > _MOST_LINES:
         return None
-    old, one, other = lines
-    edits = sorted({*_edits(old, one), *_edits(old, other)})
+    both = [_edits(old, one), _edits(old, other)]
+    if None in both:
+        return None
+    edits = sorted({edit for each in both for edit in each or ()})
     for (_, end, _), (start, _, _) in pairwise(edits):
         if start <= end:
             return None
@@ -67,9 +71,25 @@ def join_lines(base: str, mine: str, theirs: str) -> str | None:
     return "".join(old)
 
 
-def _edits(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, tuple[str, ...]]]:
+def _edits(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, tuple[str, ...]]] | None:
+    """The lines from and to which an edit has others; None where it is too costly to find out."""
+    head = _alike(old, new)
+    tail = _alike(old[head:][::-1], new[head:][::-1])
+    old, new = old[head : len(old) - tail], new[head : len(new) - tail]
+    counts = Counter(new)
+    if sum(counts[line] for line in old) > _MOST_PAIRS:
+        return None
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    return [(i1, i2, tuple(new[j1:j2])) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal"]
+    return [
+        (head + i1, head + i2, tuple(new[j1:j2])) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal"
+    ]
+
+
+def _alike(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many lines are the same from the first on."""
+    return next(
+        (at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
+    )
 
 
 def _joined(base: Any, mine: Any, theirs: Any, key: str) -> Any:

@@ -1,11 +1,14 @@
-"""What an edit of a profile changes, key by key; pure."""
+"""What an edit of a profile changes, key by key, with every secret in it masked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from runner.profile.edit import as_data
+from runner.profile.leaks import leaks
+from runner.profile.load import plain
+from runner.profile.nodes import MappingNode, compose
+from runner.profile.problems import ProfileErrors
 from runner.profile.render import inline
 from runner.text import clean
 
@@ -26,7 +29,7 @@ class KeyChange(NamedTuple):
 
 def key_changes(before: str, after: str) -> list[KeyChange] | None:
     """The keys that differ; None where one of the texts cannot be read."""
-    old, new = as_data(before) if before else {}, as_data(after) if after else {}
+    old, new = _data(before), _data(after)
     if old is None or new is None:
         return None
     one, other = dict(_leaves(old, "")), dict(_leaves(new, ""))
@@ -53,6 +56,22 @@ def message(name: str, before: str | None, after: str | None) -> str:
         subject = f"{name}: {len(changes)} keys"
     lines = [f"{change.key}: {_cut(change.before)} → {_cut(change.after)}" for change in changes[:_MOST]]
     return "\n".join([subject, "", *lines, *(["…"] if len(changes) > _MOST else []), ""])
+
+
+def _data(text: str) -> Mapping[str, object] | None:
+    """The data of a text; what looks like a secret in it is masked from now on. None where it cannot be read."""
+    if not text:
+        return {}
+    try:
+        root = compose(text, "profile", [])
+    except ProfileErrors:
+        return None
+    if not isinstance(root, MappingNode):
+        return None
+    for _ in leaks(root):
+        pass
+    data: Mapping[str, object] = plain(root)
+    return data
 
 
 def _cut(text: str) -> str:

@@ -76,9 +76,11 @@ def mask(data: Mapping[str, object]) -> list[ProfileProblem]:
 
 def problems(root: Node) -> list[ProfileProblem]:
     """The same as problems, each with its place and its cure, without the value."""
-    return [
-        ProfileProblem.at(leak.place, f"{_where(leak)} looks like {leak.what}", _cure(leak)) for leak in leaks(root)
-    ]
+    return list(map(_problem, leaks(root)))
+
+
+def _problem(leak: Leak) -> ProfileProblem:
+    return ProfileProblem.at(leak.place, f"{_where(leak)} looks like {leak.what}", _cure(leak))
 
 
 def refuse(text: str, source: str) -> None:
@@ -87,9 +89,8 @@ def refuse(text: str, source: str) -> None:
         root = compose(text, source, [])
     except ProfileErrors:
         root = None
-    found = problems(root) if root is not None else []
-    values = [leak.value for leak in leaks(root)] if root is not None else []
-    if found := [*found, *_beside_values(text, source, values)]:
+    inside = list(leaks(root)) if root is not None else []
+    if found := [*map(_problem, inside), *_beside_values(text, source, [leak.value for leak in inside])]:
         raise ProfileErrors(found)
 
 

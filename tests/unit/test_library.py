@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from runner.api.libraries import list_library
+from runner.api.libraries import list_library, remove_library
 from runner.cli.group import cli
 from runner.errors import InputError
+from runner.library.store import lock
 from runner.profile.library import LibraryEntry, find, list_profiles
 from tests.unit.history_kit import kept
 
@@ -156,6 +157,27 @@ def test_a_broken_profile_is_listed_with_its_error_and_the_others_work(listed: d
     put(listed["team1"], "bad.yaml")
     (again,) = list_library(library="one")
     assert not [one for one in again.profiles if one.entry.name == "bad" and one.header.problem], "it is read again"
+
+
+def test_an_edit_that_changes_nothing_keeps_the_ends_of_lines(
+    listed: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = listed["own"] / "a.yaml"
+    path.write_bytes(GOOD.replace("\n", "\r\n").encode())
+    before = path.stat()
+    monkeypatch.setenv("VISUAL", "true")
+    result = CliRunner().invoke(cli, ["library", "edit", "a"])
+    assert result.output == "a: nothing has changed\n" and path.stat() == before
+
+
+def test_a_library_that_another_process_changes_is_not_removed(
+    listed: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.library.store._PATIENCE", 0.1)
+    with lock("one", os.environ), pytest.raises(InputError, match="one: another disttui changes this library"):
+        remove_library("one")
+    remove_library("one")
+    assert [each.library.name for each in list_library()] == ["two", "own", "examples"]
 
 
 def test_the_list_has_the_last_run_of_a_profile(listed: dict[str, Path], tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import InputError
 from runner.library.git import RemoteError, Repository
 from tests.unit.library_kit import User, bare
 
@@ -93,7 +92,7 @@ class Story:
 
 
 @pytest.mark.git
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 8))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, *range(2, 8)))])
 def test_nothing_is_lost_in_any_order(seed: int, tmp_path: Path) -> None:
     story = Story(tmp_path, seed)
     does = [story.edit] * 5 + [story.sync] * 3 + [story.restore, story.network]
@@ -113,12 +112,3 @@ def test_nothing_is_lost_in_any_order(seed: int, tmp_path: Path) -> None:
         assert content == bob.read(name) and "<<<<" not in (content or "")
         found |= set(story.values(alice, name).values())
     assert story.live - found == set()
-
-
-def test_a_profile_of_the_story_is_good() -> None:
-    from runner.profile import parse
-
-    try:
-        parse(text("one"), "one")
-    except InputError as error:
-        pytest.fail(str(error))

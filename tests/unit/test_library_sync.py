@@ -193,3 +193,14 @@ def test_names_that_lead_to_no_profile_are_refused_with_what_there_is(users: tup
     assert [each.subject for each in history_of("team/two", alice.environ)] == [
         f"two: as of {first[:10]}", "two: job.script", "two: new"
     ]  # fmt: skip
+
+
+def test_a_secret_that_is_taken_out_is_not_in_the_message(users: tuple[User, User], tmp_path: Path) -> None:
+    alice, _ = users
+    token = "hf_" + "a1B2" * 8
+    path = alice.library.folder / "two.yaml"
+    path.write_text(PROFILE + f"env: {{TOKEN: {token}}}\n")
+    alice.git("commit", "-qam", "by hand")
+    alice.edit("two", token, '"${env:TOKEN}"')
+    message = alice.git("log", "-1", "--format=%B")
+    assert "env.TOKEN: *** → " in message and token not in message
