@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional, Union
@@ -51,6 +53,8 @@ class FoundCheckpoint:
     scaling: Mapping[str, float] = field(default_factory=dict)
     """Of training in fp16: see LossScale."""
     path: str = ""
+    token: str = ""
+    """As in SavedProgress."""
     notes: Sequence[str] = ()
 
 
@@ -102,13 +106,13 @@ class Keeper:
             notes += _compare(path, progress["recipe"], self._recipe)
             _compare_shapes(opened, self._layout)
             notes.append(f"resumed from {path} after step {progress['step']}")
-            place = {"step": progress["step"], "samples": progress["samples"], "scaling": progress["scaling"]}
-            return {**place, "path": str(path), "notes": notes}
+            kept = {key: value for key, value in progress.items() if key != "recipe"}
+            return {**kept, "path": str(path), "notes": notes}
 
         found = FoundCheckpoint() if source == "no" else FoundCheckpoint(**from_rank0(find, self._device))
         if found.step:
             begin_moments(parameters, optimizer, found.step - int(found.scaling.get("skipped", 0)))
-            self._load(Path(found.path), opened, tensors(parameters, optimizer))
+            self._load(found, opened, tensors(parameters, optimizer))
         return replace(found, notes=[*notes, *found.notes])
 
     def _choose_form(self) -> list[str]:
@@ -129,15 +133,14 @@ class Keeper:
             )
         return [f"{why}: rank 0 gathers each checkpoint and writes it as one file"]
 
-    def _load(self, path: Path, opened: Optional[checkpoint.OpenCheckpoint], mine: Tensors) -> None:
+    def _load(self, found: FoundCheckpoint, opened: Optional[checkpoint.OpenCheckpoint], mine: Tensors) -> None:
         """Fill the tensors of this rank: from the folder itself where all ranks see it, else through rank 0."""
         if not dist.get_rank():
             assert opened is not None
-        elif path.is_dir():
-            try:
-                opened = checkpoint.open_checkpoint(path)
-            except Problem:
-                opened = None  # the folder of that name on this host is another one
+        elif found.token and Path(found.path).is_dir():
+            with suppress(Problem):  # the folder of that name on this host may be any
+                there = checkpoint.open_checkpoint(Path(found.path))
+                opened = there if there.progress["token"] == found.token else None
         direct = all(from_all(bool(opened and opened.path.is_dir()), self._device))
         if not direct:
             read = opened.read if opened else lambda name, wanted: None
@@ -179,7 +182,13 @@ class Keeper:
     ) -> None:
         """Begin to write a checkpoint. A disk that is full costs the checkpoint, not the run. A collective."""
         self._background.wait()
-        progress: sharded.SavedProgress = {"step": step, "samples": samples, "recipe": self._recipe, "scaling": scaling}
+        progress: sharded.SavedProgress = {
+            "step": step,
+            "samples": samples,
+            "recipe": self._recipe,
+            "scaling": scaling,
+            "token": secrets.token_hex(16),
+        }
         rank = dist.get_rank()
         shares = share(tensors(parameters, optimizer), self._layout, rank, evenly=self._sharded)
         write = self._write_parts if self._sharded else self._write_file

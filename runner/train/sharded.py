@@ -44,6 +44,8 @@ class SavedProgress(TypedDict):
     recipe: Mapping[str, Union[int, float, str]]
     scaling: Mapping[str, float]
     """Of training in fp16, else empty: see LossScale."""
+    token: str
+    """Drawn at each save: another host may have another run's checkpoint of the same name. Empty in old ones."""
 
 
 Entry = tuple[str, tuple[int, ...], int, int]
@@ -139,7 +141,8 @@ def read_progress(folder: Path) -> SavedProgress:
 def progress_of(value: Any) -> SavedProgress:
     """The progress in what `is_progress` holds for one."""
     step, samples, recipe = value["step"], value["samples"], value["recipe"]
-    return {"step": step, "samples": samples, "recipe": recipe, "scaling": value.get("scaling", {})}
+    scaling, token = value.get("scaling", {}), value.get("token", "")
+    return {"step": step, "samples": samples, "recipe": recipe, "scaling": scaling, "token": token}
 
 
 def check_format(path: Path, progress: Any) -> None:
@@ -157,6 +160,7 @@ def is_progress(value: Any) -> bool:
         all(isinstance(value[name], int) and value[name] >= 0 for name in ("step", "samples"))
         and all(isinstance(one, dict) for one in (value["recipe"], scaling))
         and all(isinstance(number, (int, float)) for number in scaling.values())
+        and isinstance(value.get("token", ""), str)
     )
 
 

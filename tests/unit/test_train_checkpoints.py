@@ -45,7 +45,7 @@ def write(folder: Path, step: int, attempt: int = 1) -> Path:
         if rank == 0:
             mine["b/weight", Box((0,), (2,))] = torch.ones(2)
         entries.append(sharded.write_parts(unfinished, rank, mine))
-    sharded.finish(unfinished, LAYOUT, entries, {"step": step, "samples": 8 * step, "recipe": {}, "scaling": {}})
+    sharded.finish(unfinished, LAYOUT, entries, {"step": step, "samples": 8 * step, "recipe": {}, "scaling": {}, "token": ""})
     checkpoint.complete(folder, step, attempt)
     return checkpoint.path_of(folder, step, attempt)
 
@@ -161,17 +161,20 @@ def test_ranks_that_share_a_disk_save_their_parts_and_one_process_goes_on(saved:
     assert close(job.curve(), saved.curve()[8:], 1e-4)
 
 
-def test_without_a_shared_disk_rank_0_writes_one_file(saved: Job, tmp_path: Path) -> None:
-    """Rank 1 has another folder; both go on from where a checkpoint that rank 0 alone can see stands."""
+def test_without_a_shared_disk_all_go_on_from_rank_0s_checkpoint_and_it_writes_one_file(
+    saved: Job, tmp_path: Path
+) -> None:
+    """The host of rank 1 has another run's checkpoint at the same path: nothing of it gets into the model."""
     job = Job(tmp_path)
     shutil.copy(saved.folder / "text.txt", tmp_path)
-    source = str(saved.folder / "checkpoints" / "step-000008-a1")
-    ranks = job.ranks(2, *SAME, "--strategy", "fsdp", "--checkpoint-interval", "4", "--resume", source, apart=True)
+    for host, step in enumerate(("step-000008-a1", "step-000012-a1")):
+        shutil.copytree(saved.folder / "checkpoints" / step, tmp_path / f"host-{host}" / "before" / "step-000008-a1")
+    ranks = job.ranks(2, *SAME, "--strategy", "fsdp", "--checkpoint-interval", "4", "--resume", "before", apart=True)
     outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], outputs
     assert "is not the same folder on all hosts: rank 0 gathers each checkpoint and writes it as one file" in outputs[0]
-    assert [path.name for path in (tmp_path / "checkpoints-0").iterdir()] == ["step-000012-a1.pt"]
-    assert not (tmp_path / "checkpoints-1").exists()
+    assert [path.name for path in (tmp_path / "host-0" / "checkpoints").iterdir()] == ["step-000012-a1.pt"]
+    assert not (tmp_path / "host-1" / "checkpoints").exists()
     assert close(job.curve(), saved.curve()[8:], 1e-4)
 
 

@@ -99,20 +99,23 @@ class Job:
         """As ranks of our own, started like a launcher would, each with its own metrics file.
 
         Args:
-            apart: Each has its own folder for checkpoints, as hosts without shared storage have.
+            apart: Each in a folder `host-RANK` with its own checkpoints, as hosts without shared storage have.
         """
         port, command = str(free_port()), [sys.executable, *self.command(*arguments)]
+        homes = [self.folder / f"host-{rank}" if apart else self.folder for rank in range(count)]
+        for home in homes:
+            home.mkdir(exist_ok=True)
         place = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
         return [
             subprocess.Popen(
                 command,
                 env={
                     **self.env(rank), **place, "MASTER_PORT": port, "RANK": str(rank), "LOCAL_RANK": str(rank),
-                    **({"DISTTUI_CHECKPOINTS": str(self.folder / f"checkpoints-{rank}")} if apart else {}),
+                    "DISTTUI_CHECKPOINTS": str(home / "checkpoints"),
                 },
-                cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                cwd=home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )
-            for rank in range(count)
+            for rank, home in enumerate(homes)
         ]  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def cut(folder: Path) -> Path:
                 shares[rank][f"{name}/{key}", part] = whole[part.slices].clone()
     unfinished = checkpoint.path_of(folder, 5, 1).with_suffix(".tmp")
     entries = [sharded.write_parts(unfinished, rank, mine) for rank, mine in enumerate(shares)]
-    sharded.finish(unfinished, layout, entries, {"step": 5, "samples": 40, "recipe": {}, "scaling": {}})
+    sharded.finish(unfinished, layout, entries, {"step": 5, "samples": 40, "recipe": {}, "scaling": {}, "token": ""})
     checkpoint.complete(folder, 5, 1)
     return checkpoint.path_of(folder, 5, 1)
 
@@ -119,7 +119,7 @@ def test_a_large_tensor_is_never_in_memory_whole(tmp_path: Path) -> None:
         sharded.write_parts(unfinished, rank, {("large.weight/weight", part): torch.full(part.sizes, float(rank))})
         for rank, part in enumerate(half)
     ]
-    sharded.finish(unfinished, layout, entries, {"step": 1, "samples": 1, "recipe": {}, "scaling": {}})
+    sharded.finish(unfinished, layout, entries, {"step": 1, "samples": 1, "recipe": {}, "scaling": {}, "token": ""})
     checkpoint.complete(tmp_path, 1, 1)
     Job(tmp_path).command()
     done = subprocess.run(
