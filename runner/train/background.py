@@ -22,7 +22,7 @@ class Background:
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait until everything is done."""
-        if self._thread is not None:
-            self._thread.join()
+        """Wait until everything is done. Any thread may call it."""
+        if (thread := self._thread) is not None:
+            thread.join()
             self._thread = None

@@ -182,6 +182,7 @@ class Keeper:
     ) -> None:
         """Begin to write a checkpoint. A disk that is full costs the checkpoint, not the run. A collective."""
         self._background.wait()
+        dist.barrier()  # the other ranks wait for the disk here, not in a step, where a SIGTERM would end them soon
         progress: sharded.SavedProgress = {
             "step": step,
             "samples": samples,
@@ -198,6 +199,11 @@ class Keeper:
     def close(self) -> None:
         """Wait until the checkpoints are written. All ranks must call it."""
         self._background.wait()
+
+    def close_alone(self) -> None:
+        """Wait until the checkpoints are written, where that needs no other rank."""
+        if self._group is None:
+            self._background.wait()
 
     def _write_file(self, step: int, shares: Shares, progress: sharded.SavedProgress) -> None:
         try:

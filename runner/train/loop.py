@@ -68,16 +68,20 @@ class Training:
 
         Raises Terminated where the ranks were asked to end before; they have a checkpoint of their last step then.
         """
-        try:
-            with Termination(enabled=self.keeper.enabled) as self._termination:
+        keeper = self.keeper
+        with Termination(enabled=keeper.enabled, finish=keeper.close_alone) as self._termination:
+            try:
                 return self._run()
-        except RuntimeError:
-            if self._termination.requested:
-                raise Terminated from None  # ranks that were asked to end are gone
-            raise
-        except Problem:
-            self.keeper.close()
-            raise
+            except Problem:
+                with self._termination.writing():
+                    keeper.close()
+                raise
+            except (RuntimeError, KeyboardInterrupt) as error:
+                with self._termination.writing():
+                    keeper.close_alone()
+                if self._termination.requested and isinstance(error, RuntimeError):
+                    raise Terminated from None  # ranks that were asked to end are gone
+                raise
 
     def _run(self) -> float:
         options, val_loss = self.options, math.nan
@@ -91,8 +95,11 @@ class Training:
             self._termination.beat()
             if self._ends:
                 self._end()
+        if not math.isfinite(val_loss):
+            val_loss = self.validate()
+        self._termination.agree()  # nothing is left to be asked for
         self.keeper.close()
-        return val_loss if math.isfinite(val_loss) else self.validate()
+        return val_loss
 
     @property
     def _is_last(self) -> bool:
@@ -109,7 +116,8 @@ class Training:
         return self._ends or self.keeper.is_due(self.step, last=self._is_last)
 
     def _save(self) -> None:
-        self.keeper.save(self.step, self.samples, self.strategy.parameters, self.optimizer, self._scale.state())
+        with self._termination.writing():
+            self.keeper.save(self.step, self.samples, self.strategy.parameters, self.optimizer, self._scale.state())
 
     def _end(self) -> None:
         """Wait for the checkpoint of this step and raise Terminated."""
@@ -136,6 +144,7 @@ class Training:
                 weights = torch.tensor([float(place < count) for place in places], device=self.device)
                 losses = self.strategy.losses(*self.corpus.batch([self._held_out[place % count] for place in places]))
                 total += (losses * weights).sum()
+                self._termination.beat()
         dist.all_reduce(total)
         return float(total) / (count * self.strategy.mesh.layout.copies)
 

@@ -16,14 +16,6 @@ from pathlib import Path
 from typing import Any, TypedDict, Union
 
 import torch
-from torch.distributed.checkpoint.filesystem import _StorageInfo
-from torch.distributed.checkpoint.metadata import (
-    ChunkStorageMetadata,
-    Metadata,
-    MetadataIndex,
-    TensorProperties,
-    TensorStorageMetadata,
-)
 
 from . import index
 from .problem import Problem
@@ -105,6 +97,16 @@ def _sync(file: Any) -> None:
 
 def _write_index(file: Any, tensors: Mapping[str, index.StoredTensor]) -> None:
     """Write the index of these tensors."""
+    # Half a second to import, and only rank 0 needs it.
+    from torch.distributed.checkpoint.filesystem import _StorageInfo  # noqa: PLC0415
+    from torch.distributed.checkpoint.metadata import (  # noqa: PLC0415
+        ChunkStorageMetadata,
+        Metadata,
+        MetadataIndex,
+        TensorProperties,
+        TensorStorageMetadata,
+    )
+
     storage = {
         MetadataIndex(name, part.offsets): _StorageInfo(part.file, part.begin, part.length)
         for name, stored in tensors.items()

@@ -23,7 +23,6 @@ from .mesh import RankMesh
 from .options import Options
 from .slow_links import compress
 from .state import Parameters
-from .tensor_parallel import cut_layers
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 Batch = tuple[Any, Any]
@@ -128,6 +127,9 @@ class Sharded(Strategy):
         if layout.pp > 1:
             model.cut_to_stage(mesh.place.pp, layout.pp)
         if layout.tp > 1:
+            # Seldom wanted, and a tenth of a second to import.
+            from .tensor_parallel import cut_layers  # noqa: PLC0415
+
             # Nothing here changes an output in place, which is what torch warns of.
             warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
             cut_layers(model, mesh.whole["tp"])

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Callable, Optional
 
 _LEAST_PATIENCE = 3.0
-"""Seconds that the ranks have at least to agree that they end."""
+"""Seconds without a beat after which a rank that was asked to end ends at once, if not three of the longest rounds."""
+_POLL = 0.1
 
 
 class Terminated(Exception):
@@ -21,17 +25,21 @@ class Terminated(Exception):
 class Termination:
     """Notes a SIGTERM while it is entered; `requested` then tells.
 
-    Ends the process, as SIGTERM would, where nobody has called `agree` in time: a rank that waits for one that is gone
-    must not wait for long. A thread does that, since Python's own handlers wait for the main thread.
+    Ends the process, as SIGTERM would, where the training then stands still and nobody has called `agree`: a rank that
+    waits for one that is gone must not wait for long. A thread does that, since Python's own handlers wait for the main
+    thread.
 
     Args:
         enabled: False leaves SIGTERM as it is.
+        finish: Waits for what this rank can finish by itself; called before the process is ended.
     """
 
-    def __init__(self, *, enabled: bool) -> None:
+    def __init__(self, *, enabled: bool, finish: Callable[[], None] = lambda: None) -> None:
         self._enabled = enabled
+        self._finish = finish
         self.requested = False
         self._agreed = threading.Event()
+        self._writing = False
         self._slowest = 0.0
         self._last = time.monotonic()
         self._restore: Optional[Callable[[], None]] = None
@@ -57,7 +65,7 @@ class Termination:
             self._restore()
 
     def beat(self) -> None:
-        """Note that a round of the loop, in which the ranks can agree, is over."""
+        """Note that the training goes on: a round of the loop, or a batch of a validation, is over."""
         now = time.monotonic()
         self._slowest = max(self._slowest, now - self._last)
         self._last = now
@@ -66,14 +74,35 @@ class Termination:
         """Note that the ranks know that they end: writing a checkpoint may take as long as it takes."""
         self._agreed.set()
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Surrounds the wait for a disk: it may take as long as it takes, with a SIGTERM or without."""
+        self._writing = True
+        try:
+            yield
+        finally:
+            self._last = time.monotonic()
+            self._writing = False
+
+    def left(self, asked: float) -> float:
+        """Seconds until the process is ended, where SIGTERM came at `asked` and nothing moves from now on."""
+        if self._writing:
+            return math.inf
+        return max(asked, self._last) + max(_LEAST_PATIENCE, 3 * self._slowest) - time.monotonic()
+
     def _watch(self, ours: socket.socket) -> None:
         with ours:
             while numbers := ours.recv(64):
                 if signal.SIGTERM in numbers:
                     self.requested = True
                     break
-        if self.requested and not self._agreed.wait(max(_LEAST_PATIENCE, 3 * self._slowest)):
-            os._exit(128 + signal.SIGTERM)
+        if not self.requested:
+            return
+        asked = time.monotonic()
+        while not self._agreed.wait(_POLL):
+            if self.left(asked) <= 0:
+                self._finish()
+                os._exit(128 + signal.SIGTERM)
 
 
 def end_by_sigterm() -> None:

@@ -45,7 +45,9 @@ def write(folder: Path, step: int, attempt: int = 1) -> Path:
         if rank == 0:
             mine["b/weight", Box((0,), (2,))] = torch.ones(2)
         entries.append(sharded.write_parts(unfinished, rank, mine))
-    sharded.finish(unfinished, LAYOUT, entries, {"step": step, "samples": 8 * step, "recipe": {}, "scaling": {}, "token": ""})
+    sharded.finish(
+        unfinished, LAYOUT, entries, {"step": step, "samples": 8 * step, "recipe": {}, "scaling": {}, "token": ""}
+    )
     checkpoint.complete(folder, step, attempt)
     return checkpoint.path_of(folder, step, attempt)
 
