@@ -16,7 +16,10 @@ from .place import RankIdentity
 from .problem import Problem
 
 TIMEOUT = timedelta(minutes=10)
-"""Longest wait in one collective: well above a slow disk or a cut of the network, well below gloo's 30 minutes."""
+"""Longest wait in a collective of all ranks: well above a slow disk or a cut of the network.
+
+The groups of a mesh have torch's own, 10 minutes with NCCL and 30 with gloo: old versions can be given no other.
+"""
 
 
 def choose_device(place: RankIdentity, backend: str) -> Any:

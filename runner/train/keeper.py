@@ -17,7 +17,7 @@ import torch.distributed as dist
 from . import checkpoint, sharded
 from .background import Background
 from .folder import is_one
-from .group import from_all, from_rank0
+from .group import TIMEOUT, from_all, from_rank0
 from .paths import user_path
 from .problem import Problem
 from .say import say
@@ -120,7 +120,7 @@ class Keeper:
         spread = is_spread(self._layout, dist.get_world_size())
         if spread or self._form == "sharded":
             # The threads that write need one of their own: two threads in one group would take each other's messages.
-            self._group = dist.new_group(backend="gloo")
+            self._group = dist.new_group(backend="gloo", timeout=TIMEOUT)
         if self._form == "file" or (self._form == "auto" and not spread):
             return []
         self._sharded = is_shared(self._folder, self._device)

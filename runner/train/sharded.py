@@ -97,7 +97,7 @@ def _sync(file: Any) -> None:
 
 def _write_index(file: Any, tensors: Mapping[str, index.StoredTensor]) -> None:
     """Write the index of these tensors."""
-    # Half a second to import, and only rank 0 needs it.
+    # A tenth of a second to import, which rank 0 alone needs.
     from torch.distributed.checkpoint.filesystem import _StorageInfo  # noqa: PLC0415
     from torch.distributed.checkpoint.metadata import (  # noqa: PLC0415
         ChunkStorageMetadata,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from .problem import Problem
+from .state import MOMENTS, begin_moments
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _RANK = 4
 """Of the matrices that PowerSGD sends in place of a gradient."""
+_BUCKET = 32 * 2**20
+"""Bytes that are sent together."""
 
 
 def compress(model: Any, kind: str, warmup: int) -> None:
@@ -44,16 +47,36 @@ def _send_as(dtype: Any, bucket: Any) -> Any:
 
 
 def average(tensors: Iterable[Any]) -> None:
-    """Give all ranks the mean of theirs, in place. A collective."""
+    """Give all ranks the mean of theirs, in place, in few messages: each has the link's delay. A collective."""
+    bucket: list[Any] = []
+    size = 0
     for tensor in tensors:
-        dist.all_reduce(tensor)
-        tensor.div_(dist.get_world_size())
+        bucket.append(tensor)
+        size += tensor.numel() * tensor.element_size()
+        if size >= _BUCKET:
+            _average_together(bucket)
+            bucket, size = [], 0
+    if bucket:
+        _average_together(bucket)
+
+
+def _average_together(tensors: Sequence[Any]) -> None:
+    whole = torch.cat([tensor.flatten() for tensor in tensors])
+    dist.all_reduce(whole)
+    whole.div_(dist.get_world_size())
+    for tensor, part in zip(tensors, whole.split([tensor.numel() for tensor in tensors])):  # noqa: B905
+        tensor.copy_(part.view_as(tensor))
 
 
 def average_state(parameters: Iterable[Any], optimizer: Any, *, moments: bool) -> None:
     """Make one model of the ranks' own: the mean of their weights and, for a checkpoint, of their moments."""
+    weights = list(parameters)
+    if moments:
+        # A rank that has left out each step in fp16 so far has none.
+        begin_moments(
+            {str(index): one for index, one in enumerate(weights) if one not in optimizer.state}, optimizer, 0
+        )
     with torch.no_grad():
-        for parameter in parameters:
-            average([parameter.detach()])
-            kept = optimizer.state.get(parameter) or {}
-            average(kept[key] for key in sorted(kept) if moments and key != "step")
+        average(weight.detach() for weight in weights)
+        if moments:
+            average(optimizer.state[weight][key] for weight in weights for key in MOMENTS)

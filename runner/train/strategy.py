@@ -23,6 +23,7 @@ from .mesh import RankMesh
 from .options import Options
 from .slow_links import compress
 from .state import Parameters
+from .tensor_parallel import cut_layers
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 Batch = tuple[Any, Any]
@@ -102,6 +103,9 @@ class Replicated(Strategy):
             device_ids=[device.index] if device.type == "cuda" else None,
             gradient_as_bucket_view=True,
         )
+        # The one buffer is constant: a forward pass would send it, and wait for rank 0. The argument of that name is no
+        # longer wanted by new versions of torch, and its successor not known to old ones.
+        self.model.broadcast_buffers = False
         compress(self.model, options.compress, options.warmup)
         self.parameters = dict(self.model.module.named_parameters())
 
@@ -127,9 +131,6 @@ class Sharded(Strategy):
         if layout.pp > 1:
             model.cut_to_stage(mesh.place.pp, layout.pp)
         if layout.tp > 1:
-            # Seldom wanted, and a tenth of a second to import.
-            from .tensor_parallel import cut_layers  # noqa: PLC0415
-
             # Nothing here changes an output in place, which is what torch warns of.
             warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
             cut_layers(model, mesh.whole["tp"])

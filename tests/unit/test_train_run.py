@@ -314,6 +314,7 @@ from torch.nn.parallel import DistributedDataParallel
 end = dist.destroy_process_group
 def checked():
     print("held by", sum(isinstance(one, DistributedDataParallel) for one in gc.get_objects()))
+    print("loaded in vain:", [name for name in ("torch.distributed.checkpoint",) if name in sys.modules])
     end()
 dist.destroy_process_group = checked
 sys.argv = {command!r}
@@ -327,7 +328,7 @@ if {code} == 130:
 main()
 """
     done = run([sys.executable, "-c", program], job.env(), job.folder)
-    assert done.stdout.count("held by 0\n") == 1, done.stdout + done.stderr
+    assert done.stdout.count("held by 0\nloaded in vain: []\n") == 1, done.stdout + done.stderr
     assert done.returncode == code
 
 
