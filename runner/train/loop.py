@@ -159,8 +159,8 @@ class Training:
         )
         means = self._train_step(lr)
         seconds = time.perf_counter() - began
-        if self._is_common and not math.isfinite(means.loss):
-            raise Problem(f"the loss is {means.loss} at step {self.step}: lower --lr or raise --warmup", code=1)
+        if self._is_common:
+            self._check(means)
         self._timed.append(seconds)
         return {
             "steps": self.options.steps,
@@ -173,6 +173,13 @@ class Training:
             "tokens_per_s": self.plan.global_batch * self.options.context / seconds,
             **({"forward_time": forward} if (forward := self._clock.seconds()) else {}),
         }
+
+    def _check(self, means: StepMeans) -> None:
+        """Raise Problem where the training has diverged: such weights are not worth a checkpoint."""
+        skipped = self.options.precision == "fp16" and means.grad_norm == math.inf
+        for what, value in (("loss", means.loss), ("norm of the gradient", 0.0 if skipped else means.grad_norm)):
+            if not math.isfinite(value):
+                raise Problem(f"the {what} is {value} at step {self.step}: lower --lr or raise --warmup", code=1)
 
     def _train_step(self, lr: float) -> StepMeans:
         """One optimizer step; returns the global mean loss and the norm of the gradient before clipping."""
@@ -193,8 +200,12 @@ class Training:
         )
         for group in self.optimizer.param_groups:
             group["lr"] = lr
+        may_halve = self._scale.may_halve
         if self._scale.accepts(finite=math.isfinite(means.grad_norm)):
             self.optimizer.step()
+        else:
+            # Of ranks that train alone each has a factor of its own: the mean of these norms tells all what to do.
+            means = means._replace(grad_norm=math.inf if may_halve else math.nan)
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
         self.samples += self.plan.global_batch

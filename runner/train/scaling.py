@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 _GROWTH_INTERVAL = 2000
 """Steps without an overflow after which the factor is doubled."""
+_LEAST = 1.0
+"""Gradients that overflow even without a factor are too large for the training, not for fp16 alone."""
 
 
 class LossScale:
@@ -31,12 +33,17 @@ class LossScale:
             return True
         self._streak = self._streak + 1 if finite else 0
         if not finite:
-            self.factor /= 2
+            self.factor = max(self.factor / 2, _LEAST)
             self.skipped += 1
         elif self._streak == _GROWTH_INTERVAL:
             self.factor *= 2
             self._streak = 0
         return finite
+
+    @property
+    def may_halve(self) -> bool:
+        """Whether a smaller factor is left to be tried after an overflow."""
+        return self._enabled and self.factor > _LEAST
 
     def state(self) -> dict[str, float]:
         """What a checkpoint keeps; empty for other precisions."""

@@ -1,4 +1,4 @@
-"""How a training of the built-in job ends before its time, and what becomes of its checkpoints; in this process."""
+"""The built-in job as one rank in this process: how it ends before its time, and what becomes of its checkpoints."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,11 +16,15 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
-from runner.train import checkpoint, clip, job, keeper, loop, termination
+from runner.train import background, checkpoint, clip, job, keeper, loop, slow_links, strategy, termination
 from runner.train.division import divide
+from runner.train.group import TIMEOUT
 from runner.train.options import parse
 from runner.train.place import RankIdentity
+from runner.train.problem import Problem
+from runner.train.state import Box
 from tests.unit.test_train_run import TINY, Job
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
@@ -119,3 +124,76 @@ def test_a_rank_that_still_trains_is_not_ended_before_all_agree(monkeypatch: pyt
         clock[0] = 1000.0
         assert math.isinf(rank.left(asked=5.0))
     assert rank.left(asked=5.0) == 3.0
+
+
+@pytest.mark.parametrize(("precision", "value", "step"), [("fp32", "inf", 2), ("bf16", "inf", 2), ("fp16", "nan", 18)])
+def test_a_gradient_without_bounds_gets_into_no_checkpoint(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, precision: str, value: str, step: int
+) -> None:
+    """The loss is finite still. In fp16 the factor on the loss is halved before, down to 1."""
+    plain = strategy.Replicated.gradients
+
+    def without_bounds(self: strategy.Replicated, *arguments: Any) -> Any:
+        loss = plain(self, *arguments)
+        if any((folder / "checkpoints").iterdir()):
+            self.parameters["norm.weight"].grad[0] = math.inf
+        return loss
+
+    def at_once(self: background.Background, work: Callable[[], None]) -> None:
+        work()
+
+    monkeypatch.setattr(background.Background, "start", at_once)
+    monkeypatch.setattr(strategy.Replicated, "gradients", without_bounds)
+    with pytest.raises(Problem, match=f"the norm of the gradient is {value} at step {step}: lower --lr"):
+        run(folder, "--steps", "20", "--precision", precision)
+    newest, notes = checkpoint.newest(folder / "checkpoints")
+    assert newest is not None and not notes
+    weights = {name: newest.read(name, Box((0,) * len(shape), shape)) for name, shape in newest.shapes.items()}
+    assert newest.progress["step"] == step - 1
+    assert all(weight.isfinite().all() for weight in weights.values())
+
+
+def test_a_forward_pass_under_ddp_waits_for_no_other_rank(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[object] = []
+    monkeypatch.setattr(DistributedDataParallel, "_sync_buffers", lambda self: sent.append(self))  # noqa: PLW0108
+    run(folder, "--steps", "2", "--checkpoint-interval", "0")
+    assert not sent
+
+
+def test_an_average_of_many_small_tensors_is_few_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs the delay of the slow link: weights and moments of a hundred layers are sent together."""
+    sent: list[int] = []
+
+    def all_reduce(tensor: Any) -> None:
+        sent.append(tensor.numel())
+        tensor.mul_(3)  # this rank's 1 and the other's 2
+
+    monkeypatch.setattr(slow_links, "dist", SimpleNamespace(all_reduce=all_reduce, get_world_size=lambda: 2))
+    monkeypatch.setattr(slow_links, "_BUCKET", 4 * 1000)
+    weights = [torch.nn.Parameter(torch.full((size, 2), 1.0)) for size in [5] * 99 + [600, 7]]
+    optimizer = torch.optim.AdamW(weights)
+    for weight in weights[1:]:
+        moments = {key: torch.ones(weight.shape) for key in ("exp_avg", "exp_avg_sq")}
+        optimizer.state[weight] = {"step": torch.tensor(3.0), **moments}
+    slow_links.average_state(weights, optimizer, moments=False)
+    assert sent == [990 + 1200, 14]
+    slow_links.average_state(weights, optimizer, moments=True)
+    assert sum(sent) == 2204 * 4 and len(sent) < 10
+    assert all((weight == 2.25).all() for weight in weights)
+    assert [float(optimizer.state[weight]["exp_avg"].mean()) for weight in weights] == [0.0] + [1.5] * 100
+
+
+def test_ranks_that_write_wait_for_one_that_is_gone_no_longer_than_those_that_train(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[object] = []
+    new_group = torch.distributed.new_group
+
+    def watched(*arguments: Any, **how: Any) -> Any:
+        group = new_group(*arguments, **how)
+        limits.append(group._get_backend(torch.device("cpu")).options._timeout)
+        return group
+
+    monkeypatch.setattr(torch.distributed, "new_group", watched)
+    run(folder, "--steps", "1", "--checkpoint-format", "sharded")
+    assert limits == [TIMEOUT]
