@@ -1,7 +1,9 @@
 """A loop with Accelerate: a small classifier, gradient accumulation, checkpoints that it goes on from."""
 
 import argparse
+import contextlib
 import os
+import shutil
 from pathlib import Path
 
 import torch
@@ -10,14 +12,32 @@ from accelerate.utils import ProjectConfiguration
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+CHECKPOINTS = Path(os.environ.get("DISTTUI_CHECKPOINTS", "checkpoints"))
 
-def newest_checkpoint() -> str | None:
-    """Of this run, else of the run that this one continues."""
-    for folder in (os.environ.get("DISTTUI_CHECKPOINTS"), os.environ.get("DISTTUI_RESUME_FROM")):
-        found = sorted(Path(folder).glob("epoch-*"), key=lambda path: int(path.name[6:])) if folder else []
-        if found:
-            return str(found[-1])
-    return None
+
+def load_newest(accelerator: Accelerator) -> int:
+    """Load the newest checkpoint that all hosts have, of this run or of the one that it continues; 0 for none."""
+    before = os.environ.get("DISTTUI_RESUME_FROM")
+    paths = [path for folder in (before, CHECKPOINTS) if folder for path in Path(folder).glob("epoch-*")]
+    found = {int(path.name[6:]): path for path in paths}
+    newest = torch.tensor([max(found, default=0)], device=accelerator.device)
+    epoch = int(accelerator.gather(newest).min())
+    if epoch:
+        accelerator.load_state(str(found[epoch]))
+    if accelerator.is_local_main_process:
+        for later in (path for number, path in found.items() if number > epoch and path.parent == CHECKPOINTS):
+            shutil.rmtree(later, ignore_errors=True)  # another host has not finished it
+    return epoch
+
+
+def save(accelerator: Accelerator, epoch: int) -> None:
+    """Write a checkpoint that is whole on all hosts at any time: a process may be killed in the middle."""
+    unfinished = CHECKPOINTS / f".epoch-{epoch}.part"
+    accelerator.save_state(str(unfinished))
+    accelerator.wait_for_everyone()
+    if accelerator.is_local_main_process:
+        with contextlib.suppress(FileNotFoundError):  # another host did it, on a disk that they share
+            unfinished.rename(CHECKPOINTS / f"epoch-{epoch}")
 
 
 def main() -> None:
@@ -38,14 +58,11 @@ def main() -> None:
     loader = DataLoader(data, batch_size=options.batch_size, shuffle=True)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 
-    begin = 0
-    if (path := newest_checkpoint()) is not None:
-        accelerator.load_state(path)
-        begin = int(Path(path).name[6:])
+    begin = load_newest(accelerator)
     # accelerator.print prints once, on rank 0: disttui reads each line once.
     accelerator.print(f"{accelerator.num_processes} processes, from epoch {begin} on")
 
-    step = begin * (len(loader) // 2)
+    step = begin * -(-len(loader) // 2)  # the last batch of an odd number makes a step alone
     for epoch in range(begin, options.epochs):
         for x, y in loader:
             with accelerator.accumulate(model):
@@ -58,8 +75,7 @@ def main() -> None:
                 if step % 5 == 0:
                     mean = accelerator.reduce(loss.detach(), "mean").item()
                     accelerator.print(f"epoch {epoch} step {step} loss {mean:.4f}")
-        folder = Path(os.environ.get("DISTTUI_CHECKPOINTS", "checkpoints"))
-        accelerator.save_state(str(folder / f"epoch-{epoch + 1}"))
+        save(accelerator, epoch + 1)
     accelerator.end_training()
 
 

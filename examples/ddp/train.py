@@ -1,4 +1,7 @@
-"""A plain DistributedDataParallel loop that goes on from its newest checkpoint. Any torchrun starts it as well."""
+"""A plain DistributedDataParallel loop that goes on from its newest checkpoint; needs numpy beside torch.
+
+Any torchrun starts it as well.
+"""
 
 import argparse
 import os
@@ -20,7 +23,7 @@ def newest_checkpoint() -> dict | None:
             if folder and (path := Path(folder, "newest.pt")).exists():
                 found = [torch.load(path, map_location="cpu")]
                 break
-    dist.broadcast_object_list(found)
+    dist.broadcast_object_list(found)  # needs numpy
     return found[0]
 
 
@@ -39,9 +42,12 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.05)
     options = parser.parse_args()
 
-    dist.init_process_group()  # NCCL with GPUs, gloo without; torchrun's variables say who is who
-    rank, gpu = dist.get_rank(), torch.cuda.is_available()
+    gpu = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpu else torch.device("cpu")
+    if gpu:
+        torch.cuda.set_device(device)  # else what is sent as an object goes through GPU 0, from each process
+    dist.init_process_group()  # NCCL with GPUs, gloo without; torchrun's variables say who is who
+    rank = dist.get_rank()
     torch.manual_seed(0)
     inputs = torch.randn(960, 8)
     data = TensorDataset(inputs, inputs @ torch.randn(8, 1) + 0.1 * torch.randn(960, 1))

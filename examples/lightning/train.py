@@ -6,6 +6,7 @@ from pathlib import Path
 
 import lightning
 import torch
+import torch.distributed as dist
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
@@ -36,11 +37,13 @@ class OnEachHost(DDPStrategy):
 
 
 def newest_checkpoint() -> str | None:
-    """Of this run, else of the run that this one continues."""
-    for folder in (os.environ.get("DISTTUI_CHECKPOINTS"), os.environ.get("DISTTUI_RESUME_FROM")):
-        if folder and (path := Path(folder, "last.ckpt")).exists():
-            return str(path)
-    return None
+    """The newest that all hosts have, of this run or of the one that it continues."""
+    folders = (os.environ.get("DISTTUI_RESUME_FROM"), os.environ.get("DISTTUI_CHECKPOINTS"))
+    paths = [path for folder in folders if folder for path in Path(folder).glob("epoch=*.ckpt")]
+    found = {int(path.stem[6:]): str(path) for path in paths}
+    newest = torch.tensor(max(found, default=-1))
+    dist.all_reduce(newest, dist.ReduceOp.MIN)
+    return None if newest < 0 else found[int(newest)]
 
 
 def main() -> None:
@@ -49,6 +52,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=16, help="per process")
     options = parser.parse_args()
 
+    dist.init_process_group()  # Lightning takes it as its own; it is needed before, to agree on a checkpoint
     lightning.seed_everything(0, workers=True, verbose=False)
     inputs = torch.randn(640, 8)
     data = TensorDataset(inputs, (inputs.sum(1) > 0).long())
@@ -61,7 +65,7 @@ def main() -> None:
         max_epochs=options.epochs,
         callbacks=[
             TQDMProgressBar(refresh_rate=5),
-            ModelCheckpoint(checkpoints, save_last=True, save_top_k=0, enable_version_counter=False),
+            ModelCheckpoint(checkpoints, filename="{epoch}", save_top_k=-1, enable_version_counter=False),
         ],
         logger=False,
         enable_model_summary=False,
