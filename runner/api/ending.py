@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from runner.api.viewer import Viewer
 from runner.errors import DisttuiError, HostError, InputError
 from runner.formatting import number
 from runner.hosts.answers import Exit, no_exit
+from runner.hosts.link import Link
 from runner.ids import short
 from runner.runs.registry import KnownRun, folder_of, mirror_of
 from runner.runs.remote import Reached, sync
@@ -74,12 +76,21 @@ def stop(
         DisttuiError: No host can be reached, or the run does not end in time.
     """
     refuse_sandbox(viewer, run)
-    with viewer.reach(run) as reached:
+    sent: dict[int, Future[Any]] = {}
+
+    def send(node: int, link: Link) -> None:
+        # Hosts that are slow or off are not waited for: those that have received the stop hand it on.
+        sent[node] = link.submit("stop", node_rank=node, **run.request(), now=now, reason="user")
+
+    with viewer.reach(run, at_once=send) as reached:
         reached.refuse_none()
         for node, error in reached.errors.items():
             tell(problem_of(run.hosts[node].name, error, "; the others hand the stop on to it"))
         tell(StopAsked(tuple(run.hosts[node].name for node in sorted(reached.links))))
-        return _stop(viewer, run, reached, now, tell)
+        answers = reached.answers(sent)
+        others = [node for node in reached.links if node not in sent]
+        answers |= reached.ask("stop", others, **run.request(), now=now, reason="user")
+        return _stop(viewer, run, reached, answers, tell)
 
 
 def catch_up(viewer: Viewer, run: KnownRun) -> None:
@@ -134,9 +145,12 @@ def _forget_on_hosts(run: KnownRun, reached: Reached) -> None:
 
 
 def _stop(
-    viewer: Viewer, run: KnownRun, reached: Reached, now: bool, tell: Callable[[HostNotice | StopAsked], object]
+    viewer: Viewer,
+    run: KnownRun,
+    reached: Reached,
+    answers: Mapping[int, Any],
+    tell: Callable[[HostNotice | StopAsked], object],
 ) -> StopResult:
-    answers = reached.ask("stop", **run.request(), now=now, reason="user")
     problems = {node: answer for node, answer in answers.items() if isinstance(answer, DisttuiError)}
     if len(problems) == len(answers):
         raise next(iter(problems.values()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -102,13 +102,23 @@ class Viewer:
             raise HostError(run.hosts[node].name, "a host of a sandbox lives only as long as its command")
         return self.open_link(run.hosts[node].as_host(), run.ssh_config)
 
-    def reach(self, run: KnownRun, nodes: Sequence[int] | None = None, limit: float = REACH) -> Reached:
-        """Connect to the hosts of a run, or to some, concurrently; one slower than `limit` seconds is an error."""
+    def reach(
+        self,
+        run: KnownRun,
+        nodes: Sequence[int] | None = None,
+        limit: float = REACH,
+        at_once: Callable[[int, Link], object] | None = None,
+    ) -> Reached:
+        """Connect to the hosts of a run, or to some, concurrently; one slower than `limit` seconds is an error.
+
+        Args:
+            at_once: Takes each link when it is open, while others are still being opened, from several threads.
+        """
         connector = self.connector(run.ssh_config)
         if self.sandbox is None:
-            return reach(run, connector, nodes, limit)
+            return reach(run, connector, nodes, limit, at_once)
         chosen = range(len(run.hosts)) if nodes is None else nodes
-        return reach_hosts({node: run.hosts[node] for node in chosen}, connector, limit)
+        return reach_hosts({node: run.hosts[node] for node in chosen}, connector, limit, at_once)
 
     def close(self) -> None:
         """Close every connection, and end the sandbox."""

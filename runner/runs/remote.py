@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
@@ -54,22 +54,41 @@ class Reached:
     def ask(self, op: str, nodes: Sequence[int] | None = None, **arguments: Any) -> dict[int, Any]:
         """Send a request to the hosts concurrently; node → answer or DisttuiError."""
         chosen = [node for node in self.links if nodes is None or node in nodes]
-        futures = {node: self.links[node].submit(op, node_rank=node, **arguments) for node in chosen}
+        return self.answers({node: self.links[node].submit(op, node_rank=node, **arguments) for node in chosen})
+
+    def answers(self, futures: Mapping[int, Future[Any]]) -> dict[int, Any]:
+        """Wait for the answers to requests that were sent; node → answer or DisttuiError."""
         deadline = time.monotonic() + REACH
         return {node: _answer(future, self.links[node].host, deadline) for node, future in futures.items()}
 
 
-def reach(run: KnownRun, connector: Connector, nodes: Sequence[int] | None = None, limit: float = REACH) -> Reached:
-    """Open a link to every host of a run (or to some), concurrently."""
+def reach(
+    run: KnownRun,
+    connector: Connector,
+    nodes: Sequence[int] | None = None,
+    limit: float = REACH,
+    at_once: Callable[[int, Link], object] | None = None,
+) -> Reached:
+    """Open a link to every host of a run (or to some), concurrently. Arguments as of `reach_hosts`."""
     chosen = range(len(run.hosts)) if nodes is None else nodes
     if run.sandbox:
         what = "a host of a sandbox lives only as long as its command"
         return Reached(errors={node: HostError(run.hosts[node].name, what) for node in chosen})
-    return reach_hosts({node: run.hosts[node] for node in chosen}, connector, limit)
+    return reach_hosts({node: run.hosts[node] for node in chosen}, connector, limit, at_once)
 
 
-def reach_hosts(hosts: Mapping[int, KnownHost], connector: Connector, limit: float = REACH) -> Reached:
-    """Open a link to each of the hosts concurrently; one that takes longer than `limit` seconds is an error."""
+def reach_hosts(
+    hosts: Mapping[int, KnownHost],
+    connector: Connector,
+    limit: float = REACH,
+    at_once: Callable[[int, Link], object] | None = None,
+) -> Reached:
+    """Open a link to each of the hosts concurrently; one that takes longer than `limit` seconds is an error.
+
+    Args:
+        at_once: Takes each link when it is open, while others are still being opened; of several hosts that share a
+            link, the first alone. Called from several threads, one at a time.
+    """
     reached = Reached()
     # The nodes of a job of Slurm are reached by one login node: one link serves them all.
     first: dict[tuple[object, ...], int] = {}
@@ -91,6 +110,8 @@ def reach_hosts(hosts: Mapping[int, KnownHost], connector: Connector, limit: flo
         with lock:
             if not over.is_set():
                 reached.links[node] = link
+                if at_once:
+                    at_once(node, link)
                 return
         link.close()
 
