@@ -60,6 +60,16 @@ def one_of(*known: str, later: tuple[str, ...] = ()) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def not_built(instead: str) -> BeforeValidator:
+    """A key that is refused, with what to do instead."""
+
+    def check(value: Any) -> None:
+        if value:
+            raise bad("disttui cannot do this yet", f"remove it; {instead}")
+
+    return BeforeValidator(check)
+
+
 def few(most: int) -> AfterValidator:
     """A list of at most `most` entries."""
 
@@ -186,11 +196,6 @@ def _pattern(value: str) -> str:
     return value
 
 
-def _not_built(value: Any) -> None:
-    if value:
-        raise bad("not built yet", "remove it")
-
-
 def _url(value: str) -> str:
     try:
         parts = urlsplit(value)
@@ -240,6 +245,5 @@ Below = Annotated[Text, AfterValidator(_below), _visible(most=_LONGEST_PATH)]
 Pattern = Annotated[Text, AfterValidator(_pattern)]
 Module = Annotated[Text, AfterValidator(_module), _short(255)]
 Ports = Annotated[tuple[int, int], BeforeValidator(numbers.ports)]
-NotBuilt = Annotated[None, BeforeValidator(_not_built)]
 AutoText = Annotated[Text | None, BeforeValidator(_auto)]
 RunDir = Annotated[Folder, BeforeValidator(lambda value: RUN_DIR if value == "auto" else value)]

@@ -122,9 +122,9 @@ class Job(Model):
     """Folders and files below `workdir`, such as [out/], that `disttui pull` copies, too."""
     wrap: tuple[f.Word, ...] = ()
     """Words before the interpreter, such as [apptainer, exec, img.sif]; `disttui logs` has their output."""
-    setup: f.NotBuilt = None
+    setup: Annotated[None, f.not_built("prepare the hosts by hand, once")] = None
     """Not built yet."""
-    sync: f.NotBuilt = None
+    sync: Annotated[None, f.not_built("copy the code to the hosts by hand, as with rsync")] = None
     """Not built yet."""
 
     @property
@@ -183,7 +183,7 @@ class Launch(Model):
     """Whether ranks report errors and can be asked for stacks; false: only their output is followed."""
     run_dir: f.RunDir = RUN_DIR
     """The folder on the hosts for logs and checkpoints."""
-    share: f.NotBuilt = None
+    share: Annotated[None, f.not_built("who uses the same account on the hosts can attach")] = None
     """Not built yet."""
     log_limit: f.LogSize = None
     """Bytes of a rank's log that its host keeps at least, the newest; none: all."""

@@ -27,6 +27,7 @@ HOST = "expected an ssh alias, user@host:port or local"
 BELOW = "expected a folder or a file below workdir, like out/"
 ONE = "expected exactly one of builtin, script, module and command"
 TEXT = "expected text (in quotes, if need be)"
+LATER = "disttui cannot do this yet, remove it"
 PORTS = "is no range of ports, expected one from 1024 to 65535, or the first and the last, like 29500-29599"
 
 SCHEMA = [
@@ -151,8 +152,8 @@ JOBS = [
     ("{script: a, args: [x, null]}", f"3:28: args: null, {TEXT}"),
     ("{script: a, args: [{b: c}]}", f"3:25: args: a mapping, {TEXT}"),
     ("{script: a, workdir: src}", "3:27: workdir: 'src', expected an absolute path or one that starts with ~/"),
-    ("{script: a, sync: {from: .}}", "3:24: sync: not built yet, remove it"),
-    ("{script: a, setup: make}", "3:25: setup: not built yet, remove it"),
+    ("{script: a, sync: {from: .}}", f"3:24: sync: {LATER}; copy the code to the hosts by hand, as with rsync"),
+    ("{script: a, setup: make}", f"3:25: setup: {LATER}; prepare the hosts by hand, once"),
     ("{script: a, args: [x, '--key=${env:KEY}']}", "3:35: a ${env:…} reference in 'job.args.1', "
                                                    "expected only as the value of an env variable"),
 ]  # fmt: skip
@@ -176,7 +177,7 @@ LAUNCHES = [
     ("{restarts: -1}", "4:20: restarts: '-1', expected a whole number from 0 to 1,000"),
     ("{instrument: maybe}", "4:22: instrument: 'maybe', expected true or false"),
     ("{run_dir: runs}", "4:19: run_dir: 'runs', expected an absolute path or one that starts with ~/"),
-    ("{share: staff}", "4:17: share: not built yet, remove it"),
+    ("{share: staff}", f"4:17: share: {LATER}; who uses the same account on the hosts can attach"),
     ("{resume_args: --resume}", "4:23: resume_args: '--resume', expected a list, like [--resume, auto]"),
     ("{resume_args: [x]}", "4:23: the built-in job resumes by itself, remove it"),
     ("{max_restarts: 1}", "4:10: unknown key 'max_restarts', did you mean 'restarts'?"),
