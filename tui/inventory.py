@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.paths import inside
 from runner.text import clean
+from runner.user_config import config_file
 
 if TYPE_CHECKING:
     from runner.api.libraries import LibraryProfile
@@ -84,6 +85,8 @@ class ProfileRow:
     """The first error in it, with its place."""
     library: str = ""
     """The library that it lies in."""
+    shadowed_by: str = ""
+    """The full name of the profile that its bare name means; empty: itself. `name` is the full one then."""
 
 
 @dataclass(frozen=True)
@@ -125,17 +128,28 @@ def read_shelf(environ: Mapping[str, str], now: float) -> Shelf:
     known, problems = known_runs(environ)
     runs = tuple(_run_row(run, now) for run in known)
     profiles = tuple(
-        _profile_row(one) for each in list_library(environ, runs=False) for one in each.profiles if one.used
+        _profile_row(one)
+        for each in list_library(environ, runs=False)
+        for one in each.profiles
+        if not one.entry.problem
     )
     return Shelf(runs, profiles, tuple(_hosts(runs, profiles)), tuple(map(clean, problems)), read=True)
 
 
 def fingerprint(environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    """A value that changes when `read_shelf` would return something new; costs a few stat calls per run."""
-    from runner.profile.library import list_profiles
+    """A value that changes when `read_shelf` would return something new.
+
+    Costs a walk through all libraries, one stat call per profile and a few per run; nothing is read.
+    """
+    from runner.profile.composition import PERSONAL
+    from runner.profile.library import INVENTORIES, libraries, profiles_in
     from runner.runs.store import mirrors_folder
 
-    watched = [entry.path for entry in list_profiles(environ)]
+    config = config_file(environ)
+    watched = [config, config.with_name(PERSONAL)]  # type: ignore[unsafe-path]
+    for library in libraries(environ):
+        watched += [entry.path for entry in profiles_in(library)]
+        watched += (library.folder / INVENTORIES).glob("*.y*ml")  # type: ignore[unsafe-path]
     with suppress(OSError):
         for run in mirrors_folder(environ).iterdir():
             watched += [run / "run.json", run / "seen.json", run / "notes.json", run / "0" / "exit.json"]
@@ -219,9 +233,10 @@ def _changed(path: Path) -> int:
 
 def _profile_row(one: LibraryProfile) -> ProfileRow:
     entry, header = one.entry, one.header
+    name = clean(entry.full_name if one.shadowed_by else entry.name)
     return ProfileRow(
-        clean(entry.name), entry.path, entry.origin, header.hosts, header.processes, header.description, header.problem,
-        library=entry.library,
+        name, entry.path, entry.origin, header.hosts, header.processes, header.description, header.problem,
+        library=entry.library, shadowed_by=clean(one.shadowed_by),
     )  # fmt: skip
 
 

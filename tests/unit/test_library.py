@@ -17,6 +17,8 @@ from runner.errors import InputError
 from runner.library.store import lock
 from runner.profile.library import LibraryEntry, find, list_profiles
 from tests.unit.history_kit import kept
+from tui.home import rows
+from tui.inventory import Shelf, fingerprint, read_shelf
 
 
 @pytest.fixture
@@ -157,6 +159,31 @@ def test_a_broken_profile_is_listed_with_its_error_and_the_others_work(listed: d
     put(listed["team1"], "bad.yaml")
     (again,) = list_library(library="one")
     assert not [one for one in again.profiles if one.entry.name == "bad" and one.header.problem], "it is read again"
+
+
+def test_the_app_lists_profiles_in_the_order_that_decides_what_a_name_means(listed: dict[str, Path]) -> None:
+    for library in ("team1", "team2", "own"):
+        put(listed[library], "a.yaml")
+    (listed["team1"] / "out.yaml").symlink_to("/etc/passwd")
+    found = read_shelf(os.environ, time.time()).profiles
+    assert [row.name for row in found[:3]] == ["a", "own/a", "one/a"]
+    assert [row.shadowed_by for row in found[:3]] == ["", "two/a", "two/a"]
+    shown = rows.profiles(Shelf(profiles=found))
+    assert [row.key for row in shown[:3]] == ["a", "own/a", "one/a"] and "out" not in [row.key for row in shown]
+    assert shown[0].cells[0] == "a" and shown[1].cells[0] == [("own/a", "table--muted")]
+    assert shown[1].cells[-1] == [("shadowed by two/a", "table--muted")]
+
+
+def test_the_app_sees_a_change_of_all_that_a_profile_is_made_of(listed: dict[str, Path]) -> None:
+    put(listed["team1"], "a.yaml", GOOD.replace("[local]", "{inventory: lab}"))
+    lab = put(listed["team1"], "inventory/lab.yaml", "hosts: [n1]\n")
+    config = listed["own"].parent
+    before = fingerprint(os.environ)
+    for path in (lab, put(config, "personal.yaml", "python: /usr/bin/python3\n"), config / "config.yaml"):
+        os.utime(path, ns=(1, 1))
+        after = fingerprint(os.environ)
+        assert after != before, path
+        before = after
 
 
 def test_an_edit_that_changes_nothing_keeps_the_ends_of_lines(

@@ -105,17 +105,18 @@ def _started_until(row: RunRow, now: float) -> float:
 
 
 def profiles(shelf: Shelf) -> list[Row]:
-    """The user's own first, then the team's, then the examples."""
-    order = {"own": 0, "team": 1, "built in": 2}
-    ordered = sorted(shelf.profiles, key=lambda row: (order.get(row.origin, 3), row.library, row.name))
-    return [Row(row.name, _profile_cells(row)) for row in ordered]
+    """The profiles in the order of their libraries, which decides what a name means."""
+    return [Row(row.name, _profile_cells(row)) for row in shelf.profiles]
 
 
 def _profile_cells(row: ProfileRow) -> list[Cell]:
+    name: Cell = [(row.name, "table--muted")] if row.shadowed_by else row.name
     origin: Cell = [("example" if row.origin == "built in" else row.library or row.origin, "table--muted")]
     if row.problem:
-        return [row.name, [("✗ has errors", "state--failed")], "", origin, [(row.problem, "state--failed")]]
-    return [row.name, _names(row.hosts), processes(row), origin, [(row.description, "table--muted")]]
+        return [name, [("✗ has errors", "state--failed")], "", origin, [(row.problem, "state--failed")]]
+    said = [f"shadowed by {row.shadowed_by}"] if row.shadowed_by else []
+    words = " · ".join([*said, *([row.description] if row.description else [])])
+    return [name, _names(row.hosts), processes(row), origin, [(words, "table--muted")]]
 
 
 def hosts(shelf: Shelf) -> list[Row]:
