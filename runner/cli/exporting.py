@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from runner.cli.options import OVERRIDES, complete_profiles, example, load_profile, ssh_options
+from runner.cli.options import OVERRIDES, TRUST, complete_profiles, example, load_profile, ssh_options
 
 if TYPE_CHECKING:
     from runner.planning.interop.write import Target
@@ -37,12 +37,7 @@ if TYPE_CHECKING:
 )
 @click.option("--probe", is_flag=True, help="Ask the hosts, as plan does, for what PROFILE leaves to them.")
 @OVERRIDES
-@click.option(
-    "--trust-profile",
-    "--trust",
-    is_flag=True,
-    help="Use PROFILE without a question, if others can write it or it is new or changed in a team library.",
-)
+@TRUST
 @ssh_options
 def export(
     profile: str,

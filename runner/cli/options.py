@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,6 +43,12 @@ OVERRIDES = click.option(
     metavar="KEY=VALUE",
     help="Override a key of the profile: job.args='[--steps, \"20\"]', hosts.0.num_processes=2.",
 )
+TRUST = click.option(
+    "--trust-profile",
+    "--trust",
+    is_flag=True,
+    help="Use PROFILE without a question, if others can write it or it is new or changed in a team library.",
+)
 
 
 def example(*lines: str) -> str:
@@ -72,12 +79,7 @@ def ssh_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the profile, and the options that change it."""
     for option in (
-        click.option(
-            "--trust-profile",
-            "--trust",
-            is_flag=True,
-            help="Use PROFILE without a question, if others can write it or it is new or changed in a team library.",
-        ),
+        TRUST,
         click.option(
             "--sandbox",
             is_flag=True,
@@ -126,9 +128,17 @@ def load_profile(name: str, overrides: tuple[str, ...] = (), *, trusted: bool | 
     from runner.api import library
     from runner.cli.viewing import TerminalQuestions
 
-    try:
+    with naming_trust() if trusted is not None else nullcontext():
         return library.load_profile(name, overrides, questions=TerminalQuestions(), trusted=bool(trusted))
-    except library.DistrustError as error:
+
+
+@contextmanager
+def naming_trust() -> Iterator[None]:
+    """Let the refusal of a profile name the option that allows it, for commands that have TRUST."""
+    from runner.api.library import DistrustError
+
+    try:
+        yield
+    except DistrustError as error:
         option = "--trust" if error.doubt.changes else "--trust-profile"
-        cure = error.cure if trusted is None else f"{error.cure.rstrip('.')}, or add {option}."
-        raise InputError(error.what, cure) from None
+        raise InputError(error.what, f"{error.cure.rstrip('.')}, or add {option}.") from None

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import click
 
-from runner.cli.options import AS_JSON, complete_profiles, example, ssh_options
+from runner.cli.options import AS_JSON, TRUST, complete_profiles, example, naming_trust, ssh_options
 from runner.errors import InputError
 
 
@@ -21,7 +21,7 @@ from runner.errors import InputError
 @click.argument("profile", required=False, shell_complete=complete_profiles)
 @click.option("--set", "settings", multiple=True, metavar="KEY=A,B", help="A key's values; job.args.lr is --lr.")
 @click.option("--results", metavar="SWEEP", help="Show how the runs of a sweep do; its name may be shortened.")
-@click.option("--trust-profile", is_flag=True, help="Use PROFILE also if it belongs to another user.")
+@TRUST
 @AS_JSON
 @ssh_options
 def sweep(
@@ -52,7 +52,8 @@ def sweep(
         else:
             assert profile is not None
             make_folder(os.environ)
-            found = start_sweep(viewer, profile, settings, trusted=trust_profile)
+            with naming_trust():
+                found = start_sweep(viewer, profile, settings, trusted=trust_profile)
     click.echo(json.dumps(asdict(found), indent=2) if as_json else render_sweep(found))
     if results is None and not as_json:
         click.echo(f"results: disttui sweep --results {found.name}")

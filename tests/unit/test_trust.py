@@ -13,6 +13,7 @@ import yaml
 from runner.api import library
 from runner.api.library import DistrustError, load_profile, read_profile
 from runner.api.questions import Doubt, Unattended
+from runner.cli.group import cli
 from runner.errors import InputError
 from runner.profile import ProfileText, parse, read
 from runner.profile.changes import bounded, difference
@@ -65,10 +66,17 @@ def asks(answer: bool | None = None, **how: Any) -> Doubt | None:
     return answers.asked[0] if answers.asked else None
 
 
+def test_each_command_that_runs_a_profile_takes_trust() -> None:
+    for name in ("run", "plan", "export", "sweep"):
+        [option] = [each for each in cli.commands[name].params if each.name == "trust_profile"]
+        assert option.opts == ["--trust-profile", "--trust"], name
+
+
 def test_the_first_run_and_every_change_is_shown_and_needs_a_yes(home: Path) -> None:
-    done = command(home, "run", "team/train")
-    assert done.returncode == 2 and "it is new to you, from the library team" in done.stderr
-    assert "it is not used without a yes" in done.stderr and "or add --trust." in done.stderr
+    for words in (["run", "team/train"], ["sweep", "team/train", "--set", "job.env.MODE=fast,slow"]):
+        done = command(home, *words)
+        assert done.returncode == 2 and "it is new to you, from the library team" in done.stderr
+        assert "it is not used without a yes" in done.stderr and "or add --trust." in done.stderr
     shown = asked(home, b"n\n", ["plan", "team/train"])
     assert "  + hosts: local\n  + job.command: on local: true\n" in shown and "  + job.env.MODE: fast\n" in shown
     assert asks(True), "a no is no yes"
