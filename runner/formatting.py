@@ -35,17 +35,6 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"
 
 
-def span(seconds: float) -> str:
-    """A length of time that is not known exactly: `12 s`, `45 min`, `3 h`, `2 d`."""
-    if seconds < 60:
-        return f"{max(0, round(seconds))} s"
-    minutes = round(seconds / 60)
-    if minutes < 100:
-        return f"{minutes} min"
-    hours = round(minutes / 60)
-    return f"{hours} h" if hours < 48 else f"{round(hours / 24)} d"
-
-
 def when(moment: float) -> str:
     """`14:03:11` today, `2026-03-01 14:03` before, `?` for an impossible time."""
     there = _local(moment)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import re
 import secrets
 from collections.abc import Iterable, Sequence
 
 from runner.errors import InputError
+from runner.protocol import names as protocol_names
 from runner.text import clean
-
-_WHOLE = re.compile(r".+-[0-9a-f]{16}")
-_HIDDEN = 12
-"""Number of digits that are not shown."""
 
 
 def new_run_id(name: str, known: Iterable[str]) -> str:
@@ -26,10 +22,8 @@ def new_run_id(name: str, known: Iterable[str]) -> str:
 
 def short(run: str, among: Iterable[str] = ()) -> str:
     """A run's short id: four of its digits, more only where another id of `among` has the same beginning."""
-    if not _WHOLE.fullmatch(run):
-        return run
+    length = len(protocol_names.short(run))
     others = [other for other in among if other != run]
-    length = len(run) - _HIDDEN
     while length < len(run) and any(other.startswith(run[:length]) for other in others):
         length += 1
     return run[:length]

@@ -119,7 +119,7 @@ def release(hosts: tuple[str, ...], gpus: str | None, ssh_config: str | None, ac
     """
     from runner.api.leasing import release as give_back
     from runner.cli.viewing import viewing
-    from runner.hosts.leases import what_of
+    from runner.protocol.lease_words import what_of
 
     with viewing(ssh_config, accept_new_host_keys) as viewer:
         released = give_back(viewer, hosts, _gpus(gpus))

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runner.bounded import MOST, each, text, whole
-from runner.formatting import number, plural, span
-from runner.protocol.leases import Kind, Lease, State, Wish, in_the_way, person, short
+from runner.formatting import number
+from runner.protocol.leases import Kind, Lease, State, Wish, in_the_way, person
 
 MOST_LEASES = 1000
 """Of one host: each waiting one is compared with all others."""
@@ -24,35 +24,6 @@ def read_leases(items: Any) -> tuple[Lease, ...]:
 def blocking(leases: Sequence[Lease], gpus: Sequence[int], uid: int, by: str, run: str = "") -> tuple[Lease, ...]:
     """The leases that keep a run of this user from using these GPUs, none of them: the host's CPUs."""
     return tuple(in_the_way(Wish("run", run, list(gpus), False, uid, person(by)), leases))
-
-
-def who_has(lease: Lease, now: float) -> str:
-    """Whose a lease is and how long it lasts: `alice's llama-7f3a, 41 % done, about 3 h`."""
-    user = lease["user"]
-    if lease["state"] == "waiting":
-        return f"{user}'s {short(lease['run'])}, which is in line"
-    if lease["kind"] == "run":
-        return f"{user}'s {short(lease['run'])}{progress(lease, now)}"
-    until = lease["until"]
-    end = "with no end" if until is None else f"for {span(max(0.0, until - now))} more"
-    return f"{user}, by hand, {end}" + (f": {lease['note']}" if lease["note"] else "")
-
-
-def progress(lease: Lease, now: float) -> str:
-    """`, 41 % done, about 3 h`, as far as the run's owner has written it."""
-    step, steps = lease["step"], lease["steps"]
-    if not step or not steps or step > steps:
-        return ""
-    left = max(0.0, now - lease["since"]) * (steps - step) / step
-    return f", {100 * step // steps} % done, about {span(left)}"
-
-
-def what_of(lease: Lease) -> str:
-    """`GPUs 0, 1`, `the whole host` or `CPUs`."""
-    gpus = lease["gpus"]
-    if gpus is None:
-        return "the whole host"
-    return f"{plural(len(gpus), 'GPU').split(' ', 1)[1]} {', '.join(map(str, gpus))}" if gpus else "CPUs"
 
 
 def _lease(one: Mapping[str, object]) -> Lease | None:
@@ -91,6 +62,8 @@ def _lease(one: Mapping[str, object]) -> Lease | None:
         start_time=whole(one.get("start_time"), MOST),
         pid_namespace=text(one.get("pid_namespace"), _SHORT),
         boot_id=text(one.get("boot_id"), _SHORT),
+        warden_pid=whole(one.get("warden_pid"), 1 << 31),
+        warden_start_time=whole(one.get("warden_start_time"), MOST),
         step=whole(one.get("step")),
         steps=whole(one.get("steps")),
         user=text(one.get("user"), _SHORT) or "somebody",

@@ -3,7 +3,8 @@
 The files lie in a folder that everybody may write and that is sticky, so nobody can remove or change another's. Whose
 a lease is, the file's owner says, and not its text; that it still counts, its lock (a killed process leaves none). Two
 that take the same GPU cannot both get it: each writes its file first and then looks at all others, so the second sees
-the first. A lock on the folder lets one after the other do so; without it both may see each other, and neither gets it.
+the first. A lock on the folder lets starts do so one after the other; without it both may see each other, and neither
+gets it. Runs in line need no lock: of those that see each other only the first in line tries again.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import json
 import os
 import stat
 import time
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, cast
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, cast
 
-from ..protocol.leases import Lease, LeaseText, Wish, in_the_way, person, place_of, short
+from ..protocol.lease_words import holder
+from ..protocol.leases import Lease, LeaseText, Wish, in_the_way, person, place_of
 from ..protocol.names import RUN
 from . import folders, locks, procs
 from .problem import Problem
@@ -30,7 +32,8 @@ _SIZE = 4096
 """Bytes of a lease: one write, so that no reader sees half of it."""
 _MOST, _MOST_OF_ONE = 2000, 256
 """Files, and leases that count, of one user: nobody's can hide those of others."""
-_MOST_GPUS = 64
+_MOST_GPUS, _GPUS = 64, 1024
+"""Of a lease; and one more than the largest number of a GPU."""
 _TURN = 3.0
 """Seconds to wait for the lock of the folder, which is held for milliseconds; another user may hold it for ever."""
 _LATEST = 1e11
@@ -60,18 +63,20 @@ class HeldLease:
         self.text = text
 
     def write(self, text: LeaseText) -> None:
-        """Replace the content. Raises OSError."""
-        os.pwrite(self.fd, _encode(text), 0)
+        """Replace the content; after `release` that is what this process alone knows. Raises OSError."""
+        if self.fd >= 0 and os.pwrite(self.fd, _encode(text), 0) < _SIZE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.text = text
 
     def take_turn(self) -> bool:
         """Turn a place in the line into a lease; False: others have what it names. Raises OSError."""
-        place = os.path.dirname(self.path)
-        with _turn(place):
-            self.write(cast("LeaseText", {**self.text, "state": "held", "since": round(time.time(), 3)}))
-            if not in_the_way(wish_of(self.text), _look(place, time.time()).leases):
-                return True
-            self.wait()
+        now = time.time()
+        self.write(cast("LeaseText", {**self.text, "state": "held", "since": round(now, 3)}))
+        if self.fd >= 0 and not self._is_there():
+            raise FileNotFoundError(errno.ENOENT, "its file was removed")
+        if not in_the_way(wish_of(self.text), _look(os.path.dirname(self.path), now).leases):
+            return True
+        self.wait()
         return False
 
     def wait(self) -> None:
@@ -84,11 +89,12 @@ class HeldLease:
             with contextlib.suppress(OSError):
                 self.write(cast("LeaseText", {**self.text, "step": step, "steps": steps}))
 
-    def adopt(self) -> None:
-        """Make it stand for this process, which has inherited the descriptor. Never raises."""
-        with contextlib.suppress(OSError):
-            os.set_inheritable(self.fd, False)
-            self.write(cast("LeaseText", {**self.text, **procs.identity(os.getpid())}))
+    def adopt(self, warden: Optional[int] = None) -> None:
+        """Make it stand for this process, which has inherited the descriptor, and for its warden. Raises OSError."""
+        os.set_inheritable(self.fd, False)
+        start = procs.identity(warden)["start_time"] if warden else None
+        own = {**procs.identity(os.getpid()), "warden_pid": warden, "warden_start_time": start}
+        self.write(cast("LeaseText", {**self.text, **own}))
 
     def close(self) -> None:
         """Leave it to the process that has inherited the descriptor."""
@@ -101,26 +107,35 @@ class HeldLease:
         if self.fd < 0:
             return
         with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(self.fd), os.lstat(self.path)):
+            if self._is_there():
                 os.unlink(self.path)
+        with contextlib.suppress(OSError):
+            fcntl.flock(self.fd, fcntl.LOCK_UN)  # of the warden's descriptor, too: the file may be there still
         self.close()
+
+    def _is_there(self) -> bool:
+        """Whether others see its file. Raises OSError."""
+        try:
+            return os.path.samestat(os.fstat(self.fd), os.lstat(self.path))
+        except FileNotFoundError:
+            return False
 
 
 def folder() -> str:
     """Where the leases of this host lie. Raises Problem where they could not be trusted there."""
     path = os.environ.get(VARIABLE) or _FOLDER
-    cure = f"its owner makes it by: chmod 1777 {path}"
     try:
         weak = folders.weakness(os.path.abspath(path))
         mode = os.stat(path).st_mode
     except OSError as error:
+        cure = f"have root make it: install -d -m 1777 {path}"
         raise Problem(f"leases cannot be kept in {path}: {error.strerror}", cure) from None
     if weak:
+        cure = "let it and all folders above it be root's, and those that others may write in be sticky"
         raise Problem(f"leases cannot be kept in {path}: {weak}", cure)
     if mode & 0o1777 != 0o1777:
-        raise Problem(
-            f"leases cannot be kept in {path}: not every user can write there and read what others wrote", cure
-        )
+        what = f"leases cannot be kept in {path}: not every user can write there and read what others wrote"
+        raise Problem(what, f"have its owner change that: chmod 1777 {path}")
     if locks.is_remote(path):
         raise Problem(f"leases cannot be kept in {path}: it is on a file server, which several hosts may share",
                       f"name a folder of this host in {VARIABLE}")  # fmt: skip
@@ -141,10 +156,15 @@ def new_text(run: str, node_rank: int, gpus: Optional[List[int]], by: str, **mor
     own = procs.identity(os.getpid())
     text: LeaseText = {
         "kind": "run" if run else "hand", "state": "held", "run": run, "node_rank": node_rank, "gpus": gpus,
-        "alone": False, "since": round(time.time(), 3), "until": None, "note": "", "by": by[:100], "priority": 0,
-        "order": 0.0, **own, "step": None, "steps": None,
+        "alone": False, "since": round(time.time(), 3), "until": None, "note": "", "by": printable(by)[:100],
+        "priority": 0, "order": 0.0, **own, "warden_pid": None, "warden_start_time": None, "step": None, "steps": None,
     }  # fmt: skip
     return cast("LeaseText", {**text, **more})
+
+
+def printable(text: str) -> str:
+    """A text as a lease may hold it: one line, without control characters."""
+    return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
 
 
 def take(text: LeaseText, ignore: bool = False) -> HeldLease:
@@ -159,7 +179,8 @@ def take(text: LeaseText, ignore: bool = False) -> HeldLease:
     """
     place = folder()
     if not _can_be_read(text):
-        raise Problem("this is more than a lease can hold", f"name {_MOST_GPUS} GPUs at most, and write a shorter note")
+        cure = f"name {_MOST_GPUS} GPUs at most, by numbers below {_GPUS}, an earlier end, or a shorter note"
+        raise Problem("this is more than a lease can hold", cure)
     with _turn(place):
         _tidy(place)
         try:
@@ -168,8 +189,9 @@ def take(text: LeaseText, ignore: bool = False) -> HeldLease:
             what = f"no lease can be made in {place}: {error.strerror}"
             taken = [] if ignore else in_the_way(wish_of(text), _look(place, time.time()).leases)
             if taken:
-                raise Taken(taken, f"{holders(taken)}, and {what}", "make room there") from None
-            raise Problem(what, "make room there") from None
+                raise Taken(taken, f"{holders(taken)}, and {what}", "ask them") from None
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise Problem(what, "free space there" if full else "see what keeps you from making files there") from None
         try:
             if text["state"] == "held" and not ignore:
                 _refuse(place, text)
@@ -198,7 +220,7 @@ def release_by_hand(gpus: Optional[List[int]], name: Optional[str] = None) -> Li
     removed = []
     for path, lease in _valid(place, time.time()):
         mine = lease["uid"] == os.getuid() and lease["kind"] == "hand"
-        mine = mine and name in (None, os.path.basename(path))
+        mine = mine and (name is None or _is_same(path, os.path.join(place, os.path.basename(name))))
         if mine and (gpus is None or lease["gpus"] is None or not set(gpus).isdisjoint(lease["gpus"])):
             with contextlib.suppress(FileNotFoundError):
                 os.truncate(path, 0)  # a name for the same file that another user has made must not keep it
@@ -209,38 +231,8 @@ def release_by_hand(gpus: Optional[List[int]], name: Optional[str] = None) -> Li
 
 def holders(leases: List[Lease]) -> str:
     """Who has these leases, as a text: `alice's llama-7f3a holds GPUs 0, 1`."""
-    return "; ".join(_holder(lease) for lease in leases[:4]) + ("; and others" if len(leases) > 4 else "")
-
-
-def _holder(lease: Lease) -> str:
-    gpus = lease["gpus"]
-    if gpus is None:
-        what = "the whole host"
-    elif gpus:
-        what = f"GPU {gpus[0]}" if len(gpus) == 1 else f"GPUs {', '.join(map(str, gpus))}"
-    else:
-        what = "its CPUs"
-    if lease["state"] == "waiting":
-        return f"{lease['user']}'s {short(lease['run'])} is in line for {what}"
-    if lease["kind"] == "run":
-        return f"{lease['user']}'s {short(lease['run'])} holds {what}{_progress(lease)}"
-    until = lease["until"]
-    end = f" for {_span(until - time.time())} more" if until is not None else ", with no end"
-    note = f" ({lease['note']})" if lease["note"] else ""
-    return f"{lease['user']} has {what} by hand{end}{note}"
-
-
-def _progress(lease: Lease) -> str:
-    step, steps = lease["step"], lease["steps"]
-    if not step or not steps or step > steps:
-        return ""
-    left = (time.time() - lease["since"]) * (steps - step) / step
-    return f", {100 * step // steps} % done, about {_span(left)}"
-
-
-def _span(seconds: float) -> str:
-    minutes = max(1, round(seconds / 60))
-    return f"{minutes} min" if minutes < 100 else f"{minutes / 60:.0f} h"
+    now = time.time()
+    return "; ".join(holder(lease, now) for lease in leases[:4]) + ("; and others" if len(leases) > 4 else "")
 
 
 def _refuse(place: str, text: LeaseText) -> None:
@@ -298,19 +290,11 @@ def _remove(fd: int, path: str) -> None:
 def _tidy(place: str) -> None:
     """Remove this user's leases that no longer count."""
     now = time.time()
-    for path in _paths(place):
-        opened = _open(path)
-        if opened is None:
-            continue
-        fd, info = opened
-        try:
-            if info.st_uid == os.getuid() and not _counts(fd, _decode(os.pread(fd, _SIZE, 0)), now):
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.unlink(path)
-        except OSError:
-            pass  # it is locked: it is being made
-        finally:
-            os.close(fd)
+    for file in _files(place):
+        if file.uid == os.getuid() and not _counts(file, now):
+            with contextlib.suppress(OSError):  # it is locked: it is being made
+                fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(file.path)
 
 
 def _look(place: str, now: float) -> Seen:
@@ -321,23 +305,38 @@ def _look(place: str, now: float) -> Seen:
         own.sort(key=lambda lease: (lease["state"] == "waiting", place_of(lease)))
     found = [lease for own in of.values() for lease in own[:_MOST_OF_ONE]]
     many = [folders.user_name(uid) for uid, own in of.items() if len(own) > _MOST_OF_ONE]
-    problem = (
-        f"{', '.join(many)} has more than {_MOST_OF_ONE} leases in {place}: the others are left out" if many else ""
-    )
+    have = f"{', '.join(many)} {'has' if len(many) == 1 else 'have'} more than {_MOST_OF_ONE} leases in {place}"
+    problem = f"{have}: the others are left out" if many else ""
     return Seen(sorted(found, key=lambda lease: (lease["since"], lease["run"])), problem)
 
 
 def _valid(place: str, now: float) -> Iterator[Tuple[str, Lease]]:
+    names: Dict[int, str] = {}  # a directory server that is down takes its time for each
+    for file in _files(place):
+        if file.text is not None and _counts(file, now):
+            if file.uid not in names:
+                names[file.uid] = folders.user_name(file.uid)
+            yield file.path, cast("Lease", {**file.text, "user": names[file.uid], "uid": file.uid})
+
+
+class _File(NamedTuple):
+    """A file that may be a lease, open for reading while it is looked at."""
+
+    path: str
+    fd: int
+    uid: int
+    text: Optional[LeaseText]
+
+
+def _files(place: str) -> Iterator[_File]:
     for path in _paths(place):
         opened = _open(path)
         if opened is None:
             continue
-        fd, info = opened
+        fd, uid = opened
         try:
             text = _decode(os.pread(fd, _SIZE, 0)) or _decode(os.pread(fd, _SIZE, 0))
-            if text is not None and _counts(fd, text, now):
-                user = folders.user_name(info.st_uid)
-                yield path, cast("Lease", {**text, "user": user, "uid": info.st_uid})
+            yield _File(path, fd, uid, text)
         except OSError:
             pass
         finally:
@@ -346,21 +345,32 @@ def _valid(place: str, now: float) -> Iterator[Tuple[str, Lease]]:
 
 def _paths(place: str) -> List[str]:
     found: Dict[int, List[str]] = {}
+    seen: Set[Tuple[int, int]] = set()
     try:
         with os.scandir(place) as entries:
             for entry in entries:
                 if not entry.name.startswith(PREFIX):
                     continue
                 with contextlib.suppress(FileNotFoundError):
-                    of = found.setdefault(entry.stat(follow_symlinks=False).st_uid, [])
-                    if len(of) < _MOST:
+                    info = entry.stat(follow_symlinks=False)
+                    of = found.setdefault(info.st_uid, [])
+                    # Further names that another user has given to a lease must not use up its owner's number.
+                    if len(of) < _MOST and (info.st_dev, info.st_ino) not in seen:
+                        seen.add((info.st_dev, info.st_ino))
                         of.append(entry.path)
     except OSError:
         return []
     return sorted(path for of in found.values() for path in of)
 
 
-def _open(path: str) -> Optional[Tuple[int, os.stat_result]]:
+def _is_same(path: str, other: str) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.lstat(other))
+    except OSError:
+        return False
+
+
+def _open(path: str) -> Optional[Tuple[int, int]]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -369,41 +379,48 @@ def _open(path: str) -> Optional[Tuple[int, os.stat_result]]:
     if not stat.S_ISREG(info.st_mode) or info.st_size > _SIZE:
         os.close(fd)
         return None
-    return fd, info
+    return fd, info.st_uid
 
 
-def _counts(fd: int, text: Optional[LeaseText], now: float) -> bool:
+def _counts(file: _File, now: float) -> bool:
     """Whether a lease counts: of a run, while its process lives and has it locked; by hand, until its end."""
+    text = file.text
     if text is None:
         return False
     if text["kind"] == "hand":
         return text["until"] is None or text["until"] > now
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(file.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         return error.errno in (errno.EWOULDBLOCK, errno.EACCES) and _may_live(text)
-    fcntl.flock(fd, fcntl.LOCK_UN)
+    fcntl.flock(file.fd, fcntl.LOCK_UN)
     return False
 
 
 def _may_live(text: LeaseText) -> bool:
-    """Whether the process of a locked lease may live: every user can lock a dead one's."""
+    """Whether a process of a locked lease may live: every user can lock a dead one's."""
     if text["boot_id"] != procs.boot_id():
         return False
     if text["pid_namespace"] != procs.pid_namespace():
         return True  # of a container: it cannot be seen from here
+    # The warden takes a killed supervisor's place, and needs a moment to write that.
+    pairs = ((text["pid"], text["start_time"]), (text["warden_pid"], text["warden_start_time"]))
+    return any(pid is not None and _may_be(pid, start) for pid, start in pairs)
+
+
+def _may_be(pid: int, start: Optional[int]) -> bool:
     try:
-        os.kill(text["pid"], 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except OSError:
         pass
-    proc = procs.read(text["pid"])  # None: /proc hides others' processes
-    return proc is None or (not proc.dead and proc.start == text["start_time"])
+    proc = procs.read(pid)  # None: /proc hides others' processes
+    return proc is None or (not proc.dead and proc.start == start)
 
 
 def _encode(text: LeaseText) -> bytes:
-    data = json.dumps(text, separators=(",", ":")).encode()
+    data = json.dumps(text, separators=(",", ":"), ensure_ascii=False).encode()
     if len(data) >= _SIZE:
         raise OSError(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE))
     return data.ljust(_SIZE - 1) + b"\n"
@@ -437,14 +454,18 @@ def _decode(data: bytes) -> Optional[LeaseText]:
         and _is_time(text["order"])
         and (text["until"] is None or _is_time(text["until"]))
         and all(
-            isinstance(value, str) and len(value) <= 200
+            isinstance(value, str) and len(value) <= 200 and value.isprintable()  # it stands in our own messages
             for value in (text["note"], text["by"], text["boot_id"], text["pid_namespace"])
         )
         and all(_is_whole(text[name], 1 << 31) for name in ("node_rank", "pid"))
         and isinstance(text["priority"], int)
         and _is_whole(abs(text["priority"]), 101)
         and not isinstance(text["priority"], bool)
-        and all(text[name] is None or _is_whole(text[name], 1 << 53) for name in ("start_time", "step", "steps"))
+        and (text["warden_pid"] is None or _is_whole(text["warden_pid"], 1 << 31))
+        and all(
+            text[name] is None or _is_whole(text[name], 1 << 53)
+            for name in ("start_time", "warden_start_time", "step", "steps")
+        )
     )
     return cast("LeaseText", text) if right else None
 
@@ -452,7 +473,7 @@ def _decode(data: bytes) -> Optional[LeaseText]:
 def _are_gpus(value: Any) -> bool:
     if value is None:
         return True
-    return isinstance(value, list) and len(value) <= _MOST_GPUS and all(_is_whole(one, 1024) for one in value)
+    return isinstance(value, list) and len(value) <= _MOST_GPUS and all(_is_whole(one, _GPUS) for one in value)
 
 
 def _is_whole(value: Any, below: int) -> bool:

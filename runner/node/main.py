@@ -7,9 +7,7 @@ import sys
 
 
 def main(argv: list[str]) -> None:
-    """Run one part of the node program: `warden FOLDER`, a launcher, `shim …`, `envexec COMMAND…`, or what a job
-    of Slurm runs (`slurm-node FOLDER` …).
-    """
+    """Run one part: `warden FOLDER`, a launcher, `shim …`, `envexec COMMAND…`, or a job's, as `slurm-node FOLDER`."""
     part, rest = (argv[0], argv[1:]) if argv else ("", [])
     if part == "warden":
         from .supervise import warden

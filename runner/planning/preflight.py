@@ -13,7 +13,6 @@ from typing import Literal
 
 from runner.formatting import gibibytes
 from runner.hosts.facts import Git, HostFacts, Interpreter
-from runner.hosts.leases import what_of, who_has
 from runner.planning import bytegpt, network
 from runner.planning.interpreter import find_python, release
 from runner.planning.launchers.known import LAUNCHERS
@@ -23,6 +22,7 @@ from runner.profile import Profile, ProfileErrors, leaks
 from runner.profile.disclosure import names
 from runner.profile.problems import ProfileProblem
 from runner.profile.resolve import SecretValues
+from runner.protocol.lease_words import what_of, who_has
 from runner.protocol.slurm import PROGRAMS
 from runner.train.division import find_flaw
 from runner.train.options import parse

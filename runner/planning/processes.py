@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from runner.formatting import gibibytes, plural
 from runner.hosts.facts import Gpu, HostFacts
-from runner.hosts.leases import who_has
 from runner.planning import network
 from runner.planning.interpreter import find_python
 from runner.profile import Host, Profile
 from runner.profile.fields import MOST_PROCESSES
+from runner.protocol.lease_words import who_has
 
 Reasons = Mapping[str, str]
 Share = tuple[int, int]

@@ -5,12 +5,10 @@ Pure: a host decides by these functions, and a viewer foretells by them what the
 
 from __future__ import annotations
 
-import re
 from typing import Iterable, List, Literal, NamedTuple, Optional, TypedDict
 
 Kind = Literal["run", "hand"]
 State = Literal["held", "waiting"]
-_WHOLE = re.compile(r".+-[0-9a-f]{16}")
 
 
 class LeaseText(TypedDict):
@@ -37,6 +35,9 @@ class LeaseText(TypedDict):
     start_time: Optional[int]
     pid_namespace: str
     boot_id: str
+    warden_pid: Optional[int]
+    """Of the same boot and namespace; it ends the run when the other process is killed."""
+    warden_start_time: Optional[int]
     step: Optional[int]
     steps: Optional[int]
 
@@ -106,8 +107,3 @@ def _overlap(one: Optional[List[int]], other: Optional[List[int]]) -> bool:
     if one is None or other is None:
         return True
     return not set(one).isdisjoint(other)
-
-
-def short(run: str) -> str:
-    """A run's id as people see it."""
-    return run[:-12] if _WHOLE.fullmatch(run) else run

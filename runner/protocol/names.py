@@ -8,9 +8,17 @@ FORMAT = 1
 """The version of a run folder's format that this code writes, `disttui` in its files."""
 RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """The id of a run."""
+_WHOLE = re.compile(r".+-[0-9a-f]{16}")
+_HIDDEN = 12
+"""Number of digits of a run's id that are not shown."""
 RUN_DIR = "~/.disttui/runs"
 """Where a host keeps its runs unless the profile says otherwise."""
 HOST_FILE = re.compile(r"(attempt-[0-9]{1,9}/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """A file that a host mirrors: a script that makes others in its folder must not cost its run the viewers."""
 VIEWER_FILE = re.compile(r"(?=.{1,200}\Z)([A-Za-z0-9][A-Za-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*")
 """A file that a viewer takes: never one of its own, never outside of its folder."""
+
+
+def short(run: str) -> str:
+    """A run's id with four of its digits, as people see it."""
+    return run[:-_HIDDEN] if _WHOLE.fullmatch(run) else run

@@ -32,7 +32,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
     lives = False if end else alive()
     # A run that has ended normally since then is not lost.
     end = end or (None if lives else _end(folder))
-    metrics = _metrics(os.path.join(folder, "attempt-%d" % attempt)) if attempt else {}
+    metrics = newest_metrics(os.path.join(folder, "attempt-%d" % attempt)) if attempt else {}
     profile, started = spec.get("profile"), spec.get("started")
     sane = isinstance(started, (int, float)) and abs(started) < 1e12
     return {
@@ -87,8 +87,8 @@ def _newest_attempt(folder: str) -> int:
     return newest
 
 
-def _metrics(folder: str) -> dict[str, object]:
-    """The newest value of every metric, from the lowest rank that has metrics."""
+def newest_metrics(folder: str) -> dict[str, object]:
+    """The newest value of every metric of an attempt's folder, from the lowest rank that has metrics."""
     try:
         names = [name for name in os.listdir(folder) if name.endswith(".metrics.jsonl")]
     except OSError:

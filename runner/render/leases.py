@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from runner.api.leasing import HostLeases, WaitingRun
-from runner.formatting import gibibytes, span
+from runner.formatting import gibibytes
 from runner.hosts.facts import Gpu
-from runner.hosts.leases import what_of, who_has
-from runner.protocol.leases import Lease, short
+from runner.ids import short
+from runner.protocol.lease_words import span, what_of, who_has
+from runner.protocol.leases import Lease
 from runner.render.tables import table
 from runner.text import clean
 

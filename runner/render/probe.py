@@ -10,7 +10,7 @@ from typing import Any
 
 from runner.errors import DisttuiError
 from runner.hosts.facts import Gpu, HostFacts, Interpreter, Nic
-from runner.hosts.leases import who_has
+from runner.protocol.lease_words import who_has
 from runner.text import clean
 
 WIDTH = 80

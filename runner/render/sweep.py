@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.api.sweeping import Sweep
-from runner.protocol.leases import short
+from runner.ids import short
 from runner.render.tables import table
 from runner.text import clean
 

@@ -23,6 +23,8 @@ from runner.protocol.slurm import Batch
 
 START_PATIENCE = 60.0
 """Seconds for a host to start its supervisor."""
+SUBMIT_PATIENCE = 180.0
+"""Seconds for a login node to submit a job, and to cancel it where that fails: four commands of Slurm, 30 s each."""
 LEAD_PATIENCE = 30.0
 """Seconds for followers to get the leader's address."""
 _LATEST = 30 * 86400.0
@@ -163,7 +165,7 @@ def submit(
         secret_env: The variables with resolved references, of all nodes.
 
     Raises:
-        DisttuiError: The login node or Slurm refuses it.
+        DisttuiError: The login node or Slurm refuses it, or does not answer; what may have been submitted is cancelled.
     """
     spec: Spec = {
         **plan.spec(0, run), "by": by, "started": time.time(), "version": __version__, "resume_from": resume_from,
@@ -175,8 +177,11 @@ def submit(
     try:
         args = [list(host.launcher_args) for host in plan.hosts]
         answer: Submitted = login.ask(
-            "submit", START_PATIENCE, spec=spec, launcher_args=args, secrets=secret, batch=batch
+            "submit", SUBMIT_PATIENCE, spec=spec, launcher_args=args, secrets=secret, batch=batch
         )
+    except DisttuiError:
+        _kill([login], {"run": run, "run_dir": spec["run_dir"]})
+        raise
     finally:
         if login.link is not before:
             login.link.close()  # code that follows the run replaces broken links itself

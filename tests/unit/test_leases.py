@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -27,10 +28,11 @@ from runner.cli.sharing import _seconds
 from runner.errors import HostError
 from runner.hosts.facts import with_leases
 from runner.hosts.leases import read_leases
-from runner.node import leases, procs
+from runner.node import folders, leases, procs
 from runner.node.problem import Problem
 from runner.node.serve import runs
 from runner.node.serve.leasing import Claims
+from runner.node.supervise.supervisor import Supervisor
 from runner.profile.sections import Host
 from runner.protocol.leases import LeaseText
 from runner.render.leases import queue_json, render_queue, render_who, who_json
@@ -130,7 +132,9 @@ def test_two_starts_without_the_folders_lock_never_both_win(place: Path, monkeyp
     for turn in range(20):
         at = time.monotonic() + 0.02
         both = [Child(uid, start(f"r{uid}-{turn}", [3], at)) for uid in (UID, OTHER)]
-        assert [child.said() for child in both].count("") <= 1
+        said = [child.said() for child in both]
+        assert all(why == "" or "holds GPU 3" in why for why in said), said
+        assert said.count("") <= 1
         for child in both:
             child.kill()
 
@@ -166,6 +170,21 @@ def test_who_waits_sees_how_far_the_run_is(place: Path) -> None:
     held.release()
 
 
+def test_progress_is_noted_without_a_walk_through_the_whole_run_folder(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "attempt-2").mkdir()
+    (tmp_path / "attempt-2" / "rank-0.metrics.jsonl").write_text('{"t": 1.0, "step": 41, "steps": 100}\n')
+    at_work: Any = Supervisor.__new__(Supervisor)
+    at_work._lease = held = leases.take(leases.new_text("llama-1", 0, [0], "a@b"))
+    at_work._host = SimpleNamespace(path=lambda name: str(tmp_path / name))
+    at_work._member = SimpleNamespace(number=2)
+    monkeypatch.setattr(os, "walk", None)
+    at_work._note_progress()
+    assert [(one["step"], one["steps"]) for one in leases.look().leases] == [(41, 100)]
+    held.release()
+
+
 def test_runs_on_the_cpu_do_not_exclude_each_other(cluster: Make) -> None:
     both = [cluster(SLEEP), cluster(SLEEP)]
     for run in both:
@@ -193,6 +212,20 @@ def test_kill_of_the_supervisor_keeps_the_lease_until_its_ranks_are_gone_and_of_
     wait_for(lambda: not procs.alive(up), "its death")
     assert leases.look().leases == []
     leases.take(leases.new_text("next-1", 0, [0], "")).release()
+
+
+def test_between_the_kill_of_the_supervisor_and_its_wardens_work_nobody_else_gets_the_gpus(cluster: Make) -> None:
+    run = cluster(SLEEP, gpus=[0])
+    run.start()
+    up = run.supervisor(0)
+    os.kill(up["warden"]["pid"], signal.SIGSTOP)
+    os.kill(up["pid"], signal.SIGKILL)
+    wait_for(lambda: not procs.alive(up), "its death")
+    with pytest.raises(leases.Taken, match=f"{run.run} holds GPU 0"):
+        leases.take(leases.new_text("next-1", 0, [0], ""))
+    os.kill(up["warden"]["pid"], signal.SIGCONT)
+    run.exit(0)
+    wait_for(lambda: not leases.look().leases, "the warden's release")
 
 
 def test_what_was_claimed_on_several_hosts_is_handed_to_the_supervisor_without_a_gap(cluster: Make) -> None:
@@ -277,6 +310,7 @@ def test_a_lease_that_another_user_forges_is_shown_as_theirs_and_a_malformed_one
         {}, [], 7, {**squat, "gpus": "all"}, {**squat, "gpus": [-1]}, {**squat, "gpus": list(range(65))},
         {**squat, "since": -1},
         {**squat, "until": 1e300}, {**squat, "kind": "king"}, {**squat, "run": "../x"}, {**squat, "note": "x" * 201},
+        {**squat, "note": "x\nn2: alice has GPU 0 by hand"}, {**squat, "by": "alice\x1b[2J@laptop"},
         {**squat, "priority": 10**9}, {**squat, "priority": True}, {**squat, "pid": "1"},
     ]  # fmt: skip
 
@@ -334,6 +368,35 @@ def test_thousands_of_files_of_another_user_hide_no_lease(place: Path, monkeypat
     held.release()
 
 
+def test_a_note_of_two_lines_becomes_one(place: Path) -> None:
+    Claims().take({"gpus": [0], "by": "alice@lap\ntop", "note": "until\n noon\x1b[2J"})
+    assert [(one["by"], one["note"]) for one in leases.look().leases] == [("alice@lap top", "until noon?[2J")]
+    leases.release_by_hand(None)
+
+
+def test_further_names_of_a_lease_hide_no_other_of_its_owner(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "_MOST", 3)
+    both = [leases.take(leases.new_text(f"mine-{number}", 0, [number], "")) for number in range(2)]
+    for number in range(10):
+        (place / f"disttui-lease-!{number}").hardlink_to(both[0].path)
+    asked: list[int] = []
+
+    def user_name(uid: int) -> str:
+        asked.append(uid)
+        return "me"
+
+    monkeypatch.setattr(folders, "user_name", user_name)
+    assert {one["run"] for one in leases.look().leases} == {"mine-0", "mine-1"}
+    assert len(asked) == 1, "a directory server is asked once for each user"
+    for one in both:
+        one.release()
+    Claims().take({"gpus": [7], "by": "", "note": ""})
+    path = next(path for path in place.iterdir() if b'"hand"' in path.read_bytes())
+    (place / "disttui-lease-!").hardlink_to(path)
+    assert len(leases.release_by_hand(None, path.name)) == 1
+    assert leases.look().leases == []
+
+
 def test_of_more_leases_than_are_told_of_one_user_those_that_wait_are_left_out(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,9 +433,51 @@ def test_where_no_lease_can_be_made_what_others_have_is_theirs_still(
     held.release()
 
 
+def in_line(run: str, order: float = 1.0) -> leases.HeldLease:
+    return leases.take(leases.new_text(run, 0, [0], "", state="waiting", order=order))
+
+
+def test_a_waiting_lease_that_fails_half_way_holds_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is taken, somebody else is in the way, and it cannot be written back."""
+    other, held, write, written = leases.take(leases.new_text("other-1", 0, [0], "")), in_line("mine-1"), os.pwrite, []
+
+    def full(fd: int, data: bytes, at: int) -> int:
+        written.append(data)
+        return write(fd, data, at) if len(written) < 2 else write(fd, data[:100], at)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="No space left"):
+        held.take_turn()
+    held.release()
+    assert [one["run"] for one in leases.look().leases] == ["other-1"]
+    assert not held.take_turn(), "it goes on in line without its file"
+    other.release()
+    assert held.take_turn()
+
+
+def test_a_lease_whose_file_was_removed_is_not_taken(place: Path) -> None:
+    held = in_line("mine-1")
+    Path(held.path).unlink()
+    with pytest.raises(FileNotFoundError, match="its file was removed"):
+        held.take_turn()
+    held.release()
+
+
+def test_a_lock_on_the_folder_that_another_user_keeps_does_not_hold_up_a_run_in_line(place: Path) -> None:
+    held, keeps = in_line("mine-1"), _keep(place)
+    before = time.monotonic()
+    assert held.take_turn()
+    assert time.monotonic() - before < leases._TURN / 2
+    os.close(keeps)
+    held.release()
+
+
 def test_a_lease_that_nobody_could_read_is_refused(place: Path) -> None:
     with pytest.raises(Problem, match="more than a lease can hold"):
         Claims().take({"gpus": list(range(65)), "by": "alice@laptop"})
+    with pytest.raises(Problem, match="more than a lease can hold") as problem:
+        Claims().take({"gpus": [1024], "by": "alice@laptop", "seconds": 1e300})
+    assert "numbers below 1024, an earlier end" in problem.value.cure
     longest = "\U0001f600" * 200
     Claims().take({"gpus": list(range(64)), "by": longest, "note": longest})
     assert len(leases.release_by_hand(None)) == 1
@@ -394,6 +499,10 @@ def test_a_folder_that_is_not_everybodys_and_sticky_keeps_no_leases_and_the_run_
     folder.chmod(mode)
     monkeypatch.setenv("DISTTUI_LEASES", str(folder))
     assert "leases cannot be kept in" in leases.look().problem
+    with pytest.raises(Problem) as problem:
+        leases.folder()
+    cures = {0o777: "let it and all folders above it be root's", 0o1755: "chmod 1777", 0o755: "chmod 1777"}
+    assert cures[mode] in problem.value.cure
     if mode == 0o777:
         run = cluster("pass", gpus=[0])
         run.start()

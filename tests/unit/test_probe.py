@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from runner.hosts.facts import HostFacts
+from runner.node.child import ask
 from runner.node.gather import together
 from runner.node.probe import cpu, nics, place
 from runner.node.probe import report as module
-from runner.node.probe.child import ask
 from runner.node.probe.report import probe
 from runner.protocol.facts import Facts
 

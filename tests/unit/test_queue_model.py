@@ -39,8 +39,9 @@ class Waiter:
         return {
             "kind": "run", "state": "waiting", "run": self.run, "node_rank": 0, "gpus": self.uses[host],
             "alone": True, "since": 0.0, "until": None, "note": "", "by": "", "priority": -self.place.before,
-            "order": self.place.order, "pid": 1, "start_time": 1, "pid_namespace": "", "boot_id": "", "step": None,
-            "steps": None, "user": self.run, "uid": number % 2,
+            "order": self.place.order, "pid": 1, "start_time": 1, "pid_namespace": "", "boot_id": "",
+            "warden_pid": None, "warden_start_time": None, "step": None, "steps": None,
+            "user": self.run, "uid": number % 2,
         }  # fmt: skip
 
 

@@ -1,18 +1,23 @@
-"""What a login node does where the submission of a job fails half-way, with commands that stand for Slurm's."""
+"""What a login node does with a job that is submitted or ends in the wrong way; commands stand for Slurm's."""
 
 from __future__ import annotations
 
 import errno
 import os
+import time
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from runner.errors import HostError
 from runner.hosts.ship import node_parcel
-from runner.node import journal
+from runner.node import journal, slurm
 from runner.node.problem import Problem
 from runner.node.serve import runs
+from runner.node.serve import slurm as serve_slurm
+from runner.runs import launch
 
 _COMMAND = """#!/bin/sh
 echo "$(basename "$0") $*" >> {log}
@@ -77,3 +82,106 @@ def test_a_disk_that_is_full_half_way_leaves_neither_a_job_nor_secrets(
         submit(tmp_path)
     assert log.read_text().splitlines()[-1].startswith(last)
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+def begun(tmp_path: Path) -> str:
+    """The folder of a run whose job has begun, and has written no end."""
+    submit(tmp_path)
+    folder = tmp_path / "runs" / "t-1" / "0"
+    (folder / "supervisor.json").write_text("{}")
+    serve_slurm._watches.clear()  # another process looks next
+    return str(folder)
+
+
+@pytest.mark.parametrize("job", ["ended", "unknown"])
+def test_one_look_at_a_job_that_slurm_has_ended_long_ago_sees_its_end(tmp_path: Path, log: Path, job: str) -> None:
+    folder, ended = begun(tmp_path), time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - 120))
+    unknown = "echo slurm_load_jobs error: Invalid job id specified >&2; exit 1"
+    does(tmp_path, "squeue", f"echo 'TIMEOUT|N/A|{ended}|n1|None'" if job == "ended" else unknown)
+    found = runs.status(folder)
+    assert (found["alive"], found["exit"] and found["exit"]["state"]) == (False, "failed")
+    assert runs.forget(folder) == {}
+
+
+def test_a_job_that_has_just_ended_may_still_write_its_own_end(tmp_path: Path, log: Path) -> None:
+    folder, now = begun(tmp_path), time.strftime("%Y-%m-%dT%H:%M:%S")
+    does(tmp_path, "squeue", f"echo 'COMPLETED|N/A|{now}|n1|None'")
+    assert runs.status(folder) == {"alive": True, "pid": None, "exit": None, "waits": None}
+
+
+def test_slurm_is_asked_seldom_while_a_job_runs_and_often_while_it_waits_or_is_to_end(
+    tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve_slurm, "PACE", 0.0)
+    folder = begun(tmp_path)
+    watch = serve_slurm.job_of(folder)
+    assert watch is not None
+
+    def asked() -> int:
+        before = log.read_text().count("squeue")
+        for _ in range(3):
+            watch.now()
+        return log.read_text().count("squeue") - before
+
+    does(tmp_path, "squeue", "echo 'PENDING|N/A|N/A||Resources'")
+    assert asked() == 3
+    does(tmp_path, "squeue", "echo 'RUNNING|N/A|N/A||None'")
+    assert asked() == 1
+    Path(folder, "stop").write_text("{}")
+    assert asked() == 3
+
+
+def test_the_users_own_defaults_for_squeue_and_scancel_hide_no_job(
+    tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ("SQUEUE_STATES", "SCANCEL_STATE", "SLURM_JOB_ID", "SLURM_CONF", "SBATCH_ACCOUNT")
+    for name in given:
+        monkeypatch.setenv(name, "x")
+    does(tmp_path, "squeue", "env")
+    names = {line.partition("=")[0] for line in slurm.run("squeue").splitlines()}
+    assert names.intersection(given) == {"SLURM_CONF", "SBATCH_ACCOUNT"}
+
+
+def test_a_command_of_slurm_that_never_ends_its_output_fills_no_memory(tmp_path: Path, log: Path) -> None:
+    does(tmp_path, "squeue", "yes")
+    with pytest.raises(Problem, match="squeue did not end within 30 s and 4 MiB of output"):
+        slurm.run("squeue")
+
+
+def test_what_a_site_prints_before_stacks_is_passed_over(tmp_path: Path, log: Path) -> None:
+    folder = begun(tmp_path)
+    Path(folder, "spec.json").write_text('{"job": "4711", "hosts": ["n1"]}')
+    does(tmp_path, "squeue", "echo 'RUNNING|N/A|N/A|n1|None'")
+    watch = serve_slurm.job_of(folder)
+    assert watch is not None
+    does(tmp_path, "srun", "echo Welcome; echo '{\"ranks\": {}}'")
+    assert serve_slurm.stacks(folder, watch) == {"ranks": {}}
+    does(tmp_path, "srun", "echo Welcome")
+    with pytest.raises(Problem, match="node 0 of job 4711 has not said where its ranks are"):
+        serve_slurm.stacks(folder, watch)
+
+
+def test_a_submission_without_an_answer_is_taken_back() -> None:
+    """The login node may have submitted the job all the same."""
+
+    class Silent:
+        stopped: ClassVar[list[dict[str, Any]]] = []
+
+        def request(self, op: str, **_: Any) -> None:
+            raise HostError("login", f"no answer to '{op}' in 180 s", "")
+
+        def submit(self, op: str, **arguments: Any) -> Future[None]:
+            self.stopped.append({"op": op, **arguments})
+            done: Future[None] = Future()
+            done.set_result(None)
+            return done
+
+    link: Any = Silent()
+    login = launch.Reachable(link, lambda: link)
+    plan: Any = type("Plan", (), {"hosts": [], "spec": lambda *_: {"run_dir": "~/runs"}})()
+    batch: Any = {}
+    with pytest.raises(HostError, match="no answer to 'submit'"):
+        launch.submit(plan=plan, batch=batch, login=login, run="t-1", secret_env={})
+    assert [(one["op"], one["run"], one["run_dir"], one["node_rank"]) for one in Silent.stopped] == [
+        ("stop", "t-1", "~/runs", 0)
+    ]

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Iterator, Optional, Tuple
 
 from ...protocol.limits import CODE_DIFF, CODE_UNTRACKED
-from .child import ask
+from ..child import ask
 
 if TYPE_CHECKING:
     from ...protocol.facts import Code, Git
@@ -31,12 +31,13 @@ class _TooMuch(Exception):
     pass
 
 
-def facts(workdir: str, script: Optional[str], module: str) -> Optional[Code]:
+def facts(workdir: str, script: Optional[str], module: str, git: bool = True) -> Optional[Code]:
     """Return the probe's `code`, None where the job has no file to compare.
 
     Args:
         script: Relative to `workdir`, or absolute.
         module: Its name; compared where it lies in `workdir`.
+        git: Also ask git, which may take seconds.
     """
     if script:
         path = os.path.normpath(os.path.join(workdir, os.path.expanduser(script)))
@@ -56,7 +57,7 @@ def facts(workdir: str, script: Optional[str], module: str) -> Optional[Code]:
     return {
         "script": None if text is None else hashlib.sha256(text).hexdigest(),
         "folder": digest,
-        "git": _git(folder),
+        "git": _git(folder) if git else None,
         "nccl_line": (text or b"").count(b"\n", 0, found.start()) + 1 if found else None,
     }
 

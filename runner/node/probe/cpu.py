@@ -7,8 +7,8 @@ import platform
 import re
 from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Set
 
+from ..child import ask
 from .cgroup import cpu_quota
-from .child import ask
 from .files import read_text
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import shutil
 from functools import partial
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
+from ..child import Answer, ask
 from ..gather import together
-from .child import Answer, ask
 
 if TYPE_CHECKING:
     from ...protocol.facts import Gpu

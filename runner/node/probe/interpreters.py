@@ -12,8 +12,8 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tu
 
 from ...protocol import facts as facts_types
 from ...protocol.facts import Interpreter, Software, Source
+from ..child import Answer, ask
 from ..gather import together
-from .child import Answer, ask
 from .torch_files import PythonLayout, layout, torch_in
 
 _MARK = "disttui-interpreter "

@@ -11,7 +11,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Tuple
 
-from .child import ask
+from ..child import ask
 
 if TYPE_CHECKING:
     from ...protocol.facts import Nic

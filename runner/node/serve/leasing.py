@@ -90,7 +90,7 @@ def list_leases(request: requests.LeasesRequest) -> requests.LeasesAnswer:
 def _take_by_hand(request: requests.LeaseRequest) -> requests.Leased:
     seconds: Any = request.get("seconds")
     until = None if seconds is None else round(time.time() + float(seconds), 3)
-    note = str(request.get("note", ""))[:200]
+    note = leases.printable(str(request.get("note", "")))[:200]
     text = leases.new_text("", 0, request["gpus"], request["by"], until=until, note=note)
     held = leases.take(text)
     held.close()

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from ...protocol.events import State
     from ...protocol.files import Given
 
-PACE = 2.0
-"""Seconds between two questions to Slurm about a job."""
+PACE, _CALM = 2.0, 30.0
+"""Seconds between two questions to Slurm about a job; the second of one that runs, and is not about to end."""
 _SETTLED = 5.0
 """Seconds after a job's end in which the last files of its nodes may still come to a shared file system."""
+_LONG_OVER = 60.0
+"""The same by Slurm's own word for the end: its controller's clock may differ from ours."""
 _PATH = re.compile(r"[A-Za-z0-9_/.,:=@+-]+")
 """Paths that mean the same to Slurm (`%j`), to a shell and to us."""
 _LATE = 15.0
@@ -42,7 +44,7 @@ _UNWRITABLE_OUTPUT = 53
 
 
 class JobWatch:
-    """The job of one run. Slurm is asked at most every `PACE` seconds, for all viewers of this process."""
+    """The job of one run. Slurm is asked at most every `PACE` seconds, by all threads of this process."""
 
     def __init__(self, run_folder: str, job: str, python: str) -> None:
         self.run_folder = run_folder
@@ -51,16 +53,25 @@ class JobWatch:
         self._lock = threading.Lock()
         self._asked = float("-inf")
         self._known: Optional[Queued] = None
+        self._end: Optional[float] = None
+        """Unix time at which Slurm says that the job has ended, or is to end."""
         self._ended: Optional[float] = None
         self._cancel_after = float("inf")
 
     def now(self) -> Optional[Queued]:
         """Where the job is; None: Slurm does not answer."""
         with self._lock:
-            if time.monotonic() - self._asked >= PACE:
-                self._known = _look(self.job)
+            if time.monotonic() - self._asked >= self._pace():
+                self._known, self._end = _look(self.job)
                 self._asked = time.monotonic()
             return self._known
+
+    def _pace(self) -> float:
+        if self._known is None or self._known["state"] != "RUNNING":
+            return PACE
+        first = os.path.join(self.run_folder, "0")
+        ends = any(os.path.exists(os.path.join(first, name)) for name in ("stop", "exit.json"))
+        return PACE if ends else _CALM
 
     def alive(self, settle: bool = True) -> bool:
         """Whether the job waits or runs, as far as is known. With `settle`, ends the run's parts where it does not."""
@@ -70,11 +81,15 @@ class JobWatch:
         if found is None or (found["state"] in LIVING and not over):
             return True
         self._ended = self._ended or time.monotonic()
-        late = time.monotonic() - self._ended > _SETTLED
+        late = time.monotonic() - self._ended > _SETTLED or self._is_long_over(found)
         if not settle:
             return not late
         _settle(self.run_folder, found, late)
         return any(not os.path.exists(os.path.join(one, "exit.json")) for one in _nodes(self.run_folder))
+
+    def _is_long_over(self, found: Queued) -> bool:
+        """Whether a process that has just begun to look need not wait: Slurm forgets a job minutes after its end."""
+        return not found["state"] or (self._end is not None and time.time() - self._end > _LONG_OVER)
 
     def waits(self) -> bool:
         """Whether it waits in the queue."""
@@ -250,7 +265,12 @@ def stacks(folder: str, watch: JobWatch) -> requests.StacksAnswer:
     if "job" not in spec or not watch.alive(settle=False):
         return {"ranks": {}}
     said = watch.on_nodes("slurm-stacks", (node,), str(spec["hosts"][int(node)]))
-    found: requests.StacksAnswer = json.loads(said)
+    try:
+        found: requests.StacksAnswer = json.loads(said.splitlines()[-1])  # a site's own words may come before it
+    except (ValueError, IndexError, RecursionError):
+        raise Problem(
+            f"node {node} of job {watch.job} has not said where its ranks are", "see what srun prints there"
+        ) from None
     return found
 
 
@@ -365,23 +385,28 @@ def _last_words(run_folder: str) -> str:
     return "\n" + "\n".join(said.splitlines()[-10:]) if said else ""
 
 
-def _look(job: str) -> Optional[Queued]:
+def _look(job: str) -> Tuple[Optional[Queued], Optional[float]]:
+    """Where a job is, None where Slurm does not answer; and when it has ended, or is to end, as far as is known."""
     try:
-        lines = slurm.run("squeue", "-h", "-j", job, "-t", "all", "-o", "%T|%S|%N|%r").splitlines()
+        lines = slurm.run("squeue", "-h", "-j", job, "-t", "all", "-o", "%T|%S|%e|%N|%r").splitlines()
     except Problem as problem:
         if "Invalid job id" not in problem.what:
-            return None
+            return None, None
         lines = []
     if not lines:
-        return {"job": job, "state": "", "reason": "", "start": "", "nodes": []}
-    state, start, nodes, reason = [*lines[0].split("|", 3), "", "", ""][:4]
-    return {
+        return {"job": job, "state": "", "reason": "", "start": "", "nodes": []}, None
+    state, start, end, nodes, reason = [*lines[0].split("|", 4), "", "", "", ""][:5]
+    queued: Queued = {
         "job": job,
         "state": state,
         "reason": "" if reason == "None" else reason,
         "start": "" if start == "N/A" else start,
         "nodes": slurm.hostnames(nodes),
     }
+    try:
+        return queued, time.mktime(time.strptime(end, "%Y-%m-%dT%H:%M:%S"))
+    except (ValueError, OverflowError):
+        return queued, None
 
 
 def _job_named(run: str) -> str:

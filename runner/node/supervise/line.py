@@ -14,7 +14,7 @@ _AGAIN = 5.0
 _FAILED = 0.5
 """The same after a lease could not be taken; what somebody else does is a sign."""
 _SOON = 0.25
-"""Seconds from a change of the folder until the line is looked at: others may change it all the time."""
+"""Seconds from a change of the folder until it is looked at, and watched again: others may change it all the time."""
 _AGAIN_BLIND = 1.0
 """The same where changes of the folder cannot be watched."""
 
@@ -32,7 +32,6 @@ class Line:
         self._held = held
         self._tell = tell
         self._told: Optional[str] = None
-        self._changes = False
         self._fd = changes.watch(os.path.dirname(held.path))
         if self._fd is not None:
             loop.watch(self._fd, self._changed)
@@ -49,11 +48,8 @@ class Line:
             self._tell(not taken, why)
 
     def take(self) -> bool:
-        """Take the lease; False: somebody else was faster, or its file cannot be written."""
-        try:
-            done = self._held.take_turn()
-        except OSError:
-            done = False
+        """Take the lease; False: somebody else was faster. Raises OSError."""
+        done = self._held.take_turn()
         if not done:
             self._told = None
             self._loop.after(_FAILED, self.look)
@@ -74,12 +70,14 @@ class Line:
             self._fd = None
 
     def _changed(self) -> None:
-        if self._fd is None:
-            return  # closed by what the loop did just before
-        if changes.drain(self._fd, leases.PREFIX) and not self._changes:
-            self._changes = True
+        if self._fd is not None:  # else closed by what the loop did just before
+            self._loop.forget(self._fd)
             self._loop.after(_SOON, self._look_at_changes)
 
     def _look_at_changes(self) -> None:
-        self._changes = False
-        self.look()
+        if self._fd is None:
+            return
+        changed = changes.drain(self._fd, leases.PREFIX)
+        self._loop.watch(self._fd, self._changed)
+        if changed:
+            self.look()

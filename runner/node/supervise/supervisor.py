@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import threading
 import time
 from typing import Mapping, cast
 
@@ -14,7 +15,7 @@ from ...protocol.events import Event, Listen, State, SupervisorBegins, Verdict
 from ...protocol.files import Exit, LeaderPlace, Queue
 from ...protocol.gang import Order, Report
 from ...protocol.gang import VerdictMessage as GangVerdict
-from ...protocol.summary import summarize
+from ...protocol.summary import newest_metrics
 from .. import journal, locks, ports, procs
 from ..gang.follower import Follower
 from ..gang.gang import Gang
@@ -61,6 +62,7 @@ class Supervisor:
         self._unleased = unleased
         self._queue = host.spec.get("queue")
         self._line: Line | None = None
+        self._code_has_changed = threading.Event()
         self._loop = Loop()
         self._events = Journal(host.path("events.jsonl"))
         self._ended = False
@@ -93,7 +95,10 @@ class Supervisor:
             )
         )
         if self._lease:
-            self._lease.adopt()
+            try:
+                self._lease.adopt(os.getppid())
+            except OSError as error:
+                self._lose_lease(self._lease, error)
         elif self._unleased:
             self._say(note(self._unleased))
         self._hear_signals()
@@ -157,23 +162,45 @@ class Supervisor:
             self._member.receive(message)
 
     def _take_turn(self, take: bool) -> None:
-        done = False
         try:
-            if take:
-                done = self._line is None or self._line.take()
-            elif self._line:
-                self._line.give_back()
+            done = self._move_in_line(take)
         except OSError as error:
-            self._say(note(f"the lease cannot be written: {error.strerror}"))
+            assert self._lease is not None
+            self._lose_lease(self._lease, error)
+            done = self._move_in_line(take)
         if take:
             self._send_up({"k": "took", "done": done})
 
+    def _move_in_line(self, take: bool) -> bool:
+        """Take the lease, or go back into line; whether it is taken. Raises OSError."""
+        if take:
+            return self._line is None or self._line.take()
+        if self._line:
+            self._line.give_back()
+        return False
+
+    def _lose_lease(self, lease: HeldLease, error: OSError) -> None:
+        """Go on without a lease that cannot be written: half-written, it would keep others out for nothing."""
+        self._say(note(f"this host's lease is lost ({lease.path}: {error.strerror}): others do not see this run"))
+        lease.release()
+
     def _compare_code(self, queue: Queue) -> None:
-        target = self._host.spec["target"]
+        """See whether the job's code is that of the time when the run was queued, beside the start of its ranks."""
+        then, target = queue["code"], self._host.spec["target"]
+        if then is None:
+            return
         script, module = (target["value"] if target["kind"] == kind else "" for kind in ("script", "module"))
-        now = code.facts(self._host.workdir, script or None, module)
-        then = queue["code"]
-        if now and then and (now["script"], now["folder"]) != (then["script"], then["folder"]):
+
+        def compare() -> None:
+            now = code.facts(self._host.workdir, script or None, module, git=False)
+            if now and (now["script"], now["folder"]) != (then["script"], then["folder"]):
+                self._code_has_changed.set()
+
+        threading.Thread(target=compare, daemon=True).start()
+
+    def _say_whether_code_has_changed(self) -> None:
+        if self._code_has_changed.is_set():
+            self._code_has_changed.clear()
             self._say(
                 note(f"the code in {self._host.workdir} has changed since this run was queued: it runs as it is now")
             )
@@ -240,6 +267,7 @@ class Supervisor:
         if not self._folder_gone and journal.is_gone(self._host.path("spec.json")):
             self._folder_gone = True
             self._member.lose_folder()
+        self._say_whether_code_has_changed()
         for alarm in self._sampling.events():
             self._say(alarm)
         if self._gang:
@@ -249,14 +277,9 @@ class Supervisor:
             self._stop(str(stop.get("reason"))[:_REASON], bool(stop.get("now")))
 
     def _note_progress(self) -> None:
-        if self._lease is None or self._queue:
-            return
-        try:
-            found = summarize(self._host.folder, lambda: True)
-        except OSError:
-            return  # the folder is being removed
-        if found:
-            self._lease.note_progress(found["step"], found["steps"])
+        if self._lease and self._member.number:
+            found = newest_metrics(self._host.path(f"attempt-{self._member.number}"))
+            self._lease.note_progress(found.get("step"), found.get("steps"))
 
     def _fence(self) -> None:
         self._member.end("leader lost", False, [])
@@ -278,6 +301,7 @@ class Supervisor:
         if self._ended:
             return
         self._ended = True
+        self._say_whether_code_has_changed()
         state, code, cause, attempt = verdict["state"], verdict["code"], verdict["cause"], verdict["attempt"]
         self._say(Verdict(t=stamp(), e="verdict", state=state, code=code, cause=cause, attempt=attempt))
         left = [one["pid"] for one in self._member.left]

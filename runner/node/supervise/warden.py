@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 
 from ...protocol.files import Given
 from ..leases import HeldLease
@@ -15,8 +16,7 @@ from . import spawn
 def main(folder: str, node_zip: str) -> None:
     """Become a daemon, and `watch`.
 
-    Reads `{"secrets", "train_zip"}` from standard input up to its end; standard output gets the supervisor's status
-    line.
+    Reads `Given` as JSON from standard input up to its end; standard output gets the supervisor's status line.
     """
     if os.fork():
         os._exit(0)
@@ -46,7 +46,8 @@ def watch(folder: str, node_zip: str, given: Given, umask: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     if status and not os.path.exists(os.path.join(folder, "exit.json")):
         if lease:
-            lease.adopt()
+            with suppress(OSError):
+                lease.adopt()
         end = f"killed by signal {status & 0x7F}" if status & 0x7F else f"ended with code {status >> 8}"
         conclude(folder, f"the supervisor was {end}", os.getpid())
     if lease:

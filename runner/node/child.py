@@ -7,24 +7,24 @@ import selectors
 import signal
 import subprocess
 import time
-from typing import Dict, NamedTuple, Optional, Sequence
+from typing import Dict, Mapping, NamedTuple, Optional, Sequence
 
 _MOST_OUTPUT = 4 << 20
 
 
 class Answer(NamedTuple):
-    """A command's exit code and output. `code` is None when it was killed at its limit."""
+    """A command's exit code and output. `code` is None when it was killed at one of its limits."""
 
     code: Optional[int]
     out: str
     err: str
 
 
-def ask(argv: Sequence[str], limit: float, cwd: str = "/") -> Answer:
+def ask(argv: Sequence[str], limit: float, cwd: str = "/", env: Optional[Mapping[str, str]] = None) -> Answer:
     """Run a command in the folder `cwd`, for `limit` seconds and 4 MiB of output at most, in a session of its own.
 
-    A child that KILL does not end (a driver's uninterruptible sleep) is left behind rather than waited for, and so
-    is a background process that keeps the output open after the command itself has ended.
+    Its environment is `env`, or ours. A child that KILL does not end (a driver's uninterruptible sleep) is left behind
+    rather than waited for, and so is a background process that keeps the output open after the command has ended.
 
     Raises:
         OSError: The command cannot be started.
@@ -36,6 +36,7 @@ def ask(argv: Sequence[str], limit: float, cwd: str = "/") -> Answer:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=cwd,
+        env=env,
         start_new_session=True,
     )
     assert child.stdout is not None and child.stderr is not None
