@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -17,6 +16,7 @@ from runner.errors import InputError
 from tui.key_queue import KeyQueue
 
 if TYPE_CHECKING:
+    from runner.api.library import ReadProfile
     from runner.api.rerunning import Again
 
 SCREENS: Mapping[str, str] = {
@@ -109,22 +109,13 @@ class Router:
             if look.wrong:
                 self._open("error", profile, look.wrong, launch=launch)
             elif not look.asked:
-                self._open("wizard", profile, launch=launch, text=look.text)
-        while profile and look.asked:
+                self._open("wizard", look.read, launch=launch)
+        if profile and look.read and look.asked:
             # The wizard probes its hosts at once, which runs the profile's `activate` on them.
             question = screen_class("confirm")(f"Open {profile.name}?", look.asked, "open")
-            if not await self._app.push_screen_wait(question):
-                return
-            await asyncio.to_thread(look.agree)
-            # What it extends may have changed while the question was read: the wizard reads that itself.
-            again = await asyncio.to_thread(_look_at, profile, self._environ) if look.extends else look
-            if again.wrong:
-                self._open("error", profile, again.wrong, launch=launch)
-                return
-            if again.asked in ("", look.asked):
-                self._open("wizard", profile, launch=launch, text=again.text)
-                return
-            look = again
+            if await self._app.push_screen_wait(question):
+                await asyncio.to_thread(look.read.agree, self._environ)
+                self._open("wizard", look.read, launch=launch)
 
     async def _opened(
         self, kind: str, arguments: tuple[Any, ...], named: Mapping[str, object], instead: Screen[Any] | None
@@ -147,16 +138,12 @@ def screen_class(kind: str) -> Any:
 
 
 class _Look(NamedTuple):
-    """A profile, read once: the wizard opens exactly the text that the user agreed to."""
+    """A profile, read once: the wizard opens exactly what the user agreed to, whatever its files say by then."""
 
-    text: str | None = None
+    read: ReadProfile | None = None
     wrong: InputError | None = None
     asked: str = ""
     """What the user must agree to before it is used; empty: nothing."""
-    agree: Callable[[], None] = lambda: None
-    """Keeps the user's yes."""
-    extends: bool = False
-    """Whether it is made of other files, too."""
 
 
 def _look_at(profile: Path, environ: Mapping[str, str]) -> _Look:
@@ -168,10 +155,9 @@ def _look_at(profile: Path, environ: Mapping[str, str]) -> _Look:
     except InputError as error:
         return _Look(wrong=error)
     if found.doubt is None:
-        return _Look(found.text)
+        return _Look(found)
     lines = [f"{found.doubt}. It has this run with your login:"]
     lines += (f"{key}: {text}" for key, text in effect_lines(found.profile))
     if found.doubt.changes:
         lines = [f"{found.doubt}:", *found.doubt.changes]
-    extends = bool(found.profile.sources)
-    return _Look(found.text, asked="\n".join(lines), agree=partial(found.agree, environ), extends=extends)
+    return _Look(found, asked="\n".join(lines))

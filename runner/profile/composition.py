@@ -230,8 +230,8 @@ class _Assembler:
 
 def composed(
     root: MappingNode, path: Path, problems: list[ProfileProblem], sources: list[Source], *, personal: bool
-) -> MappingNode:
-    """The tree of a file with all that it extends, and the user's own settings over it.
+) -> tuple[MappingNode, MappingNode]:
+    """The tree of a file with all that it extends, and the same with the user's own settings over it.
 
     Args:
         problems: Gains what is wrong.
@@ -245,8 +245,8 @@ def composed(
     found = assembler.whole(root, _Where(path), ())
     file = user_folder("config", os.environ) / PERSONAL
     if personal and file.is_file() and (own := _tree(file, problems, sources)):
-        found = _with_personal(assembler.over, found, own, problems)
-    return found
+        return found, _with_personal(assembler.over, found, own, problems)
+    return found, found
 
 
 def _with_personal(

@@ -55,9 +55,12 @@ def parse(
         what = "the profile is empty" if root is None else "this is no mapping"
         raise ProfileErrors([*problems, ProfileProblem.at(place, what, "expected keys like 'disttui: 1', 'hosts:'")])
     sources: list[Source] = []
+    shared, whole = root, root
     if path is not None:
-        root = composition.composed(root, path, problems, sources, personal=personal)
-    return _checked(root, source, overrides, problems, sources)
+        shared, whole = composition.composed(root, path, problems, sources, personal=personal)
+    profile = _checked(whole, source, overrides, problems, sources)
+    profile._whole.append((shared, whole, source))
+    return profile
 
 
 def with_overrides(profile: Profile, overrides: Sequence[str]) -> Profile:
@@ -66,8 +69,23 @@ def with_overrides(profile: Profile, overrides: Sequence[str]) -> Profile:
     Raises:
         ProfileErrors: It cannot be used.
     """
-    root, source = profile._whole[0]
-    return _checked(root, source, overrides, [], profile._sources)
+    return _again(profile, overrides, personal=True)
+
+
+def without_personal(profile: Profile) -> Profile:
+    """What a profile's files, as they were read for it, say without the user's own settings.
+
+    Raises:
+        ProfileErrors: It cannot be used.
+    """
+    return _again(profile, (), personal=False)
+
+
+def _again(profile: Profile, overrides: Sequence[str], *, personal: bool) -> Profile:
+    shared, whole, source = profile._whole[0]
+    made = _checked(whole if personal else shared, source, overrides, [], profile._sources)
+    made._whole.append(profile._whole[0])
+    return made
 
 
 def _checked(
@@ -89,7 +107,6 @@ def _checked(
     profile._references.update(references)
     profile._sources.extend(sources)
     profile._tree.append(root)
-    profile._whole.append((whole, source))
     profile._sizes.update({path[1]: scalar.place for path, scalar in walk(root) if path[:1] == ("parallel",) != path})
     return profile
 

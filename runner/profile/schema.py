@@ -68,8 +68,9 @@ class Profile(Model):
     _sizes: dict[str | int, SourceLocation] = PrivateAttr(default_factory=dict)
     _sources: list[Source] = PrivateAttr(default_factory=list)
     _tree: list[MappingNode] = PrivateAttr(default_factory=list)
-    _whole: list[tuple[MappingNode, str]] = PrivateAttr(default_factory=list)
-    """What all files together say, before any override, and the name of the first."""
+    _whole: list[tuple[MappingNode, MappingNode, str]] = PrivateAttr(default_factory=list)
+    """What all files together say, before any override: without the user's own settings, and with them; and the name
+    of the first file."""
 
     @property
     def tree(self) -> MappingNode | None:

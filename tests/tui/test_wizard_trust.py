@@ -22,7 +22,9 @@ on_end: {command: [notify-send, done]}
 """
 
 
-def test_a_change_of_what_it_extends_is_asked_about_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_agreed_to_is_opened_whatever_its_base_says_by_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record(monkeypatch, {"desk": facts("cpu_desk")})
     for name in ("config/disttui", "team"):
         (tmp_path / name).mkdir(parents=True)
@@ -40,12 +42,14 @@ def test_a_change_of_what_it_extends_is_asked_about_once_more(tmp_path: Path, mo
         async with app.run_test(size=(80, 24)) as pilot:
             app.router.open_wizard(path)
             await until(pilot, lambda: isinstance(app.screen, ConfirmScreen) and app.screen.ready)
-            first = app.screen
+            assert isinstance(app.screen, ConfirmScreen) and "source v/bin/activate" in app.screen._consequence
             base.write_text(PROFILE.replace("source v/bin/activate", "evil"))
             await pilot.press("y")
-            await until(pilot, lambda: app.screen is not first and isinstance(app.screen, ConfirmScreen))
-            again = app.screen
-            assert isinstance(again, ConfirmScreen) and "evil" in again._consequence
+            await until(pilot, lambda: isinstance(app.screen, WizardScreen))
+            opened = app.screen
+            assert isinstance(opened, WizardScreen)
+            await until(pilot, lambda: opened._view.draft.hosts)
+            assert "source v/bin/activate" in opened._view.draft.text and "evil" not in opened._view.draft.text
 
     asyncio.run(play())
 

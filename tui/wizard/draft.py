@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from runner.api.library import ReadProfile
 from runner.api.preparing import Planned, as_run, weigh
 from runner.api.probing import Asked
 from runner.api.rerunning import Again
@@ -16,7 +17,7 @@ from runner.hosts.discovery import Discovered
 from runner.hosts.facts import HostFacts
 from runner.hosts.link import Link
 from runner.planning.preflight import Finding
-from runner.profile import Host, Profile, ProfileErrors, parse, parse_host, read
+from runner.profile import Host, Profile, ProfileErrors, parse, parse_host, without_personal
 from runner.profile.edit import as_data, edit
 from runner.profile.fields import slug
 from runner.profile.render import render
@@ -183,14 +184,14 @@ def new_draft() -> Draft:
     return Draft({"disttui": 1, "hosts": [], "job": {"builtin": "bytegpt", "args": ["--steps", "300"]}})
 
 
-def open_draft(path: Path, text: str | None = None) -> Draft:
-    """The draft of a file with its text (None: read it now). Raises InputError."""
-    text = (read(path).text if text is None else text).replace("\r\n", "\n").replace("\r", "\n")
-    profile = parse(text, path, personal=False)
+def open_draft(found: ReadProfile) -> Draft:
+    """The draft of a profile, of its files exactly as they were read. Raises InputError."""
+    text = found.text.replace("\r\n", "\n").replace("\r", "\n")
+    profile = without_personal(found.profile)
     if as_data(text) != profile.as_written():
         # Made of several files or of variables: what comes of it is a profile of its own.
         return Draft({"name": profile.name, **profile.as_written()}, named=True)
-    return Draft(dict(profile.as_written()), text, path, named=True)
+    return Draft(dict(profile.as_written()), text, found.path, named=True)
 
 
 def draft_again(again: Again) -> Draft:

@@ -12,6 +12,7 @@ from textual import on, work
 from textual.binding import BindingType
 from textual.widget import Widget
 
+from runner.api.library import ReadProfile
 from runner.api.library_edits import save_at
 from runner.api.preparing import Planned
 from runner.api.rerunning import Again
@@ -99,13 +100,10 @@ class WizardScreen(HostsScreen):
     }
     """
 
-    def __init__(
-        self, profile: Path | None = None, launch: bool = False, text: str | None = None, again: Again | None = None
-    ) -> None:
+    def __init__(self, profile: ReadProfile | None = None, launch: bool = False, again: Again | None = None) -> None:
         super().__init__()
         self._again = again
-        self._file = profile
-        self._text = text
+        self._given = profile
         self.set_class(launch, "-hurry")
         self._at = 0
         self._calm = Calm()
@@ -124,10 +122,10 @@ class WizardScreen(HostsScreen):
         self._discover()
         if self._again is not None:
             self._edit(draft_again(self._again))
-        elif self._file is None:
+        elif self._given is None:
             self._go(0)
         else:
-            self._open(self._file)
+            self._open(self._given)
 
     def commands(self) -> Iterator[Command]:
         """Yield a command for every step."""
@@ -206,9 +204,9 @@ class WizardScreen(HostsScreen):
 
     # The draft
 
-    def _open(self, path: Path) -> None:
+    def _open(self, found: ReadProfile) -> None:
         try:
-            draft = open_draft(path, self._text)
+            draft = open_draft(found)
         except InputError as error:
             self.notify(str(error), severity="error")
             self.action_checks()
