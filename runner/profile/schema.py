@@ -12,7 +12,7 @@ from runner.profile import fields as f
 from runner.profile.nodes import MappingNode
 from runner.profile.problems import Flaw, Path, ProfileErrors, ProfileProblem, SourceLocation, bad, conflicts, quoted
 from runner.profile.references import Lookup, UnresolvedError, references, replaced
-from runner.profile.sections import Host, Job, Launch, Metrics, Model, OnEnd, Parallel, Precision
+from runner.profile.sections import ACCELERATES, Host, Job, Launch, Metrics, Model, OnEnd, Parallel, Precision
 from runner.profile.slurm import Slurm
 from runner.profile.source import Source
 from runner.train.layout import Sizes
@@ -250,7 +250,7 @@ def _check_option(name: str, value: str, path: Path, data: Mapping[str, object],
     job, launch = data.get("job"), data.get("launch")
     if not isinstance(job, Job) or value == default:
         return
-    accelerates = isinstance(launch, Launch) and launch.launcher in ("accelerate", "accelerate-launch")
+    accelerates = isinstance(launch, Launch) and launch.launcher in ACCELERATES
     if job.builtin is None and accelerates and name != "pp":
         return
     if job.builtin is None:

@@ -22,6 +22,8 @@ Precision = Literal["auto", "fp32", "bf16", "fp16"]
 Compress = Literal["none", "bf16", "fp16", "powersgd"]
 Backend = Literal["auto", "nccl", "gloo"]
 Launcher = Literal["torchrun", "accelerate", "accelerate-launch", "mpirun", "deepspeed"]
+ACCELERATES = ("accelerate", "accelerate-launch")
+"""Launchers whose jobs read `parallel` and `precision`, as Accelerate's variables."""
 
 
 class Target(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from runner.profile.leaks import hidden
 from tests.tui import shelf_kit as kit
 from tests.tui.frames import Filmed, painted
 from tests.tui.snap import screen_text
@@ -48,6 +50,8 @@ async def test_from_what_was_there_to_the_dashboard_no_other_screen_flashes(
             await start(pilot, wizard)
         await until(pilot, lambda: isinstance(app.screen, DashboardScreen) and app.screen.snapshot, 120)
         await until(pilot, lambda: "finished" in screen_text(app), 120)
+    (origin,) = tmp_path.glob("data/disttui/runs/*/provenance.json")
+    assert json.loads(origin.read_text())["command"] == list(map(hidden, sys.argv)), "what started the app"
     assert app.screens() == ["WizardScreen", "DashboardScreen"], [frame.screen for frame in app.frames]
     for frame in app.frames:
         if frame.screen == "WizardScreen" and hurry:

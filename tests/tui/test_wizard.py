@@ -270,6 +270,34 @@ def test_a_script_drops_what_the_built_in_job_alone_takes() -> None:
     assert not draft.with_job("script", "train.py").problems
 
 
+def test_a_job_of_accelerate_keeps_its_strategy_and_precision_while_it_is_edited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(monkeypatch, TWO)
+    text = "disttui: 1\nname: mine\nhosts: [gpu1]\njob: {script: train.py}\nlaunch: {launcher: accelerate}\n"
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{text}parallel: {{strategy: fsdp}}\nprecision: bf16\n")
+    builtin = Draft({**parse(path.read_text(), path).as_written(), "job": {"builtin": "bytegpt"}})
+    piped = builtin.put(("parallel", "pp"), 2)
+    assert not piped.problems and not piped.with_job("script", "train.py").problems
+
+    async def play() -> None:
+        async with wizard(tmp_path, profile=path) as (pilot, opened):
+            await until(pilot, lambda: opened._at == 4)
+            await pilot.press("escape")
+            await until(pilot, lambda: opened._at == 3)
+            opened.query_one("#field-script").focus()
+            await pilot.press("home")
+            await type_text(pilot, "my")
+            await until(pilot, lambda: opened._view.draft.data["job"]["script"] == "mytrain.py")
+            kept = opened._view.draft.data
+            assert (kept["parallel"], kept["precision"]) == ({"strategy": "fsdp"}, "bf16")
+            shown = screen_text(pilot.app)
+            assert re.search(r"strategy +◂ fsdp|strategy .*fsdp", shown) and re.search("precision .*bf16", shown), shown
+
+    asyncio.run(play())
+
+
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08[bold red]x[/]\u202eevil\x00"
 
 

@@ -21,6 +21,7 @@ from runner.profile import Host, Profile, ProfileErrors, parse, parse_host, with
 from runner.profile.edit import as_data, edit
 from runner.profile.fields import slug
 from runner.profile.render import render
+from runner.profile.sections import ACCELERATES
 
 JOB_KINDS = ("builtin", "script", "module", "command")
 
@@ -44,6 +45,13 @@ class Draft:
     def hosts(self) -> list[str]:
         """The hosts as a user would type them, in their order."""
         return [entry_name(entry) for entry in self.data.get("hosts", ())]
+
+    @property
+    def divides_job(self) -> bool:
+        """Whether `parallel` and `precision` reach the job: the built-in one, or any by Accelerate's launchers."""
+        launch = self.data.get("launch")
+        launcher = launch.get("launcher") if isinstance(launch, Mapping) else None
+        return launcher in ACCELERATES or "builtin" in self.data.get("job", {})
 
     @property
     def ssh_config(self) -> str | None:
@@ -116,7 +124,9 @@ class Draft:
         if kind == "command" or not job.get("args"):
             job.pop("args", None)
         draft = self.put(("job",), {kind: value, **job})
-        return draft if kind == "builtin" else draft.put(("parallel",), None).put(("precision",), None)
+        if not draft.divides_job:
+            return draft.put(("parallel",), None).put(("precision",), None)
+        return draft if kind == "builtin" else draft.put(("parallel", "pp"), None)  # Accelerate has no pipelines
 
     def put(self, path: tuple[str, ...], value: Any, **changes: Any) -> Draft:
         """Set one value; None or an empty value removes the key."""

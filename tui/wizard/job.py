@@ -19,6 +19,7 @@ from runner.text import clean
 from tui.keys import MOVE, OPEN, bind
 from tui.widgets.cycle import Cycle
 from tui.widgets.points import Point
+from tui.wizard.choices import FOR_THE_JOB, SETTINGS, chosen, with_choice
 from tui.wizard.draft import JOB_KINDS, Draft, WizardState
 from tui.wizard.reach import aside
 from tui.wizard.step import Step, StepNotes
@@ -55,8 +56,7 @@ _FIELDS: Mapping[str, tuple[str, str, str]] = {
 }  # fmt: skip
 _CYCLES: Mapping[str, tuple[str, Sequence[str], str]] = {
     "kind": ("runs", tuple(_KINDS), "built-in is bytegpt, a small GPT that learns Python's own sources."),
-    "strategy": ("strategy", ("auto", "ddp", "fsdp", "hsdp"), "ddp: a whole model per rank; fsdp: sharded over all."),
-    "precision": ("precision", ("auto", "fp32", "bf16", "fp16"), "bf16 is for GPUs of compute capability 8.0 or more."),
+    **{key: (key, SETTINGS[key].words, SETTINGS[key].meaning) for key in FOR_THE_JOB},
 }  # fmt: skip
 _ORDER = (
     "kind", "script", "module", "command", "args", "workdir", "env", "python", "activate", "strategy", "precision",
@@ -149,10 +149,10 @@ class JobStep(Step):
         for key in _ORDER:
             off = key in ("script", "module", "command") and key != _KINDS[kind]
             off |= key == "args" and kind == "command"
-            off |= key in ("strategy", "precision") and kind != "built-in"
+            off |= key in FOR_THE_JOB and not view.draft.divides_job
             self.query_one(f"#line-{key}").set_class(off, "-off")
             if key in _CYCLES:
-                self.query_one(f"#choice-{key}", Choice).show(kind if key == "kind" else _choice(view.draft, key))
+                self.query_one(f"#choice-{key}", Choice).show(kind if key == "kind" else chosen(view.draft, key))
             else:
                 field = self.query_one(f"#field-{key}", Field)
                 if not field.has_focus and key not in self._flaw:
@@ -178,8 +178,7 @@ class JobStep(Step):
             kind = _KINDS[event.value]
             self._change(self.draft.with_job(kind, *self._jobs.get(kind, (_FIRST[kind], ()))))
         else:
-            path = ("precision",) if key == "precision" else ("parallel", "strategy")
-            self._change(self.draft.put(path, None if event.value == "auto" else event.value))
+            self._change(with_choice(self.draft, key, event.value))
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
@@ -276,8 +275,3 @@ def _written(draft: Draft, key: str) -> str:
 
 def _quote(word: str) -> str:
     return word if word.startswith("${env:") and word.endswith("}") and " " not in word else shlex.quote(word)
-
-
-def _choice(draft: Draft, key: str) -> str:
-    inner = draft.data.get("precision") if key == "precision" else (draft.data.get("parallel") or {}).get("strategy")
-    return str(inner) if inner in _CYCLES[key][1] else "auto"

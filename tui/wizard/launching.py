@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 from runner.api.preparing import Planned, Prepared, launch
@@ -21,4 +22,6 @@ def start_run(viewer: Viewer, draft: Draft, planned: Planned, links: Mapping[str
     before = draft.again
     source = str(draft.path) if draft.path else before.source if before else None
     resume_from = before.resume_from if before else None
-    return launch(viewer, prepared, source=source, resume_from=resume_from, ssh_config=draft.ssh_config).run
+    return launch(
+        viewer, prepared, source=source, resume_from=resume_from, ssh_config=draft.ssh_config, command=sys.argv
+    ).run

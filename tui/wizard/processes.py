@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -16,22 +16,15 @@ from runner.formatting import amount
 from runner.planning.advice import Advice
 from runner.planning.preflight import Finding
 from runner.planning.processes import HostChoice
-from runner.profile.sections import Launcher
 from tui.keys import OPEN, bind
 from tui.widgets.points import Point
 from tui.widgets.table import Cell, Column, Row, Table
+from tui.wizard.choices import FOR_THE_JOB, SETTINGS, chosen, with_choice
 from tui.wizard.draft import Draft, WizardState
 from tui.wizard.step import Step, StepNotes
 from tui.wizard.values import LABELS, Typing, ValueTable, totals
 
 _SHOWN = ("num_processes", "gpus", "omp_num_threads", "python", "interface", "addresses")
-_CHOICES = {
-    "backend": (("launch", "backend"), ("auto", "nccl", "gloo")),
-    "strategy": (("parallel", "strategy"), ("auto", "ddp", "fsdp", "hsdp")),
-    "precision": (("precision",), ("auto", "fp32", "bf16", "fp16")),
-    "launcher": (("launch", "launcher"), get_args(Launcher)),
-}
-"""Row → its key in the profile, and its values, the default first."""
 
 
 class HostValues(ValueTable):
@@ -113,19 +106,19 @@ class ProcessesStep(Step):
 
     @on(ValueTable.Wanted, "#whole-run")
     def _choice(self, event: ValueTable.Wanted) -> None:
-        if event.key not in _CHOICES or event.digit:
+        if event.key not in SETTINGS or event.digit:
             return
-        path, words = _CHOICES[event.key]
-        if event.key in ("strategy", "precision") and not self._reaches_job():
-            self.notify(f"{event.key} reaches the built-in job only; your own takes an argument", severity="warning")
+        words = SETTINGS[event.key].words
+        if event.key in FOR_THE_JOB and not self.draft.divides_job:
+            self.notify(
+                f"{event.key} reaches the built-in job, and by the launchers accelerate and accelerate-launch yours; "
+                "else give your job an argument",
+                severity="warning",
+            )
             return
-        before = _given(self.draft, event.key)
+        before = chosen(self.draft, event.key)
         after = words[(words.index(before) + event.by) % len(words)] if event.by is not None else words[0]
-        self.post_message(self.Changed(self.draft.put(path, None if after == words[0] else after)))
-
-    def _reaches_job(self) -> bool:
-        accelerates = _given(self.draft, "launcher") in ("accelerate", "accelerate-launch")
-        return accelerates or "builtin" in self.draft.data.get("job", {})
+        self.post_message(self.Changed(with_choice(self.draft, event.key, after)))
 
     @on(Table.Highlighted)
     def _moved(self) -> None:
@@ -169,6 +162,8 @@ class ProcessesStep(Step):
 def _about_run(key: str, weighed: Planned) -> Iterator[Point | str]:
     reasons = weighed.recommendation.reasons
     yield reasons.get("world_size" if key == "total" else key, "")
+    if key in SETTINGS and SETTINGS[key].meaning:
+        yield SETTINGS[key].meaning
     if key == "total":
         yield f"Accelerate calls this num_machines {len(weighed.plan.hosts)}, num_processes {weighed.plan.world_size}."
     yield from (_warning(one) for one in weighed.recommendation.warnings if one.host is None)
@@ -220,7 +215,7 @@ def _run_rows(draft: Draft, weighed: Planned) -> Iterator[Row]:
         "precision": found.precision, "master": found.master, "launcher": weighed.profile.launch.launcher,
     }  # fmt: skip
     for key, value in values.items():
-        own = key in _CHOICES and _given(draft, key) != _CHOICES[key][1][0]
+        own = key in SETTINGS and chosen(draft, key) != SETTINGS[key].words[0]
         if key == "launcher":
             reason = "the profile says so" if own else "starts any script that reads torch's variables"
         else:
@@ -230,12 +225,3 @@ def _run_rows(draft: Draft, weighed: Planned) -> Iterator[Row]:
         if wrong:
             shown = [(f"✗ {value}", "state--failed")]
         yield Row(key, (key, shown, [(reason.removeprefix(f"{value}: "), "table--muted")]))
-
-
-def _given(draft: Draft, key: str) -> str:
-    """The value in the draft, or the default."""
-    path, words = _CHOICES[key]
-    inner: object = draft.data
-    for part in path:
-        inner = inner.get(part) if isinstance(inner, dict) else None
-    return inner if isinstance(inner, str) and inner in words else words[0]
