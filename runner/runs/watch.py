@@ -1,22 +1,27 @@
-"""Telemetry of many hosts, each followed independently; no run is needed."""
+"""Telemetry and leases of many hosts, each followed independently; no run is needed."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.errors import DisttuiError
+from runner.hosts.leases import read_leases
 from runner.hosts.link import SILENCE, Item, Link
 from runner.hosts.load import Load, load_of
 from runner.hosts.survey import CONNECTS, open_link
+from runner.protocol.leases import Lease
 from runner.runs.places import Destination
 from runner.transport import Connector
 
 AGAIN = (2.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before the first, second, … attempt to reconnect to a lost host."""
+LEASES = 3.0
+"""Seconds between two looks at the leases of a host."""
 _MANY = 16
 """Number of hosts above which fewer processes of each are requested, to suit a slow link."""
 _FEW = 12
@@ -37,6 +42,8 @@ class HostNow:
     """When `state` began."""
     problem: str = ""
     cure: str = ""
+    leases: tuple[Lease, ...] | None = None
+    """Who has leased it or its GPUs, as last known; None: it has not been told."""
 
 
 Tell = Callable[[], None]
@@ -135,8 +142,14 @@ class HostsWatch:
             stream = link.stream(
                 "telemetry", lambda event: self._take(name, event), interval=self._interval, processes=self._processes
             )
+            asked, due = None, 0.0
             while not stream.done() and not self._over(name):
                 self._note_silence(name, link)
+                if asked is None and time.monotonic() >= due:
+                    asked, due = link.submit("leases", gpus=False), time.monotonic() + LEASES
+                    asked.add_done_callback(lambda answer: self._take_leases(name, answer))
+                elif asked is not None and asked.done():
+                    asked = None
                 if self._wake[name].wait(min(1.0, self._interval)):
                     break  # connect again
             if stream.done():
@@ -157,6 +170,11 @@ class HostsWatch:
             if before is not None and not load.gpus and before.gpus and load.t - before.t < SILENCE:
                 load = replace(load, gpus=before.gpus)  # the driver is slow to answer
             self._set(name, state="seen", load=load, heard=time.time(), problem="", cure="")
+
+    def _take_leases(self, name: str, answer: Future[Any]) -> None:
+        told = None if answer.cancelled() or answer.exception() else answer.result()
+        if isinstance(told, Mapping) and not self._over(name):
+            self._set(name, leases=read_leases(told.get("leases")))
 
     def _set(self, name: str, **changes: Any) -> None:
         with self._lock:

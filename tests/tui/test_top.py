@@ -87,6 +87,38 @@ def test_looks_of_one_gpu_and_of_trouble(tmp_path: Path) -> None:
     play(tmp_path, scenario, (80, 24))
 
 
+def test_who_has_leased_a_gpu_stands_in_its_row_and_the_filter_finds_it(tmp_path: Path) -> None:
+    leases = (
+        kit.lease("bob", [0]),
+        kit.lease("eve", [1], kind="hand", note="\x1b[2Jmine", until=kit.NOW + 7200),
+        kit.lease("ada", [2], state="waiting"),
+    )
+    whole = (kit.lease("carol", None, kind="hand"),)
+
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        one, other, plain = kit.host(0, 3), kit.host(1, 1), kit.host(2, 0)
+        screen.show((replace(one, leases=leases), replace(other, leases=whole), replace(plain, leases=whole)), kit.NOW)
+        await until(app, pilot, "madeup2")
+        rows = screen_text(app).splitlines()
+        assert "4 GPUs" in rows[0] and "3 leased" in rows[0]
+        assert "bob's llama-7f3a, 41 % done, about 86 min, alice made-up-7f3a" in rows[4], rows[4]
+        assert re.search(r"eve, by hand, for 2(\.0)? h more: .*mine", rows[5]) and "\x1b" not in rows[5], rows[5]
+        assert "alice made-up-7f3a" in rows[6] and "ada" not in rows[6], "who is in line has it not yet"
+        assert "carol, by hand, with no end" in rows[8] and "the whole host: carol" in rows[9]
+        assert "the whole host" not in rows[7], "its GPUs say so"
+        await pilot.press("j", "enter", "j", "enter")
+        await pilot.pause()
+        assert "bob's llama-7f3a, 41 % done" in screen_text(app).splitlines()[0]
+        await pilot.press("escape", "slash", *"eve", "enter")
+        await pilot.pause()
+        assert {entry.host.name for entry in screen.query_one(HostsTable).items} == {"madeup0"}
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause()
+        assert re.search(r"°C +bob", screen_text(app)), "the owner alone, in little room"
+
+    play(tmp_path, scenario, (200, 50))
+
+
 def test_down_to_one_host_and_gpu_and_back(tmp_path: Path) -> None:
     async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
         feed(screen, 3, 2)

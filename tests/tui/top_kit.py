@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from runner.hosts.leases import read_leases
 from runner.hosts.load import load_of
+from runner.protocol.leases import Lease
 from runner.runs.watch import HostNow
 from tui.top.feed import TopFeed
 from tui.top.screen import TopScreen
@@ -75,6 +77,14 @@ def host(number: int, gpus: int, t: float = NOW, processes: int = 6) -> HostNow:
     """A made-up host that is seen."""
     load = load_of(record(number, gpus, t, processes))
     return HostNow(f"madeup{number}", "seen", load, t, since=NOW - 300)
+
+
+def lease(user: str, gpus: list[int] | None, **more: Any) -> Lease:
+    """A lease of a made-up run that began an hour ago, and is 41 % done."""
+    text = {"kind": "run", "run": "llama-7f3a", "gpus": gpus, "since": NOW - 3600, "order": 0.0, "uid": 1001,
+            "user": user, "by": f"{user}@desk", "step": 41, "steps": 100, **more}  # fmt: skip
+    (read,) = read_leases([text])
+    return read
 
 
 def hosts(count: int, gpus: int, t: float = NOW, processes: int = 6) -> tuple[HostNow, ...]:

@@ -21,7 +21,7 @@ from runner.api.watching import top
 from runner.cli.render.orphans import render_orphans
 from runner.errors import HostError, InputError
 from runner.hosts.load import load_of
-from runner.node import procs
+from runner.node import leases, procs
 from runner.render.top import render_top, top_json
 from runner.runs.places import chosen
 from runner.runs.watch import HostNow, HostsWatch
@@ -61,7 +61,11 @@ def host_of(watch: HostsWatch, name: str) -> HostNow:
     return next(host for host in watch.now() if host.name == name)
 
 
-def test_one_that_never_answers_holds_up_nobody_and_can_be_left(connector: HostConnector) -> None:
+def test_one_that_never_answers_holds_up_nobody_and_can_be_left(
+    connector: HostConnector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o1777)
+    monkeypatch.setenv("DISTTUI_LEASES", str(tmp_path))
     stuck = Stuck(connector)
     watch = HostsWatch(chosen(["silent", "local"], None, ENVIRON), lambda _: stuck, interval=0.2)
     watch.start()
@@ -71,6 +75,13 @@ def test_one_that_never_answers_holds_up_nobody_and_can_be_left(connector: HostC
         load = wait_for(lambda: (seen := host_of(watch, "local").load) and seen.cpu is not None and seen, "rates")
         assert load.mem_total > 1 << 28 and load.cpus == os.cpu_count()
         assert any(process.pid == os.getpid() or process.user for process in load.processes)
+        assert host_of(watch, "silent").leases is None
+        wait_for(lambda: host_of(watch, "local").leases == (), "its leases")
+        held = leases.take(leases.new_text("", 0, [3], "alice@desk"))
+        taken = wait_for(lambda: host_of(watch, "local").leases, "who has leased what")
+        assert [one["gpus"] for one in taken] == [[3]]
+        held.release()
+        wait_for(lambda: host_of(watch, "local").leases == (), "the end of the lease")
         watch.leave("silent")
         assert [host.name for host in watch.now()] == ["local"]
         stuck.close()

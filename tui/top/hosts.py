@@ -27,6 +27,8 @@ from tui.widgets.row_list import RowList, Sort
 STATES = {"seen": "running", "connecting": "connecting", "failed": "failed", "not seen": "not seen"}
 """State of a host → a word that `tui.theme.look` knows."""
 MODES = ("auto", "open", "folded")
+_SENTENCE = 16
+"""The least cells for more than names of users."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ class HostsTable(RowList[LoadRow]):
     def _wanted(self, host: HostNow) -> bool:
         names = [gpu.name for gpu in host.load.gpus] if host.load else []
         runs = [process.run for process in host.load.processes] if host.load else []
-        return self.fits(host.name, host.state, *names, *runs)
+        leases = [word for one in host.leases or () for word in (one["user"], one["run"])]
+        return self.fits(host.name, host.state, *names, *runs, *leases)
 
     def settle(self) -> None:
         """Sort and filter again, and show the number of hosts and GPUs."""
@@ -132,7 +135,7 @@ class HostsTable(RowList[LoadRow]):
     def _laid_out(self, width: int) -> ColumnLayout:
         gpus = max([0, *(len(entry.host.load.gpus) for entry in self.items if entry.host.load)])
         labels = [len(entry.host.name) if entry.gpu is None else len(self._label(entry)) for entry in self.items]
-        return lay_out(width, max([6, *labels]), min(16, gpus))
+        return lay_out(width, max([6, *labels]), min(16, gpus), any(entry.host.leases for entry in self.items))
 
     def _label(self, entry: LoadRow) -> str:
         """The name of a row: the host's, or the GPU's index and model."""
@@ -207,7 +210,8 @@ class HostsTable(RowList[LoadRow]):
             pieces += [space, f"{meters.NONE:>5}" if load.load is None else f"{load.load:>5.1f}", space]
             pieces += [" " * 6 if power is None else f"{power:>4.0f} W", space]
             runs = list(dict.fromkeys(process.run for process in load.processes if process.run))
-            pieces += [(meters.fit(", ".join(runs), plan.who), self.component("top--quiet"))]
+            words = ", ".join([*sums.other_leases(host), *runs])
+            pieces += [(meters.fit(words, plan.who), self.component("top--quiet"))]
         return pieces
 
     def _lost(self, host: HostNow, width: int) -> list[Piece]:
@@ -239,7 +243,7 @@ class HostsTable(RowList[LoadRow]):
         pieces += [(" ▲" if gpu.throttle else "  ", self.component(look("slow").css))]
         room = width - cells(pieces) - 1
         on_it = [process for process in item.host.load.processes if gpu.index in process.gpus] if item.host.load else []
-        return [*pieces, " ", (meters.fit(_who(on_it, room), max(0, room)), self.component("top--quiet"))]
+        return [*pieces, " ", (meters.fit(_who(item.host, gpu, on_it, room), max(0, room)), self.component("top--quiet"))]
 
     def _trend(self, host: str, gpu: int | None) -> list[Piece]:
         width = self._plan.trend
@@ -289,7 +293,10 @@ def _heat(value: float | None, limit: float | None, ink: meters.Paint) -> Style:
     return ink(meters.ramp(value / limit)) if limit else Style.null()
 
 
-def _who(processes: Sequence[ProcessLoad], room: int) -> str:
-    """`alice 2node-7f3a`, each user once; users only if there is little room."""
-    words = (f"{one.user} {one.run or one.command.split(' ')[0]}" if room >= 16 else one.user for one in processes)
-    return ", ".join(dict.fromkeys(word.strip() for word in words))
+def _who(host: HostNow, gpu: GpuLoad, on_it: Sequence[ProcessLoad], room: int) -> str:
+    """Whose GPU it is by lease, then who computes on it without: each user once, users only in little room."""
+    lease = sums.lease_of(host, gpu.index)
+    words = [] if lease is None else [sums.lease_words(host, lease) if room >= _SENTENCE else lease["user"]]
+    others = (one for one in on_it if lease is None or one.user != lease["user"])
+    words += (f"{one.user} {one.run or one.command.split(' ')[0]}" if room >= _SENTENCE else one.user for one in others)
+    return ", ".join(dict.fromkeys(clean(word).strip() for word in words))

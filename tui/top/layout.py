@@ -27,17 +27,20 @@ class ColumnLayout(NamedTuple):
     net: bool
 
 
-def lay_out(width: int, longest: int, gpus: int) -> ColumnLayout:
+def lay_out(width: int, longest: int, gpus: int, leased: bool = False) -> ColumnLayout:
     """Fit the columns: leave out columns that do not fit, give remaining room to the bars.
 
     Args:
         longest: Cells of the longest name.
         gpus: The largest number of GPUs of any host.
+        leased: Whether a row ends with a lease, which is a sentence: the last minutes leave it half of their room.
     """
     space, wide = len(SPACE), width >= _WIDE
     name = min(longest, 26 if wide else 10 + max(0, width - 76) // 4)
     trend = min(60, (width - 90) // 2) if wide else 0
     who = min(40, (width - 96) // 4) if wide else 0
+    if leased:
+        trend, who = trend - trend // 2, who + trend // 2
     columns = [2 + name, 6, 6, *(one for one in (trend, 15 if wide else 0, who) if one)]
     fixed = sum(columns) + space * (len(columns) - 1)
     room = width - fixed - 2 * _LEAST

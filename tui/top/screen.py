@@ -38,6 +38,7 @@ class TopScreen(DisttuiScreen):
     HELP = (
         "What hosts are doing: CPUs, memory, network, GPUs and processes, once a second. Nothing has to run there. "
         "A host or GPU opened with enter is shown alone, with its last minutes; escape leads back to all. "
+        "The end of a GPU's row names who has leased it, and others who use it. "
         "In and out are bytes a second from and to other machines. Bars go from blue (little) to orange (full)."
     )
     SCOPED_CSS = False
@@ -123,7 +124,7 @@ class TopScreen(DisttuiScreen):
         only = self._load.only.partition("/")[0]
         hosts = [host for host in self._hosts if not only or host.name == only]
         count = {state: sum(host.state == state for host in hosts) for state in ("seen", "not seen", "failed")}
-        facts = [f"{count['seen']} of {len(hosts)} seen" if count["seen"] < len(hosts) else ""]
+        facts = [self._lease_alone(), f"{count['seen']} of {len(hosts)} seen" if count["seen"] < len(hosts) else ""]
         loads = [host.load for host in hosts if host.load is not None and host.state == "seen"]
         gpus = [gpu for load in loads for gpu in load.gpus]
         if gpus:
@@ -133,11 +134,19 @@ class TopScreen(DisttuiScreen):
             facts.append(f"GPU memory {sum(full) / len(full):.0f} % full" if full else "")
             watts = sum(gpu.power or 0.0 for gpu in gpus)
             facts.append(f"{watts / 1000:.1f} kW" if watts else "")
+            taken = sum(map(sums.leased, hosts))
+            facts.append(f"{taken} leased" if taken else "")
         state = "not seen" if count["not seen"] else "failed" if count["failed"] and not loads else ""
         name = clean(self._load.only.replace("/", " GPU ")) or "top"
         self.header.show(
             name, [fact for fact in facts if fact], state, time.strftime("%H:%M:%S", time.localtime(self._now))
         )
+
+    def _lease_alone(self) -> str:
+        """Who has leased the GPU that is shown alone; empty: nobody, or all are shown."""
+        here = self._load.here if "/" in self._load.only else None
+        lease = sums.lease_of(here.host, here.gpu.index) if here and here.gpu else None
+        return clean(sums.lease_words(here.host, lease)) if here and lease else ""
 
     @property
     def _load(self) -> HostsTable:

@@ -1,8 +1,11 @@
-"""Figures of a host over all its GPUs. Pure."""
+"""Figures of a host over all its GPUs, and who has leased them. Pure."""
 
 from __future__ import annotations
 
+from runner.hosts.leases import what_of, who_has
 from runner.hosts.load import Load
+from runner.protocol.leases import Lease
+from runner.runs.watch import HostNow
 from tui.top.feed import percent
 
 
@@ -41,3 +44,29 @@ def sort_key(load: Load | None, name: str) -> float:
 def memory(load: Load | None) -> tuple[float | None, float | None]:
     """Used and total memory, in bytes."""
     return (load.mem_used, load.mem_total) if load else (None, None)
+
+
+def lease_of(host: HostNow, gpu: int) -> Lease | None:
+    """The lease of a GPU, or of its whole host; None: none is known."""
+    return next((one for one in _held(host) if one["gpus"] is None or gpu in one["gpus"]), None)
+
+
+def lease_words(host: HostNow, lease: Lease) -> str:
+    """`alice's llama-7f3a, 41 % done, about 3 h`."""
+    return who_has(lease, host.load.t if host.load else host.since)
+
+
+def other_leases(host: HostNow) -> list[str]:
+    """The leases that name no GPU which is shown: `the whole host: bob, by hand, with no end`."""
+    shown = {gpu.index for gpu in host.load.gpus} if host.load else set()
+    others = (one for one in _held(host) if not shown & set(one["gpus"] or ()) and not (shown and one["gpus"] is None))
+    return [f"{what_of(one)}: {lease_words(host, one)}" for one in others]
+
+
+def leased(host: HostNow) -> int:
+    """The number of its GPUs that are leased."""
+    return sum(lease_of(host, gpu.index) is not None for gpu in host.load.gpus) if host.load else 0
+
+
+def _held(host: HostNow) -> list[Lease]:
+    return [one for one in host.leases or () if one["state"] == "held"]
