@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 from runner.api.viewer import Viewer
 from runner.errors import DisttuiError, InputError
 from runner.hosts.facts import HostFacts, when_free, with_leases, without_leases
+from runner.hosts.leases import blocking
 from runner.hosts.link import Link
 from runner.hosts.ship import train_parcel
 from runner.hosts.survey import Surveyed, Tell, survey
 from runner.ids import new_run_id
 from runner.profile import Profile
+from runner.protocol.leases import Lease
 from runner.runs.launch import How, Reachable, submit
 from runner.runs.launch import launch as start
 from runner.runs.registry import KnownRun, keep, run_names, whoami
@@ -140,6 +142,17 @@ def weigh(
         enough = not planned.errors and planned.recommendation.backend == later.recommendation.backend
         planned = replace(planned if enough else later, queued=True)
     return planned
+
+
+def ahead(planned: Planned) -> tuple[tuple[str, float, Lease], ...]:
+    """The leases of others on what a plan uses: host, its unix time, lease. A queued run waits for their ends."""
+    if planned.plan.batch is not None:
+        return ()
+    return tuple(
+        (host.name, facts.time, lease)
+        for host, facts in zip(planned.plan.hosts, planned.facts, strict=True)
+        for lease in blocking(facts.leases, host.gpus or (), facts.euid, whoami())
+    )
 
 
 def _weigh(profile: Profile, facts: Sequence[HostFacts], environ: Mapping[str, str]) -> Planned:

@@ -243,7 +243,8 @@ class HostsTable(RowList[LoadRow]):
         pieces += [(" ▲" if gpu.throttle else "  ", self.component(look("slow").css))]
         room = width - cells(pieces) - 1
         on_it = [process for process in item.host.load.processes if gpu.index in process.gpus] if item.host.load else []
-        return [*pieces, " ", (meters.fit(_who(item.host, gpu, on_it, room), max(0, room)), self.component("top--quiet"))]
+        whose = meters.fit(_who(item.host, gpu, on_it, room), max(0, room))
+        return [*pieces, " ", (whose, self.component("top--quiet"))]
 
     def _trend(self, host: str, gpu: int | None) -> list[Piece]:
         width = self._plan.trend

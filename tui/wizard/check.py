@@ -16,7 +16,8 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from runner.api.preparing import Planned
+from runner.api.preparing import Planned, ahead
+from runner.hosts.leases import what_of, who_has
 from runner.planning.by_hand import shell_command
 from runner.planning.plan import counts_line
 from runner.profile.disclosure import effect_lines
@@ -193,11 +194,16 @@ class CheckStep(Step):
             return Content.styled("◌ asking the hosts", "$state-waiting")
         if weighed.errors:
             errors = count(len(weighed.errors), "error")
-            return Content.styled(f"✗ {errors}: nothing would be started", "bold $state-failed")
+            wait = "; w waits for what others have leased" if view.may_wait else ""
+            return Content.assemble((f"✗ {errors}: nothing would be started", "bold $state-failed"), (wait, "$muted"))
         key = "enter once more" if self.too_soon else "enter"
         what = f"{count(weighed.plan.world_size, 'process')} on {count(len(weighed.plan.hosts), 'host')}"
-        words = f"✓ {key} starts {what}"
-        kept = "; it ends when disttui ends" if view.draft.sandbox else "; it goes on without disttui"
+        words = f"✓ {key} {'queues' if view.queued else 'starts'} {what}"
+        kept = "; it goes on without disttui"
+        if view.draft.sandbox:
+            kept = "; it ends when disttui ends"
+        elif view.queued:
+            kept = "; it waits and starts without disttui"
         return Content.assemble((words, "bold $state-done"), (kept, "$muted"))
 
 
@@ -212,6 +218,8 @@ def _findings(view: WizardState) -> Iterator[Point]:
             elif state.pending:
                 yield Point(f"{clean(state.name)} {state.state}", "$state-waiting", "◌ ")
         return
+    if view.queued:
+        yield from _waits(weighed)
     for finding in weighed.findings:
         seen = look(_LEVELS[finding.level])
         where = f"{clean(finding.host)}: " if finding.host else ""
@@ -226,11 +234,23 @@ def _findings(view: WizardState) -> Iterator[Point]:
         words = "interpreters, torch, GPUs, folders, disk, ports, network, clocks"
         yield Point(words, mark="✓ ", mark_style="$state-done")
     yield Point("")
-    yield Point(clean(counts_line(weighed.plan)), "$muted")
+    yield Point(("then " if view.queued else "") + clean(counts_line(weighed.plan)), "$muted")
     for key in ("backend", "strategy", "precision", "master"):
         yield Point(clean(weighed.recommendation.reasons[key]), mark=f"{key:<11}", mark_style="$muted")
     for key, text in effect_lines(weighed.profile, job=False):
         yield Point(text, mark=f"{key:<10} ", mark_style="$muted")
+
+
+def _waits(weighed: Planned) -> Iterator[Point]:
+    waits = ahead(weighed)
+    for host, now, lease in waits:
+        words = f"{host} waits for {who_has(lease, now)} ({what_of(lease)})"
+        yield Point(clean(words), mark="◌ ", mark_style="$state-waiting")
+    if waits:
+        words = "Ask them, or let it wait: it starts when these have ended, and those in line before it."
+        yield Point(words, "$muted", "  → ")
+    else:
+        yield Point("nobody has leased what it uses: it starts at once", mark="✓ ", mark_style="$state-done")
 
 
 def _yaml(text: str) -> Iterator[Point]:

@@ -159,6 +159,10 @@ class WizardState:
     states: Mapping[str, HostCheck] = field(default_factory=dict)
     found: tuple[Discovered, ...] = ()
     weighed: Planned | None = None
+    queued: bool = False
+    """Whether the run is to wait where others have leased what it uses."""
+    may_wait: bool = False
+    """Whether a run that waits has fewer errors."""
 
     def of_hosts(self) -> list[HostCheck]:
         """The states of the draft's hosts, in their order."""
@@ -220,7 +224,18 @@ def planned(view: WizardState, environ: Mapping[str, str]) -> Planned | None:
     facts = tuple(state.facts for state in view.of_hosts() if state.facts)
     if profile is None or len(facts) < len(profile.hosts):
         return None
-    return weigh(profile, facts, environ)
+    return weigh(profile, facts, environ, queued=view.queued)
+
+
+def may_wait(view: WizardState, environ: Mapping[str, str]) -> bool:
+    """Whether leases of others keep the run from being started, so that it could wait for their ends."""
+    weighed = view.weighed
+    if weighed is None or view.queued or not weighed.errors or weighed.plan.batch is not None:
+        return False
+    if not any(one.reserved or any(gpu.lease for gpu in one.gpus) for one in weighed.facts):
+        return False
+    later = planned(replace(view, queued=True), environ)
+    return later is not None and len(later.errors) < len(weighed.errors)
 
 
 def asked_of(draft: Draft, name: str) -> Asked | None:

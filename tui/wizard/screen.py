@@ -27,7 +27,7 @@ from tui.widgets.rail import Rail
 from tui.widgets.table import Table
 from tui.wizard import sandbox
 from tui.wizard.check import CheckStep
-from tui.wizard.draft import Draft, WizardState, draft_again, open_draft, planned
+from tui.wizard.draft import Draft, WizardState, draft_again, may_wait, open_draft, planned
 from tui.wizard.hardware import HardwareStep
 from tui.wizard.host_form import HostForm
 from tui.wizard.hosts import HostsStep
@@ -59,6 +59,14 @@ class WizardScreen(HostsScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("wizard.on", "enter", "on", "go on", "go on to the next step", group=OPEN),
         bind("wizard.launch", "enter,L", "launch", "launch", "start the run on all hosts", group=CHANGE),
+        bind(
+            "wizard.when_free",
+            "w",
+            "when_free",
+            "when free",
+            "have it wait for what others have leased, and start by itself; once more: no longer",
+            group=CHANGE,
+        ),
         bind("wizard.save", "s,ctrl+s", "save", "save", "save the profile", group=CHANGE),
         bind("wizard.checks", "enter", "checks", "checks", "show the checks, and start nothing by itself", group=OPEN),
         bind("screen.back", "escape,q", "back", "back", "to the step before", group=APP),
@@ -138,7 +146,9 @@ class WizardScreen(HostsScreen):
             return self._hurry
         if action == "on":
             return self._at < LAST and not self._hurry
-        if action in ("launch", "save"):
+        if action in ("launch", "save", "when_free"):
+            if action == "when_free" and not (self._view.may_wait or self._view.queued):
+                return False
             here = self._at == LAST and not self._launching and not self._hurry
             return here and super().check_action(action, parameters) is True
         return super().check_action(action, parameters)
@@ -220,8 +230,12 @@ class WizardScreen(HostsScreen):
         self._go(LAST)
 
     def _show(self) -> None:
-        self._view = replace(self._view, weighed=planned(self._view, self.disttui.environ))
-        view = self._view
+        offered = self._view.may_wait
+        weighed = planned(self._view, self.disttui.environ)
+        view = replace(self._view, weighed=weighed)
+        self._view = view = replace(view, may_wait=may_wait(view, self.disttui.environ))
+        if view.may_wait != offered:
+            self.refresh_bindings()
         facts = [count(len(view.draft.hosts), "host")] if view.draft.hosts else []
         if view.weighed:
             facts.append(count(view.weighed.plan.world_size, "process"))
@@ -310,6 +324,11 @@ class WizardScreen(HostsScreen):
         else:
             check.too_soon = True
             self._show()
+
+    def action_when_free(self) -> None:
+        """Have the run wait for what others have leased, or no longer."""
+        self._view = replace(self._view, queued=not self._view.queued)
+        self._show()
 
     def _begin(self) -> None:
         assert self._view.weighed is not None

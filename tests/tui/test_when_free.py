@@ -1,0 +1,49 @@
+"""GPUs that others have leased, in the wizard: who to ask, and a start that waits for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.hosts.facts import with_leases
+from tests.tui import top_kit
+from tests.tui.snap import screen_text
+from tests.tui.widget_kit import asynchronous
+from tests.tui.wizard_kit import facts, record, start, until, walk, wizard
+from tui.router import Router
+from tui.wizard import WizardScreen
+
+
+@asynchronous
+async def test_where_others_have_leased_the_gpus_one_key_has_the_run_wait_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = top_kit.lease("bob\x1b[2J", list(range(8)), uid=4242)
+    record(monkeypatch, {"gpu1": with_leases(facts("a100x8", leases=[lease]))})
+    started: list[Any] = []
+
+    def launch(opened: WizardScreen, *_: Any) -> str:
+        started.append(opened._view.weighed)
+        return "queued-7f3a"
+
+    monkeypatch.setattr(WizardScreen, "_launch", launch)
+    monkeypatch.setattr(Router, "open_run", lambda *_, **__: None)
+    async with wizard(tmp_path, size=(120, 40)) as (pilot, opened):
+        await walk(pilot, opened, ["gpu1"], 2)
+        assert "GPU 3: leased: bob" in screen_text(pilot.app), "the hardware says who has it"
+        await pilot.press("enter", "enter", "enter")
+        await until(pilot, lambda: "none of its GPUs is free" in screen_text(pilot.app))
+        shown = screen_text(pilot.app)
+        assert "bob" in shown and "w waits for what others have leased" in shown and "w when free" in shown
+        await pilot.press("w")
+        await until(pilot, lambda: "enter queues 8 processes on 1 host" in screen_text(pilot.app))
+        shown = screen_text(pilot.app)
+        assert "◌ gpu1 waits for bob's llama-7f3a, 41 % done" in shown and "none of its GPUs" not in shown
+        await pilot.press("w")
+        await until(pilot, lambda: "none of its GPUs is free" in screen_text(pilot.app))
+        await pilot.press("w")
+        await start(pilot, opened)
+        await until(pilot, lambda: started)
+    assert started[0].queued and not started[0].errors
