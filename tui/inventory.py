@@ -57,6 +57,8 @@ class RunRow:
     """Why it failed."""
     tags: tuple[str, ...] = ()
     note: str = ""
+    waits: str = ""
+    """What it waits for in a queue."""
 
     @property
     def over(self) -> bool:
@@ -179,8 +181,15 @@ def _run_row(run: KnownRun, now: float) -> RunRow:
         started=run.started, ended=_number(summary.get("ended"), float), seen=seen, by=clean(run.by),
         folder=run.folder, profile=run.name, source=run.source, problem=clean(run.problem),
         losses=losses(run.folder, _number(summary.get("attempt"), int) or 1), cause=_cause(run.folder),
-        tags=noted.tags, note=noted.note,
+        tags=noted.tags, note=noted.note, waits=_waits(summary) if state == "queued" else "",
     )  # fmt: skip
+
+
+def _waits(summary: Mapping[str, Any]) -> str:
+    from runner.render.queue import waiting_words
+
+    job = f"job {clean(summary['job'])}: " if summary.get("job") else ""
+    return job + waiting_words(str(summary.get("waits") or ""), str(summary.get("start") or ""))
 
 
 def losses(folder: Path, attempt: int) -> tuple[float, ...]:

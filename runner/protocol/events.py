@@ -240,6 +240,10 @@ class _NoteMaybe(TypedDict, total=False):
     """Whether it describes what a stop waits for."""
 
 
+IN_LINE = "in line: "
+"""How the leader's notes begin that say what a queued run waits for."""
+
+
 class Note(_Event, _NoteMaybe):
     e: Literal["note"]
     text: str

@@ -10,6 +10,7 @@ import os
 import stat
 from typing import Any, Callable
 
+from .events import IN_LINE
 from .jsonl import records
 from .metrics import updated
 
@@ -34,6 +35,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
     end = end or (None if lives else _end(folder))
     metrics = newest_metrics(os.path.join(folder, "attempt-%d" % attempt)) if attempt else {}
     profile, started = spec.get("profile"), spec.get("started")
+    state = _state(folder, end, lives, attempt, bool(spec.get("queue")))
     sane = isinstance(started, (int, float)) and abs(started) < 1e12
     return {
         "run": spec.get("run"),
@@ -41,7 +43,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
         "name": profile.get("name") if isinstance(profile, dict) else None,
         "hosts": spec.get("hosts"),
         "nproc": spec.get("nproc"),
-        "state": _state(folder, end, lives, attempt, bool(spec.get("queue"))),
+        "state": state,
         "alive": bool(lives),
         "started": started if sane else os.stat(spec_path).st_mtime,
         "ended": end.get("t") if end else None,
@@ -49,6 +51,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
         "by": spec.get("by"),
         "size": disk_use(folder),
         "disttui": spec.get("disttui"),
+        "waits": _waits(folder) if state == "queued" else "",
         **{name: _figure(metrics.get(name)) for name in ("step", "steps", "loss")},
     }
 
@@ -76,6 +79,14 @@ def _state(folder: str, end: dict[str, object] | None, lives: bool | None, attem
     if os.path.exists(os.path.join(folder, "stop")):
         return "stopping"
     return "running" if attempt else "queued" if queued else "joining"
+
+
+def _waits(folder: str) -> str:
+    """What a queued run waits for, as its leader has said it last; empty: nothing was said here."""
+    texts = (
+        line.get("text") for line in reversed(ends(os.path.join(folder, "events.jsonl"))) if line.get("e") == "note"
+    )
+    return next((text[len(IN_LINE) :] for text in texts if isinstance(text, str) and text.startswith(IN_LINE)), "")
 
 
 def _newest_attempt(folder: str) -> int:

@@ -15,7 +15,7 @@ _NAME, _SENTENCE = 255, 2000
 """The most characters of a name, and of a problem."""
 STATES = ("queued", "joining", "running", "stopping", "finished", "failed", "stopped", "lost", "unknown")
 _TEXTS = {
-    "name": _NAME, "by": _NAME, "problem": _SENTENCE, "cure": _SENTENCE, "job": _NAME, "waits": _NAME,
+    "name": _NAME, "by": _NAME, "problem": _SENTENCE, "cure": _SENTENCE, "job": _NAME, "waits": _SENTENCE,
     "start": _NAME,
 }  # fmt: skip
 _COUNTS = ("attempt", "step", "steps", "size", "disttui")
@@ -46,7 +46,7 @@ class Summary(TypedDict, total=False):
     job: str
     """The job of Slurm that the run is."""
     waits: str
-    """Of a queued job: Slurm's reason."""
+    """What a queued run waits for; of a job of Slurm: its reason."""
     start: str
     """Of a queued job: when it is expected to start."""
 

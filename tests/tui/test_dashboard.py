@@ -5,29 +5,36 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
 
+from runner.protocol.slurm import Queued
 from runner.runs.contents import read_content
-from runner.runs.state import begin
+from runner.runs.follow import QueueNews
+from runner.runs.session import Update
+from runner.runs.state import begin, queue_up
 from tests.tui.snap import SIZES, assert_snapshot, screen_text
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.widget_kit import asynchronous, burst
 from tests.unit.state_kit import fold
 from tui.app import DisttuiApp
 from tui.charts.chart import LABELS, Chart
+from tui.dashboard.progress import facts
 from tui.dashboard.rank_grid import RankGrid
 from tui.dashboard.run_screen import TYPING, RunScreen
+from tui.dashboard.story import story
 from tui.log.view import TAIL
 from tui.replay.bar import ReplayBar
 from tui.router import First, Opener
-from tui.run.feed import Taker
+from tui.run.feed import LiveFeed, RunChanged, Taker
 
 HOSTILE = "\x1b]0;owned\x07\x9b2J[bold red]evil[/]\u202e\n\r"
 
@@ -415,6 +422,45 @@ def test_why_an_attempt_has_failed_is_a_moment_of_its_own(tmp_path: Path) -> Non
     assert seen.text.startswith("attempt 1 failed: rank 1 on grace raised ValueError: bad ")
     assert (seen.look, seen.rank) == ("failed", 1)
     assert not re.search("[\x00-\x1f\x7f-\x9f\u202e]", seen.text)
+
+
+@asynchronous
+async def test_a_run_in_line_says_what_it_waits_for(tmp_path: Path) -> None:
+    mirror = write(tmp_path / "run-1", hosts=2, per_host=1, steps=0, ended=False)
+    for node in "01":
+        shutil.rmtree(mirror / node / "attempt-1")
+        (mirror / node / "events.jsonl").write_text("")
+    note = {"t": BEGIN + 3, "e": "note", "level": "info", "text": f"in line: n2: bob's llama-7f3a{HOSTILE}, 41 % done"}
+    (mirror / "0" / "events.jsonl").write_text(
+        json.dumps({"t": BEGIN, "e": "join", "node": 0}) + f"\n{json.dumps(note)}\n"
+    )
+    async with opened("replay", str(mirror), tmp_path, (80, 24)) as (pilot, _):
+        await until(pilot, lambda: "─What it waits for" in shown(pilot))
+        assert "◌ in line: n2: bob's llama-7f3a" in shown(pilot) and "waiting for its turn" in shown(pilot)
+        assert "\x1b" not in shown(pilot)
+
+
+def test_a_job_of_slurm_says_its_number_and_why_it_waits(tmp_path: Path) -> None:
+    job: Queued = {"job": "12", "state": "PENDING", "reason": "Resources", "start": "", "nodes": []}
+    before = begin("run-1", ("slurm-0",), (2,))
+    state = queue_up(before, job)
+    posted: list[RunChanged] = []
+
+    class Waits:
+        """What `Following` tells of a job that waits."""
+
+        mirror = tmp_path
+        state = before
+
+        def __iter__(self) -> Iterator[Update]:
+            self.state = state
+            yield QueueNews(job)
+
+    LiveFeed(SimpleNamespace(post_message=posted.append), Waits()).run()  # type: ignore[arg-type]
+    snapshot = posted[-1].snapshot
+    assert story(snapshot)[0][0] == "◌ job 12 is queued: Resources (waits for free nodes)"
+    assert "job 12" in facts(snapshot, snapshot)
+    assert story(Taker(queue_up(state, {**job, "state": "RUNNING"}), tmp_path).snapshot)[0] == []
 
 
 @asynchronous

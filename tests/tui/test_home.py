@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,31 @@ def test_a_run_that_falls_silent_is_called_not_seen(tmp_path: Path) -> None:
             await kit.until(pilot, lambda: kit.shows(app, "◇ not seen"))
 
     kit.play(tmp_path, wait)
+
+
+def test_a_queued_run_is_not_counted_as_running_and_says_what_it_waits_for(tmp_path: Path) -> None:
+    place = kit.add_run(tmp_path, "pair-7f3a", {"ada": 1}, ago=100)
+    spec = json.loads((place / "0" / "spec.json").read_text())
+    (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"priority": 0}}))
+    note = {"t": kit.NOW - 5, "e": "note", "level": "info"}
+    events = [{**note, "text": f"in line: ada: bob's llama-02c1 holds GPU {gpu}"} for gpu in (0, 1)]
+    (place / "0" / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    os.utime(place / "0" / "events.jsonl", (kit.NOW - 5, kit.NOW - 5))
+    job = kit.add_run(tmp_path, "batch-91bd", {"login": 2}, ago=200)
+    (job / "0" / "events.jsonl").unlink()
+    said = {"state": "queued", "job": "12", "waits": "Resources", "started": kit.NOW - 200}
+    (job / "seen.json").write_text(json.dumps(said))
+    os.utime(job / "seen.json", (kit.NOW - 5, kit.NOW - 5))
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await pilot.press("d")
+        await kit.until(pilot, lambda: kit.shows(app, "waits"))
+        assert "nothing running · 2 queued" in screen_text(app)
+        assert "◌ queued" in screen_text(app) and "ada: bob's llama-02c1 holds GPU 1" in screen_text(app)
+        await pilot.press("j")
+        await kit.until(pilot, lambda: kit.shows(app, "job 12: Resources (waits for free nodes)"))
+
+    kit.play(tmp_path, look)
 
 
 def test_details_of_a_run_show_its_loss_over_time_and_the_cause_of_its_failure(tmp_path: Path) -> None:

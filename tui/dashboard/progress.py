@@ -9,6 +9,7 @@ from textual.strip import Strip
 
 from runner.formatting import duration, number
 from runner.render.status import eta, metric_words, progress
+from runner.render.waiting import waits_for
 from runner.runs.state import RunState
 from runner.text import clean
 from tui.run.feed import Snapshot
@@ -73,6 +74,8 @@ class ProgressLine(Drawn):
         state = snapshot.state
         if state.result is not None:
             return "no step was made"
+        if waits_for(state):
+            return "waiting for its turn"
         missing = state.hosts[0].story.missing
         if missing:
             names = ", ".join(clean(state.hosts[node].name) for node in missing[:4] if node < len(state.hosts))
@@ -101,6 +104,7 @@ def facts(snapshot: Snapshot, charted: Snapshot) -> list[str]:
     state = snapshot.state
     hosts, ranks = len(state.hosts), state.world_size
     found = [f"{hosts} host{'' if hosts == 1 else 's'}", f"{ranks} rank{'' if ranks == 1 else 's'}"]
+    found += [f"job {clean(state.queued['job'])}"] if state.queued is not None else []
     found += [word for word in (snapshot.setup.backend, snapshot.setup.strategy) if word]
     tracks, metrics = charted.history.all, dict(charted.state.metrics)
     for name in metrics:

@@ -1,4 +1,4 @@
-"""Why a run failed, stalls, or is not seen: a pane that is shown only in these cases."""
+"""Why a run failed, stalls, waits in a queue, or is not seen: a pane that is shown only in these cases."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from runner.diagnose.hang import sentences, standings
 from runner.formatting import duration
 from runner.protocol.events import Stall
 from runner.render.story import ending, stall_lines
+from runner.render.waiting import waits_for
 from runner.runs.state import RunState
 from runner.text import clean
 from tui.run.feed import Snapshot
@@ -38,6 +39,7 @@ class StoryPane(Drawn):
     def show(self, snapshot: Snapshot) -> bool:
         """Show a snapshot; return True if there is a story."""
         lines, self._kind = story(snapshot)
+        self.border_title = "What it waits for" if self._kind == "queued" else "What happened"
         if lines != self._lines:
             self._lines = lines
             self.refresh(layout=True)
@@ -80,6 +82,8 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
         more = f" and {len(unseen) - 4} more hosts." if len(unseen) > 4 else ""
         lines.append(f"{more}  A lost link ends no run, but what goes on there is not known until it is back.".strip())
         return lines, "not seen"
+    if waits := waits_for(state):
+        return [f"◌ {waits}", "  It begins by itself when its turn comes; s takes it out of the queue."], "queued"
     return [], "running"
 
 

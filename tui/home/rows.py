@@ -45,12 +45,12 @@ WELCOME = Content.assemble(
 
 
 def facts(shelf: Shelf) -> list[str]:
-    """The numbers of running and of unseen runs, in words."""
+    """The numbers of running, of queued and of unseen runs, in words."""
     states = [row.state for row in shelf.runs if not row.over]
-    unseen = states.count("not seen")
-    alive = len(states) - unseen
+    others = {state: states.count(state) for state in ("queued", "not seen")}
+    alive = len(states) - sum(others.values())
     words = [f"{alive} running" if alive else "nothing running"] if shelf.read else []
-    return [*words, f"{unseen} not seen"] if unseen else words
+    return [*words, *(f"{number} {state}" for state, number in others.items() if number)]
 
 
 ORDERS: Mapping[str, Callable[[RunRow, float], Any]] = {
@@ -170,6 +170,8 @@ def _run_details(row: RunRow, now: float, home: str, silent: str) -> list[tuple[
         ("begun", f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(row.started))}, last heard {_ago(row.seen, now)}"),
         ("files", _short(row.folder, home)),
     ]
+    if row.waits:
+        lines.insert(1, ("waits", row.waits))
     if row.cause:
         lines.insert(1, ("cause", Content.styled(row.cause, "$state-failed")))
     if len(row.losses) > 1:

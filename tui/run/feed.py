@@ -28,7 +28,7 @@ from runner.runs.contents import (
     StacksFile,
     TelemetryLine,
 )
-from runner.runs.follow import LinkNews, Notice, RecordRead
+from runner.runs.follow import LinkNews, Notice, QueueNews, RecordRead
 from runner.runs.session import Refresh
 from runner.runs.state import RunState
 from runner.text import clean
@@ -226,7 +226,7 @@ class LiveFeed(Feed):
             state = self._following.state
             if isinstance(update, RecordRead):
                 self.record(state, update.node, update.content)
-            elif isinstance(update, LinkNews):
+            elif isinstance(update, LinkNews | QueueNews):
                 self._taker.state = state
                 self._dirty = True
             elif isinstance(update, Notice):

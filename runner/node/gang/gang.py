@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 from ...protocol import cause
 from ...protocol.cause import Cause
-from ...protocol.events import AttemptBegins, Event, Failed, Join, Note, State, Unhandled, Waiting
+from ...protocol.events import IN_LINE, AttemptBegins, Event, Failed, Join, Note, State, Unhandled, Waiting
 from ...protocol.gang import (
     AttemptProgress,
     DoneMessage,
@@ -278,7 +278,7 @@ class Gang:
             return
         self._waits_for = why
         self._says_again, self._pace = now + self._pace, min(2 * self._pace, _RAREST)
-        self._say(note(f"in line: {why}", "info"))
+        self._say(note(f"{IN_LINE}{why}", "info"))
 
     def _on_signs(self, node: int, message: SignsMessage) -> None:
         self._health.hear(node, message, time.monotonic())
