@@ -186,7 +186,7 @@ def _run_row(run: KnownRun, now: float) -> RunRow:
 
 
 def _waits(summary: Mapping[str, Any]) -> str:
-    from runner.render.queue import waiting_words
+    from runner.render.slurm import waiting_words
 
     job = f"job {clean(summary['job'])}: " if summary.get("job") else ""
     return job + waiting_words(str(summary.get("waits") or ""), str(summary.get("start") or ""))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.protocol.events import IN_LINE
-from runner.render.queue import queue_words
+from runner.render.slurm import queue_words
 from runner.runs.state import RunState
 from runner.text import clean
 
