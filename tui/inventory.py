@@ -185,11 +185,11 @@ def _run_row(run: KnownRun, now: float) -> RunRow:
     )  # fmt: skip
 
 
-def _waits(summary: Mapping[str, Any]) -> str:
+def _waits(summary: Mapping[str, object]) -> str:
     from runner.render.slurm import waiting_words
 
-    job = f"job {clean(summary['job'])}: " if summary.get("job") else ""
-    return job + waiting_words(str(summary.get("waits") or ""), str(summary.get("start") or ""))
+    job, waits, start = (str(summary.get(name) or "") for name in ("job", "waits", "start"))
+    return (f"job {clean(job)}: " if job else "") + waiting_words(waits, start)
 
 
 def losses(folder: Path, attempt: int) -> tuple[float, ...]:

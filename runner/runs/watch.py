@@ -43,7 +43,7 @@ class HostNow:
     problem: str = ""
     cure: str = ""
     leases: tuple[Lease, ...] | None = None
-    """Who has leased it or its GPUs, as last known; None: it has not been told."""
+    """Who has leased it or its GPUs, as it last said; None: it has not said yet."""
 
 
 Tell = Callable[[], None]
@@ -172,9 +172,9 @@ class HostsWatch:
             self._set(name, state="seen", load=load, heard=time.time(), problem="", cure="")
 
     def _take_leases(self, name: str, answer: Future[Any]) -> None:
-        told = None if answer.cancelled() or answer.exception() else answer.result()
-        if isinstance(told, Mapping) and not self._over(name):
-            self._set(name, leases=read_leases(told.get("leases")))
+        said = None if answer.cancelled() or answer.exception() else answer.result()
+        if isinstance(said, Mapping) and not self._over(name):
+            self._set(name, leases=read_leases(said.get("leases")))
 
     def _set(self, name: str, **changes: Any) -> None:
         with self._lock:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runner.hosts.leases import what_of, who_has
 from runner.hosts.load import Load
+from runner.protocol.lease_words import holder, who_has
 from runner.protocol.leases import Lease
 from runner.runs.watch import HostNow
 from tui.top.feed import percent
@@ -53,19 +53,24 @@ def lease_of(host: HostNow, gpu: int) -> Lease | None:
 
 def lease_words(host: HostNow, lease: Lease) -> str:
     """`alice's llama-7f3a, 41 % done, about 3 h`."""
-    return who_has(lease, host.load.t if host.load else host.since)
+    return who_has(lease, _now(host))
 
 
 def other_leases(host: HostNow) -> list[str]:
-    """The leases that name no GPU which is shown: `the whole host: bob, by hand, with no end`."""
+    """The leases that name no GPU which is shown: `bob has the whole host by hand, with no end`."""
     shown = {gpu.index for gpu in host.load.gpus} if host.load else set()
     others = (one for one in _held(host) if not shown & set(one["gpus"] or ()) and not (shown and one["gpus"] is None))
-    return [f"{what_of(one)}: {lease_words(host, one)}" for one in others]
+    return [holder(one, _now(host)) for one in others]
 
 
 def leased(host: HostNow) -> int:
     """The number of its GPUs that are leased."""
     return sum(lease_of(host, gpu.index) is not None for gpu in host.load.gpus) if host.load else 0
+
+
+def _now(host: HostNow) -> float:
+    """Unix time of the host, as last heard."""
+    return host.load.t if host.load else host.since
 
 
 def _held(host: HostNow) -> list[Lease]:

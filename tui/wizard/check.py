@@ -17,11 +17,11 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from runner.api.preparing import Planned, ahead
-from runner.hosts.leases import what_of, who_has
 from runner.planning.by_hand import shell_command
 from runner.planning.plan import counts_line
 from runner.profile.disclosure import effect_lines
 from runner.profile.edit import diff
+from runner.protocol.lease_words import holder
 from runner.render.plan import batch_script
 from runner.text import clean
 from tui.keys import VIEW, bind
@@ -244,8 +244,7 @@ def _findings(view: WizardState) -> Iterator[Point]:
 def _waits(weighed: Planned) -> Iterator[Point]:
     waits = ahead(weighed)
     for host, now, lease in waits:
-        words = f"{host} waits for {who_has(lease, now)} ({what_of(lease)})"
-        yield Point(clean(words), mark="◌ ", mark_style="$state-waiting")
+        yield Point(clean(f"{host}: {holder(lease, now)}"), mark="◌ ", mark_style="$state-waiting")
     if waits:
         words = "Ask them, or let it wait: it starts when these have ended, and those in line before it."
         yield Point(words, "$muted", "  → ")
