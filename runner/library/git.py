@@ -174,6 +174,9 @@ class Repository:
         wanted = list(dict.fromkeys(blobs))
         given = "".join(f"{each}\n" for each in wanted).encode()
         out = self._run("cat-file", "--batch-check=%(objectsize)", given=given) if wanted else b""
+        if b"missing" in out:
+            cure = f"Move {clean(str(self.folder))} away, then sync again."
+            raise GitError("the clone is damaged: it lacks files of its own commits", cure)
         return dict(zip(wanted, map(int, out.split()), strict=True))
 
     def read(self, blobs: Iterable[str]) -> dict[str, bytes | None]:
@@ -301,19 +304,17 @@ class Repository:
 
     def _signers(self) -> list[str]:
         """Options that let the user's own settings name the programs for signatures, never those of a clone."""
-        options = []
-        for kind, default in _PROGRAMS.items():
-            names = [f"gpg.{kind}.program", *(["gpg.program"] if kind == "openpgp" else [])]
-            program = next(filter(None, (self._own(name) for name in names)), default)
-            options += [word for name in names for word in ("-c", f"{name}={program}")]
-        return [*options, "-c", f"gpg.ssh.defaultKeyCommand={self._own('gpg.ssh.defaultKeyCommand')}"]
-
-    def _own(self, name: str) -> str:
-        """A setting of the user's own, whatever a repository says."""
-        for where in ("--global", "--system"):
+        own: dict[str, str] = {}
+        for where in ("--system", "--global"):
             with suppress(GitError):
-                return run(["config", where, "--get", name], self._environ).decode("utf-8", "replace").strip()
-        return ""
+                out = run(["config", where, "--includes", "--null", "--get-regexp", r"^gpg\."], self._environ)
+                lines = (entry.partition("\n") for entry in out.decode("utf-8", "replace").split("\0"))
+                own |= {name: value for name, _, value in lines}
+        found = {f"gpg.{kind}.program": own.get(f"gpg.{kind}.program", name) for kind, name in _PROGRAMS.items()}
+        found["gpg.openpgp.program"] = own.get("gpg.openpgp.program", own.get("gpg.program", _PROGRAMS["openpgp"]))
+        found["gpg.program"] = found["gpg.openpgp.program"]
+        found["gpg.ssh.defaultKeyCommand"] = own.get("gpg.ssh.defaultkeycommand", "")
+        return [word for name, value in found.items() for word in ("-c", f"{name}={value}")]
 
     def fetch(self) -> None:
         """Get what is new at the remote. Raises RemoteError."""
@@ -431,9 +432,9 @@ def _only_we_write(*paths: Path) -> bool:
     try:
         for path in paths:
             real = Path(os.path.realpath(path))
-            status = path.lstat()
-            above = [each.stat() for each in real.parents]
-            own = [one.st_uid in (0, os.geteuid()) for one in (status, real.stat(), *above)]
+            # Also by its path as it was given: a link there could be exchanged.
+            above = [each.stat() for each in {*real.parents, *path.absolute().parents}]
+            own = [one.st_uid in (0, os.geteuid()) for one in (path.lstat(), real.stat(), *above)]
             # In a sticky folder such as /tmp only the owner of an entry can replace it.
             open_ = [one for one in above if one.st_mode & others and not one.st_mode & stat.S_ISVTX]
             if not all(own) or open_ or real.stat().st_mode & others:

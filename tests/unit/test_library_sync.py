@@ -149,6 +149,11 @@ def test_a_clone_that_cannot_be_used(users: tuple[User, User], tmp_path: Path) -
     with pytest.raises(DisttuiError, match=r"on no branch.*\n  → Go back to its branch: git -C .* switch main"):
         alice.sync()
     alice.git("switch", "-q", "main")
+    blob = alice.git("rev-parse", "HEAD:two.yaml").strip()
+    (alice.library.folder / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    (alice.library.folder / "two.yaml").unlink()
+    with pytest.raises(InputError, match=r"the clone is damaged.*\n  → Move .*team away, then sync again"):
+        alice.sync()
     folder = bob.library.folder
     folder.rename(tmp_path / "gone")
     with pytest.raises(
