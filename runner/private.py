@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+import time
 from pathlib import Path
 
 
@@ -51,6 +53,20 @@ def make_folder(folder: Path, mode: int = 0o700) -> None:
     for path in reversed(missing):
         path.mkdir(mode=mode, exist_ok=True)
     folder.mkdir(mode=mode, exist_ok=True)  # raises where a file is in its place
+
+
+def lock(descriptor: int, patience: float = 60.0) -> bool:
+    """Lock an open file or folder against other processes; False: another one has held it for `patience` seconds."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
 
 
 def write(path: Path, text: str) -> None:

@@ -108,15 +108,18 @@ def _checked(data: Mapping[str, Any], path: Path) -> Settings:
         if name not in _KINDS:
             raise InputError(f"{_show(name)} is no setting", _meant(name, list(_KINDS)), place=f"{path}")
         kind, words = _KINDS[name]
+        if value is None:
+            continue  # a key without a value counts as not given
         if not isinstance(value, kind) or (name == "notify" and value not in NOTIFY):
             raise InputError(f"{name}: expected {words}, not {_show(value)}", place=f"{path}")
-    for entry in data.get("secret_commands", []):
+    given = {name: value for name, value in data.items() if value is not None}
+    for entry in given.get("secret_commands", []):
         if command_words(entry) is None:
             raise InputError(f"secret_commands: expected a command line, not {_show(entry)}", place=f"{path}")
-    for name, keys in data.get("keys", {}).items():
+    for name, keys in given.get("keys", {}).items():
         if not isinstance(name, str) or not isinstance(keys, str) or not all(map(str.strip, keys.split(","))):
             raise InputError(f"keys: {_show(name)}: expected keys such as ctrl+n, not {_show(keys)}", place=f"{path}")
-    return Settings(**{name: value for name, value in data.items() if name != "libraries"})
+    return Settings(**{name: value for name, value in given.items() if name != "libraries"})
 
 
 def command_words(entry: object) -> list[str] | None:

@@ -333,7 +333,7 @@ class DisttuiApp(TextualInside):
         from runner.profile.config_edit import change_config  # rarely needed, and slow to import
 
         try:
-            self.notify(f"{theme} is remembered in {change_config(self.environ, {'theme': theme})}")
+            self.notify(f"{theme} is remembered in {change_config(self.environ, lambda _: {'theme': theme})}")
         except InputError as error:
             self.notify(f"{theme} is not remembered: {error}", severity="warning")
 

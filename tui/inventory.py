@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.errors import InputError
 from runner.paths import inside
 from runner.text import clean
 from runner.user_config import config_file
@@ -129,12 +130,11 @@ def read_shelf(environ: Mapping[str, str], now: float) -> Shelf:
 
     known, problems = known_runs(environ)
     runs = tuple(_run_row(run, now) for run in known)
-    profiles = tuple(
-        _profile_row(one)
-        for each in list_library(environ, runs=False)
-        for one in each.profiles
-        if not one.entry.problem
-    )
+    try:
+        listed = list_library(environ, runs=False)
+    except InputError as error:  # the config's libraries
+        listed, problems = [], [*problems, str(error)]
+    profiles = tuple(_profile_row(one) for each in listed for one in each.profiles if not one.entry.problem)
     return Shelf(runs, profiles, tuple(_hosts(runs, profiles)), tuple(map(clean, problems)), read=True)
 
 
@@ -149,9 +149,10 @@ def fingerprint(environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
 
     config = config_file(environ)
     watched = [config, config.with_name(PERSONAL)]  # type: ignore[unsafe-path]
-    for library in libraries(environ):
-        watched += [entry.path for entry in profiles_in(library)]
-        watched += (library.folder / INVENTORIES).glob("*.y*ml")  # type: ignore[unsafe-path]
+    with suppress(InputError):  # `read_shelf` has it as a problem
+        for library in libraries(environ):
+            watched += [entry.path for entry in profiles_in(library)]
+            watched += (library.folder / INVENTORIES).glob("*.y*ml")  # type: ignore[unsafe-path]
     with suppress(OSError):
         for run in mirrors_folder(environ).iterdir():
             watched += [run / "run.json", run / "seen.json", run / "notes.json", run / "0" / "exit.json"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,14 +11,13 @@ from typing import NamedTuple
 from runner.api.library_edits import repository_of
 from runner.errors import InputError
 from runner.formatting import amount
-from runner.library.files import text_of
 from runner.library.git import url_flaw
 from runner.library.headers import Header, headers
 from runner.library.store import lock
 from runner.library.syncing import Synced, sync
 from runner.paths import inside
 from runner.profile import parse, read
-from runner.profile.edit import as_data, edit
+from runner.profile.config_edit import change_config
 from runner.profile.leaks import refuse
 from runner.profile.library import (
     EXAMPLES,
@@ -32,11 +30,8 @@ from runner.profile.library import (
     name_flaw,
     profiles_in,
 )
-from runner.profile.render import render
-from runner.profile.save import save as write
 from runner.runs.registry import known_runs
 from runner.text import clean
-from runner.user_folders import user_folder
 
 
 class LastRun(NamedTuple):
@@ -253,21 +248,7 @@ def unsent_in(library: Library, environ: Mapping[str, str]) -> str:
 
 def _configure(environ: Mapping[str, str], change: Callable[[list[object]], list[object]]) -> None:
     """Change the list of libraries in the user's config; its comments stay."""
-    path = user_folder("config", environ) / "config.yaml"
-    with lock(".config", environ):  # no library has this name
-        text = text_of(path) or ""
-        data = as_data(text) if text.strip() else {}
-        if data is None and not re.sub(r"(?m)^\s*#.*$", "", text).strip():
-            data = {}
-        if data is None:
-            raise InputError("this is no mapping", "Correct it first.", place=clean(str(path)))
-        given = data.get("libraries") or []
-        after = {**data, "libraries": change(list(given) if isinstance(given, list) else [])}
-        if not data:
-            new = text + "\n" * (text[-1:] not in ("", "\n")) + render(after)
-        else:
-            new = edit(text, after)
-        write(new, path, replace=True)
+    change_config(environ, lambda data: {"libraries": change(list(data.get("libraries") or []))})
 
 
 def _with(before: list[object], added: dict[str, str]) -> list[object]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
@@ -22,9 +20,6 @@ from runner.profile import ProfileErrors, parse
 from runner.profile.leaks import refuse
 from runner.profile.library import SUFFIXES, Library, clones_folder, path_in
 from runner.text import clean
-
-_PATIENCE = 60.0
-"""Seconds for which another process may hold the lock."""
 
 
 class Saved(NamedTuple):
@@ -178,15 +173,8 @@ def _folder_lock(library: Library) -> Iterator[None]:
 
 
 def _wait_for(descriptor: int, name: str) -> None:
-    until = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise InputError("another disttui changes this library", "Try again.", place=name) from None
-            time.sleep(0.02)
+    if not private.lock(descriptor):
+        raise InputError("another disttui changes this library", "Try again.", place=name)
 
 
 def _stem(file: str) -> str:

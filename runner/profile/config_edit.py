@@ -1,28 +1,80 @@
-"""Changes a key of the user's config, and keeps its comments and order."""
+"""Changes the user's config, and keeps its comments and order."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import yaml
 
+from runner import private
+from runner.errors import InputError
 from runner.profile.edit import edit
+from runner.profile.load import plain
+from runner.profile.nodes import compose
+from runner.profile.problems import ProfileErrors, ProfileProblem, printable
+from runner.profile.render import render
 from runner.profile.save import save
 from runner.user_config import config_file, read_config
 
+Change = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""What the config holds, as `plain` has it → the keys that are to be written, each with its new value."""
 
-def change_config(environ: Mapping[str, str], changes: Mapping[str, object]) -> Path:
-    """Write some keys into the config; return its path.
+
+def change_config(environ: Mapping[str, str], change: Change) -> Path:
+    """Write some keys into the config; return its path. Of several processes one after the other does so.
 
     Raises:
         InputError: It cannot be read or written.
     """
     path = config_file(environ)
-    text, data = read_config(environ)
-    if data:
-        new = edit(text, {**data, **changes})
-    else:
-        new = text + "\n" * (text[-1:] not in ("", "\n")) + yaml.safe_dump(dict(changes), allow_unicode=True)
-    save(new, path, replace=True)
+    with _locked(path.parent):
+        text, before = read_config(environ)
+        problems: list[ProfileProblem] = []
+        root = compose(text, str(path), problems)
+        if problems:
+            raise ProfileErrors(problems)
+        data = plain(root) if root else {}
+        changes = change(data)
+        if root:
+            new = edit(text, {**data, **changes})
+        else:
+            new = text + "\n" * (text[-1:] not in ("", "\n")) + render(changes)
+        if not _keeps(before, new, changes):
+            cure = f"Write it there by hand: {render(changes).strip()}"
+            raise InputError("this cannot be changed without its other keys", cure, place=printable(str(path)))
+        # Others who could write it could allow themselves commands.
+        save(new, path, replace=True, mode=0o600)
     return path
+
+
+def _keeps(before: Mapping[str, Any], new: str, changes: Mapping[str, Any]) -> bool:
+    """Whether a new text says the same of all other keys, as the config is read."""
+    try:
+        after = yaml.safe_load(new)
+    except yaml.YAMLError:
+        return False
+    old, kept = ({key: each[key] for key in each if key not in changes} for each in (before, after))
+    return old == kept
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock the config's folder, which leaves no file behind; where its file system has no locks, go on without."""
+    try:
+        private.make_folder(folder)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", place=printable(str(folder))) from None
+    try:
+        locked = True
+        with suppress(OSError):
+            locked = private.lock(descriptor)
+        if not locked:
+            raise InputError("another disttui changes the config", "Try again.", place=printable(str(folder)))
+        yield
+    finally:
+        os.close(descriptor)

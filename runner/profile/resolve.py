@@ -16,9 +16,8 @@ from pathlib import Path
 from runner import masking, private
 from runner.profile.problems import printable
 from runner.profile.references import Reference, UnresolvedError, references
-from runner.profile.secret_commands import allowed
+from runner.profile.secret_commands import refusal
 from runner.text import clean
-from runner.user_config import config_file
 
 LONGEST = 64 * 1024
 """Bytes of a value."""
@@ -66,11 +65,8 @@ class SecretValues:
             found = _file(reference.name, self._environ)
             masking.learn(found)
             return found
-        if not allowed(reference.words, self._environ):
-            cure = f"allow it in {printable(str(config_file(self._environ)))}: secret_commands: [{reference.name}]"
-            raise UnresolvedError(
-                f"the command {printable(reference.name)!r} is not among your secret_commands; if you trust it, {cure}"
-            )
+        if why := refusal(reference.words, self._environ):
+            raise UnresolvedError(f"the command {printable(reference.name)!r} {why}")
         return ""
 
     def know(self, texts: Iterable[str], *, files: bool = True) -> None:

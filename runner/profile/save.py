@@ -18,11 +18,12 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 """How a folder is opened."""
 
 
-def save(text: str, path: Path, *, replace: bool) -> None:
+def save(text: str, path: Path, *, replace: bool, mode: int = 0o664) -> None:
     """Write a profile of the user's own at once or not at all; a link stays a link, what it leads to is replaced.
 
     Args:
-        replace: Whether a file that is there may be replaced.
+        replace: Whether a file that is there may be replaced; it keeps its mode.
+        mode: Of a new file, less what the umask takes away.
 
     Raises:
         InputError: It cannot be written, there is one already, or a value in it looks like a secret.
@@ -38,14 +39,14 @@ def save(text: str, path: Path, *, replace: bool) -> None:
         private.make_folder(target.parent, 0o775)
         folder = os.open(target.parent, FOLDER)
         try:
-            replace_in(folder, target.name, text)
+            replace_in(folder, target.name, text, mode)
         finally:
             os.close(folder)
 
 
-def replace_in(folder: int, name: str, text: str) -> None:
+def replace_in(folder: int, name: str, text: str, mode: int = 0o664) -> None:
     """Write a file into an open folder, in place of whatever has its name there but a folder. Raises OSError."""
-    mode = 0o664 & ~_umask()
+    mode &= ~_umask()
     with suppress(FileNotFoundError):
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         mode = status.st_mode & 0o777 if stat.S_ISREG(status.st_mode) else mode

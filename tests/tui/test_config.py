@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
 
 from runner.errors import InputError
+from runner.profile.config_edit import change_config
 from runner.user_config import Settings, config_file, load_settings
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
@@ -75,6 +79,27 @@ def test_a_theme_that_is_not_there_is_reported(tmp_path: Path) -> None:
     kit.play(tmp_path, look, settings=Settings(theme="drak"))
 
 
+@pytest.mark.parametrize("text", ["libraries:\n", "theme: ~\nkeys:\nsecret_commands:\n"])
+def test_a_key_without_a_value_counts_as_not_given(tmp_path: Path, text: str) -> None:
+    assert load_settings(_write(tmp_path, text)) == Settings()
+
+
+def test_a_wrong_library_in_the_config_is_reported_and_the_runs_are_listed(tmp_path: Path) -> None:
+    kit.busy_machine(tmp_path)
+    environ = _write(tmp_path, "libraries: [team]\n")
+
+    async def look(app: Doors, pilot: Pilot[None]) -> None:
+        await kit.until(pilot, lambda: bool(app.shelf.problems))
+        assert "config.yaml:1:13: no library, expected own, examples" in "".join(app.shelf.problems)
+        assert app.shelf.runs
+        config_file(environ).write_text("libraries: [own]\n")
+        await pilot.press("R")
+        await kit.until(pilot, lambda: bool(app.shelf.profiles))
+        assert not [problem for problem in app.shelf.problems if "config.yaml" in problem]
+
+    kit.play(tmp_path, look)
+
+
 @pytest.mark.parametrize(
     ("more", "settings", "level"),
     [
@@ -110,6 +135,44 @@ def test_a_theme_that_is_chosen_is_remembered(tmp_path: Path, before: str, after
     kit.play(tmp_path, choose, app=Doors(environ, load_settings(environ)))
     assert load_settings(environ).theme == "disttui-light"
     assert re.sub(r"(?<=\S) +#", " #", config_file(environ).read_text()) == after
+
+
+@pytest.mark.parametrize(
+    "text", ["animations: no\nkeys: {home.new: on, home.top: 12:30}\n", "keys:\n- &a no\n- *a\n", "{bell: yes}\n"]
+)
+def test_a_change_of_one_key_leaves_the_words_of_the_others(tmp_path: Path, text: str) -> None:
+    environ = _write(tmp_path, text)
+    change_config(environ, lambda _: {"theme": "nord"})
+    now = config_file(environ).read_text()
+    assert now.replace("theme: nord\n", "").replace(", theme: nord", "") == text
+
+
+def test_a_config_that_cannot_be_changed_key_by_key_is_left_as_it_is(tmp_path: Path) -> None:
+    for text in ("a: &a {theme: x}\n<<: *a\n", "~\n"):
+        environ = _write(tmp_path, text)
+        with pytest.raises(InputError, match=r"config\.yaml"):
+            change_config(environ, lambda _: {"theme": "nord"})
+        assert config_file(environ).read_text() == text
+
+
+def test_changes_of_the_config_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    environ = kit.environ(tmp_path)
+
+    def give(number: int) -> None:
+        change_config(environ, lambda data: {"keys": {**data.get("keys", {}), f"home.k{number}": "f1"}})
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(give, range(24)))
+    assert len(load_settings(environ).keys) == 24
+
+
+def test_a_new_config_is_the_users_alone_whatever_the_umask(tmp_path: Path) -> None:
+    environ, before = kit.environ(tmp_path), os.umask(0o002)
+    try:
+        change_config(environ, lambda _: {"theme": "nord"})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(config_file(environ).stat().st_mode) == 0o600
 
 
 def test_a_theme_that_cannot_be_remembered_is_said_and_under_read_only_none_is(tmp_path: Path) -> None:
