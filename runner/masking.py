@@ -4,43 +4,76 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterable
 from urllib.parse import quote
 
 MASK = "***"
 SHORTEST = 6
 """Characters: a shorter value is part of too many words to be masked."""
-_MOST = 1000
-"""Values that are known at a time; there is no use for more, and each costs time on every line."""
+_MOST_GUESSED = 1000
+"""Each costs time on every line, and others than this user may choose them."""
 
 _lock = threading.Lock()
+_known: frozenset[str] = frozenset()
+_guessed: tuple[str, ...] = ()
+"""The newest last."""
 _needles: tuple[str, ...] = ()
-"""What is looked for, the longest first; no line breaks in any."""
+"""All that is looked for, the longest first; no line breaks in any."""
 
 
 def learn(value: str) -> None:
-    """Mask a value from now on, also as JSON, Python and web addresses write it; of several lines each by itself."""
-    global _needles  # noqa: PLW0603 - what is secret is so for the whole process
+    """Mask a secret from now on, also as JSON, Python and web addresses write it; of several lines each by itself."""
+    global _known  # noqa: PLW0603 - what is secret is so for the whole process
+    new = _spellings(value)
+    with _lock:
+        if not new <= _known:
+            _known |= new
+            _gather()
+
+
+def suspect(value: str) -> None:
+    """The same for what only looks like a secret: of such values the newest ones are masked."""
+    global _guessed  # noqa: PLW0603
+    new = _spellings(value)
+    with _lock:
+        if not new.issubset(_guessed):
+            _guessed = tuple({**dict.fromkeys(_guessed), **dict.fromkeys(sorted(new))})[-_MOST_GUESSED:]
+            _gather()
+
+
+def _spellings(value: str) -> set[str]:
     found = set()
     for line in {value, *value.splitlines()}:
         text = line.strip()
         found |= {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
         found.add(quote(text.encode("utf-8", "replace"), safe=""))
-    usable = {text for text in found if len(text) >= SHORTEST and "\n" not in text}
-    with _lock:
-        if not usable.issubset(_needles):
-            _needles = tuple(sorted({*_needles, *usable}, key=lambda text: (-len(text), text))[:_MOST])
+    return {text for text in found if len(text) >= SHORTEST and "\n" not in text}
+
+
+def _gather() -> None:
+    global _needles  # noqa: PLW0603
+    _needles = _longest_first({*_known, *_guessed})
+
+
+def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(texts, key=lambda text: (-len(text), text)))
 
 
 def forget_all() -> None:
     """Mask nothing any more."""
-    global _needles  # noqa: PLW0603
+    global _known, _guessed
     with _lock:
-        _needles = ()
+        _known, _guessed = frozenset(), ()
+        _gather()
 
 
-def masked(text: str) -> str:
-    """The text with every known secret value masked."""
-    for needle in _needles:
+def masked(text: str, *, guesses: bool = True) -> str:
+    """The text with every secret masked.
+
+    Args:
+        guesses: Also what only looks like one. Not where the user decides by the text: who wrote it could hide words.
+    """
+    for needle in _needles if guesses else _longest_first(_known):
         if needle in text:
             text = text.replace(needle, MASK)
     return text

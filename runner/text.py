@@ -51,11 +51,19 @@ def clean(text: str) -> str:
 
     Line breaks become spaces, so that a host name or an error can never forge a second line.
     """
+    return masked(_safe(text))
+
+
+def is_clean(text: str) -> bool:
+    """Whether `clean` would only mask secrets in it."""
+    return _safe(text) == text
+
+
+def _safe(text: str) -> str:
     if text.isascii() and text.isprintable():
-        return masked(text)
+        return text
     text = SEQUENCE.sub("", text.replace("\r\n", " ").replace("\n", " "))
-    text = UNSAFE.sub("", text)
-    return masked(text.encode("utf-8", "replace").decode("utf-8"))
+    return UNSAFE.sub("", text).encode("utf-8", "replace").decode("utf-8")
 
 
 def clean_lines(text: str) -> str:

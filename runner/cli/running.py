@@ -167,7 +167,7 @@ def say_secrets(profile: Profile, say: Callable[[str], None]) -> None:
     from runner.profile.references import Reference
 
     for secret in secrets(profile):
-        say(f"{printable(str(Reference(secret.kind, secret.name)))} goes {secret_text(secret)}")
+        say(f"{printable(str(Reference(secret.kind, secret.name)))} goes {secret_text(secret, profile)}")
 
 
 def host_words(profile: Profile, say: Callable[[str], None]) -> Callable[[int, str, str], None]:

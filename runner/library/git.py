@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runner.errors import DisttuiError, InputError
-from runner.text import clean
+from runner.text import clean, is_clean
 
 LARGEST = 4 << 20
 """Bytes of a file that is read."""
@@ -457,7 +457,7 @@ def _other_side(verb: str, url: str) -> list[str]:
 
 def url_flaw(url: str) -> str:
     """Why an address is not given to git; empty where it is."""
-    if not url or url.startswith("-") or clean(url) != url:
+    if not url or url.startswith("-") or not is_clean(url):
         return "no address of a repository"
     if "::" in url.partition("/")[0]:
         return "an address that runs a program"

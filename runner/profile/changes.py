@@ -1,25 +1,47 @@
-"""What a profile says, line by line, and how two differ: what runs, where and with which secrets comes first."""
+"""What a profile says, line by line, and how two differ: what runs, where and with which secrets comes first.
+
+The user says yes or no by these lines, and who wrote the profile wants a yes: nothing in it may hide another part.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
+from functools import reduce
+from itertools import zip_longest
+from operator import getitem
+from typing import Any, NamedTuple
 
-from runner.profile.disclosure import foreign_lines, shown_words
+from runner.masking import MASK, masked
+from runner.profile import leaks
+from runner.profile.disclosure import foreign_lines, logins, shown_words
 from runner.profile.problems import printable
 from runner.profile.schema import Profile
 
 _MOST_LINES = 200
 _LONGEST = 1000
 """Characters of a line that is shown."""
+_ROOM = 200
+"""Further ones for the key, and for what is said of those that are left out."""
+_AROUND = 40
+"""Characters that are shown before those that differ."""
 _SHOWN_ABOVE = frozenset((
     "job.builtin", "job.script", "job.module", "job.command", "job.args", "job.wrap", "job.outputs",
     "launch.resume_args", "on_end.command", "on_end.webhook",
 ))  # fmt: skip
 """Keys that `foreign_lines` has in full."""
 _OF_A_HOST = ("host", "name", "user", "port")
-"""The same of a host: they stand in the line `hosts`."""
+"""The same of a host: they stand in the lines `hosts`."""
 _FIRST = ("env.", "job.env.", "hosts.")
+_ALWAYS = ("hosts:", "job.", "launch.resume_args:", "on_end.", "${")
+"""Beginnings of lines that are shown however many others there are."""
+
+
+class _Line(NamedTuple):
+    text: str
+    shown: str
+    """Without secrets."""
 
 
 def difference(before: Profile | None, now: Profile) -> list[str]:
@@ -28,20 +50,62 @@ def difference(before: Profile | None, now: Profile) -> list[str]:
     new = _lines(now)
     lines = []
     for key in {**new, **old}:
-        gone = [text for text in old.get(key, ()) if text not in new.get(key, ())]
-        added = [text for text in new.get(key, ()) if text not in old.get(key, ())]
-        lines += [*(f"- {key}: {text}" for text in gone), *(f"+ {key}: {text}" for text in added)]
+        texts, others = ({line.text for line in each.get(key, ())} for each in (new, old))
+        gone = [line.shown for line in old.get(key, ()) if line.text not in texts]
+        added = [line.shown for line in new.get(key, ()) if line.text not in others]
+        if key == "hosts" and [one for one in old.get(key, ()) if one.text in texts] != [
+            one for one in new[key] if one.text in others
+        ]:
+            added.append(f"in another order: {', '.join(one.shown for one in new[key])}")
+        cut = [_cut(*pair) for pair in zip_longest(gone, added)]
+        lines += [f"- {key}: {text}" for text, _ in cut if text is not None]
+        lines += [f"+ {key}: {text}" for _, text in cut if text is not None]
     return lines
 
 
 def bounded(lines: list[str]) -> list[str]:
-    """As many lines as a person reads, each of a length that a terminal shows; what is left out is said."""
-    shown = [
-        line if len(line) <= _LONGEST else f"{line[:_LONGEST]}… ({len(line) - _LONGEST:,} more characters)"
-        for line in lines[:_MOST_LINES]
-    ]
-    more = len(lines) - _MOST_LINES
+    """As many lines as a person reads, each of a length that a terminal shows; what is left out is said.
+
+    What runs and which secrets go where is never left out.
+    """
+    always = [at for at, line in enumerate(lines) if _is_always_shown(line)]
+    others = [at for at in range(len(lines)) if at not in {*always}]
+    room = max(0, _MOST_LINES - len(always))
+    shown = [_short(lines[at], room=_ROOM) for at in sorted([*always, *others[:room]])]
+    more = len(others) - room
     return [*shown, f"… and {more:,} more lines: read the file"] if more > 0 else shown
+
+
+def _is_always_shown(line: str) -> bool:
+    key = line[2:]  # behind the sign
+    return key.startswith(_ALWAYS) and not key.startswith("job.env.")
+
+
+def _cut(gone: str | None, added: str | None) -> tuple[str | None, str | None]:
+    """Two texts in one another's place, cut to where they differ; or one text by itself."""
+    if gone is None or added is None or gone == added:
+        return None if gone is None else _short(gone), None if added is None else _short(added)
+    before = _alike(gone, added)
+    after = min(_alike(gone[::-1], added[::-1]), len(gone) - before, len(added) - before)
+    before, after = max(0, before - _AROUND), max(0, after - _AROUND)
+    return _short(gone, before, after), _short(added, before, after)
+
+
+def _alike(one: str, other: str) -> int:
+    """How many characters are the same at the beginning."""
+    return next((at for at, (a, b) in enumerate(zip_longest(one, other)) if a != b), 0)
+
+
+def _short(text: str, before: int = 0, after: int = 0, room: int = 0) -> str:
+    """A text of a length that a terminal shows: without what is as before, then without its middle."""
+    if len(text) <= _LONGEST + room:
+        return text
+    middle = text[before : len(text) - after]
+    if (more := len(middle) - _LONGEST) > 0:
+        half = _LONGEST // 2
+        middle = f"{middle[:half]}… ({more:,} more characters: read the file) …{middle[-half:]}"
+    same = "({:,} characters as before)"
+    return f"{same.format(before) + ' …' if before else ''}{middle}{'… ' + same.format(after) if after else ''}"
 
 
 def flat(data: Mapping[str, object]) -> dict[str, str]:
@@ -49,23 +113,43 @@ def flat(data: Mapping[str, object]) -> dict[str, str]:
     return dict(_flat(data, ""))
 
 
-def _lines(profile: Profile) -> dict[str, list[str]]:
+def _lines(profile: Profile) -> dict[str, list[_Line]]:
     """Key → its lines, those that decide what runs first."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[_Line]] = {"hosts": [_Line(*[_with_ascii(login)] * 2) for login in logins(profile)]}
     for key, text in foreign_lines(profile):
-        if key != "env":  # the names alone; the values come below
-            more = ""
-            if key == "hosts" and not text.isascii():
-                more = f", in ASCII: {ascii(text)[1:-1]}"  # letters of other alphabets look like ours
-            if key == "on_end.webhook":
-                more = f" ({_digest(profile.on_end.webhook or '')})"  # two addresses may differ in what is not shown
-            found.setdefault(key, []).append(text + more)
-    rest = flat(profile.as_written())
+        if key not in ("env", "hosts"):  # the values of variables come below
+            # Two addresses may differ in what is not shown.
+            more = f" ({_digest(profile.on_end.webhook or '')})" if key == "on_end.webhook" else ""
+            found.setdefault(key, []).append(_line(text + more))
+    data = profile.as_written()
+    rest, shown = flat(data), flat(_without_leaks(data))
     for key in sorted(rest, key=lambda key: not key.startswith(_FIRST)):
         of_host = key.startswith("hosts.") and key.rpartition(".")[2] in _OF_A_HOST and key.count(".") == 2
         if key not in _SHOWN_ABOVE and not of_host:
-            found.setdefault(printable(key), []).append(printable(rest[key]))
+            found.setdefault(printable(key), []).append(_line(printable(rest[key]), printable(shown[key])))
     return found
+
+
+def _line(text: str, shown: str | None = None) -> _Line:
+    # What looks like a secret may be a command: of what runs only tokens are masked, in which none can hide.
+    shown = leaks.without_tokens(text) if shown is None else shown
+    return _Line(text, masked(shown, guesses=False))
+
+
+def _with_ascii(login: str) -> str:
+    """A login; letters of other alphabets look like ours."""
+    return login if login.isascii() else f"{login}, in ASCII: {ascii(login)[1:-1]}"
+
+
+def _without_leaks(data: Mapping[str, object]) -> dict[str, object]:
+    """The data of a profile, with what looks like a secret masked in its own place alone."""
+    copied: Any = json.loads(json.dumps(data))
+    for leak in leaks.in_data(data):
+        *path, last = leak.path
+        if path != ["hosts"] and not (path[:1] == ["hosts"] and last in _OF_A_HOST):  # these are parts of keys
+            inner = reduce(getitem, path, copied)
+            inner[last] = str(inner[last]).replace(leak.value, MASK)
+    return {**copied}
 
 
 def _digest(text: str) -> str:

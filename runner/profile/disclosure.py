@@ -28,6 +28,13 @@ def names(where: Sequence[str]) -> str:
     return ", ".join(where) if more <= 0 else f"{', '.join(where[:_MOST_NAMES])} and {more} more"
 
 
+def _all_names(where: Sequence[str], profile: Profile) -> str:
+    """`node1, node2`, or `all 32 hosts` of a profile; of some of them none is left out, the user decides by them."""
+    if len(where) > _MOST_NAMES and {*where} == {host.name for host in profile.hosts}:
+        return f"all {len(profile.hosts)} hosts"
+    return ", ".join(where)
+
+
 def command_text(effect: Effect) -> str:
     """What is run, as it would be typed, in one line; what cannot be seen is written as its escape."""
     line = effect.key in _LINES or effect.key.startswith("env.")
@@ -48,20 +55,25 @@ def effect_lines(profile: Profile, *, job: bool = True) -> Iterator[tuple[str, s
     for effect in effects(profile):
         if effect.key in JOB and not job:
             continue
-        yield effect.key, f"on {names(effect.where)}{_WHEN[effect.when]}: {command_text(effect)}"
+        yield effect.key, f"on {_all_names(effect.where, profile)}{_WHEN[effect.when]}: {command_text(effect)}"
     for secret in secrets(profile):
-        yield printable(str(Reference(secret.kind, secret.name))), secret_text(secret)
+        yield printable(str(Reference(secret.kind, secret.name))), secret_text(secret, profile)
 
 
-def secret_text(secret: Secret) -> str:
+def secret_text(secret: Secret, profile: Profile) -> str:
     """Which hosts get a secret, and in which variables."""
-    return printable(f"to {names(secret.where)}, as {', '.join(secret.variables)}")
+    return printable(f"to {_all_names(secret.where, profile)}, as {', '.join(secret.variables)}")
+
+
+def logins(profile: Profile) -> list[str]:
+    """Each host with the login that the profile has for it, in their order."""
+    found = [host.name if host.name == host.label() else f"{host.name} ({host.label()})" for host in profile.hosts]
+    return list(map(printable, found))
 
 
 def foreign_lines(profile: Profile) -> Iterator[tuple[str, str]]:
     """The same of a profile that came from a host, with the logins and the variables that it has for its hosts."""
-    logins = [host.name if host.name == host.label() else f"{host.name} ({host.label()})" for host in profile.hosts]
-    yield "hosts", printable(", ".join(logins))
+    yield "hosts", ", ".join(logins(profile))
     yield from effect_lines(profile)
     variables = dict.fromkeys(name for rank in range(len(profile.hosts)) for name in profile.host_env(rank))
     if variables:

@@ -53,25 +53,48 @@ class Leak(NamedTuple):
 
 def leaks(root: Node) -> Iterator[Leak]:
     """Every value that looks like a secret; each is masked from now on."""
+    for leak in found_in(root):
+        masking.suspect(leak.value)
+        yield leak
+
+
+def found_in(root: Node) -> Iterator[Leak]:
+    """The same, and none is masked."""
     before: tuple[Path, str] = ((), "")
     for path, scalar in walk(root):
         # The word after `--token` in a list of arguments.
         option = before[1] if before[0][:-1] == path[:-1] and path and isinstance(path[-1], int) else ""
         if found := _looks_like(scalar.text, _name(path), option):
             what, value = found
-            masking.learn(value)
             yield Leak(path, scalar.place, what, value)
         name = _OPTION.fullmatch(scalar.text)
         before = (path, name[1] if name and name[2] is None else "")
 
 
+def in_data(data: Mapping[str, object]) -> Iterator[Leak]:
+    """What looks like a secret in the data of a profile, without places; none is masked."""
+    if (root := _tree(data)) is not None:
+        yield from found_in(root)
+
+
 def mask(data: Mapping[str, object]) -> list[ProfileProblem]:
     """Mask what looks like a secret in the data of a profile; return the same as `problems`, without places."""
+    root = _tree(data)
+    return problems(root) if root is not None else []
+
+
+def _tree(data: Mapping[str, object]) -> Node | None:
     try:
-        root = compose(json.dumps(data), "profile", [], in_file=False)
+        return compose(json.dumps(data), "profile", [], in_file=False)
     except ProfileErrors:
-        return []
-    return problems(root) if root else []
+        return None
+
+
+def without_tokens(text: str) -> str:
+    """A text with `***` for tokens of a known shape, in which no command can hide."""
+    for _, shape in _KNOWN:
+        text = shape.sub(masking.MASK, text)
+    return text
 
 
 def problems(root: Node) -> list[ProfileProblem]:
@@ -100,7 +123,7 @@ def _beside_values(text: str, source: str, values: Sequence[str]) -> Iterator[Pr
         for what, shape in _KNOWN:
             token = shape.search(line)
             if token and not any(token[0] in value for value in values):
-                masking.learn(token[0])
+                masking.suspect(token[0])
                 yield ProfileProblem(number, token.start() + 1, f"this looks like {what}", "take it out", source)
 
 

@@ -10,7 +10,7 @@ from runner import private
 from runner.errors import InputError
 from runner.paths import inside
 from runner.records import json_object
-from runner.text import clean
+from runner.text import clean, is_clean
 
 FILE = "notes.json"
 MOST_TAGS = 16
@@ -69,4 +69,4 @@ def notes_of(tags: str, note: str) -> Notes:
 
 
 def _is_tag(word: str) -> bool:
-    return 0 < len(word) <= LONGEST_TAG and clean(word) == word and not any(one.isspace() or one == "," for one in word)
+    return 0 < len(word) <= LONGEST_TAG and is_clean(word) and not any(one.isspace() or one == "," for one in word)

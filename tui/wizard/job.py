@@ -15,7 +15,7 @@ from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
 from runner.errors import DisttuiError
-from runner.text import clean
+from runner.text import is_clean
 from tui.keys import MOVE, OPEN, bind
 from tui.widgets.cycle import Cycle
 from tui.widgets.points import Point
@@ -80,7 +80,7 @@ class RemotePaths(Suggester):
             return None
         names = [str(name) for name in answer.get("names", ())][:100]
         # A name with characters that are not shown cannot be typed, either.
-        safe = [name for name in names if clean(name) == name]
+        safe = [name for name in names if is_clean(name)]
         self._tell(safe, bool(answer.get("more")))
         return safe[0] if safe else None
 
