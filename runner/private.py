@@ -55,7 +55,7 @@ def make_folder(folder: Path, mode: int = 0o700) -> None:
     folder.mkdir(mode=mode, exist_ok=True)  # raises where a file is in its place
 
 
-def lock(descriptor: int, patience: float = 60.0) -> bool:
+def lock(descriptor: int, patience: float) -> bool:
     """Lock an open file or folder against other processes; False: another one has held it for `patience` seconds."""
     until = time.monotonic() + patience
     while True:

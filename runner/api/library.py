@@ -12,9 +12,8 @@ from runner.api.questions import Doubt, Questions, Unattended
 from runner.errors import InputError
 from runner.formatting import when
 from runner.library.git import Repository, Signature, is_ours_alone
-from runner.masking import masked
 from runner.planning import bytegpt
-from runner.profile import Profile, ProfileErrors, agreed, leaks, parse, read, with_overrides
+from runner.profile import Profile, ProfileErrors, agreed, parse, read, with_overrides
 from runner.profile.changes import bounded, difference
 from runner.profile.library import Library, find
 from runner.profile.trust import doubt
@@ -71,7 +70,7 @@ def read_profile(
     """
     path = find(name, environ)
     source = read(path)
-    profile = parse(source.text, path, overrides)
+    profile = parse(source.text, path, overrides, status=source.status)
     if check_job:
         _check_job(profile, path)
     shared = _as_shared(profile) if overrides else profile
@@ -107,7 +106,6 @@ def _of_library(path: Path, text: str, profile: Profile, environ: Mapping[str, s
             raise _unsigned(library, file, one)
     if agreed.is_agreed(path, profile, environ):
         return None
-    leaks.mask(profile.as_written())
     before = agreed.last_agreed(path, environ)
     libraries = dict.fromkeys(f"the library {library.name} ({library.url or library.folder})" for _, library in files)
     named = " and ".join(libraries)
@@ -121,7 +119,7 @@ def _of_library(path: Path, text: str, profile: Profile, environ: Mapping[str, s
             whose = "its last commit" if file == path else f"the last commit of {file.name}"
             why += f"; {whose}, {one.commit[:10]} of {one.author}, is {one}"
     changes = difference(before.profile if before else None, profile)
-    return Doubt(profile, why, path, changes=tuple(masked(line) for line in bounded(changes)))
+    return Doubt(profile, why, path, changes=tuple(bounded(changes)))
 
 
 def _shared_files(path: Path, profile: Profile, environ: Mapping[str, str]) -> list[tuple[Path, Library]]:

@@ -21,6 +21,9 @@ from runner.profile.leaks import refuse
 from runner.profile.library import SUFFIXES, Library, clones_folder, path_in
 from runner.text import clean
 
+_PATIENCE = 60.0
+"""Seconds for which another process may hold the lock."""
+
 
 class Saved(NamedTuple):
     """A profile as it was saved."""
@@ -173,7 +176,7 @@ def _folder_lock(library: Library) -> Iterator[None]:
 
 
 def _wait_for(descriptor: int, name: str) -> None:
-    if not private.lock(descriptor):
+    if not private.lock(descriptor, _PATIENCE):
         raise InputError("another disttui changes this library", "Try again.", place=name)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from runner.errors import InputError
 from runner.paths import PathError, inside
@@ -18,6 +19,7 @@ from runner.profile.library import EXAMPLES, INVENTORIES, OWN, SUFFIXES, Library
 from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, compose
 from runner.profile.problems import ProfileErrors, ProfileProblem, SourceLocation, near, quoted
 from runner.profile.source import Source, read
+from runner.profile.trust import doubt
 from runner.user_folders import user_folder
 
 _DEEPEST, _MOST_FILES = 8, 64
@@ -35,6 +37,8 @@ class _Where:
     """A file, and what it may refer to."""
 
     path: Path
+    status: os.stat_result | None = None
+    """Of the file as it was read; None: it is looked at when it is wanted."""
 
     @cached_property
     def library(self) -> Library | None:
@@ -46,10 +50,15 @@ class _Where:
         """The folder that it may refer into."""
         return self.library.folder if self.library else self.path.parent
 
-    @property
+    @cached_property
     def is_mine(self) -> bool:
         """Whether it is the user's own, and may refer to any library. What others write must not reach for it."""
-        return self.library is None or self.library.name == OWN
+        if self.library is not None and self.library.name != OWN:
+            return False
+        try:
+            return not doubt(self.path, self.status or self.path.stat())
+        except (OSError, ValueError):
+            return True  # there is no file yet: the text is this user's
 
 
 class _Assembler:
@@ -73,8 +82,8 @@ class _Assembler:
                 self._problem(name.place, f"{quoted(name.text)} extends itself: {chain}", "remove one of them")
             elif len(above) > _DEEPEST:
                 self._problem(name.place, f"more than {_DEEPEST} profiles extend one another", "use fewer levels")
-            elif base := self._read(path, name):
-                base = self.whole(base, _Where(path), above)
+            elif found_there := self._read(path, name):
+                base = self.whole(found_there.root, _Where(path, found_there.status), above)
                 entries = {key: entry for key, entry in base.entries.items() if key not in _NOT_INHERITED}
                 found = self.over(found, MappingNode(base.place, entries), ())
         return replace(self.over(found, MappingNode(root.place, own), ()), place=root.place)
@@ -105,15 +114,23 @@ class _Assembler:
         return new
 
     def _by_name(self, base: SequenceNode, top: SequenceNode) -> SequenceNode:
-        items = {_host_name(item) or f"\0{at}": item for at, item in enumerate(base.items)}
-        for at, item in enumerate(top.items):
-            name = _host_name(item) or f"\0+{at}"
-            before = items.get(name)
-            if before is None:
-                items[name] = item
-            elif isinstance(item, MappingNode):
-                items[name] = self.over(_as_mapping(before), item, ("hosts", name))
-        return SequenceNode(top.place, tuple(items.values()))
+        """Hosts over those of the same name; others behind them."""
+        items, free = list(base.items), set(range(len(base.items)))
+        for item in top.items:
+            name = _host_name(item)
+            same = [at for at in sorted(free) if name and _host_name(base.items[at]) == name]
+            if len(same) > 1:
+                same = [at for at in same if _login(base.items[at]) == _login(item)] or same
+            if len(same) > 1:
+                what = f"there are {len(same)} hosts {quoted(name)} to change"
+                self._problem(item.place, what, "name each in its file")
+            elif not same:
+                items.append(item)
+            else:
+                free.remove(same[0])
+                if isinstance(item, MappingNode):
+                    items[same[0]] = self.over(_as_mapping(items[same[0]]), item, ("hosts", name))
+        return SequenceNode(top.place, tuple(items))
 
     def _hosts(self, node: Node, where: _Where) -> Node:
         """The hosts that `{inventory: lab, only: [node1]}` means; others as they are."""
@@ -128,23 +145,28 @@ class _Assembler:
             return SequenceNode(node.place, ())
         path = self._resolve(name, where, f"{INVENTORIES}/")
         found = self._read(path, name) if path else None
-        _, hosts = found.entries.get("hosts", (None, None)) if found else (None, None)
+        _, hosts = found.root.entries.get("hosts", (None, None)) if found else (None, None)
         if not isinstance(hosts, SequenceNode):
             if found:
-                self._problem(found.place, "this inventory has no hosts", "expected hosts: [node1, node2]")
+                self._problem(found.root.place, "this inventory has no hosts", "expected hosts: [node1, node2]")
             return SequenceNode(node.place, ())
         return self._only(hosts, node.entries["only"][1]) if "only" in node.entries else hosts
 
     def _only(self, hosts: SequenceNode, only: Node) -> SequenceNode:
-        known = {_host_name(item): item for item in hosts.items}
+        known: dict[str, list[Node]] = {}
+        for host in hosts.items:
+            known.setdefault(_host_name(host), []).append(host)
         if not isinstance(only, SequenceNode) or not all(isinstance(item, ScalarNode) for item in only.items):
             self._problem(only.place, "only: no list of names", "expected one, like [node1, node2]")
             return hosts
         chosen = []
         for item in only.items:
             assert isinstance(item, ScalarNode)
-            if item.text in known:
-                chosen.append(known[item.text])
+            if len(known.get(item.text, ())) > 1:
+                what = f"the inventory has {len(known[item.text])} hosts {quoted(item.text)}"
+                self._problem(item.place, what, "name each of them in its file")
+            elif item.text in known:
+                chosen += known[item.text]
             else:
                 meant = near(item.text, [name for name in known if name])
                 cure = f"did you mean {meant!r}?" if meant else f"expected one of {', '.join(filter(None, known))}"
@@ -217,7 +239,7 @@ class _Assembler:
             else "a shared profile extends profiles of its own library, or examples"
         )
 
-    def _read(self, path: Path, name: ScalarNode) -> MappingNode | None:
+    def _read(self, path: Path, name: ScalarNode) -> _Tree | None:
         if len(self._sources) >= _MOST_FILES:
             raise ProfileErrors(
                 [ProfileProblem.at(name.place, f"the profile is made of more than {_MOST_FILES} files")]
@@ -229,11 +251,18 @@ class _Assembler:
 
 
 def composed(
-    root: MappingNode, path: Path, problems: list[ProfileProblem], sources: list[Source], *, personal: bool
+    root: MappingNode,
+    path: Path,
+    status: os.stat_result | None,
+    problems: list[ProfileProblem],
+    sources: list[Source],
+    *,
+    personal: bool,
 ) -> tuple[MappingNode, MappingNode]:
     """The tree of a file with all that it extends, and the same with the user's own settings over it.
 
     Args:
+        status: Of the file as it was read; None: as it is now.
         problems: Gains what is wrong.
         sources: Gains the other files that it is made of.
         personal: Whether the user's own settings count.
@@ -242,10 +271,10 @@ def composed(
         ProfileErrors: One of the files cannot be read.
     """
     assembler = _Assembler(problems, sources)
-    found = assembler.whole(root, _Where(path), ())
+    found = assembler.whole(root, _Where(path, status), ())
     file = user_folder("config", os.environ) / PERSONAL
     if personal and file.is_file() and (own := _tree(file, problems, sources)):
-        return found, _with_personal(assembler.over, found, own, problems)
+        return found, _with_personal(assembler.over, found, own.root, problems)
     return found, found
 
 
@@ -292,7 +321,14 @@ def _changed(
     return host
 
 
-def _tree(path: Path, problems: list[ProfileProblem], sources: list[Source]) -> MappingNode | None:
+class _Tree(NamedTuple):
+    """A file as it was read."""
+
+    root: MappingNode
+    status: os.stat_result
+
+
+def _tree(path: Path, problems: list[ProfileProblem], sources: list[Source]) -> _Tree | None:
     """The tree of a further file, which is noted in `sources`. Raises ProfileErrors where it cannot be read."""
     try:
         found = read(path)
@@ -302,8 +338,10 @@ def _tree(path: Path, problems: list[ProfileProblem], sources: list[Source]) -> 
         raise
     except InputError as error:
         raise ProfileErrors([ProfileProblem.at(SourceLocation(str(path)), error.what)]) from None
-    if root is None or isinstance(root, MappingNode):
-        return root
+    if root is None:
+        return None
+    if isinstance(root, MappingNode):
+        return _Tree(root, found.status)
     problems.append(ProfileProblem.at(root.place, "this is no mapping", "expected keys like 'hosts:'"))
     return None
 
@@ -317,6 +355,13 @@ def _host_name(node: Node) -> str:
             if isinstance(value, ScalarNode) and value.text:
                 return value.text
     return ""
+
+
+def _login(node: Node) -> tuple[str | None, ...]:
+    """What tells hosts of one name apart."""
+    entries = node.entries if isinstance(node, MappingNode) else {}
+    given = (entries[key][1] if key in entries else None for key in ("user", "port"))
+    return tuple(value.text if isinstance(value, ScalarNode) else None for value in given)
 
 
 def _as_mapping(node: Node) -> MappingNode:

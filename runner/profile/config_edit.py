@@ -20,6 +20,8 @@ from runner.profile.render import render
 from runner.profile.save import save
 from runner.user_config import config_file, read_config
 
+_PATIENCE = 60.0
+"""Seconds for which another process may change it."""
 Change = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """What the config holds, as `plain` has it → the keys that are to be written, each with its new value."""
 
@@ -72,7 +74,7 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         locked = True
         with suppress(OSError):
-            locked = private.lock(descriptor)
+            locked = private.lock(descriptor, _PATIENCE)
         if not locked:
             raise InputError("another disttui changes the config", "Try again.", place=printable(str(folder)))
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path as FilePath
@@ -26,7 +27,8 @@ def load(path: FilePath | str, overrides: Sequence[str] = ()) -> Profile:
         InputError: The file cannot be read.
         ProfileErrors: What is in it cannot be used.
     """
-    return parse(read(FilePath(path)).text, FilePath(path), overrides)
+    found = read(FilePath(path))
+    return parse(found.text, FilePath(path), overrides, status=found.status)
 
 
 def parse(
@@ -36,6 +38,7 @@ def parse(
     *,
     quick: bool = False,
     personal: bool = True,
+    status: os.stat_result | None = None,
 ) -> Profile:
     """Check a profile given as text; `source` is its name in messages, and of a run without one.
 
@@ -43,6 +46,7 @@ def parse(
         source: As a path, the file that the text is of: what it extends is read, and the user's own settings count.
         quick: As of `compose`.
         personal: Whether the user's own settings count.
+        status: Of the file, as `read` has it: what is another user's reaches for nothing of this user's.
 
     Raises:
         ProfileErrors: It cannot be used.
@@ -57,7 +61,7 @@ def parse(
     sources: list[Source] = []
     shared, whole = root, root
     if path is not None:
-        shared, whole = composition.composed(root, path, problems, sources, personal=personal)
+        shared, whole = composition.composed(root, path, status, problems, sources, personal=personal)
     profile = _checked(whole, source, overrides, problems, sources)
     profile._whole.append((shared, whole, source))
     return profile

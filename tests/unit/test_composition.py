@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,24 @@ def test_hosts_come_from_an_inventory(team: Path) -> None:
             load(team / "inv.yaml")
     with pytest.raises(InputError, match="no hosts"):
         load(path)
+
+
+def test_no_host_is_lost_among_others_of_its_name(team: Path) -> None:
+    def hosts(text: str) -> list[tuple[str, int | None, Sequence[int] | None]]:
+        found = load(put(team, "over.yaml", f"extends: two\n{text}\n"))
+        return [(host.host, host.port, host.gpus) for host in found.hosts]
+
+    twins = "hosts: [{host: a, port: 1}, {host: a, port: 2}]\n"
+    put(team, "two.yaml", f"disttui: 1\n{twins}job: {{builtin: bytegpt}}\n")
+    assert hosts("hosts: [b]") == [("a", 1, None), ("a", 2, None), ("b", None, None)]
+    assert hosts("hosts: [{host: a, port: 2, gpus: [3]}]") == [("a", 1, None), ("a", 2, (3,))]
+    with pytest.raises(InputError, match=r"over.yaml:2:9: there are 2 hosts 'a' to change, name each in its file"):
+        hosts("hosts: [{host: a, gpus: [3]}]")
+    put(team, "two.yaml", "disttui: 1\nhosts: [b]\njob: {builtin: bytegpt}\n")
+    assert hosts(twins) == [("b", None, None), ("a", 1, None), ("a", 2, None)]
+    put(team, "inventory/twins.yaml", twins)
+    with pytest.raises(InputError, match=r"over.yaml:2:34: the inventory has 2 hosts 'a', name each of them"):
+        hosts("hosts: {inventory: twins, only: [a]}")
 
 
 def test_personal_settings_go_over_all_and_stay_with_the_user(team: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,8 +44,8 @@ def test_a_base_is_judged_as_it_was_read(tmp_path: Path, monkeypatch: pytest.Mon
     own = tmp_path / "mine.yaml"
     own.write_text("disttui: 1\nextends: base\n")
 
-    def then_gone(text: str, path: Path, overrides: tuple[str, ...]) -> Profile:
-        found = parse(text, path, overrides)
+    def then_gone(text: str, path: Path, overrides: tuple[str, ...], **how: Any) -> Profile:
+        found = parse(text, path, overrides, **how)
         base.unlink()
         return found
 
@@ -96,8 +98,8 @@ def test_what_is_agreed_to_beside_an_override_is_what_was_read(tmp_path: Path, m
     good = base.read_text()
     base.write_text(good.replace('["true"]', "[evil]"))
 
-    def then_harmless(text: str, path: Path, overrides: tuple[str, ...] = ()) -> Profile:
-        found = parse(text, path, overrides)
+    def then_harmless(text: str, path: Path, overrides: tuple[str, ...] = (), **how: Any) -> Profile:
+        found = parse(text, path, overrides, **how)
         base.write_text(good)
         return found
 
@@ -106,3 +108,24 @@ def test_what_is_agreed_to_beside_an_override_is_what_was_read(tmp_path: Path, m
     with pytest.raises(DistrustError):
         load_profile(str(own), ("launch.restarts=1",), questions=answers)
     assert "+ job.command: on local: evil" in answers.asked[0].changes
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("home")
+def test_what_another_user_writes_reaches_for_no_profile_of_ones_own(tmp_path: Path) -> None:
+    """Own values must not go to the hosts that the other one names."""
+    private = tmp_path / "disttui" / "profiles" / "private.yaml"
+    private.parent.mkdir()
+    private.write_text("disttui: 1\nhosts: [local]\nenv: {A: of-mine}\njob: {command: [x]}\n")
+    theirs = tmp_path / "mallory" / "p.yaml"
+    theirs.parent.mkdir()
+    theirs.write_text("disttui: 1\nextends: own/private\nhosts=: [evil]\n")
+    assert load_profile(str(theirs)).env == {"A": "of-mine"}
+    theirs.chmod(0o666)
+    for _ in range(2):
+        for name in ("own/private", "private"):
+            theirs.write_text(f"disttui: 1\nextends: {name}\nhosts=: [evil]\n")
+            with pytest.raises(InputError, match=f"there is no profile '{name}', a shared profile extends"):
+                load_profile(str(theirs), trusted=True)
+        theirs.chmod(0o644)
+        os.chown(theirs, 12345, 12345)
