@@ -248,7 +248,12 @@ def unsent_in(library: Library, environ: Mapping[str, str]) -> str:
 
 def _configure(environ: Mapping[str, str], change: Callable[[list[object]], list[object]]) -> None:
     """Change the list of libraries in the user's config; its comments stay."""
-    change_config(environ, lambda data: {"libraries": change(list(data.get("libraries") or []))})
+
+    def changed(data: Mapping[str, object]) -> dict[str, object]:
+        given = data.get("libraries")
+        return {"libraries": change(list(given) if isinstance(given, list) else [])}
+
+    change_config(environ, changed)
 
 
 def _with(before: list[object], added: dict[str, str]) -> list[object]:

@@ -38,7 +38,7 @@ _ALWAYS = ("hosts:", "job.", "launch.resume_args:", "on_end.", "${")
 """Beginnings of lines that are shown however many others there are."""
 
 
-class _Line(NamedTuple):
+class _Statement(NamedTuple):
     text: str
     shown: str
     """Without secrets."""
@@ -113,27 +113,27 @@ def flat(data: Mapping[str, object]) -> dict[str, str]:
     return dict(_flat(data, ""))
 
 
-def _lines(profile: Profile) -> dict[str, list[_Line]]:
+def _lines(profile: Profile) -> dict[str, list[_Statement]]:
     """Key → its lines, those that decide what runs first."""
-    found: dict[str, list[_Line]] = {"hosts": [_Line(*[_with_ascii(login)] * 2) for login in logins(profile)]}
+    found: dict[str, list[_Statement]] = {"hosts": [_Statement(*[_with_ascii(login)] * 2) for login in logins(profile)]}
     for key, text in foreign_lines(profile):
         if key not in ("env", "hosts"):  # the values of variables come below
             # Two addresses may differ in what is not shown.
             more = f" ({_digest(profile.on_end.webhook or '')})" if key == "on_end.webhook" else ""
-            found.setdefault(key, []).append(_line(text + more))
+            found.setdefault(key, []).append(_statement(text + more))
     data = profile.as_written()
     rest, shown = flat(data), flat(_without_leaks(data))
     for key in sorted(rest, key=lambda key: not key.startswith(_FIRST)):
         of_host = key.startswith("hosts.") and key.rpartition(".")[2] in _OF_A_HOST and key.count(".") == 2
         if key not in _SHOWN_ABOVE and not of_host:
-            found.setdefault(printable(key), []).append(_line(printable(rest[key]), printable(shown[key])))
+            found.setdefault(printable(key), []).append(_statement(printable(rest[key]), printable(shown[key])))
     return found
 
 
-def _line(text: str, shown: str | None = None) -> _Line:
+def _statement(text: str, shown: str | None = None) -> _Statement:
     # What looks like a secret may be a command: of what runs only tokens are masked, in which none can hide.
     shown = leaks.without_tokens(text) if shown is None else shown
-    return _Line(text, masked(shown, guesses=False))
+    return _Statement(text, masked(shown, guesses=False))
 
 
 def _with_ascii(login: str) -> str:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -22,7 +21,7 @@ from runner.user_config import config_file, read_config
 
 _PATIENCE = 60.0
 """Seconds for which another process may change it."""
-Change = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+Change = Callable[[Mapping[str, object]], Mapping[str, object]]
 """What the config holds, as `plain` has it → the keys that are to be written, each with its new value."""
 
 
@@ -53,7 +52,7 @@ def change_config(environ: Mapping[str, str], change: Change) -> Path:
     return path
 
 
-def _keeps(before: Mapping[str, Any], new: str, changes: Mapping[str, Any]) -> bool:
+def _keeps(before: Mapping[str, object], new: str, changes: Mapping[str, object]) -> bool:
     """Whether a new text says the same of all other keys, as the config is read."""
     try:
         after = yaml.safe_load(new)

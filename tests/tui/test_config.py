@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -159,7 +160,11 @@ def test_changes_of_the_config_at_the_same_time_lose_nothing(tmp_path: Path) -> 
     environ = kit.environ(tmp_path)
 
     def give(number: int) -> None:
-        change_config(environ, lambda data: {"keys": {**data.get("keys", {}), f"home.k{number}": "f1"}})
+        def change(data: Mapping[str, object]) -> dict[str, object]:
+            before = data.get("keys")
+            return {"keys": {**(before if isinstance(before, dict) else {}), f"home.k{number}": "f1"}}
+
+        change_config(environ, change)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(give, range(24)))
