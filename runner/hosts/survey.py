@@ -91,6 +91,8 @@ def survey(profile: Profile, connector: Connector, tell: Tell) -> list[Surveyed]
 
 _PACKAGES = {"accelerate-launch": "accelerate", "deepspeed": "deepspeed"}
 """Launcher → the Python package that it is in."""
+_PROGRAMS = {"mpirun": ("mpirun", "orted"), "mpirun-per-host": ("mpirun",)}
+"""Launcher → its programs."""
 
 
 def side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
@@ -145,5 +147,5 @@ def _wanted_programs(profile: Profile, node: int) -> list[str]:
         return slurm
     if wrap:
         return [*slurm, wrap[0]]
-    launcher = [profile.launch.launcher] if profile.launch.launcher == "mpirun" else []
+    launcher = _PROGRAMS.get(profile.launch.launcher, ())
     return [*slurm, *launcher, *([target.value] if target.kind == "command" else [])]

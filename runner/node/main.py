@@ -17,7 +17,7 @@ def main(argv: list[str]) -> None:
         from .supervise import slurm
 
         slurm.main(part, rest, os.path.abspath(sys.argv[0]))
-    elif part in ("torchrun", "accelerate-launch", "mpirun", "deepspeed"):
+    elif part in ("torchrun", "accelerate-launch", "mpirun", "mpirun-per-host", "deepspeed"):
         from .rank import launcher
 
         launcher.main(part, rest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner.hosts.facts import HostFacts
 from runner.planning import bytegpt, network
@@ -176,6 +176,7 @@ def _host(
     )
     added = {**_added_env(profile, here, recommendation, choice), **launcher.variables(place)}
     own = profile.host_env(rank)
+    place = replace(place, exported=tuple(dict.fromkeys((*added, *own))))
     owner = network.owner(here, master) if len(profile.hosts) > 1 else None
     interface = {} if choice.interface or not owner else {"interface": f"{owner}: it has the master's address"}
     workdir = expand(profile.workdir(rank), here)

@@ -221,11 +221,13 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
     for program in facts.needs.programs:
         if profile.slurm is not None and program in PROGRAMS:
             continue
-        if program == launcher:
+        if program in ("mpirun", "orted") and launcher.startswith("mpirun"):
             cure = (
                 "Install Open MPI there, set `activate` to what puts it into PATH, or choose another `launch.launcher`"
             )
-            yield Finding("error", host.name, f"launch.launcher is {launcher}, which is not in PATH{after}", cure)
+            yield Finding(
+                "error", host.name, f"launch.launcher is {launcher}, and {program} is not in PATH{after}", cure
+            )
             continue
         key = "job.wrap" if profile.job.wrap else "job.command"
         cure = f"Install it, or correct `{key}`" + ("" if after else ", or set `activate` to what puts it into PATH")

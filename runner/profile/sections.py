@@ -21,7 +21,7 @@ Strategy = Literal["auto", "ddp", "fsdp", "hsdp"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 Compress = Literal["none", "bf16", "fp16", "powersgd"]
 Backend = Literal["auto", "nccl", "gloo"]
-Launcher = Literal["torchrun", "accelerate", "accelerate-launch", "mpirun", "deepspeed"]
+Launcher = Literal["torchrun", "accelerate", "accelerate-launch", "mpirun", "mpirun-per-host", "deepspeed"]
 ACCELERATES = ("accelerate", "accelerate-launch")
 """Launchers whose jobs read `parallel` and `precision`, as Accelerate's variables."""
 
@@ -158,8 +158,8 @@ class Launch(Model):
     """How the gang is started, watched and ended. Times in seconds."""
 
     launcher: Annotated[Launcher | Literal["slurm"], f.one_of(*get_args(Launcher), "slurm")] = "torchrun"
-    """What starts the ranks of a host; accelerate: torchrun, with the variables that Accelerate reads; slurm: torchrun,
-    in a job as the section `slurm` describes it."""
+    """What starts the ranks of a host; accelerate: torchrun, with the variables that Accelerate reads; mpirun: one MPI
+    world over all hosts; slurm: torchrun, in a job as the section `slurm` describes it."""
     backend: Annotated[Backend, f.one_of("auto", "nccl", "gloo")] = "auto"
     """auto: nccl where every process has a GPU, else gloo."""
     master: f.AutoText = None

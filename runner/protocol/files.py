@@ -9,7 +9,7 @@ from .events import Held, State
 from .facts import Code
 from .leases import LeaseText
 
-LauncherPart = Literal["torchrun", "accelerate-launch", "mpirun", "deepspeed"]
+LauncherPart = Literal["torchrun", "accelerate-launch", "mpirun", "mpirun-per-host", "deepspeed"]
 """The parts of the node program that run a launcher."""
 
 

@@ -26,8 +26,25 @@ class ReachedMessage(TypedDict):
     pending: bool
 
 
-class ListeningMessage(_AboutAttempt):
-    """Never sent over the network: node 0's own launcher listens on the master port."""
+class MpiPlace(TypedDict):
+    """Where mpirun of node 0 waits for the daemons of the other hosts, in the words of Open MPI 4."""
+
+    version: str
+    """As `mpirun --version` says it."""
+    job: str
+    """The number of its job."""
+    nodes: str
+    """The names of all hosts there, shortened."""
+    uri: str
+
+
+class _Meeting(TypedDict, total=False):
+    mpi: MpiPlace
+    """Only where one mpirun starts the ranks of all hosts."""
+
+
+class ListeningMessage(_AboutAttempt, _Meeting):
+    """Never sent over the network: node 0's own launcher is ready for those of the other hosts."""
 
     k: Literal["listening"]
 
@@ -101,7 +118,7 @@ class WarmMessage(_AboutAttempt):
     k: Literal["warm"]
 
 
-class GoMessage(_AboutAttempt):
+class GoMessage(_AboutAttempt, _Meeting):
     k: Literal["go"]
     master: str
     port: int

@@ -201,7 +201,7 @@ def cause_words(state: RunState, failure: Failure) -> str:
         return f"{kind}: {who}{seen}" + (f" ({message})" if message else "")
     if kind == "launch" and failure.code is not None and failure.code < 0:
         named = message.partition(" ")[0]
-        launcher = named if named in get_args(LauncherPart) else "the launcher"
+        launcher = named if named in (*get_args(LauncherPart), "orted") else "the launcher"
         return f"{launcher} on {who} was ended by {code_words(failure.code)}"
     if not message:
         return f"{who}: {clean(kind or 'unknown cause')}"

@@ -17,7 +17,7 @@ from tests.bench.harness import Comparison, compare
 from tests.bench.terminals import TRAIN, Line, disttui, lines
 from tests.cluster import Cluster
 
-NAMES = ("accelerate", "accelerate-launch", "mpirun", "deepspeed")
+NAMES = ("accelerate", "accelerate-launch", "mpirun-per-host", "deepspeed")
 
 
 def measure(runs: int) -> Iterator[Comparison]:

@@ -15,7 +15,7 @@ from tests.cluster.typed import User
 
 pytestmark = [pytest.mark.torch, pytest.mark.frameworks, pytest.mark.openmpi, pytest.mark.timeout(400)]
 
-LAUNCHERS = ("torchrun", "accelerate", "accelerate-launch", "mpirun", "deepspeed")
+LAUNCHERS = ("torchrun", "accelerate", "accelerate-launch", "mpirun", "mpirun-per-host", "deepspeed")
 _JOB = [
     *("--steps", "6", "--global-batch", "6", "--lr", "1e-3", "--warmup", "2", "--layers", "1", "--heads", "2"),
     *("--width", "16", "--context", "16", "--val-interval", "6", "--val-batches", "1"),
@@ -31,6 +31,28 @@ if os.environ["DISTTUI_ATTEMPT"] == "1" and os.environ["RANK"] == "1":
     raise ValueError("boom of rank 1")
 print("ready", sys.argv[1:], os.environ["WORLD_SIZE"], os.environ["LOCAL_RANK"], flush=True)
 time.sleep(600)
+"""
+
+
+_BOTH_WORLDS = """
+import ctypes, os
+import torch
+import torch.distributed as dist
+mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
+names = ("comm_world", "int", "op_sum")
+world, whole, add = (ctypes.byref(ctypes.c_char.in_dll(mpi, "ompi_mpi_" + name)) for name in names)
+mpi.MPI_Init(None, None)
+size, rank, total = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+mpi.MPI_Comm_size(world, ctypes.byref(size))
+mpi.MPI_Comm_rank(world, ctypes.byref(rank))
+mpi.MPI_Allreduce(ctypes.byref(ctypes.c_int(rank.value + 1)), ctypes.byref(total), 1, whole, add, world)
+dist.init_process_group("gloo")
+summed = torch.tensor([dist.get_rank() + 1])
+dist.all_reduce(summed)
+print("mpi", rank.value, size.value, total.value, "torch", dist.get_rank(), dist.get_world_size(), summed.item(),
+      "host", os.environ["GROUP_RANK"], os.environ["LOCAL_RANK"], flush=True)
+dist.destroy_process_group()
+mpi.MPI_Finalize()
 """
 
 
@@ -52,7 +74,7 @@ def test_bytegpt_has_the_same_losses_under_every_launcher(user: User) -> None:
     data.write_text(" ".join(random.Random(0).choices(["to be", "or not", "that", "is", "the question"], k=2000)))
     curves = {}
     for launcher in LAUNCHERS:
-        unequal = launcher in ("accelerate", "mpirun")
+        unequal = launcher in ("accelerate", "mpirun", "mpirun-per-host")
         running = user.run(
             _profile(user, launcher, {"builtin": "bytegpt", "args": [*_JOB, "--data", str(data)]}, unequal)
         )
@@ -79,3 +101,11 @@ def test_a_raising_rank_is_the_cause_and_a_stop_leaves_nothing(user: User, launc
     running.wait_gone(10)
     print(running.stderr)
     assert "rank 1 on node2 raised ValueError: boom of rank 1" in running.stderr
+
+
+def test_under_mpirun_scripts_see_one_mpi_world_over_all_hosts(user: User) -> None:
+    script = user.script(_BOTH_WORLDS, "worlds.py")
+    running = user.run(_profile(user, "mpirun", {"script": str(script)}, True))
+    lines = sorted(line.partition("mpi ")[2] for line in running.stdout.splitlines() if "mpi " in line)
+    where = {0: "0 0", 1: "1 0", 2: "1 1"}
+    assert lines == [f"{rank} 3 6 torch {rank} 3 6 host {place}" for rank, place in where.items()], running.stdout

@@ -62,22 +62,30 @@ def test_deepspeed_is_started_on_each_host_with_the_world_of_all() -> None:
     assert json.loads(base64.urlsafe_b64decode(world)) == {"node1": [0, 1], "node2": [0, 1]}
 
 
-def test_mpirun_by_hand_gives_each_rank_its_numbers(tmp_path: Path) -> None:
-    """The words are run with a stand-in for mpirun that starts one process as rank 1 of its host."""
+@pytest.mark.parametrize(("launcher", "node"), [("mpirun", 0), ("mpirun-per-host", 1)])
+def test_mpirun_by_hand_gives_each_rank_its_numbers(tmp_path: Path, launcher: str, node: int) -> None:
+    """The words are run with a stand-in for mpirun that starts one process as local rank 1 of node 1."""
     stand_in = tmp_path / "mpirun"
     stand_in.write_text(
         "#!/bin/bash\nwhile [ $# -gt 0 ]; do case $1 in\n"
-        '-x) export "$2"; shift 2;; -np|--bind-to|--map-by) shift 2;; --mca) shift 3;; --allow-run-as-root) shift;;\n'
-        'bash) export OMPI_COMM_WORLD_LOCAL_RANK=1; exec "$@";; *) exit 9;; esac; done\n'
+        '-x) export "$2"; shift 2;; -np|--host|--bind-to|--map-by) shift 2;; --allow-run-as-root) shift;;\n'
+        "bash) export OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_SIZE=2\n"
+        'export OMPI_COMM_WORLD_LOCAL_RANK=1; exec "$@";; *) exit 9;; esac; done\n'
     )
     stand_in.chmod(0o755)
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     job = {"command": ["sh", "-c", "echo " + " ".join(f"${name}" for name in names)], "workdir": str(tmp_path)}
-    plan = under("mpirun", job=job).plan
-    text = shell_command(plan, replace(plan.hosts[1], workdir=str(tmp_path)))
+    plan = under(launcher, job=job).plan
+    text = shell_command(plan, replace(plan.hosts[node], workdir=str(tmp_path)))
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(["sh", "-c", text], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout == "2 1 3 2 1 192.168.1.20 29500\n"
+    assert done.stdout == "2 1 3 2 192.168.1.20 29500\n"
+
+
+def test_mpirun_by_hand_is_typed_on_the_first_host_alone() -> None:
+    first, second = under("mpirun", env={"MODE": "x"}).plan.hosts
+    assert " --host node1:1,node2:2 -np 3 " in shlex.join(first.command) and " -x MODE " in shlex.join(first.command)
+    assert second.command == ("echo", "mpirun on node1 starts the ranks of node2, too")
 
 
 def test_accelerate_is_torchrun_with_what_the_profile_says_as_variables() -> None:
@@ -159,7 +167,8 @@ def test_accelerate_launch_refuses_unequal_hosts_before_the_start() -> None:
     ("launcher", "words"),
     [
         ("accelerate-launch", "-m accelerate.commands.launch --multi_gpu"),
-        ("mpirun", "mpirun -np 2"),
+        ("mpirun", "mpirun on 10.0.0.1 starts the ranks of 10.0.0.2, too"),
+        ("mpirun-per-host", "mpirun -np 2"),
         ("deepspeed", "-m deepspeed.launcher.launch --world_info="),
     ],
 )
@@ -167,14 +176,16 @@ def test_a_script_for_each_host_has_the_launchers_command(launcher: str, words: 
     hosts = [{"host": f"10.0.0.{n}", "num_processes": 2, "python": "/opt/py"} for n in (1, 2)]
     data = {"disttui": 1, "hosts": hosts, "job": {"module": "pkg.train"}, "launch": {"launcher": launcher}}
     files = write(explicit_plan(parse(json.dumps(data), "x.yaml"), needs=("python", "master")), "script").files
-    assert words in files["run-1.sh"] and "10.0.0.1" in files["run-1.sh"] and "pkg.train" in files["run-1.sh"]
+    assert words in files["run-1.sh"] and "10.0.0.1" in files["run-1.sh"]
+    assert "pkg.train" in files["run-0.sh"] and (launcher == "mpirun" or "pkg.train" in files["run-1.sh"])
     assert subprocess.run(["bash", "-n"], input=files["run-1.sh"], text=True, check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
     ("launcher", "lacking", "words"),
     [
-        ("mpirun", Needs(None, ("mpirun",)), "launch.launcher is mpirun, which is not in PATH → Install Open MPI"),
+        ("mpirun", Needs(None, ("orted",)), "launch.launcher is mpirun, and orted is not in PATH → Install Open MPI"),
+        ("mpirun-per-host", Needs(None, ("mpirun",)), "and mpirun is not in PATH → Install Open MPI"),
         ("deepspeed", Needs(None, (), "deepspeed"), "has no deepspeed → Install it there: "),
         ("accelerate-launch", Needs(None, (), "accelerate"), "has no accelerate → Install it there: "),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.node.rank import by_mpirun
+from runner.node import procs
+from runner.node.gang.messages import is_mpi_place
+from runner.node.rank import by_mpirun, mpi_world
 from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.launchers.place import Place
 from runner.profile import parse
+from runner.protocol.gang import MpiPlace
 from tests import frameworks
 from tests.unit import launcher_kit
 from tests.unit.launcher_kit import Launch, alive, free_port, script
@@ -67,6 +71,33 @@ def started() -> Iterator[list[Launch]]:
     yield found
     for one in found:
         one.close()
+
+
+def start_world(folder: Path, *jobs: str) -> list[Launch]:
+    """Start the launchers of two hosts of one MPI world, a rank each, as their supervisors do."""
+    profile = parse("{disttui: 1, hosts: [a, b], job: {script: job.py}, launch: {launcher: mpirun}}", "x.yaml")
+    found = []
+    for node, job in enumerate(jobs):
+        (own := folder / f"host {node}").mkdir()
+        place = Place(profile, (1, 1), (None, None), node, sys.executable, profile.job.target, "gloo", "", 0)
+        options = LAUNCHERS["mpirun"].launcher_args(place)
+        env = {**dict.fromkeys(mpi_world.INTERFACE, "lo"), "OMPI_MCA_btl": "self,tcp", "LOCAL_WORLD_SIZE": "1"}
+        found.append(Launch(own, "script", script(own, job), part="mpirun", options=options, env=env))
+        found[-1].ready()
+    found[0].send([mpi_world.LEADS], {})
+    asked = found[0].attempt / mpi_world.PLACE
+    wait_for(asked.exists)
+    place_of_mpirun = json.loads(asked.read_text())
+    assert is_mpi_place(place_of_mpirun), place_of_mpirun
+    found[1].send(mpi_world.start_words(place_of_mpirun, 1, 2), {})
+    return found
+
+
+def up_all(world: list[Launch]) -> list[int]:
+    """Wait until the ranks of both hosts are up; returns their pids."""
+    logs = [one.attempt / f"rank-{rank}.log" for rank, one in enumerate(world)]
+    wait_for(lambda: all(log.exists() and "up" in log.read_text() for log in logs))
+    return [one.reports("start")[rank]["pid"] for rank, one in enumerate(world)]
 
 
 def up(one: Launch) -> None:
@@ -155,6 +186,63 @@ def test_a_stop_while_mpirun_starts_and_more_while_ranks_are_asked_reach_each_ra
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (1, "[2, 3]\n", "")
     assert json.loads((tmp_path / "launcher.json").read_text())["signal"] == signal.SIGTERM
+
+
+@pytest.mark.openmpi
+def test_a_rank_of_one_mpi_world_that_fails_is_its_own_hosts_failure(tmp_path: Path, started: list[Launch]) -> None:
+    """mpirun leaves the other host's rank alone: it is asked to end, once, by its own supervisor."""
+    started += (world := start_world(tmp_path, _COUNT, "print('up', flush=True)\nraise SystemExit(7)"))
+    said = world[1].attempt / "launcher.json"
+    wait_for(said.exists)
+    assert [(one["local_rank"], one["code"]) for one in json.loads(said.read_text())["failures"]] == [(0, 7)]
+    up_all(world)
+    for one in world:
+        assert one.process.poll() is None, one.log("launcher")
+        one.process.send_signal(signal.SIGTERM)
+    assert world[0].end()["failures"] == [] and world[1].end()["failures"]
+    assert world[0].log("rank-0") == "up\nTERM\n"
+
+
+@pytest.mark.openmpi
+@pytest.mark.parametrize(("node", "program"), [(0, "mpirun"), (1, "orted")])
+def test_which_of_mpirun_and_its_daemons_was_killed_is_said(
+    tmp_path: Path, started: list[Launch], node: int, program: str
+) -> None:
+    started += (world := start_world(tmp_path, _COUNT, _COUNT))
+    up_all(world)
+    (child,) = (pid for pid, proc in procs.table().items() if proc.ppid == world[node].process.pid)
+    os.kill(child, signal.SIGKILL)
+    world[node].process.wait(100)
+    end = json.loads((world[node].attempt / "launcher.json").read_text())
+    assert (end["code"], end["error"]) == (-9, f"{program} was ended by SIGKILL"), world[node].log("launcher")
+
+
+@pytest.mark.openmpi
+def test_hosts_with_different_open_mpi_form_no_world_and_say_so(tmp_path: Path, started: list[Launch]) -> None:
+    place = MpiPlace(version="mpirun (Open MPI) 4.0.3", job="1", nodes="a,b@0(2)", uri="1.0;tcp://127.0.0.1:1")
+    one = Launch(tmp_path, "script", script(tmp_path, ""), part="mpirun", options=())
+    started.append(one)
+    one.ready()
+    one.send(mpi_world.start_words(place, 1, 2), {"LOCAL_WORLD_SIZE": "1"})
+    said = one.end()["error"]
+    assert re.match(r"mpirun is mpirun \(Open MPI\) \S+, on the first host mpirun \(Open MPI\) 4\.0\.3: ", said), said
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"uri": "1.0;tcp://127.0.0.1:1 -mca x y"},
+        {"uri": "file:/etc/passwd"},
+        {"nodes": "a b"},
+        {"job": "-1"},
+        {"version": "x\n"},
+        {"more": "x"},
+    ],
+)
+def test_a_host_that_speaks_for_mpirun_puts_no_words_into_anothers_command(change: dict[str, str]) -> None:
+    sound = {"version": "4", "job": "1", "nodes": "vm,[3:240].0.0.1@0(2)", "uri": "1.0;tcp://10.0.0.1,10.1.0.1:45523"}
+    assert is_mpi_place(sound) and is_mpi_place({**sound, "uri": f"{sound['uri']};tcp6://[fd00::2]:50601"})
+    assert not is_mpi_place({**sound, **change})
 
 
 def test_what_a_job_makes_of_mpiruns_codes_neither_stops_nor_fills_the_launcher(

@@ -17,6 +17,7 @@ from ...protocol.gang import (
     EndMessage,
     FailedMessage,
     GoMessage,
+    ListeningMessage,
     Order,
     Report,
     SignsMessage,
@@ -245,7 +246,7 @@ class Gang:
         elif message["k"] == "took":
             self._on_turn(lambda turn: turn.took(node, message["done"]))
         elif message["k"] == "listening":
-            self._on_listening()
+            self._on_listening(message)
         elif message["k"] == "failed":
             self._on_failed(node, message)
         elif message["k"] == "done":
@@ -291,9 +292,11 @@ class Gang:
         for node in self._roll.nodes:
             self._send(node, {"k": "stacks", "attempt": self._attempt, "number": number})
 
-    def _on_listening(self) -> None:
+    def _on_listening(self, message: ListeningMessage) -> None:
         if self._phase is Phase.STARTING:
             self._phase = Phase.RUNNING
+            if "mpi" in message:
+                self._go["mpi"] = message["mpi"]
             for other in self._roll.nodes[1:]:
                 self._send_go(other)
 

@@ -75,6 +75,15 @@ def is_address(value: Any) -> bool:
     return True
 
 
+def is_mpi_place(value: Any) -> bool:
+    """Where mpirun waits (`MpiPlace`). Its fields become words of this host's own command."""
+    return (
+        isinstance(value, dict)
+        and value.keys() == _MPI_PLACE.keys()
+        and all(isinstance(value[name], str) and _MPI_PLACE[name].fullmatch(value[name]) for name in _MPI_PLACE)
+    )
+
+
 def is_cause(value: Any) -> bool:
     """The cause of a failed attempt, as in exit.json (docs/formats.md)."""
     return (
@@ -130,6 +139,12 @@ def _by_rank(value: Any) -> bool:
     )
 
 
+_MPI_PLACE = {
+    "version": re.compile(r"[ -~]{1,200}", re.ASCII),
+    "job": re.compile(r"[0-9]{1,10}", re.ASCII),
+    "nodes": re.compile(r"[A-Za-z0-9[][A-Za-z0-9.,:@()\[\]_-]{0,8191}", re.ASCII),
+    "uri": re.compile(r"[0-9]{1,10}\.0(;tcp6?://[0-9A-Fa-f.,:\[\]]{1,4000}:[0-9]{1,5}){1,2}", re.ASCII),
+}
 _is_step = _either(_is_nothing, whole(-_EXACT, _EXACT))
 _is_time = is_number
 _reason = text(200)
@@ -172,7 +187,7 @@ OF_LEADER: Kinds = {
     "over": {},
     "take": {"take": _is_flag},
     "warm": {"attempt": _attempt},
-    "go": {"attempt": _attempt, "master": is_address, "port": is_port},
+    "go": {"attempt": _attempt, "master": is_address, "port": is_port, "mpi?": is_mpi_place},
     "end": {"attempt": _attempt, "reason": _reason, "now": _is_flag},
     "stop": {"reason": _reason, "now": _is_flag},
     "stacks": {"attempt": _attempt, "number": whole(0, _EXACT)},

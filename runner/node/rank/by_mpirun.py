@@ -1,4 +1,4 @@
-"""Runs Open MPI's mpirun for the ranks of this host, as a child of this process.
+"""Runs Open MPI's mpirun, or its daemon (orted) for one MPI world over all hosts, as a child of this process.
 
 By itself mpirun ends all ranks two seconds after one has failed, and after a SIGTERM, whatever they still have to save;
 and it says only in prose which rank failed. So it is asked to leave the others alone, a shell above each rank notes its
@@ -13,11 +13,12 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Callable, List, Optional
+from typing import Callable, List, NoReturn, Optional, Tuple
 
 from ...protocol.files import LauncherFailure
 from .. import procs
-from .ends import UnusableError, tell_end
+from . import mpi_world
+from .ends import UnusableError, place, tell_end
 from .parent import VARIABLE, die_with_parent
 
 CODES = "mpirun.codes"
@@ -26,10 +27,12 @@ _EACH = f'"$@"; code=$?; echo "$OMPI_COMM_WORLD_LOCAL_RANK $code" >> "$DISTTUI_D
 _SETTINGS = {
     "OMPI_MCA_orte_enable_recovery": "1",
     # Inside of a job of a batch system, or with a hostfile of the site, it would start ranks on other hosts.
-    "OMPI_MCA_plm": "isolated",
     "OMPI_MCA_ras": "^slurm,tm,lsf,gridengine,alps,loadleveler",
     "OMPI_MCA_orte_default_hostfile": "none",
 }
+_ALONE = {"OMPI_MCA_plm": "isolated"}
+_MEETING = 90.0
+"""Seconds until each host has started a rank. By itself mpirun waits for a daemon for ever."""
 _LOOK = 0.1
 """Seconds between two looks at what has ended."""
 _SCAN = 1.0
@@ -59,13 +62,27 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
         os.environ.update(_SETTINGS)
         # mpirun starts any program, not only Python.
         at = args.index(sys.argv[0])
-        command = [program, *args[:at], "sh", "-c", _EACH, "rank", sys.executable, "-u", *args[at:]]
-        _Mpirun(command).run()
+        rank = [sys.executable, "-u", *args[at:]]
+        if args[0] == mpi_world.LEADS:
+            _require_tried(version)
+            os.environ.update({**mpi_world.DEFAULTS, **os.environ, **mpi_world.LEADER})
+            mpi_world.write_rank(rank, _EACH)
+            _Leading([program, *args[1:at], "sh", "-c", mpi_world.RANK], version).run()
+        elif args[0] == mpi_world.JOINS:
+            _require_same(version, args[1])
+            os.environ.update(mpi_world.MEMBER)
+            mpi_world.write_rank(rank, _EACH)
+            _OfWorld(mpi_world.daemon(_orted(program), args[2:at]), args[4]).run()
+        else:
+            os.environ.update(_ALONE)
+            _Mpirun([program, *args[:at], "sh", "-c", _EACH, "rank", *rank]).run()
 
     return run
 
 
 class _Mpirun:
+    """The process of mpirun, or of orted: from its start to its end, with the ranks below it."""
+
     def __init__(self, command: List[str]) -> None:
         self._stopped: Optional[int] = None
         self._failures: List[LauncherFailure] = []
@@ -80,10 +97,14 @@ class _Mpirun:
             self._look()
             time.sleep(_LOOK)
         self._look()
-        code = 1 if self._failures or self._stopped else self._child.returncode
+        code = 1 if self._failures or self._stopped else self._code()
         code = code if code >= 0 else _SIGNALLED - code
         tell_end(code=code, signal=self._stopped, failures=self._failures)
         sys.exit(code)
+
+    def _code(self) -> int:
+        """The exit code where no rank of this host has failed."""
+        return self._child.returncode
 
     def _stop(self, number: int, _frame: object) -> None:
         # The signal may interrupt anything, the start of mpirun included: the loop acts on it.
@@ -99,11 +120,14 @@ class _Mpirun:
             self._scan_at = time.monotonic() + _SCAN
 
     def _end_ranks(self) -> None:
-        """Ask each rank once; mpirun itself where it has started none yet."""
+        """Ask each rank once; mpirun itself where it has started none yet.
+
+        Later it would end the ranks of other hosts, too, which may still save something.
+        """
         table = procs.table()
         shells = {pid for pid, proc in table.items() if proc.ppid == self._child.pid and not proc.dead}
         ranks = {pid for pid, proc in table.items() if proc.ppid in shells and not proc.dead}
-        for pid in (ranks if shells else {self._child.pid}) - self._asked:
+        for pid in (ranks if shells or _ends() else {self._child.pid}) - self._asked:
             self._asked.add(pid)
             try:
                 os.kill(pid, signal.SIGTERM)
@@ -111,8 +135,93 @@ class _Mpirun:
                 pass
 
 
+class _OfWorld(_Mpirun):
+    """This host's part of one MPI world. Each host answers for its own ranks."""
+
+    def __init__(self, command: List[str], uri: str = "") -> None:
+        super().__init__(command)
+        self._program = os.path.basename(command[0])
+        self._uri = uri
+        """Where mpirun of the first host listens."""
+        self._late: Optional[float] = time.monotonic() + _MEETING
+
+    def _look(self) -> None:
+        super()._look()
+        if self._late and time.monotonic() >= self._late:
+            self._late = None
+            if not _ends() and all(proc.ppid != self._child.pid for proc in procs.table().values()):
+                self._child.kill()
+                why = "mpirun of the first host has not asked for the daemons of the others"
+                if self._uri:
+                    where = self._uri.partition(";")[2]
+                    why = "the hosts must reach mpirun of the first one at %s: is a firewall between them?" % where
+                _refuse("%s has started no rank within %.0f s: %s" % (self._program, _MEETING, why))
+
+    def _code(self) -> int:
+        if len({rank for rank, _ in _ends()}) >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            return 0  # where mpirun ends otherwise, ranks of other hosts have failed
+        code = self._child.returncode
+        if code < 0:
+            tell_end(code=code, error="%s was ended by %s" % (self._program, signal.Signals(-code).name))
+            sys.exit(_SIGNALLED - code)
+        return code or 1
+
+
+class _Leading(_OfWorld):
+    """mpirun of the first host."""
+
+    def __init__(self, command: List[str], version: str) -> None:
+        super().__init__(command)
+        self._version = version
+
+    def _look(self) -> None:
+        super()._look()
+        if not self._uri and (given := mpi_world.asked()):
+            found = mpi_world.place_of(self._version, given)
+            self._uri = found["uri"]
+            place(mpi_world.PLACE, found)
+
+
+def _require_tried(version: str) -> None:
+    if " 4." not in version:
+        _refuse(
+            "one MPI world over several hosts is built for Open MPI 4, and mpirun is %s: "
+            "set launch.launcher to mpirun-per-host" % version
+        )
+
+
+def _require_same(version: str, firsts: str) -> None:
+    if version != firsts:
+        _refuse(
+            "mpirun is %s, on the first host %s: install the same, or set launch.launcher to mpirun-per-host"
+            % (version, firsts)
+        )
+
+
+def _orted(mpirun: str) -> str:
+    """The daemon that was installed with mpirun."""
+    folders = (os.path.dirname(path) for path in (mpirun, os.path.realpath(mpirun)))
+    found = next(filter(os.path.exists, (os.path.join(folder, "orted") for folder in folders)), None)
+    return found or _refuse("there is no orted beside %s: install all of Open MPI" % mpirun)
+
+
+def _refuse(text: str) -> NoReturn:
+    tell_end(code=1, error=text)
+    sys.stderr.write("disttui: %s\n" % text)
+    raise SystemExit(1)
+
+
 def _failures() -> List[LauncherFailure]:
     """The ranks that have failed up to now, the first that ended first."""
+    return [
+        {"local_rank": rank, "pid": None, "code": _SIGNALLED - code if code > _SIGNALLED else code, "t": time.time()}
+        for rank, code in _ends()
+        if code
+    ]
+
+
+def _ends() -> List[Tuple[int, int]]:
+    """Local rank and exit code of the ranks that have ended up to now."""
     try:
         path = os.path.join(os.environ["DISTTUI_DIR"], CODES)
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -121,8 +230,4 @@ def _failures() -> List[LauncherFailure]:
         return []
     # The job's own code may write there, too.
     pairs = [pair for pair in words if len(pair) == 2 and all(word.isdigit() and len(word) < 6 for word in pair)]
-    ends = [(int(rank), int(code)) for rank, code in pairs if int(code)]
-    return [
-        {"local_rank": rank, "pid": None, "code": _SIGNALLED - code if code > _SIGNALLED else code, "t": time.time()}
-        for rank, code in ends
-    ]
+    return [(int(rank), int(code)) for rank, code in pairs]

@@ -21,6 +21,7 @@ _MODULES = {
     "torchrun": "by_torchrun",
     "accelerate-launch": "by_accelerate",
     "mpirun": "by_mpirun",
+    "mpirun-per-host": "by_mpirun",
     "deepspeed": "by_deepspeed",
 }
 

@@ -7,13 +7,14 @@ import json
 import os
 import socket
 import time
-from typing import Callable, Dict
+from typing import Callable, Dict, cast
 
 from ...protocol.cause import FailureReport
 from ...protocol.events import Event, LaunchBegins, LauncherEnds
 from ...protocol.files import LauncherEnd
-from ...protocol.gang import AttemptProgress
+from ...protocol.gang import AttemptProgress, MpiPlace
 from .. import ports, procs
+from ..gang.messages import is_mpi_place
 from ..host import HostPart
 from ..journal import note, read_json, stamp
 from ..loop import Loop
@@ -22,6 +23,7 @@ from ..observe.harvest import Harvest
 from ..observe.ranks import MESSAGE_LIMIT, Ranks, signal_name
 from ..observe.reports import launcher_end
 from ..observe.scalars.finding import ScalarFiles
+from ..rank import mpi_world
 from . import routes, spawn, start_line, stop
 
 _LOG_TAIL = 2000
@@ -85,14 +87,16 @@ class LauncherProcess:
         """Whether the launcher has its start line."""
         return self._went is not None
 
-    def go(self, master: str, port: int, server: socket.socket | None) -> None:
+    def go(self, master: str, port: int, server: socket.socket | None, mpi: MpiPlace | None = None) -> None:
         """Send the launcher its start line, and the listening socket of the port if there is one."""
         self._went, self._began = time.monotonic(), time.time()
         self.port = None if self._host.node else port
-        args, env = start_line.start_line(self._host, self.number, master, port)
+        args, env = start_line.start_line(self._host, self.number, master, port, mpi)
         interface = self._interface or routes.interface_towards(master)
         if interface:
             env.update({"NCCL_SOCKET_IFNAME": "=" + interface, "GLOO_SOCKET_IFNAME": interface})
+            if start_line.is_mpi_world(self._host):
+                env.update(dict.fromkeys(mpi_world.INTERFACE, interface))
         own = {**self._host.spec["env"], **self._host.secrets.get("env", {})}
         env = {name: value for name, value in env.items() if name not in own}
         # Other words before it may be the same: of `activate`, of `wrap`.
@@ -122,7 +126,7 @@ class LauncherProcess:
             os.close(self._word)
             self._gift.close()
         code = procs.exit_code(status)
-        end = launcher_end(read_json(self._path("launcher.json")), code, len(self._host.ranks))
+        end = self._end_so_far(code)
         self.ranks.poll()
         self._say(LauncherEnds(t=stamp(), e="launcher", attempt=self.number, code=end["code"], error=end["error"]))
         return end
@@ -149,6 +153,9 @@ class LauncherProcess:
             last: The ranks have ended.
         """
         self.ranks.poll()
+        if self.launcher and start_line.is_mpi_world(self._host):
+            # It lives until the ranks of all hosts have ended.
+            self.ranks.torchrun_says(self._end_so_far(0)["failures"])
         self._harvest.poll(self.ranks.pids, last=last)
         for text in self._harvest.notes:
             self._say(note(text))
@@ -165,11 +172,19 @@ class LauncherProcess:
         """All living processes of this run on this host."""
         return stop.attempt_processes(self._host.run, self._host.node, os.getpid())
 
+    @property
+    def mpi(self) -> MpiPlace | None:
+        """Where mpirun of this host waits for the daemons of the others."""
+        place = read_json(self._path(mpi_world.PLACE))
+        return cast("MpiPlace", place) if is_mpi_place(place) else None
+
     def listens(self, port: int) -> bool:
-        """Whether this attempt's launcher listens on a port."""
+        """Whether this attempt's launcher is ready for those of the other hosts; most listen on a port then."""
         # Searching for sockets would slow down its imports; before it is ready it has none.
         late = self._went is not None and time.monotonic() - self._went > _READY
         ready = late or os.path.exists(self._path("launcher.ready"))
+        if start_line.is_mpi_world(self._host):
+            return self.mpi is not None
         if not start_line.listens(self._host):
             return ready
         return ready and ports.is_listening(port, lambda: {self._pid, *procs.descendants(procs.table(), self._pid)})
@@ -183,6 +198,9 @@ class LauncherProcess:
             except OSError:
                 return False
         return True
+
+    def _end_so_far(self, code: int) -> LauncherEnd:
+        return launcher_end(read_json(self._path("launcher.json")), code, len(self._host.ranks))
 
     def _last_words(self) -> str:
         try:

@@ -10,7 +10,16 @@ from typing import Callable, Literal
 from ...protocol import cause
 from ...protocol.cause import FailureReport
 from ...protocol.events import AttemptBegins, Event, Held, LeftProcess, Stopping, Unhandled
-from ...protocol.gang import AttemptProgress, GoMessage, Order, Report, RestMessage, VerdictMessage, attempt_of
+from ...protocol.gang import (
+    AttemptProgress,
+    GoMessage,
+    ListeningMessage,
+    Order,
+    Report,
+    RestMessage,
+    VerdictMessage,
+    attempt_of,
+)
 from .. import disk
 from ..gang import messages
 from ..host import HostPart
@@ -224,7 +233,7 @@ class Member:
         if self._host.node:
             size = self._host.world_size
             self._say(AttemptBegins(t=stamp(), e="attempt", attempt=number, master=master, port=port, world_size=size))
-        attempt.go(master, port, self.master_socket())
+        attempt.go(master, port, self.master_socket(), message.get("mpi"))
         if self._host.node == 0:
             self._await_listening(attempt, port)
 
@@ -234,7 +243,10 @@ class Member:
         if attempt is not self._attempt or attempt.launcher is None or self._ending:
             return
         if attempt.listens(port):
-            self._send({"k": "listening", "attempt": self._number})
+            message: ListeningMessage = {"k": "listening", "attempt": self._number}
+            if (mpi := attempt.mpi) is not None:
+                message["mpi"] = mpi
+            self._send(message)
         else:
             self._listening = self._loop.after(_LISTENS, lambda: self._await_listening(attempt, port))
 

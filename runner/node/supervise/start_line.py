@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Tuple
 
+from ...protocol.gang import MpiPlace
 from ..host import HostPart
+from ..rank import mpi_world
 from ..rank.identity import FIRST_RANK
 
 
@@ -18,8 +20,19 @@ def listens(host: HostPart) -> bool:
     return host.launcher == "torchrun" or (host.launcher == "accelerate-launch" and host.world_size > 1)
 
 
-def start_line(host: HostPart, attempt: int, master: str, port: int) -> Tuple[List[str], Dict[str, str]]:
-    """The options that go before the others, and the variables."""
+def is_mpi_world(host: HostPart) -> bool:
+    """Whether mpirun of the first host starts the ranks of all."""
+    return host.launcher == "mpirun" and len(host.spec["hosts"]) > 1
+
+
+def start_line(
+    host: HostPart, attempt: int, master: str, port: int, mpi: Optional[MpiPlace] = None
+) -> Tuple[List[str], Dict[str, str]]:
+    """The options that go before the others, and the variables.
+
+    Args:
+        mpi: Where mpirun waits for this host's daemon.
+    """
     # Without a folder of its own, torchrun leaves one in /tmp.
     folder = host.attempt_folder(attempt) + "/torchelastic"
     if host.launcher == "torchrun":
@@ -31,7 +44,15 @@ def start_line(host: HostPart, attempt: int, master: str, port: int) -> Tuple[Li
         return args, {} if host.world_size > 1 else _meeting(host, master, port, {"RANK": "0", "LOCAL_RANK": "0"})
     if host.launcher == "deepspeed":
         return [f"--master_addr={master}", f"--master_port={port}"], {}
-    return [], _meeting(host, master, port, {FIRST_RANK: str(host.ranks.start)})
+    if not is_mpi_world(host):
+        return [], _meeting(host, master, port, {FIRST_RANK: str(host.ranks.start)})
+    words = [mpi_world.LEADS]
+    if host.node:
+        nowhere = MpiPlace(version="", job="", nodes="", uri="")
+        words = mpi_world.start_words(mpi or nowhere, host.node, len(host.spec["hosts"]))
+    # Ranks of two hosts of one machine would take the same names for their shared memory.
+    apart = {"OMPI_MCA_btl": "self,tcp"} if master in ("127.0.0.1", "::1") else {}
+    return words, _meeting(host, master, port, apart)
 
 
 def _meeting(host: HostPart, master: str, port: int, more: Dict[str, str]) -> Dict[str, str]:

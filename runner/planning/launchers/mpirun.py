@@ -1,13 +1,13 @@
-"""Open MPI: one mpirun on each host for its own processes, so that hosts need no SSH between each other.
+"""Open MPI: one mpirun, on the first host, for the processes of all. They are one MPI world.
 
-Its rank numbers are those of one host: a shell, and under disttui the rank shim, adds the number of the first.
+Under disttui the supervisors start Open MPI's daemons on the other hosts; by hand mpirun does that by SSH.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from runner.planning.launchers import torchrun
+from runner.planning.launchers import mpirun_per_host
 from runner.planning.launchers.place import Place, Reasoned, Refusal
 from runner.profile import Profile
 from runner.protocol.files import LauncherPart
@@ -16,16 +16,17 @@ PART: LauncherPart = "mpirun"
 
 
 def launcher_args(place: Place) -> tuple[str, ...]:
-    """The options of one host.
+    """The options of the first host; the others' come with the start line.
 
-    Without `--bind-to none` each rank would be bound to one core. mpirun refuses more processes than cores, and root.
+    The names of the other hosts need only differ: mpirun asks disttui for each. Numbers cost no look-up of a name, and
+    these (RFC 1112, class E) belong to no machine.
     """
-    return (
-        "-np", str(place.num_processes),
-        "--bind-to", "none",
-        "--map-by", ":OVERSUBSCRIBE",
-        "--allow-run-as-root",
-    )  # fmt: skip
+    if len(place.counts) == 1:
+        return mpirun_per_host.launcher_args(place)
+    if place.node_rank:
+        return ()
+    names = ["localhost", *(f"240.0.{node >> 8}.{node & 255}" for node in range(1, len(place.counts)))]
+    return _options(place, names)
 
 
 def variables(_place: Place) -> Mapping[str, Reasoned]:
@@ -34,32 +35,28 @@ def variables(_place: Place) -> Mapping[str, Reasoned]:
 
 
 def by_hand(place: Place) -> tuple[str, ...]:
-    """The words of the command that does the same without disttui."""
-    shared = {
-        "MASTER_ADDR": place.master,
-        "MASTER_PORT": place.port,
-        "WORLD_SIZE": place.world_size,
-        "LOCAL_WORLD_SIZE": place.num_processes,
-        "GROUP_RANK": place.node_rank,
-    }
-    set_all = tuple(word for name, value in shared.items() for word in ("-x", f"{name}={value}"))
-    local = "OMPI_COMM_WORLD_LOCAL_RANK"
-    each = f'export LOCAL_RANK=${local} RANK=$(({place.first_rank} + {local})); exec "$@"'
-    words = ("mpirun", *launcher_args(place), *set_all, "bash", "-c", each, "rank")
-    return (*place.profile.job.wrap, *words, *_rank(place))
+    """The words of the command that does the same without disttui, by SSH from the first host."""
+    if len(place.counts) == 1:
+        return mpirun_per_host.by_hand(place)
+    names = [host.name for host in place.profile.hosts]
+    if place.node_rank:
+        return ("echo", f"mpirun on {names[0]} starts the ranks of {names[place.node_rank]}, too")
+    exported = (f"MASTER_ADDR={place.master}", f"MASTER_PORT={place.port}", *place.exported)
+    each = " ".join(f"{name}=$OMPI_COMM_WORLD_{theirs}" for name, theirs in _NUMBERS.items())
+    words = ("mpirun", *_options(place, names), *(word for one in exported for word in ("-x", one)))
+    words += ("bash", "-c", f'export {each}; exec "$@"', "rank")
+    return (*place.profile.job.wrap, *words, *mpirun_per_host.rank(place))
 
 
-def refusal(profile: Profile, _counts: Mapping[str, int], _backend: str) -> Refusal | None:
-    """A colon among the job's words: mpirun takes what is behind it for another program, wherever it stands."""
-    target = profile.job.target
-    if ":" not in (target.value, *target.args, *profile.launch.resume_args):
-        return None
-    return Refusal(
-        "mpirun takes an argument ':' of the job for its own, and what follows for another program",
-        "Set launch.launcher to torchrun, or have the job take another word",
-    )
+def refusal(profile: Profile, counts: Mapping[str, int], backend: str) -> Refusal | None:
+    """A colon among the job's words."""
+    return mpirun_per_host.refusal(profile, counts, backend)
 
 
-def _rank(place: Place) -> tuple[str, ...]:
-    job = torchrun.job(*place.target)
-    return job[1:] if job[0] == "--no-python" else (place.python, "-u", *job)
+_NUMBERS = {"RANK": "RANK", "LOCAL_RANK": "LOCAL_RANK", "WORLD_SIZE": "SIZE", "LOCAL_WORLD_SIZE": "LOCAL_SIZE"}
+
+
+def _options(place: Place, names: list[str]) -> tuple[str, ...]:
+    hosts = ",".join(f"{name}:{count}" for name, count in zip(names, place.counts, strict=True))
+    # In the order of the hosts, as torchrun numbers its ranks.
+    return ("--host", hosts, *mpirun_per_host.options(place.world_size, "slot:OVERSUBSCRIBE"))

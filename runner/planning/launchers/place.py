@@ -27,6 +27,8 @@ class Place:
     backend: str
     master: str
     port: int
+    exported: tuple[str, ...] = ()
+    """Names of the host's variables, for a launcher that hands them to other hosts."""
 
     @property
     def first_rank(self) -> int:
