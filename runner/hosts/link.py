@@ -18,6 +18,7 @@ from runner.hosts.answers import read_answer
 from runner.hosts.ship import COMMAND, loader_line, node_parcel, train_parcel
 from runner.paths import PathError
 from runner.protocol.frames import Unpacker, pack_json
+from runner.protocol.limits import MOST_FILES
 from runner.records import message
 from runner.text import clean, clean_lines
 from runner.transport import Connection, Stream
@@ -221,6 +222,8 @@ class Link:
                     event = frame["event"]
                     if "file" in event:
                         self._mirrored[event["file"]] = handler
+                        if len(self._mirrored) > MOST_FILES * len(self._handlers):
+                            raise ValueError(f"it announced more than {MOST_FILES:,} files of one run")
                     handler(event)
             elif "id" in frame:
                 self._answer(frame)

@@ -1,4 +1,4 @@
-"""Tells when a folder's files are made, removed, or closed by the last process that could write them (inotify)."""
+"""Tells when the files of folders change (inotify)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,30 @@ import os
 import sys
 from typing import Optional
 
-_CLOSE_WRITE, _MOVED, _CREATE, _DELETE = 0x8, 0xC0, 0x100, 0x200
+MODIFY, MOVED_TO, CREATE = 0x2, 0x80, 0x100
+_CLOSE_WRITE, _MOVED, _DELETE = 0x8, 0xC0, 0x200
 _MOST_READS = 100
 """At once: others may change the folder as fast as it is read."""
 _NONBLOCK, _CLOEXEC = os.O_NONBLOCK, getattr(os, "O_CLOEXEC", 0)
 
 
-def watch(folder: str) -> Optional[int]:
-    """A descriptor that becomes readable at each change; None where the system has none to give."""
+def begin() -> Optional[int]:
+    """A descriptor that watches no folder yet; None where the system has none to give."""
     if sys.platform != "linux":
         return None
-    libc = ctypes.CDLL(None)
-    fd = int(libc.inotify_init1(_NONBLOCK | _CLOEXEC))
-    if fd < 0:
-        return None
-    if libc.inotify_add_watch(fd, os.fsencode(folder), _CLOSE_WRITE | _MOVED | _CREATE | _DELETE) < 0:
+    fd = int(ctypes.CDLL(None).inotify_init1(_NONBLOCK | _CLOEXEC))
+    return fd if fd >= 0 else None
+
+
+def add(fd: int, folder: str, kinds: int) -> bool:
+    """Make the descriptor readable at each change of these kinds; False where the system can watch no more folders."""
+    return int(ctypes.CDLL(None).inotify_add_watch(fd, os.fsencode(folder), kinds)) >= 0
+
+
+def watch(folder: str) -> Optional[int]:
+    """A descriptor that becomes readable when a file is made, removed or closed by its writer; None as of `begin`."""
+    fd = begin()
+    if fd is not None and not add(fd, folder, _CLOSE_WRITE | _MOVED | CREATE | _DELETE):
         os.close(fd)
         return None
     return fd

@@ -12,3 +12,5 @@ CODE_DIFF = 256 * 1024
 """Characters of the uncommitted changes that a run keeps."""
 CODE_UNTRACKED = 200
 """Names of untracked files that a run keeps."""
+MOST_FILES = 16_384
+"""The most files of a run on one host: a hundred attempts of eighty ranks."""

@@ -34,6 +34,8 @@ def run_word(state: RunState) -> str:
     links = {host.link for host in state.hosts}
     if links == {"not seen"}:
         return "not seen"
+    if state.waits:
+        return "queued"
     if state.attempt == 0:
         return "joining"
     attempts = [host.story.attempts.get(state.attempt) for host in state.hosts]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from runner.protocol import events
 from runner.protocol.cause import Cause
-from runner.protocol.events import Alarm, Event, LeftProcess, Note, Stall, Straggler, Unhandled, Verdict
+from runner.protocol.events import IN_LINE, Alarm, Event, LeftProcess, Note, Stall, Straggler, Unhandled, Verdict
 from runner.protocol.files import Exit
 from runner.protocol.metrics import Metrics, updated
 from runner.protocol.reports import Report
@@ -79,6 +79,8 @@ class Story:
     unseen: Mapping[int, str] = field(default_factory=dict)
     """Node → "not seen" or "lost", as this host sees the gang."""
     notes: tuple[Note, ...] = ()
+    in_line: bool = False
+    """Whether the run waits on its hosts for what others have leased."""
     left: tuple[LeftProcess, ...] = ()
     stall: Stall | None = None
     """The stall that lasts."""
@@ -133,8 +135,9 @@ class RunState:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits in Slurm's queue."""
-        return self.queued is not None and self.queued["state"] in WAITING and not self.exits
+        """Whether it waits in Slurm's queue, or in the line of its hosts."""
+        by_slurm = self.queued is not None and self.queued["state"] in WAITING
+        return (by_slurm or self.hosts[0].story.in_line) and not self.exits
 
     @property
     def gathered(self) -> bool:
@@ -323,7 +326,8 @@ def _fold_event(story: Story, event: Event) -> Story:  # noqa: C901, PLR0911, PL
                 unseen[event["node"]] = event["state"]
             return replace(story, unseen=unseen)
         case "note":
-            return replace(story, notes=(*story.notes, event))
+            in_line = story.in_line or event["text"].startswith(IN_LINE)
+            return replace(story, notes=(*story.notes, event), in_line=in_line)
         case "left":
             return replace(story, left=tuple(event["processes"]))
         case "verdict":
@@ -337,7 +341,7 @@ def _fold_event(story: Story, event: Event) -> Story:  # noqa: C901, PLR0911, PL
         case "alarm":
             return replace(story, alarms=_while_it_lasts(story.alarms, event["text"], event))
         case "attempt":
-            story = replace(story, stall=None, stood=None, stood_until=None, slow={})
+            story = replace(story, stall=None, stood=None, stood_until=None, slow={}, in_line=False)
             return _with_attempt(story, _with_event(_attempt(story, event["attempt"]), event))
         case "launch" | "rank" | "group" | "error" | "death" | "failed" | "stopping" | "ungrouped":
             return _with_attempt(story, _with_event(_attempt(story, event["attempt"]), event))

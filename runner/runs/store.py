@@ -16,7 +16,7 @@ from runner import private
 from runner.bounded import whole
 from runner.errors import DisttuiError
 from runner.paths import PathError, inside
-from runner.protocol.limits import CHECKED
+from runner.protocol.limits import CHECKED, MOST_FILES
 from runner.protocol.names import VIEWER_FILE
 from runner.records import json_object
 from runner.user_folders import user_folder
@@ -28,8 +28,6 @@ PIECE = 64 * 1024
 _LONGEST_NAME = 200
 _LONGEST_FILE = 1 << 43
 """Bytes: a size that every supported file system can hold."""
-MOST_FILES = 16_384
-"""The most files of a host: a hundred attempts of eighty ranks."""
 MOST_OLD = 100
 """Times that a file may begin anew before its older copies are no longer kept."""
 _FEW = 256

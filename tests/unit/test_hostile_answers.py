@@ -21,6 +21,7 @@ from runner.cli.render.pulled import pulled_lines
 from runner.cli.render.runs import render_runs
 from runner.errors import DisttuiError, HostError
 from runner.formatting import amount, clock, count, duration, gibibytes, number, when
+from runner.hosts import link as link_module
 from runner.hosts import survey
 from runner.hosts.answers import read_answer
 from runner.hosts.facts import facts_of
@@ -286,6 +287,21 @@ def test_announcements_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         store.announce({**event, "name": "one-more.log"})
     store.close()
     assert len(HostStore(tmp_path / "0").files()) == 600
+
+
+def test_a_host_that_invents_ids_of_files_without_end_loses_its_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "MOST_FILES", 600)
+    body = """
+    for number in range(2000):
+        yield {"event": {"file": number, "name": "a.log", "generation": 0, "size": 1, "start": 0}}
+    """
+    link = viewer().open_link(liar(tmp_path, "n1", body).as_host())
+    came: list[Any] = []
+    with pytest.raises(HostError, match="n1: the link broke: it announced more than 600 files of one run"):
+        link.stream("mirror", came.append).result(60)
+    assert len(came) == 600
 
 
 def test_a_file_that_begins_anew_without_end_leaves_100_copies(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.node.gang.turn import Turn, TurnOrder
-from runner.protocol.leases import Lease, LinePlace, Wish, in_the_way
+from runner.protocol.leases import Lease, LinePlace, State, Wish, in_the_way
 
 _HOSTS, _GPUS = 3, 2
 
@@ -29,11 +29,19 @@ class Waiter:
         self.told: dict[int, bool | None] = dict.fromkeys(self.hosts)
         self.up: list[tuple[str, int, bool]] = []
         self.down: list[TurnOrder] = []
-        self.alive = True
+        self.looks: int | None = None
+        """The host that has written its lease as held, and not yet looked at all others."""
+        self.alive = set(self.hosts)
+        """Where its part lives; where one has died, the others end once they notice."""
 
     @property
     def runs(self) -> bool:
-        return self.alive and self.turn.granted
+        return bool(self.alive) and self.turn.granted
+
+    def die(self, host: int) -> None:
+        """The lease goes with its part."""
+        self.alive.discard(host)
+        self.looks = None if self.looks == host else self.looks
 
     def _lease(self, host: int, number: int) -> Lease:
         return {
@@ -51,17 +59,29 @@ class World:
     def __init__(self, waiters: Sequence[Waiter]) -> None:
         self.waiters = waiters
         self.began: list[str] = []
+        self._taken: dict[tuple[str, int], list[Lease]] = {}
 
     def taken(self, one: Waiter, host: int) -> list[Lease]:
-        others = [other.leases[host] for other in self.waiters if other.alive and host in other.uses]
-        return in_the_way(one.wishes[host], others)
+        if (one.run, host) not in self._taken:
+            others = [other.leases[host] for other in self.waiters if host in other.alive]
+            self._taken[one.run, host] = in_the_way(one.wishes[host], others)
+        return self._taken[one.run, host]
+
+    def kill(self, one: Waiter, hosts: Sequence[int]) -> None:
+        for host in hosts:
+            one.die(host)
+        self._taken.clear()
 
     def step(self, one: Waiter, dice: random.Random) -> bool:
         """One thing happens to a run: a host looks, or a message arrives; False: nothing is left to do for it."""
         todo = [
-            ("look", host) for host in one.hosts if one.leases[host]["state"] == "waiting" and self._news(one, host)
+            ("look", host)
+            for host in sorted(one.alive)
+            if one.leases[host]["state"] == "waiting" and one.told[host] != (not self.taken(one, host))
         ]
         todo += [("up", 0)] * bool(one.up) + [("down", 0)] * bool(one.down)
+        todo += [("taken?", one.looks)] if one.looks is not None else []
+        todo += [("end", 0)] if len(one.alive) < len(one.hosts) else []
         if not todo or not one.alive:
             return False
         kind, host = dice.choice(todo)
@@ -70,12 +90,13 @@ class World:
             one.up.append(("room", host, bool(one.told[host])))
         elif kind == "up":
             self._hear(one, *one.up.pop(0))
-        else:
+        elif kind == "down":
             self._obey(one, one.down.pop(0))
+        elif kind == "taken?":
+            self._look_at_all(one, host)
+        else:
+            self.kill(one, one.hosts)
         return True
-
-    def _news(self, one: Waiter, host: int) -> bool:
-        return one.told[host] != (not self.taken(one, host))
 
     def _hear(self, one: Waiter, kind: str, host: int, yes: bool) -> None:
         node, before = one.hosts.index(host), one.turn.granted
@@ -86,18 +107,26 @@ class World:
 
     def _obey(self, one: Waiter, order: TurnOrder) -> None:
         host = one.hosts[order.node]
-        done = order.take
-        if done:
-            one.leases[host]["state"] = "held"
-            done = not self.taken(one, host)
-            one.up.append(("took", host, done))
+        if host in one.alive:
+            self._write(one, host, "held" if order.take else "waiting")
+            one.looks = host if order.take else None
+
+    def _look_at_all(self, one: Waiter, host: int) -> None:
+        """Without a lock: others may have written theirs since this run has."""
+        one.looks, done = None, not self.taken(one, host)
+        one.up.append(("took", host, done))
         if not done:
-            one.leases[host]["state"], one.told[host] = "waiting", None
+            self._write(one, host, "waiting")
+
+    def _write(self, one: Waiter, host: int, state: State) -> None:
+        one.leases[host]["state"] = state
+        one.told[host] = None if state == "waiting" else one.told[host]
+        self._taken.clear()
 
     def check(self) -> None:
         """No GPU has two runs that train."""
         for host in range(_HOSTS):
-            used = [gpu for one in self.waiters if one.runs for gpu in one.uses.get(host, [])]
+            used = [gpu for one in self.waiters if one.runs and host in one.alive for gpu in one.uses[host]]
             assert len(used) == len(set(used)), f"host {host}: {used}"
 
 
@@ -109,23 +138,24 @@ _uses = st.dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     uses=st.lists(_uses, min_size=2, max_size=4), priorities=st.lists(st.integers(0, 1), min_size=5), seed=st.integers()
 )
 def test_nothing_is_booked_twice_nobody_waits_for_ever_and_nobody_is_passed_over(
     uses: list[dict[int, list[int]]], priorities: list[int], seed: int
 ) -> None:
-    """A hundred interleavings of each of 100 sets of runs, with ends and kills at any moment."""
-    for turn in range(100):
+    """Fifty interleavings of each of 200 sets of runs, with ends and kills at any moment, of one host's part too."""
+    for turn in range(50):
         dice = random.Random(seed + turn)
         waiters = [Waiter(n, one, priorities[n], dice.uniform(0, 3600)) for n, one in enumerate(uses)]
         world = World(waiters)
         for _ in range(2000):
             moved = world.step(dice.choice(waiters), dice)
             for one in waiters:
-                if one.alive and dice.random() < (0.1 if one.runs else 0.002):
-                    one.alive = False  # it has ended, or all of it was killed: its locks are gone with it
+                if one.alive and dice.random() < (0.1 if one.runs else 0.004):
+                    # It has ended, all of it was killed, or one of its hosts is gone: the locks are gone with it.
+                    world.kill(one, one.hosts if dice.random() < 0.5 else [dice.choice(sorted(one.alive))])
             if not moved and not any(world.step(one, dice) for one in waiters):
                 ready = [one for one in waiters if one.alive and not one.runs]
                 if not ready:
@@ -135,7 +165,7 @@ def test_nothing_is_booked_twice_nobody_waits_for_ever_and_nobody_is_passed_over
                 first = min(ready, key=lambda one: one.place)
                 blockers = [lease["run"] for host in first.hosts for lease in world.taken(first, host)]
                 assert set(blockers) <= {one.run for one in running}, "the first in line waits for those that run alone"
-                dice.choice(running).alive = False
+                world.kill(last := dice.choice(running), last.hosts)
         else:
             raise AssertionError("it does not come to rest")
 
@@ -150,7 +180,7 @@ def test_of_runs_for_the_same_gpu_the_first_in_line_goes_first_and_one_for_anoth
     while any([world.step(one, dice) for one in (second, beside, first, running)]):  # noqa: C419 - each of them
         pass
     assert sorted(world.began) == ["run-1", "run-4"]
-    running.alive = False
+    world.kill(running, [0])
     while any([world.step(one, dice) for one in (second, first)]):  # noqa: C419
         pass
     assert world.began[2:] == ["run-2"]

@@ -12,11 +12,12 @@ from runner.cli.render.live import TextPrinter
 from runner.cli.render.run_story import _event_words
 from runner.formatting import amount, count, duration, gibibytes, when
 from runner.protocol.events import Death
+from runner.protocol.slurm import Queued
 from runner.render.signals import code_words
-from runner.render.status import eta, host_words, progress, status_line
+from runner.render.status import eta, host_words, progress, run_word, status_line
 from runner.render.story import ending
 from runner.runs.contents import read_content
-from runner.runs.state import RunState, begin, link
+from runner.runs.state import RunState, begin, link, queue_up
 from tests.unit.state_kit import fold
 
 
@@ -86,6 +87,20 @@ def test_ranks_that_are_up_for_seconds_run_even_if_they_tell_nothing() -> None:
         state = fold(state, 0, "events.jsonl", seen)
     assert host_words(fold(state, 0, "telemetry.jsonl", {"t": 15.5})) == "a ◌ loading"
     assert host_words(fold(state, 0, "telemetry.jsonl", {"t": 16.5})) == "a ● running"
+
+
+def test_a_run_in_line_is_queued_until_its_first_attempt() -> None:
+    state = begin("r", ("a", "b"), (1, 1))
+    for node in (0, 1):
+        state = link(state, node, "seen")
+    assert run_word(state) == "joining"
+    note = {"t": 1.0, "e": "note", "level": "info", "text": "in line: a: bob's x holds GPU 0"}
+    waiting = fold(state, 0, "events.jsonl", note)
+    assert (run_word(waiting), host_words(waiting)) == ("queued", "a ◌ queued  b ◌ queued")
+    begun = {"t": 2.0, "e": "attempt", "attempt": 1, "master": "127.0.0.1", "port": 1, "world_size": 2}
+    assert run_word(fold(waiting, 0, "events.jsonl", begun)) == "starting"
+    job: Queued = {"job": "12", "state": "PENDING", "reason": "Resources", "start": "", "nodes": []}
+    assert run_word(queue_up(state, job)) == "queued"
 
 
 def test_before_anything_is_known() -> None:

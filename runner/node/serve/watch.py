@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import select
-import sys
 import time
-from typing import Any
+from typing import Optional
 
-_MODIFY, _MOVED_TO, _CREATE = 0x2, 0x80, 0x100
-_NONBLOCK = 0o4000
+from .. import changes
+
 NAP = 0.02
 """Seconds between polls."""
 GATHER = 0.002
@@ -20,25 +19,17 @@ class Watch:
     """Watches folders for writes, new files and renames."""
 
     def __init__(self) -> None:
-        self._libc: Any = None
-        self._handle = -1
-        if sys.platform == "linux":
-            import ctypes
-
-            self._libc = ctypes.CDLL(None, use_errno=True)
-            self._handle = self._libc.inotify_init1(_NONBLOCK)
+        self._handle: Optional[int] = changes.begin()
 
     def add(self, folder: str) -> None:
         """Watch one more folder."""
-        if self._handle < 0:
-            return
-        if self._libc.inotify_add_watch(self._handle, os.fsencode(folder), _MODIFY | _MOVED_TO | _CREATE) < 0:
-            # No inotify watch is left: poll.
-            self.close()
+        wanted = changes.MODIFY | changes.MOVED_TO | changes.CREATE
+        if self._handle is not None and not changes.add(self._handle, folder, wanted):
+            self.close()  # it polls instead
 
     def wait(self, limit: float) -> None:
         """Return when something has changed, after `limit` seconds at the latest."""
-        if self._handle < 0:
+        if self._handle is None:
             time.sleep(min(NAP, limit))
             return
         if select.select([self._handle], [], [], limit)[0]:
@@ -50,6 +41,6 @@ class Watch:
 
     def close(self) -> None:
         """Close the descriptor."""
-        if self._handle >= 0:
+        if self._handle is not None:
             os.close(self._handle)
-            self._handle = -1
+            self._handle = None
