@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--plain", is_flag=True, help="Print text in a terminal as well, instead of opening the dashboard.")
 @run_options
 def attach(read_only: bool, as_json: bool, plain: bool, **where: Any) -> None:
-    """Look in on RUN until it ends; leaving does nothing to it.
+    """Follow RUN until it ends; leaving does not stop it.
 
     In a terminal this is the app's dashboard. As text it begins with where the run is and the last lines of every
     rank, and Ctrl-C leaves. RUN is an id or its beginning. The exit code of the text is the run's; 0 when it was left.

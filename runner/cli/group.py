@@ -75,7 +75,7 @@ Exit codes: 0 trained · 1 training failed or a host was lost · 2 bad input ·
     invoke_without_command=True,
 )
 @click.version_option(__version__, prog_name="disttui")
-@click.option("--read-only", is_flag=True, help="Of the app: change nothing on hosts or in files.")
+@click.option("--read-only", is_flag=True, help="In the app: change nothing on hosts or in files.")
 @ssh_options
 @click.pass_context
 def cli(ctx: click.Context, /, **options: Any) -> None:

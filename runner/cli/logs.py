@@ -46,7 +46,7 @@ def parse_grep(text: str) -> re.Pattern[str]:
     epilog=example("disttui logs 2node-7f3a --rank 1 --since 10m", "disttui logs 2node -f --grep 'loss|Error'")
 )
 @click.option("--rank", type=click.IntRange(min=0), metavar="RANK", help="Of this rank only.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with what comes.")
+@click.option("--follow", "-f", is_flag=True, help="Go on, and print new lines as they come.")
 @click.option(
     "--since", metavar="WHEN", help="What was printed since: 90s, 10m, 2h, 3d ago, or a date like 2026-03-01T14:00."
 )

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from runner.profile import Profile
 
 
-LOCAL = click.option("--local", is_flag=True, help="Tell what is held here, without asking any host.")
+LOCAL = click.option("--local", is_flag=True, help="Show what this machine has, without asking any host.")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 AS_LINES = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of text.")
 DETACH = click.option(
     "--detach", is_flag=True, help="Leave the run to itself once it runs or waits in a queue; print its id."
 )
 IGNORE_LEASES = click.option(
-    "--ignore-leases", is_flag=True, help="Start also where others have leased the GPUs or the host."
+    "--ignore-leases", is_flag=True, help="Start even if others have leased the GPUs or the host."
 )
 WHEN_FREE = click.option(
     "--when-free",
@@ -47,7 +47,7 @@ TRUST = click.option(
     "--trust-profile",
     "--trust",
     is_flag=True,
-    help="Use PROFILE without a question, if others can write it or it is new or changed in a team library.",
+    help="Use PROFILE without asking, also if others can write it or it is new or changed in a team library.",
 )
 
 
@@ -83,7 +83,7 @@ def profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--sandbox",
             is_flag=True,
-            help="Play every host by a throwaway SSH server on this machine's loopback.",
+            help="Replace every host by a temporary SSH server on this machine.",
         ),
         OVERRIDES,
         click.argument("profile", metavar="PROFILE", shell_complete=complete_profiles),

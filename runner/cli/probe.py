@@ -18,7 +18,7 @@ from runner.errors import DisttuiError
 def probe(hosts: tuple[str, ...], as_json: bool, ssh_config: str | None, accept_new_host_keys: bool) -> None:
     """Show what each HOST has: cores, memory, GPUs, network, torch.
 
-    And who uses its GPUs. HOST is an ssh alias, user@host:port, or `local`. Exit code 3 when a host cannot be reached.
+    Also who uses the GPUs. HOST is an ssh alias, user@host:port, or `local`. Exit code 3 when a host cannot be reached.
     """
     from runner.api.probing import probe as probe_hosts
     from runner.cli.viewing import viewing

@@ -27,7 +27,7 @@ from runner.protocol.names import RUN_DIR
     default=RUN_DIR,
     show_default=True,
     callback=check_run_dir,
-    help="Where runs lie on --host.",
+    help="The folder of runs on --host.",
 )
 @LOCAL
 @AS_JSON

@@ -20,7 +20,7 @@ from runner.cli.running import Sharing, run_profile
 @PRIORITY
 @AS_LINES
 @click.option(
-    "--trust-profile", "--trust", is_flag=True, help="Run without asking what a run that was started elsewhere has run."
+    "--trust-profile", "--trust", is_flag=True, help="Run it without asking, also if RUN was started elsewhere."
 )
 @run_options
 def rerun(
@@ -34,7 +34,7 @@ def rerun(
     trust_profile: bool,
     **where: Any,
 ) -> None:
-    """Run the profile of RUN once more, exactly as it was run then.
+    """Run the profile of RUN once more, as it was run then.
 
     The profile of a run that was started elsewhere comes from its host: the commands in it are shown first.
     With --resume the job gets DISTTUI_RESUME=1, DISTTUI_RESUME_FROM, the folder of that run's checkpoints, and the

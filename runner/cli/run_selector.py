@@ -41,23 +41,21 @@ _FINDING: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         "--run-dir",
         metavar="FOLDER",
         callback=check_run_dir,
-        help=f"Where runs lie on --host, {RUN_DIR} unless the profile says otherwise.",
+        help=f"With --host: the folder of runs there, {RUN_DIR} unless the profile says otherwise.",
     ),
-    click.option(
-        "--trust-hosts", is_flag=True, help="Reach the other hosts that --host names for the run without asking."
-    ),
+    click.option("--trust-hosts", is_flag=True, help="With --host: reach the run's other hosts without asking."),
     click.option(
         "--profile",
         "hosts_from",
         metavar="PROFILE",
         shell_complete=complete_profiles,
-        help="Reach the hosts of a run found with --host as this profile does, in its order.",
+        help="With --host: reach the run's hosts as this profile does, in its order.",
     ),
     click.option(
         "--host",
         metavar="HOST",
         shell_complete=complete_hosts,
-        help="Find a run there that was started elsewhere, by anybody.",
+        help="Find RUN on this host, also if somebody else has started it.",
     ),
 )
 

@@ -28,7 +28,7 @@ _NAMED = click.argument("hosts", nargs=-1, required=True, metavar="HOST...", she
 def who(hosts: tuple[str, ...], as_json: bool, ssh_config: str | None, accept_new_host_keys: bool) -> None:
     """Show who uses which GPU of each HOST.
 
-    By lease, which every run takes, and by the processes that compute there. Whose a lease is, its file's owner says.
+    By lease, which every run takes, and by the processes that compute there. A lease is that of its file's owner.
     Without HOST, all hosts of runs that are known here, of your profiles and your team's, and this machine.
     Exit code 3 when a host could not be asked.
     """
