@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from runner.hosts.facts import HostFacts, Interpreter
 from runner.profile import Host, Profile
+
+SAID = "the profile says so"
+"""The reason for a value that the profile gives."""
 
 
 def find_python(profile: Profile, host: Host, facts: HostFacts) -> tuple[str, Interpreter | None, str]:
@@ -17,7 +22,8 @@ def find_python(profile: Profile, host: Host, facts: HostFacts) -> tuple[str, In
     if host.python:
         path = expand(host.python, facts)
         known = next((one for one in facts.interpreters if one.source == "profile" or one.path == path), None)
-        return (known.path if known else path), known, "the profile says so"
+        said = is_written(profile, "python", host.python)
+        return (known.path if known else path), known, SAID if said else "the one that runs disttui"
     if host.activate:
         known = next((one for one in facts.interpreters if one.source == "activate"), None)
         if known:
@@ -26,6 +32,13 @@ def find_python(profile: Profile, host: Host, facts: HostFacts) -> tuple[str, In
     if known:
         return known.path, known, f"the first interpreter found that has torch ({known.torch})"
     return "python3", None, "no interpreter with torch was found"
+
+
+def is_written(profile: Profile, key: str, value: str) -> bool:
+    """Whether the profile gives this value, for all hosts or for one; else it was set for the run, as in a sandbox."""
+    written = profile.as_written()
+    hosts = [host for host in written.get("hosts") or () if isinstance(host, Mapping)]
+    return value in [one.get(key) for one in (written, *hosts)]
 
 
 def expand(path: str, facts: HostFacts) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from runner.formatting import gibibytes, plural
 from runner.hosts.facts import Gpu, HostFacts
 from runner.planning import network
-from runner.planning.interpreter import find_python
+from runner.planning.interpreter import SAID, find_python, is_written
 from runner.profile import Host, Profile
 from runner.profile.fields import MOST_PROCESSES
 from runner.protocol.lease_words import who_has
@@ -64,7 +64,10 @@ def choose(profile: Profile, rank: int, facts: HostFacts, backend: str, share: S
     cores = _cores(facts, share)
     threads, why_threads = _threads(profile.host_env(rank).get("OMP_NUM_THREADS"), cores, count.processes)
     dial = (host.address,) if host.address else network.candidates(facts)
-    said = "the profile says so"
+    interface = _INTERFACE
+    if host.interface:
+        said = is_written(profile, "interface", host.interface)
+        interface = f"{host.interface}: {SAID if said else 'a sandbox stays on this machine'}"
     return HostChoice(
         node_rank=rank,
         name=host.name,
@@ -79,8 +82,8 @@ def choose(profile: Profile, rank: int, facts: HostFacts, backend: str, share: S
             "gpus": count.gpu_reason or "none: this run computes on the CPU",
             "python": f"{python}: {why_python}",
             "omp_num_threads": why_threads,
-            "interface": f"{host.interface}: {said}" if host.interface else _INTERFACE,
-            "addresses": f"{', '.join(dial) or 'none'}: {said if host.address else 'its network cards that are up'}",
+            "interface": interface,
+            "addresses": f"{', '.join(dial) or 'none'}: {SAID if host.address else 'its network cards that are up'}",
         },
     )
 
@@ -114,9 +117,9 @@ def _count_gpus(host: Host, facts: HostFacts, share: Share) -> _Count:
     offered = offered_gpus(host, facts, share)
     processes = host.num_processes or min(MOST_PROCESSES, len(offered)) or 1
     gpus = offered[:processes]
-    why = "the profile says so" if host.gpus is not None else _gpu_state(facts) + _among(share)
+    why = SAID if host.gpus is not None else _gpu_state(facts) + _among(share)
     reason = f"one for each GPU that the profile lists ({len(offered)})" if host.gpus is not None else why
-    said = "the profile says so" if host.num_processes else reason
+    said = SAID if host.num_processes else reason
     return _Count(processes, gpus, said, f"{', '.join(map(str, gpus)) or 'none'}: {why}")
 
 
@@ -138,7 +141,7 @@ def _gpu_state(facts: HostFacts) -> str:
 
 def _count_cpu(host: Host, facts: HostFacts, share: Share) -> _Count:
     if host.num_processes:
-        return _Count(host.num_processes, None, "the profile says so")
+        return _Count(host.num_processes, None, SAID)
     cores, memory = _cores(facts, share), usable_memory(facts) // share[1]
     room = max(1, memory // PROCESS_MEMORY)
     if room < cores:

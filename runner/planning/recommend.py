@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from runner.hosts.facts import HostFacts
 from runner.planning import bytegpt, network
 from runner.planning.advice import Advice, advise
-from runner.planning.interpreter import find_python, release
+from runner.planning.interpreter import SAID, find_python, release
 from runner.planning.layout import choose_layout
 from runner.planning.processes import HostChoice, Reasons, Share, choose, offered_gpus
 from runner.profile import Profile
@@ -67,7 +67,7 @@ def recommend(profile: Profile, facts: Sequence[HostFacts]) -> Recommendation:
 
 def _backend(profile: Profile, facts: Sequence[HostFacts], shares: Sequence[Share]) -> tuple[str, str]:
     if profile.launch.backend != "auto":
-        return profile.launch.backend, f"{profile.launch.backend}: the profile says so"
+        return profile.launch.backend, f"{profile.launch.backend}: {SAID}"
     if (given := _given(profile, "backend")) and given != "auto":
         return given, f"{given}: the job's --backend"
     for host, found, share in zip(profile.hosts, facts, shares, strict=True):
@@ -92,7 +92,7 @@ def _shares(facts: Sequence[HostFacts]) -> list[Share]:
 
 def _precision(profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice]) -> tuple[str, str]:
     if profile.precision != "auto":
-        return profile.precision, f"{profile.precision}: the profile says so"
+        return profile.precision, f"{profile.precision}: {SAID}"
     if given := _given(profile, "precision"):
         return given, f"{given}: the job's --precision"
     if not all(choice.gpus for choice in choices):
@@ -119,7 +119,9 @@ def _given(profile: Profile, option: str) -> str | None:
 def _master(profile: Profile, facts: Sequence[HostFacts]) -> tuple[str, str]:
     first = profile.hosts[0]
     if explicit := fixed_master(profile) or first.address:
-        return explicit, f"{explicit}: the profile says so"
+        written = profile.as_written().get("launch") or {}
+        said = first.address or written.get("master") not in (None, "auto")
+        return explicit, f"{explicit}: {SAID if said else 'a sandbox stays on this machine'}"
     if len(profile.hosts) == 1:
         return network.LOOPBACK, f"{network.LOOPBACK}: everything stays on one host"
     found = network.candidates(facts[0])

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runner.api.preparing import as_run
 from runner.formatting import plural
 from runner.planning import bytegpt, network
 from runner.planning.interpreter import release
 from runner.planning.processes import free_gpus
+from runner.planning.recommend import recommend
+from runner.profile import parse
 from tests.unit.planning import FOLDER, facts, planned
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -83,6 +87,14 @@ def test_what_the_profile_says_wins() -> None:
     assert (second.num_processes, second.gpus, second.interface, second.omp_num_threads) == (2, (0, 1), "ib0", 5)
     assert (it.strategy, it.precision, it.master) == ("fsdp", "fp32", "10.1.0.11")
     assert all("the profile says so" in it.reasons[name] for name in ("strategy", "precision", "master"))
+
+
+def test_what_a_sandbox_sets_is_not_said_to_be_the_profiles() -> None:
+    profile = as_run(parse("disttui: 1\nhosts: [node1, node2]\njob: {builtin: bytegpt}\n", "x.yaml"), sandbox=True)
+    it = recommend(profile, (facts("cpu_desk"), facts("cpu_desk")))
+    assert it.reasons["master"] == "127.0.0.1: a sandbox stays on this machine"
+    assert it.hosts[0].reasons["python"] == f"{sys.executable}: the one that runs disttui"
+    assert it.hosts[0].reasons["interface"].endswith(": a sandbox stays on this machine")
 
 
 def test_a_gpu_of_the_profile_keeps_its_order_and_an_empty_list_means_none() -> None:
