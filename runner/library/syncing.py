@@ -221,7 +221,8 @@ def _save_edits(repository: Repository, branch: str) -> tuple[list[str], list[tu
         repository.move(f"refs/heads/{branch}", commit, head)
         head = commit
         saved.append(path)
-    gone = {path: blob for path, blob in files.items() if blob.is_file and _on_disk(repository.folder, path) is None}
+    here = {path: blob for path, blob in files.items() if blob.is_file and _place(repository.folder, path)}
+    gone = {path: blob for path, blob in here.items() if _on_disk(repository.folder, path) is None}
     _restore(repository, gone)
     repository.refresh()
     return saved, left
@@ -281,7 +282,7 @@ def _contents(
     """The contents before and after of some files, few at a time. Raises InputError before the first for too many."""
     files = {path: [blob.id for blob in pair if blob and blob.is_file] for path, pair in changes.items()}
     sizes = {blob: size for blob, size in repository.sizes(chain(*files.values())).items() if size <= LARGEST}
-    after = [sizes.get(blob.id, 0) for _, blob in changes.values() if blob and blob.is_file]
+    after = [sizes[blob.id] for _, blob in changes.values() if blob and blob.id in sizes]
     if len(after) > _MOST_FILES or sum(after) > _MOST_BYTES:
         raise InputError(
             f"{amount(len(after), 'file')} with {sum(after) >> 20:,} MiB would be written, "

@@ -104,14 +104,17 @@ def test_a_tree_of_few_bytes_that_names_endless_files_is_refused(
     names = [f"{number:02}.yaml" for number in range(30)]
     lines = b"".join(f"100644 {name}".encode() + b"\0" + bytes.fromhex(blob) for name in names)
     wide = git(remote, "hash-object", "-t", "tree", "-w", "--stdin", given=lines)
-    commit(remote, [("40000", "wide", wide)])
+    commit(remote, [("100644", ".hidden.yaml", PROFILE), ("40000", "wide", wide)])
     for limit in ("_MOST_FILES", "_MOST_BYTES"):
         with monkeypatch.context() as patched:
             patched.setattr(f"runner.library.syncing.{limit}", 20)
             with pytest.raises(InputError, match=r"30 files with 0 MiB would be written, more than"):
                 alice.sync()
         assert not alice.library.folder.exists()
-    assert len(alice.sync().received) == 0 and len(list(alice.library.folder.glob("wide/*"))) == 30
+    assert alice.sync().cloned and len(list(alice.library.folder.glob("wide/*"))) == 30
+    with monkeypatch.context() as patched:
+        patched.setattr("runner.library.syncing._MOST_FILES", 0)
+        alice.sync()  # nothing is to be written
     deep = wide
     for _ in range(8):
         lines = b"".join(f"40000 {number}".encode() + b"\0" + bytes.fromhex(deep) for number in range(9))
@@ -120,7 +123,7 @@ def test_a_tree_of_few_bytes_that_names_endless_files_is_refused(
     monkeypatch.setattr("runner.library.git._MOST", 1 << 20)
     with pytest.raises(InputError, match="prints more than 1 MiB: this is no library"):
         alice.sync()
-    assert alice.git("status", "--porcelain") == ""
+    assert alice.read("wide/07") == PROFILE, "what was there stays"
 
 
 @pytest.mark.git
