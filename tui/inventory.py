@@ -141,7 +141,7 @@ def read_shelf(environ: Mapping[str, str], now: float) -> Shelf:
 def fingerprint(environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
     """A value that changes when `read_shelf` would return something new.
 
-    Costs a walk through all libraries, one stat call per profile and a few per run; nothing is read.
+    Reads the config, walks through all libraries, and makes one stat call per profile and a few per run.
     """
     from runner.profile.composition import PERSONAL
     from runner.profile.library import INVENTORIES, libraries, profiles_in
