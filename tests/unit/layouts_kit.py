@@ -16,7 +16,8 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import torch.distributed.pipelining  # noqa: F401  # before the ranks are forked: a second each
+import torch.distributed.checkpoint  # before the ranks are forked: half a second each
+import torch.distributed.pipelining  # noqa: F401
 
 from runner.train import job
 from runner.train.division import divide

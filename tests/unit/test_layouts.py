@@ -30,6 +30,7 @@ LAYOUTS = {
         "ddp": "--strategy ddp",
         "ddp in two rounds": "--strategy ddp --accumulate 2",
         "fsdp": "--strategy fsdp",
+        "fsdp in two rounds": "--strategy fsdp --accumulate 2",
         "hsdp 2 x 2": "--dp-replicate 2 --dp-shard 2",
         "ddp x tp": "--strategy ddp --tp 2",
         "fsdp x tp in two rounds": "--strategy fsdp --tp 2 --accumulate 2",
@@ -39,10 +40,10 @@ LAYOUTS = {
         "pp 4": "--pp 4",
     },
     8: {
-        "hsdp x tp 2 x 2 x 2": "--dp-replicate 2 --dp-shard 2 --tp 2",
-        "hsdp x cp 2 x 2 x 2": "--dp-replicate 2 --dp-shard 2 --cp 2",
-        "pp x fsdp x tp 2 x 2 x 2": "--pp 2 --dp-shard 2 --tp 2",
-        "pp x cp x tp 2 x 2 x 2": "--pp 2 --cp 2 --tp 2",
+        "hsdp x tp 2 x 2 x 2": "--dp-replicate 2 --dp-shard 2 --tp 2 --layers 2",
+        "hsdp x cp 2 x 2 x 2": "--dp-replicate 2 --dp-shard 2 --cp 2 --layers 2",
+        "pp x fsdp x tp 2 x 2 x 2": "--pp 2 --dp-shard 2 --tp 2 --layers 2",
+        "pp x cp x tp 2 x 2 x 2": "--pp 2 --cp 2 --tp 2 --layers 2",
     },
 }  # fmt: skip
 NAMES = [name for layouts in LAYOUTS.values() for name in layouts]
@@ -50,14 +51,14 @@ NAMES = [name for layouts in LAYOUTS.values() for name in layouts]
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the metrics of all layouts, and of one process as `one`."""
+    """The folder with the metrics of all layouts, and of one process as `one`, and as `one of 2 layers`."""
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("layouts")
     text = folder / "text.txt"
     text.write_text(" ".join(random.Random(0).choices(["to be", "or not", "that", "is", "the question"], k=2000)))
     recipe = [*RECIPE, "--data", str(text)]
     worlds = {
-        1: {"one": recipe},
+        1: {"one": recipe, "one of 2 layers": [*recipe, "--layers", "2"]},
         **{size: {name: [*recipe, *words.split()] for name, words in some.items()} for size, some in LAYOUTS.items()},
     }
     kit = [sys.executable, str(Path(__file__).with_name("layouts_kit.py")), str(folder)]
@@ -79,7 +80,7 @@ def records(folder: Path, name: str, rank: int = 0) -> list[dict[str, float]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_layout_trains_as_one_process_would(runs: Path, name: str) -> None:
     """Loss and norm of every step, validation, and what the trained model writes."""
-    mine, alone = records(runs, name), records(runs, "one")
+    mine, alone = records(runs, name), records(runs, "one of 2 layers" if name in LAYOUTS[8] else "one")
     assert [record["step"] for record in mine] == [1, 2, 3, 3]
     assert alone[0]["grad_norm"] > 1, "else nothing is clipped"
     for key in ("loss", "grad_norm", "val_loss", "lr"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -180,21 +179,6 @@ def test_without_a_shared_disk_all_go_on_from_rank_0s_checkpoint_and_it_writes_o
     assert close(job.curve(), saved.curve()[8:], 1e-4)
 
 
-def test_a_full_disk_costs_the_new_checkpoint_and_no_old_one(job: Job) -> None:
-    course = ["--batch-size", "8", "--checkpoint-interval", "2"]
-    assert job.alone("--steps", "2", *course, "--checkpoint-format", "sharded").returncode == 0
-    before = sorted((job.folder / "checkpoints").rglob("*"))
-    for form in ("file", "sharded"):
-        done = subprocess.run(
-            [sys.executable, *job.command("--steps", "4", *course, "--checkpoint-format", form, "--resume", "auto")],
-            env=job.env(), cwd=job.folder, capture_output=True, text=True, timeout=300, check=False,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)),
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert f"note: no checkpoint of step 4 in {job.folder / 'checkpoints'}: File too large" in done.stdout
-        assert sorted((job.folder / "checkpoints").rglob("*")) == before
-
-
 def test_sigterm_is_answered_with_a_checkpoint_of_the_last_step(job: Job) -> None:
     """One rank alone gets it: all save the same step and end by SIGTERM, and the next attempt goes on from there."""
     course = ["--steps", "1000", "--batch-size", "4", "--val-interval", "0", "--checkpoint-interval", "100000"]
@@ -233,11 +217,13 @@ ON_FOUR = {
     "pp-tp-file": ["--pp", "2", "--tp", "2", "--checkpoint-format", "file"],
     "fsdp-tp-file": ["--dp-shard", "2", "--tp", "2", "--checkpoint-format", "file"],
 }  # fmt: skip
-ON_TWO = {name: ON_FOUR[name] for name in ("ddp", "fsdp", "tp", "pp", "cp")}
 
 
-def test_every_layout_goes_on_from_the_checkpoint_of_every_other(tmp_path: Path) -> None:
-    """Saved by four ranks after step 4, the fifth step of two or four is the one of those that went on."""
+def test_every_layout_saves_the_same_and_goes_on_from_a_file_and_a_folder(tmp_path: Path) -> None:
+    """Saved by four ranks after step 4, the fifth step of two or four is the one of those that went on.
+
+    What all save in the same names and boxes is the same, so that each can go on from each.
+    """
     Job(tmp_path).command()  # makes the text
     course = [
         *TINY,
@@ -253,25 +239,36 @@ def test_every_layout_goes_on_from_the_checkpoint_of_every_other(tmp_path: Path)
         "0",
     ]
     course += ["--steps", "5", "--data", str(tmp_path / "text.txt")]
-    saves = {name: [*course, "--checkpoint-interval", "4", *how] for name, how in ON_FOUR.items()}
-    train(tmp_path, {"4": saves})
+    train(tmp_path, {"4": {name: [*course, "--checkpoint-interval", "4", *how] for name, how in ON_FOUR.items()}})
+    paths = {name: next((tmp_path / f"{name}.checkpoints").glob("step-000004-a1*")) for name in ON_FOUR}
+    assert [path.is_dir() for path in paths.values()] == [
+        name not in ("ddp", "cp") and "file" not in name for name in paths
+    ]
+    contents = {name: whole(path) for name, path in paths.items()}
+    for name, tensors in contents.items():
+        assert tensors.keys() == contents["ddp"].keys()
+        assert not [key for key, theirs in contents["ddp"].items() if far(tensors[key], theirs) > 0.01], name
     loads: dict[str, dict[str, list[str]]] = {"2": {}, "4": {}}
-    for name in ON_FOUR:
-        (source,) = (tmp_path / f"{name}.checkpoints").glob("step-000004-a1*")
-        for size, layouts in (("2", ON_TWO), ("4", {} if name in ON_TWO else {"hsdp": ON_FOUR["hsdp"]})):
-            for other, how in layouts.items():
-                resume = ["--checkpoint-interval", "0", "--resume", str(source)]
-                loads[size][f"{name}-to-{other}-{size}"] = [*course, *resume, *how]
-    for other in ("fsdp-tp", "hsdp"):
-        for name in ("ddp", "fsdp"):
-            (source,) = (tmp_path / f"{name}.checkpoints").glob("step-000004-a1*")
-            resume = ["--checkpoint-interval", "0", "--resume", str(source)]
-            loads["4"][f"{name}-to-{other}-4"] = [*course, *resume, *ON_FOUR[other]]
+    for source in ("ddp", "fsdp-tp"):
+        resume = [*course, "--checkpoint-interval", "0", "--resume", str(paths[source])]
+        loads["2"] |= {f"{source}-to-{name}-2": [*resume, *ON_FOUR[name]] for name in ("ddp", "fsdp", "tp", "pp", "cp")}
+        loads["4"] |= {f"{source}-to-{name}-4": [*resume, *ON_FOUR[name]] for name in ("hsdp", "fsdp-tp")}
     train(tmp_path, loads)
     fifth = Job(tmp_path).curve_of(tmp_path / "ddp.0.jsonl")[4:]
     courses = {name: Job(tmp_path).curve_of(tmp_path / f"{name}.0.jsonl") for runs in loads.values() for name in runs}
-    assert len(courses) > 50
+    assert len(courses) == 14
     assert not {name: course for name, course in courses.items() if not close(course, fifth, 1e-4)}
+
+
+def whole(path: Path) -> dict[str, Any]:
+    """Every tensor of a checkpoint."""
+    opened = checkpoint.open_checkpoint(path)
+    return {name: opened.read(name, Box((0,) * len(shape), shape)) for name, shape in opened.shapes.items()}
+
+
+def far(tensor: Any, other: Any) -> float:
+    """How far two tensors lie apart, as a share of the second."""
+    return float((tensor - other).norm() / other.norm())
 
 
 def train(folder: Path, runs: Mapping[str, Mapping[str, Sequence[str]]], python: str = sys.executable) -> None:

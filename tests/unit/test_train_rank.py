@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -151,6 +152,21 @@ def test_a_gradient_without_bounds_gets_into_no_checkpoint(
     weights = {name: newest.read(name, Box((0,) * len(shape), shape)) for name, shape in newest.shapes.items()}
     assert newest.progress["step"] == step - 1
     assert all(weight.isfinite().all() for weight in weights.values())
+
+
+def test_a_full_disk_costs_the_new_checkpoint_and_no_old_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    course = ["--batch-size", "8", "--checkpoint-interval", "2"]
+    run(folder, "--steps", "2", *course, "--checkpoint-format", "sharded")
+    before = sorted((folder / "checkpoints").rglob("*"))
+    for form in ("file", "sharded"):
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
+        try:
+            run(folder, "--steps", "4", *course, "--checkpoint-format", form, "--resume", "auto")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert f"note: no checkpoint of step 4 in {folder / 'checkpoints'}: File too large" in capsys.readouterr().out
+        assert sorted((folder / "checkpoints").rglob("*")) == before
 
 
 def test_a_forward_pass_under_ddp_waits_for_no_other_rank(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,37 +161,14 @@ def test_one_process_trains_and_says_so(reference: Job) -> None:
 SAME = ["--steps", "12", "--clip", "0.5", "--checkpoint-interval", "0", "--global-batch", "8"]
 
 
-@pytest.mark.parametrize(
-    ("ranks", "arguments"),
-    [
-        (2, ["--batch-size", "2"]),  # two rounds
-        (4, []),
-        (2, ["--strategy", "fsdp"]),
-        (4, ["--strategy", "fsdp", "--batch-size", "1"]),  # two rounds
-    ],
-)
-def test_ranks_train_as_one_process_would(reference: Job, job: Job, ranks: int, arguments: list[str]) -> None:
-    done = job.torchrun(ranks, *SAME, *arguments)
+def test_ranks_train_as_one_process_would(reference: Job, job: Job) -> None:
+    """In two rounds; other layouts are in test_layouts.py, other precisions in test_train_variants.py."""
+    done = job.torchrun(2, *SAME, "--batch-size", "2")
     assert done.returncode == 0, done.stderr
-    assert f"world size {ranks}" in done.stdout
+    assert "world size 2" in done.stdout
     assert close(job.curve(), reference.curve(), 1e-4)
-    for rank in range(1, ranks):
-        assert f"rank {rank} of {ranks} on " in done.stdout
-        assert f"rank {rank}: done after 12 steps" in done.stdout
-
-
-def test_accumulation_in_one_process(reference: Job, job: Job) -> None:
-    assert job.alone(*SAME, "--accumulate", "4").returncode == 0
-    assert close(job.curve(), reference.curve(), 1e-4)
-
-
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_bf16_follows_fp32_closely(reference: Job, job: Job, strategy: str) -> None:
-    done = job.torchrun(2, *SAME, "--strategy", strategy, "--precision", "bf16")
-    assert done.returncode == 0, done.stderr
-    losses, exact = ([record["loss"] for record in one.metrics() if "loss" in record] for one in (job, reference))
-    assert losses == pytest.approx(exact, abs=0.05)
-    assert losses != exact
+    assert "rank 1 of 2 on " in done.stdout
+    assert "rank 1: done after 12 steps" in done.stdout
 
 
 def test_killed_and_resumed_it_continues_the_same_curve(job: Job, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -228,15 +205,15 @@ def test_a_run_again_goes_on_from_the_checkpoints_of_the_run_before(reference: J
     assert (done.returncode, f"no complete checkpoint in {nowhere}" in done.stderr) == (2, True), done.stderr
 
 
-def test_other_strategy_and_world_size_go_on_from_a_checkpoint(reference: Job, job: Job) -> None:
-    """From DDP of one process to FSDP of two, past a newer checkpoint that was cut short."""
+def test_a_broken_checkpoint_is_named_and_the_one_before_it_taken(reference: Job, job: Job) -> None:
+    """By another strategy than the one that saved it."""
     checkpoints = job.folder / "checkpoints"
     checkpoints.mkdir()
     whole = reference.folder / "checkpoints" / "step-000008-a1.pt"
     (checkpoints / whole.name).write_bytes(whole.read_bytes())
     (checkpoints / "step-000010-a1.pt").write_bytes(whole.read_bytes()[:9000])
     (job.folder / "text.txt").write_bytes((reference.folder / "text.txt").read_bytes())
-    done = job.torchrun(2, *SAME, "--strategy", "fsdp", "--resume", "auto")
+    done = job.alone(*SAME, "--strategy", "fsdp", "--resume", "auto")
     assert done.returncode == 0, done.stderr
     assert "step-000010-a1.pt is incomplete or damaged: skipped" in done.stdout
     assert "resumed from" in done.stdout
@@ -268,10 +245,8 @@ def test_a_training_that_diverges_ends_with_one_line(job: Job) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--heads", "3"], "--width 32 must be a multiple of twice --heads 3"),
-        (["--global-batch", "3"], "--global-batch 3 cannot be divided over 2 ranks"),
-        (["--data", "/no/such"], "--data /no/such: No such file or directory"),
-        (["--context", "16384"], "text.txt is too small"),
+        (["--global-batch", "3"], "--global-batch 3 cannot be divided over 2 ranks"),  # before there is a group
+        (["--data", "/no/such"], "--data /no/such: No such file or directory"),  # found out by rank 0
     ],
 )
 def test_bad_input_is_said_once_for_all_ranks(job: Job, arguments: list[str], named: str) -> None:
@@ -301,42 +276,49 @@ def test_a_full_disk_costs_the_metrics_not_the_run(job: Job) -> None:
     assert done.stderr == "bytegpt: no metrics: /dev/full: No space left on device\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [(["--steps", "2"], 0), (["--lr", "1e15"], 1), (["--context", "16384"], 2), (["--val-interval", "1"], 130)],
-)
-def test_the_group_is_ended_when_nothing_else_holds_it(job: Job, arguments: list[str], code: int) -> None:
-    # Otherwise the holder of a lock may wait for gloo's threads that need it, or they abort the process at its end.
-    command = job.command(*arguments)
+def test_the_group_is_ended_when_nothing_else_holds_it(job: Job) -> None:
+    """Otherwise the holder of a lock may wait for gloo's threads that need it, or they abort the process at its end."""
+    command = job.command()
     program = f"""
 import gc, sys, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 end = dist.destroy_process_group
 def checked():
-    print("held by", sum(isinstance(one, DistributedDataParallel) for one in gc.get_objects()))
-    print("loaded in vain:", [name for name in ("torch.distributed.checkpoint",) if name in sys.modules])
+    held = sum(isinstance(one, DistributedDataParallel) for one in gc.get_objects())
+    print("held by", held, "loaded in vain", "torch.distributed.checkpoint" in sys.modules)
     end()
 dist.destroy_process_group = checked
-sys.argv = {command!r}
-sys.path.insert(0, sys.argv[0])
+sys.path.insert(0, {command[0]!r})
 from _disttui_train import loop
 from _disttui_train.main import main
 def interrupted(self):
     raise KeyboardInterrupt
-if {code} == 130:
-    loop.Training.validate = interrupted
-main()
+for words in ("--steps 2", "--lr 1e15", "--context 16384", "--val-interval 1"):
+    sys.argv = [*{command!r}, *words.split()]
+    if words == "--val-interval 1":
+        loop.Training.validate = interrupted
+    code = 0
+    try:
+        main()
+    except SystemExit as ended:
+        code = ended.code
+    print("code", code)
 """
     done = run([sys.executable, "-c", program], job.env(), job.folder)
-    assert done.stdout.count("held by 0\nloaded in vain: []\n") == 1, done.stdout + done.stderr
-    assert done.returncode == code
+    said = [line for line in done.stdout.splitlines() if line.startswith(("held", "code"))]
+    held = "held by 0 loaded in vain False"
+    assert said == [held, "code 0", held, "code 1", held, "code 2", held, "code 130"], done.stdout + done.stderr
 
 
 def test_the_default_profile_learns_python(job: Job) -> None:
-    """One process, 300 steps, from ln 256 to under 2.6 nats a byte."""
+    """One process, from ln 256 to under 2.6 nats a byte in the first 50 of its 300 steps."""
     job.command()
-    done = run([sys.executable, "train.zip", "--checkpoint-interval", "0"], job.env(), job.folder)
-    assert done.returncode == 0, done.stderr
+    command = [sys.executable, "train.zip", "--checkpoint-interval", "0"]
+    with subprocess.Popen(command, env=job.env(), cwd=job.folder, stdout=subprocess.DEVNULL) as training:
+        while len(job.metrics()) < 50 and training.poll() is None:
+            time.sleep(0.1)
+        training.kill()
     records = job.metrics()
+    assert (records[0]["steps"], records[0]["step"]) == (300, 1)
     assert records[0]["loss"] > 5.4
-    assert records[299]["val_loss"] < 2.6
+    assert records[49]["val_loss"] < 2.6

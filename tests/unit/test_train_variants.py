@@ -36,6 +36,8 @@ EXACT = {
     "offload": ["--cpu-offload", "yes", "--strategy", "fsdp"],
 }
 NEAR = {
+    "bf16": ["--precision", "bf16"],
+    "bf16-fsdp": ["--precision", "bf16", "--strategy", "fsdp"],
     "fp16": ["--precision", "fp16"],
     "fp16-fsdp": ["--precision", "fp16", "--strategy", "fsdp"],
     "fp16-tp": ["--precision", "fp16", "--tp", "2"],
