@@ -5,6 +5,7 @@ torch's own clip_grad_norm_ refuses weights of different meshes, and knows one p
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -17,12 +18,12 @@ from .state import Parameters
 
 
 class StepMeans(NamedTuple):
-    """What all ranks have in common after a step's backward passes."""
+    """What a step's backward passes gave: over all ranks, or on this one where it trains alone."""
 
     loss: float
     grad_norm: float
     ends: bool
-    """Whether any rank wishes to end."""
+    """Whether a rank wishes to end."""
 
 
 def reduce_and_clip(
@@ -52,13 +53,13 @@ def reduce_and_clip(
     )
     if layout.world_size > 1:
         dist.all_reduce(totals)
-    norm = totals[1].sqrt() / scale
-    factor = (limit / (norm + 1e-6)).clamp(max=1.0) / scale if limit else torch.full_like(norm, 1 / scale)
-    if limit or scale != 1:
+    mean, square, wishes = totals.tolist()
+    norm = math.sqrt(square) / scale
+    factor = (min(1.0, limit / (norm + 1e-6)) if limit else 1.0) / scale
+    if factor != 1:
         for gradients in by_copies.values():
-            torch._foreach_mul_(gradients, factor.to(gradients[0].device))
-    mean, _, wishes = totals.tolist()
-    return StepMeans(mean, norm.item(), wishes > 0)
+            torch._foreach_mul_(gradients, factor)
+    return StepMeans(mean, norm, wishes > 0)
 
 
 def _copies(parameter: Any, layout: Layout) -> int:
@@ -71,10 +72,6 @@ def _copies(parameter: Any, layout: Layout) -> int:
 
 
 def _local(parameter: Any) -> Any:
-    """The gradient of this rank's part of a weight, summed up where tensor parallel has left parts of sums."""
+    """The gradient of this rank's part of a weight; FSDP has placed it as the weight."""
     gradient = parameter.grad
-    if not isinstance(gradient, DTensor):
-        return gradient
-    if gradient.placements != parameter.placements:
-        parameter.grad = gradient = gradient.redistribute(placements=parameter.placements)
-    return gradient.to_local()
+    return gradient.to_local() if isinstance(gradient, DTensor) else gradient

@@ -17,11 +17,13 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from runner.train import background, checkpoint, clip, job, keeper, loop, slow_links, strategy, termination
+from runner.train import background, checkpoint, clip, job, keeper, loop, model, slow_links, strategy, termination
 from runner.train.division import divide
 from runner.train.group import TIMEOUT
+from runner.train.layout import Layout
 from runner.train.options import parse
 from runner.train.place import RankIdentity
 from runner.train.problem import Problem
@@ -174,6 +176,45 @@ def test_a_forward_pass_under_ddp_waits_for_no_other_rank(folder: Path, monkeypa
     monkeypatch.setattr(DistributedDataParallel, "_sync_buffers", lambda self: sent.append(self))  # noqa: PLW0108
     run(folder, "--steps", "2", "--checkpoint-interval", "0")
     assert not sent
+
+
+def test_activation_checkpointing_runs_each_block_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+    forward = model.Block.forward
+
+    def counted(self: model.Block, x: Any, rotation: Any) -> Any:
+        ran.append(torch.is_grad_enabled())
+        return forward(self, x, rotation)
+
+    monkeypatch.setattr(model.Block, "forward", counted)
+    run(folder, "--steps", "3", "--checkpoint-interval", "0", "--activation-checkpointing", "yes")
+    assert ran.count(True) == 3 * 2 * 2, "3 steps, 2 layers, forward and again in the backward pass"
+
+
+def test_cpu_offload_reaches_fsdp(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On CPUs it moves nothing, so that a course alone would not show whether it is on."""
+    policies: list[object] = []
+
+    def watched(*arguments: Any, **how: Any) -> Any:
+        policies.append(type(how["offload_policy"]))
+        return fully_shard(*arguments, **how)
+
+    monkeypatch.setattr(strategy, "fully_shard", watched)
+    run(folder, "--steps", "1", "--checkpoint-interval", "0", "--strategy", "fsdp", "--cpu-offload", "yes")
+    assert policies == [CPUOffloadPolicy] * 3, "2 layers and the whole"
+
+
+def test_an_infinite_gradient_of_one_rank_is_known_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This rank's own is finite; what it adds up to with the other's is not."""
+
+    def all_reduce(totals: Any) -> None:
+        totals += torch.tensor([2.0, math.inf, 1.0])
+
+    monkeypatch.setattr(clip, "dist", SimpleNamespace(all_reduce=all_reduce))
+    weight = torch.nn.Parameter(torch.ones(4))
+    weight.grad = torch.ones(4)
+    found = clip.reduce_and_clip({"w": weight}, torch.tensor(6.0), 1.0, Layout(dp_replicate=2))
+    assert found == (5.0, math.inf, True)
 
 
 def test_an_average_of_many_small_tensors_is_few_messages(monkeypatch: pytest.MonkeyPatch) -> None:
