@@ -28,16 +28,18 @@ def send(place: str, tracked: Tracked, points: Sequence[MetricPoint]) -> str:
     """
     folder = inside(Path(place), tracked.name)
     private.make_folder(folder, 0o775)
-    began = points[0].t
-    path = inside(folder, f"{EVENTS}{began:.0f}.{tracked.name}")
-    unfinished = path.with_name(f".{path.name}.part")
-    with unfinished.open("wb") as file:
-        file.write(_record(_double(1, began) + _text(3, b"brain.Event:2")))
-        for point in points:
-            head = _double(1, point.t) + _whole(2, point.step)
-            for name, value in point.values.items():
-                file.write(_record(head + _text(5, _text(1, _text(1, name.encode()) + _single(2, value)))))
-    unfinished.replace(path)
+    # TensorBoard reads whatever has "tfevents" in its name. No time in it, as others have: that of a live run may move.
+    path, unfinished = inside(folder, EVENTS + tracked.name), inside(folder, f".{tracked.name}.part")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(_record(_double(1, points[0].t) + _text(3, b"brain.Event:2")))
+            for point in points:
+                head = _double(1, point.t) + _whole(2, point.step)
+                for name, value in point.values.items():
+                    file.write(_record(head + _text(5, _text(1, _text(1, name.encode()) + _single(2, value)))))
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
     return str(folder)
 
 

@@ -13,9 +13,10 @@ import struct
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Optional
+from typing import Any, BinaryIO, NamedTuple
 
 from . import folder, index
 from .problem import Problem
@@ -282,24 +283,19 @@ def _numbers(values: Sequence[int]) -> bytes:
 
 def _copy(name: str, weight: Weight, to: Any) -> None:
     """Write the tensor's bytes in order. Raises Problem where a part is missing, OSError where the disk is full."""
-    path: Optional[Path] = None
-    file: Optional[BinaryIO] = None
-    try:
+    files: dict[Path, BinaryIO] = {}
+    with ExitStack() as opened:
         for block, begin, length in _runs(name, weight, ()):
-            if file is None or block.path != path:
-                if file is not None:
-                    file.close()
-                path, file = block.path, block.path.open("rb")
+            if block.path not in files:
+                files[block.path] = opened.enter_context(block.path.open("rb"))
+            file = files[block.path]
             file.seek(begin)
             end = begin + length
             while (at := file.tell()) < end:
                 data = file.read(min(end - at, _CHUNK))
                 if not data:
-                    raise Problem(f"{path} became shorter while it was read")
+                    raise Problem(f"{block.path} became shorter while it was read")
                 to.write(data)
-    finally:
-        if file is not None:
-            file.close()
 
 
 def _runs(name: str, weight: Weight, at: tuple[int, ...]) -> Iterator[tuple[ByteBox, int, int]]:

@@ -97,9 +97,9 @@ def test_a_scripts_names_and_values_cannot_harm_a_tracker(
 
 
 def test_an_event_file_is_read_back_by_our_own_reader(tmp_path: Path) -> None:
-    """Also values that 32 bits do not hold, and a run that is sent twice."""
+    """Also values that 32 bits do not hold, and a run that is sent twice, its first step with another time."""
     one = MetricPoint(1, 1000.5, {"loss": 1e300, "lr": -1e300, "grad_norm": math.nan, "rank-1/loss": 0.1})
-    for made in ([one], [one, MetricPoint(1 << 40, 1001.0, {"loss": 2.5})]):
+    for made in ([one._replace(t=999.0)], [one, MetricPoint(1 << 40, 1001.0, {"loss": 2.5})]):
         folder = Path(send(str(tmp_path), Tracked("two-7f3a", 2, 3), made))
     [path] = folder.iterdir()
     assert folder.name == "two-7f3a.2"
@@ -108,6 +108,20 @@ def test_an_event_file_is_read_back_by_our_own_reader(tmp_path: Path) -> None:
     file.close()
     assert (first.step, first.t, second.values, second.step) == (1, 1000.5, {"loss": 2.5}, 1 << 40)
     assert first.values == {"loss": "inf", "lr": "-inf", "grad_norm": "nan", "rank_1_loss": 0.1}
+
+
+def test_an_event_file_that_is_not_finished_is_none_for_tensorboard(tmp_path: Path) -> None:
+    names: list[str] = []
+
+    class Watched(dict[str, float]):
+        def items(self) -> Any:
+            names.extend(path.name for path in tmp_path.rglob("*") if path.is_file())
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        send(str(tmp_path), Tracked("two-7f3a", 1, 3), [MetricPoint(1, 1000.5, Watched())])
+    assert names == [".two-7f3a.part"]
+    assert not list((tmp_path / "two-7f3a").iterdir())
 
 
 @pytest.mark.parametrize(

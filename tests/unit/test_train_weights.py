@@ -80,6 +80,21 @@ def test_torch_reads_the_weights_of_either_form(tmp_path: Path, make: Any) -> No
         assert all(read[name].equal(tensor) and read[name].dtype == tensor.dtype for name, tensor in WEIGHTS.items())
 
 
+def test_each_file_of_parts_is_opened_once_for_a_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each row of one that was cut into columns."""
+    cut(tmp_path)
+    opened: list[str] = []
+    plain = Path.open
+
+    def counted(self: Path, *arguments: Any, **how: Any) -> Any:
+        opened.append(self.suffix)
+        return plain(self, *arguments, **how)
+
+    monkeypatch.setattr(Path, "open", counted)
+    export(tmp_path, tmp_path / "model.pt")
+    assert opened.count(".distcp") == 2 * sum(map(len, CUTS.values())), "to find the bytes, and to copy them"
+
+
 @pytest.mark.frameworks
 def test_safetensors_reads_them_too(tmp_path: Path) -> None:
     cut(tmp_path)
