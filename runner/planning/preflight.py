@@ -281,8 +281,10 @@ def _division(profile: Profile, plan: Plan) -> Iterator[Finding]:
         what = f"{flaw.what}, {flaw.cure}"
         if place:
             yield Finding("error", None, str(ProfileProblem.at(place, what)), f"Correct `parallel.{flaw.key}`")
-        else:
+        elif flaw.key in type(profile.parallel).model_fields:
             yield Finding("error", None, f"bytegpt: {what}", f"Set `parallel.{flaw.key}`, or correct `job.args`")
+        else:
+            yield Finding("error", None, f"bytegpt: {flaw.key} {what}", "Correct `job.args`")
 
 
 def _launch(profile: Profile, plan: Plan) -> Iterator[Finding]:

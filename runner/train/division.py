@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Optional, Union
 
 from .batching import BatchPlan, plan_batches
-from .layout import Flaw, Layout, Sizes, link_flaws, micro_batch_flaw, model_flaws, settle
+from .layout import Flaw, Layout, Sizes, link_flaws, micro_batch_flaw, model_flaws, offload_flaw, settle
 from .options import Options
 from .problem import Problem
 
@@ -35,6 +35,8 @@ def _divide(options: Options, hosts: Sequence[int]) -> Union[tuple[Layout, Batch
     sizes = Sizes(layout.dp_replicate, layout.dp_shard, layout.tp, layout.pp, layout.cp)
     sync_interval, compress = options.sync_interval, options.compress
     if flaw := next(link_flaws(sizes, layout.strategy, sync_interval=sync_interval, compress=compress), None):
+        return flaw
+    if options.cpu_offload == "yes" and (flaw := offload_flaw(layout)):
         return flaw
     plan = plan_batches(options.batch_size, options.accumulate, options.global_batch, layout.dp)
     return micro_batch_flaw(layout.pp, plan.micro_batches(layout.pp)) or (layout, plan)

@@ -22,7 +22,7 @@ from .paths import user_path
 from .problem import Problem
 from .say import say
 from .state import (
-    Layout,
+    Holdings,
     Parameters,
     Shares,
     Tensors,
@@ -30,8 +30,8 @@ from .state import (
     fill,
     fill_from_rank0,
     gather,
+    holdings,
     is_spread,
-    layout,
     share,
     tensors,
 )
@@ -81,7 +81,7 @@ class Keeper:
         given = int(attempt) if attempt.isdecimal() else None
         self._attempt = from_rank0(lambda: checkpoint.prepare(folder, given) if every else 0, device)
         self._background = Background()
-        self._layout: Layout = {}
+        self._holdings: Holdings = {}
         self._group: Any = None
         """Of the ranks' threads that write; None: rank 0 has everything."""
         self._sharded = False
@@ -93,7 +93,7 @@ class Keeper:
 
         Raises Problem where it cannot be loaded, or was made by a model of another shape.
         """
-        self._layout = layout(parameters, self._device)
+        self._holdings = holdings(parameters, self._device)
         notes = self._choose_form() if self._every else []
         opened: Optional[checkpoint.OpenCheckpoint] = None
 
@@ -104,7 +104,7 @@ class Keeper:
                 return {"notes": notes}
             progress, path = opened.progress, opened.path
             notes += _compare(path, progress["recipe"], self._recipe)
-            _compare_shapes(opened, self._layout)
+            _compare_shapes(opened, self._holdings)
             notes.append(f"resumed from {path} after step {progress['step']}")
             kept = {key: value for key, value in progress.items() if key != "recipe"}
             return {**kept, "path": str(path), "notes": notes}
@@ -117,7 +117,7 @@ class Keeper:
 
     def _choose_form(self) -> list[str]:
         """Settle how checkpoints are written; a note where that is not what one would expect. A collective."""
-        spread = is_spread(self._layout, dist.get_world_size())
+        spread = is_spread(self._holdings, dist.get_world_size())
         if spread or self._form == "sharded":
             # The threads that write need one of their own: two threads in one group would take each other's messages.
             self._group = dist.new_group(backend="gloo", timeout=TIMEOUT)
@@ -144,7 +144,7 @@ class Keeper:
         direct = all(from_all(bool(opened and opened.path.is_dir()), self._device))
         if not direct:
             read = opened.read if opened else lambda name, wanted: None
-            fill_from_rank0(mine, self._layout, read, self._device)
+            fill_from_rank0(mine, self._holdings, read, self._device)
             return
         problem = ""
         try:
@@ -191,7 +191,7 @@ class Keeper:
             "token": secrets.token_hex(16),
         }
         rank = dist.get_rank()
-        shares = share(tensors(parameters, optimizer), self._layout, rank, evenly=self._sharded)
+        shares = share(tensors(parameters, optimizer), self._holdings, rank, evenly=self._sharded)
         write = self._write_parts if self._sharded else self._write_file
         if shares or self._group is not None:
             self._background.start(lambda: write(step, shares, progress))
@@ -207,7 +207,7 @@ class Keeper:
 
     def _write_file(self, step: int, shares: Shares, progress: sharded.SavedProgress) -> None:
         try:
-            whole = gather(shares, self._layout, self._group)
+            whole = gather(shares, self._holdings, self._group)
         except RuntimeError:
             return  # a rank is gone: the training itself says so
         if dist.get_rank():
@@ -235,7 +235,7 @@ class Keeper:
         problem = next((text for _, text in answers if text), "")
         try:
             if not problem:
-                sharded.finish(unfinished, self._layout, [written for written, _ in answers], progress)
+                sharded.finish(unfinished, self._holdings, [written for written, _ in answers], progress)
                 checkpoint.complete(self._folder, step, self._attempt)
                 self.newest = step
         except OSError as error:
@@ -258,7 +258,7 @@ def _reason(error: BaseException) -> str:
     return str(error).splitlines()[0]
 
 
-def _compare_shapes(opened: checkpoint.OpenCheckpoint, where: Layout) -> None:
+def _compare_shapes(opened: checkpoint.OpenCheckpoint, where: Holdings) -> None:
     """Raise Problem where the checkpoint lacks a tensor, or has it in another shape."""
     for name, held in where.items():
         shape = opened.shapes.get(name)

@@ -141,6 +141,16 @@ def link_flaws(sizes: Sizes, strategy: str, *, sync_interval: int, compress: str
         yield Flaw("compress", what, "expected one of the two")
 
 
+def offload_flaw(layout: Layout) -> Optional[Flaw]:
+    """A layout whose weights FSDP cannot keep in the host's memory."""
+    divided = [f"{name} {size}" for name, size in (("tp", layout.tp), ("pp", layout.pp)) if size > 1]
+    if layout.strategy == "ddp":
+        divided.append("ddp")
+    if not divided:
+        return None
+    return Flaw("cpu_offload", f"yes is not for {divided[0]}", "expected fsdp or hsdp without tp, pp")
+
+
 def model_flaws(sizes: Sizes, *, layers: int, heads: int, context: int) -> Iterator[Flaw]:
     """Sizes that a model of this shape cannot be divided by."""
     tp, pp, cp = sizes.tp or 1, sizes.pp or 1, sizes.cp or 1

@@ -22,7 +22,7 @@ OLDEST_TORCH = (2, 6)
 
 
 def main() -> None:
-    """Run the job and exit: 0 trained, 1 training failed, 2 bad input, 130 interrupted, by SIGTERM where asked to."""
+    """Run the job and exit: 0 trained, 1 training failed, 2 bad input, 130 interrupted; by SIGTERM after one."""
     place = RankIdentity()
     try:
         if sys.argv[1:2] == ["export"]:

@@ -8,9 +8,6 @@ from typing import Any
 from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy
 from torch.utils.checkpoint import checkpoint
 
-from .layout import Layout
-from .problem import Problem
-
 
 def recompute_activations(blocks: Any) -> None:
     """Keep of each block's forward pass its input alone, and run it again in the backward pass.
@@ -21,10 +18,6 @@ def recompute_activations(blocks: Any) -> None:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 
-def offload_policy(layout: Layout, device: Any, *, wanted: bool) -> OffloadPolicy:
-    """Where FSDP keeps weights, gradients and moments between uses. Raises Problem where the layout cannot."""
-    if not wanted:
-        return OffloadPolicy()
-    if layout.strategy == "ddp" or layout.tp > 1 or layout.pp > 1:
-        raise Problem("--cpu-offload yes is for --strategy fsdp and hsdp without --tp and --pp: leave one of them out")
-    return CPUOffloadPolicy(pin_memory=device.type == "cuda")
+def offload_policy(device: Any, *, wanted: bool) -> OffloadPolicy:
+    """Where FSDP keeps weights, gradients and moments between uses."""
+    return CPUOffloadPolicy(pin_memory=device.type == "cuda") if wanted else OffloadPolicy()

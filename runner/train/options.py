@@ -233,8 +233,10 @@ def _parser() -> Parser:
         allow_abbrev=False,
         formatter_class=_Help,
         description="Train a byte-level GPT. Start it with torchrun on any number of hosts, or as one process. "
-        "Nothing is shared between hosts but the network: rank 0 reads the data and keeps the checkpoints.",
-        epilog="Exit codes: 0 trained, 1 training failed, 2 bad input. DISTTUI_METRICS names the metrics file, "
+        "Hosts need to share nothing but the network: rank 0 reads the data, and keeps the checkpoints where the hosts "
+        "share no folder for them.",
+        epilog="Exit codes: 0 trained, 1 training failed, 2 bad input, 130 interrupted; after a SIGTERM, which is "
+        "answered with a checkpoint, it ends by that signal. DISTTUI_METRICS names the metrics file, "
         "DISTTUI_CHECKPOINTS the checkpoint folder (default ./checkpoints), DISTTUI_RESUME=1 means --resume auto, and "
         "DISTTUI_RESUME_FROM names the folder to look in where that one holds none yet.",
     )

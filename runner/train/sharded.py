@@ -19,7 +19,7 @@ import torch
 
 from . import index
 from .problem import Problem
-from .state import Box, Layout, Shares
+from .state import Box, Holdings, Shares
 
 PROGRESS = "bytegpt.json"
 """What a checkpoint holds besides tensors: step, samples, recipe."""
@@ -63,7 +63,7 @@ def file_name(rank: int) -> str:
     return f"__{rank}_0.distcp"
 
 
-def finish(folder: Path, where: Layout, entries: list[list[Entry]], progress: SavedProgress) -> None:
+def finish(folder: Path, where: Holdings, entries: list[list[Entry]], progress: SavedProgress) -> None:
     """Write the index, which makes the checkpoint complete. Raises OSError."""
     places = {
         (name, tuple(offsets)): (file_name(rank), begin, length)

@@ -45,7 +45,8 @@ class HeldTensor:
 
 
 Shares = dict[tuple[str, Box], Any]
-Layout = Mapping[str, HeldTensor]
+Holdings = Mapping[str, HeldTensor]
+"""What the ranks hold of every tensor, by its name."""
 
 
 def tensors(parameters: Parameters, optimizer: Any) -> Tensors:
@@ -72,7 +73,7 @@ def local(tensor: Any) -> Any:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def layout(parameters: Parameters, device: Any) -> Layout:
+def holdings(parameters: Parameters, device: Any) -> Holdings:
     """What every rank holds, in the same order on all. A collective."""
     mine = []
     for name, parameter in parameters.items():
@@ -90,12 +91,12 @@ def layout(parameters: Parameters, device: Any) -> Layout:
     }
 
 
-def is_spread(where: Layout, world_size: int) -> bool:
+def is_spread(where: Holdings, world_size: int) -> bool:
     """Whether some rank lacks a part of some tensor, so that no rank could save all by itself."""
     return any(len(ranks) < world_size for held in where.values() for ranks in held.holders.values())
 
 
-def share(mine: Tensors, where: Layout, rank: int, *, evenly: bool) -> Shares:
+def share(mine: Tensors, where: Holdings, rank: int, *, evenly: bool) -> Shares:
     """Copies on the CPU of the parts that this rank gives to a checkpoint; of a part that many hold, one gives it.
 
     Args:
@@ -108,7 +109,7 @@ def share(mine: Tensors, where: Layout, rank: int, *, evenly: bool) -> Shares:
     return copies
 
 
-def givers(where: Layout, *, evenly: bool) -> Iterator[tuple[str, Box, int]]:
+def givers(where: Holdings, *, evenly: bool) -> Iterator[tuple[str, Box, int]]:
     """Every part with the rank that contributes it, in the same order on all ranks."""
     for number, (name, held) in enumerate(where.items()):
         for part, ranks in sorted(held.holders.items(), key=lambda item: item[0].offsets):
@@ -116,7 +117,7 @@ def givers(where: Layout, *, evenly: bool) -> Iterator[tuple[str, Box, int]]:
                 yield name, part, ranks[number % len(ranks)] if evenly else ranks[0]
 
 
-def gather(shares: Shares, where: Layout, group: Any) -> Tensors:
+def gather(shares: Shares, where: Holdings, group: Any) -> Tensors:
     """Every tensor whole on the CPU of rank 0, from the parts that the lowest ranks share; empty on the others.
 
     A collective of a gloo group, where not all comes from rank 0.
@@ -152,7 +153,7 @@ def fill(mine: Tensors, read: Callable[[str, Box], Any]) -> None:
             local(tensor).copy_(read(name, part))
 
 
-def fill_from_rank0(mine: Tensors, names: Layout, read: Callable[[str, Box], Any], device: Any) -> None:
+def fill_from_rank0(mine: Tensors, names: Holdings, read: Callable[[str, Box], Any], device: Any) -> None:
     """Fill every rank's parts with what `read` gives on rank 0, one whole tensor at a time. A collective.
 
     Raises Problem on every rank where `read` does.

@@ -138,7 +138,7 @@ class Sharded(Strategy):
             fully_shard,
             mesh=mesh.sharding,
             mp_policy=MixedPrecisionPolicy(self._dtype, torch.float32) if low else MixedPrecisionPolicy(),
-            offload_policy=offload_policy(layout, device, wanted=options.cpu_offload == "yes"),
+            offload_policy=offload_policy(device, wanted=options.cpu_offload == "yes"),
         )
         if layout.pp > 1 or layout.dp_shard * layout.cp == 1:
             # A pipeline would gather the weights anew for every micro batch; shards of one rank save nothing.
@@ -217,7 +217,6 @@ class Pipelined(Sharded):
 def distribute(model: Any, mesh: RankMesh, device: Any, options: Options, plan: BatchPlan) -> Strategy:
     """Spread a model that every rank has built on the CPU; all ranks start from rank 0's weights."""
     layout = mesh.layout
-    offload_policy(layout, device, wanted=options.cpu_offload == "yes")
     if layout.cp > 1:
         exchange = Exchange(mesh.group("cp"))
         for block in model.blocks.values():

@@ -194,6 +194,10 @@ def test_sizes_that_do_not_fit_the_ranks_are_found_at_their_line() -> None:
         "None: test.yaml:1:143: pp 2 stages need as many micro batches in a step, and there is 1, expected a larger "
         "--batch-size, or --accumulate 2 → Correct `parallel.pp`"
     ]
+    offload = {"builtin": "bytegpt", "args": ["--cpu-offload", "yes"]}
+    assert planned(desk, job=offload).found("error") == [
+        "None: bytegpt: cpu_offload yes is not for ddp, expected fsdp or hsdp without tp, pp → Correct `job.args`"
+    ]
     uneven = {"builtin": "bytegpt", "args": ["--global-batch", "3"]}
     assert planned(desk, job=uneven).found("error") == [
         "None: bytegpt: --global-batch 3 cannot be divided over 8 ranks: choose a matching size → Correct `job.args`"

@@ -17,7 +17,6 @@ import torch
 
 from runner.train import memory, slow_links
 from runner.train.division import divide
-from runner.train.layout import Layout
 from runner.train.options import parse
 from runner.train.problem import Problem
 from runner.train.scaling import LossScale
@@ -113,10 +112,12 @@ def test_slow_links_are_for_whole_models(arguments: str, named: str) -> None:
         divide(parse(arguments.split()), [4])
 
 
-@pytest.mark.parametrize("layout", [Layout(), Layout("fsdp", dp_shard=2, tp=2), Layout("fsdp", dp_shard=2, pp=2)])
-def test_offload_without_fsdp_is_refused(layout: Layout) -> None:
-    with pytest.raises(Problem, match="--cpu-offload yes is for --strategy fsdp and hsdp without --tp and --pp"):
-        memory.offload_policy(layout, torch.device("cpu"), wanted=True)
+@pytest.mark.parametrize(
+    ("arguments", "named"), [("", "ddp"), ("--dp-shard 2 --tp 2", "tp 2"), ("--dp-shard 2 --pp 2", "pp 2")]
+)
+def test_offload_without_fsdp_is_refused_before_anything_is_started(arguments: str, named: str) -> None:
+    with pytest.raises(Problem, match=f"--cpu-offload: yes is not for {named}: expected fsdp or hsdp without tp, pp"):
+        divide(parse(["--cpu-offload", "yes", *arguments.split()]), [4])
 
 
 def test_recomputed_blocks_run_again_in_the_backward_pass() -> None:
