@@ -110,6 +110,8 @@ class Shelf:
     profiles: tuple[ProfileRow, ...] = ()
     hosts: tuple[HostRow, ...] = ()
     problems: tuple[str, ...] = ()
+    remotes: tuple[str, ...] = ()
+    """The libraries that are shared by a git repository."""
     read: bool = False
     """False before the first read."""
 
@@ -134,8 +136,10 @@ def read_shelf(environ: Mapping[str, str], now: float) -> Shelf:
         listed = list_library(environ, runs=False)
     except InputError as error:  # the config's libraries
         listed, problems = [], [*problems, str(error)]
+    problems += [f"library {each.library.name}: {each.problem}" for each in listed if each.problem]
     profiles = tuple(_profile_row(one) for each in listed for one in each.profiles if not one.entry.problem)
-    return Shelf(runs, profiles, tuple(_hosts(runs, profiles)), tuple(map(clean, problems)), read=True)
+    remotes = tuple(each.library.name for each in listed if each.library.url)
+    return Shelf(runs, profiles, tuple(_hosts(runs, profiles)), tuple(map(clean, problems)), remotes, read=True)
 
 
 def fingerprint(environ: Mapping[str, str]) -> tuple[tuple[str, int], ...]:

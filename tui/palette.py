@@ -10,6 +10,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
 from runner.ids import short
+from tui.shell_commands import SHELL_COMMANDS
 
 if TYPE_CHECKING:
     from tui.shell import Shell
@@ -24,7 +25,7 @@ class PaletteEntry(NamedTuple):
 
 
 class Everything(Provider):
-    """Finds actions first, then runs (the newest first), profiles, hosts."""
+    """Finds actions first, then runs (the newest first), profiles, hosts, and what is typed in a shell."""
 
     async def discover(self) -> Hits:
         """The entries shown before anything is typed: the actions of the screen and the newest runs."""
@@ -34,7 +35,7 @@ class Everything(Provider):
     async def search(self, query: str) -> Hits:
         """The entries that match `query`."""
         matcher = self.matcher(query)
-        for found in (*self._actions(), *self._runs(), *self._profiles(), *self._hosts()):
+        for found in (*self._actions(), *self._runs(), *self._profiles(), *self._hosts(), *self._typed()):
             if (score := matcher.match(found.title)) > 0:
                 yield Hit(score, matcher.highlight(found.title), found.run, help=_plain(found.help))
 
@@ -68,6 +69,11 @@ class Everything(Provider):
     def _hosts(self) -> Iterator[PaletteEntry]:
         for row in self._app.shelf.hosts:
             yield PaletteEntry(row.name, "host: what it is doing now", partial(self._app.router.open_top, [row.name]))
+
+    def _typed(self) -> Iterator[PaletteEntry]:
+        for words, purpose in SHELL_COMMANDS:
+            command = f"disttui {words}"
+            yield PaletteEntry(command, f"copies this command: {purpose}", partial(self._app.copy, command))
 
 
 def _plain(text: str) -> str:

@@ -78,7 +78,7 @@ def add(name: str, where: str) -> None:
     A repository is cloned for you alone. The list of libraries stands in your config; its order is that of the search.
     """
     from runner.api.libraries import add_library
-    from runner.cli.render.library import synced_lines
+    from runner.render.library import synced_lines
 
     done = add_library(name, where)
     click.echo("\n".join(synced_lines(name, done)) if done else f"{name}: added")
@@ -218,7 +218,7 @@ def sync(name: str | None) -> None:
     `disttui library diff` shows them.
     """
     from runner.api.libraries import sync_libraries
-    from runner.cli.render.library import synced_lines
+    from runner.render.library import synced_lines
 
     found = False
     for each, done in sync_libraries(name=name):

@@ -64,6 +64,14 @@ async def _top(pilot: Pilot[None]) -> None:
         await pilot.pause()
 
 
+async def _top_leased(pilot: Pilot[None]) -> None:
+    screen = top_kit.MadeUpTop()
+    await pilot.app.push_screen(screen)
+    for second in range(90):
+        screen.post_message(TopChanged(top_kit.leased(top_kit.NOW + second), top_kit.NOW + second))
+        await pilot.pause()
+
+
 def _replay(*keys: str) -> Callable[[Pilot[None]], Awaitable[None]]:
     async def play(pilot: Pilot[None]) -> None:
         app = pilot.app
@@ -140,6 +148,11 @@ OTHERS = (
     Scene("check-commands", (80, 24), act=_wizard(5, ["gpu1", "gpu2"], "3")),
     Scene("check-errors", (80, 24), act=_wizard(5, ["gpu1", "desk"])),
     Scene("check-save", (80, 24), act=_wizard(5, ["gpu1", "gpu2"], "s")),
+    Scene("top-leased", (120, 36), act=_top_leased),
+    Scene("hardware-leased", (80, 24), act=_wizard(2, ["gpu3"])),
+    Scene("check-leased", (80, 24), act=_wizard(5, ["gpu3"])),
+    Scene("check-queued", (80, 24), act=_wizard(5, ["gpu3"], "w")),
+    Scene("help-shell", (80, 24), ["question_mark", "slash", *"lease"]),
     Scene("dashboard-failed", (160, 44), act=_replay("E", "E", "E", "E")),
 )
 """What is only looked at."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
 
 from textual.pilot import Pilot
+from textual.widgets import Input
 
+from runner.cli.group import cli
 from tests.tui import shelf_kit as kit
 from tests.tui.snap import screen_text
 from tests.tui.widget_kit import asynchronous
@@ -13,6 +16,7 @@ from tests.tui.wizard_kit import until
 from tui.app import DisttuiApp
 from tui.dashboard.run_screen import RunScreen
 from tui.dialogs.help import HelpScreen
+from tui.shell_commands import SHELL_COMMANDS
 
 
 def _opened(app: DisttuiApp) -> bool:
@@ -49,6 +53,23 @@ def test_the_keys_of_the_pane_with_the_cursor_come_first_and_a_key_with_two_mean
     play()
 
 
+def test_what_the_app_leaves_to_the_command_line_is_there(tmp_path: Path) -> None:
+    for words, _ in SHELL_COMMANDS:
+        assert words in cli.commands
+    asked = {"who", "lease", "queue", "sweep", "diff", "weights", "library"}
+    assert asked <= {words for words, _ in SHELL_COMMANDS}
+
+    async def play(app: DisttuiApp, pilot: Pilot[None]) -> None:
+        with patch.object(DisttuiApp, "copy") as copied:
+            await pilot.press("ctrl+p", *"disttui sweep")
+            await until(pilot, lambda: "copies this command: a queued run for each value" in screen_text(app))
+            await pilot.press("enter")
+            await until(pilot, lambda: copied.called)
+        copied.assert_called_once_with("disttui sweep")
+
+    kit.play(tmp_path, play)
+
+
 def test_a_line_finds_keys_by_words_by_the_key_and_by_the_id(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
 
@@ -63,7 +84,10 @@ def test_a_line_finds_keys_by_words_by_the_key_and_by_the_id(tmp_path: Path) -> 
         await pilot.press("slash", *"home.stop")
         await until(pilot, lambda: "stop this run on all its hosts" in screen_text(app))
         assert "describe hosts and job" not in screen_text(app)
-        await pilot.press("z", "z")
+        line = app.screen.query_one(Input)
+        line.value = "lease"
+        await until(pilot, lambda: "disttui who" in screen_text(app) and "stop this run" not in screen_text(app))
+        line.value = "home.stopzz"
         await until(pilot, lambda: "no key has these words" in screen_text(app))
         await pilot.press("escape", "escape")
         await until(pilot, lambda: not isinstance(app.screen, HelpScreen))

@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
 from textual.pilot import Pilot
 
 from runner.runs.notes import Notes, read_notes
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
 from tests.tui.snap import screen_text
+from tests.unit.library_kit import User, bare
 from tui.app import DisttuiApp
 from tui.widgets.table import Table
 
@@ -138,6 +140,33 @@ def test_a_profile_is_edited_and_what_is_wrong_with_it_then_is_shown_with_its_li
 
     kit.play(tmp_path, edit, app=DisttuiApp(kit.environ(tmp_path)))
     assert opened == [path]
+
+
+@pytest.mark.git
+def test_a_key_syncs_the_libraries_of_the_team_and_says_what_came(tmp_path: Path) -> None:
+    alice = User("alice", tmp_path, bare(tmp_path / "hub.git"))
+    alice.sync()
+    alice.save("two", "disttui: 1\ndescription: of alice\nhosts: [ada]\njob: {builtin: bytegpt}\n")
+    alice.sync()
+    home = tmp_path / "bob"
+    (home / "config" / "disttui").mkdir(parents=True)
+    config = home / "config" / "disttui" / "config.yaml"
+    config.write_text(f"libraries: [{{name: team, git: '{tmp_path / 'hub.git'}'}}]\n")
+
+    async def sync(app: Doors, pilot: Pilot[None]) -> None:
+        await kit.until(pilot, lambda: kit.shows(app, "library team: its folder is not there"))
+        await pilot.press("2")
+        await kit.until(pilot, lambda: "S sync" in screen_text(app).splitlines()[-1])
+        await pilot.press("S")
+        await kit.until(pilot, lambda: kit.shows(app, "team: cloned") and kit.shows(app, "of alice"))
+        assert [row.library for row in app.shelf.profiles if row.name == "two"] == ["team"]
+        (tmp_path / "hub.git").rename(tmp_path / "gone.git")
+        await pilot.press("S")
+        await kit.until(pilot, lambda: kit.shows(app, "team is not synced"))
+        await pilot.press("1")
+        await kit.until(pilot, lambda: "S sync" not in screen_text(app).splitlines()[-1])
+
+    kit.play(home, sync, size=(160, 40))
 
 
 def test_keys_that_would_do_nothing_are_not_in_the_footer(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from runner.hosts.leases import read_leases
@@ -85,6 +86,14 @@ def lease(user: str, gpus: list[int] | None, **more: Any) -> Lease:
             "user": user, "by": f"{user}@desk", "step": 41, "steps": 100, **more}  # fmt: skip
     (read,) = read_leases([text])
     return read
+
+
+def leased(t: float = NOW) -> tuple[HostNow, ...]:
+    """Hosts some of whose GPUs are leased: by who computes there, by others, and a host as a whole."""
+    one, other, plain = host(0, 4, t), host(1, 2, t), host(2, 0, t)
+    whole = (lease("carol", None, kind="hand", until=t + 7200),)
+    some = (lease("alice", [0, 1], run="made-up-7f3a"), lease("bob", [2]))
+    return replace(one, leases=some), replace(other, leases=whole), replace(plain, leases=whole)
 
 
 def hosts(count: int, gpus: int, t: float = NOW, processes: int = 6) -> tuple[HostNow, ...]:

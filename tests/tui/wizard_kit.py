@@ -15,10 +15,11 @@ from textual.pilot import Pilot
 
 from runner.api import preparing
 from runner.errors import HostError
-from runner.hosts.facts import HostFacts
+from runner.hosts.facts import HostFacts, with_leases
 from runner.hosts.ship import Parcel
 from tests.tui.shelf_kit import environ
 from tests.tui.snap import screen_text
+from tests.tui.top_kit import lease
 from tui.app import DisttuiApp
 from tui.dialogs.question import Question
 from tui.wizard import WizardScreen, hosts_screen
@@ -35,6 +36,9 @@ def facts(name: str, **changes: Any) -> HostFacts:
 HOSTS: dict[str, HostFacts | HostCheck] = {
     "gpu1": facts("a100x8"),
     "gpu2": facts("mixed_gpus"),
+    "gpu3": with_leases(
+        facts("a100x8", leases=[lease("bob", [0, 1, 2, 3]), lease("eve", [4, 5, 6, 7], run="vit-02c1")])
+    ),
     "desk": facts("neglected"),
     "silent": HostCheck("silent", "connecting"),
     "down": HostCheck("down", "failed", error=HostError(

@@ -1,4 +1,4 @@
-"""Every key of a screen, in words."""
+"""Every key of a screen in words, and what there is on the command line besides."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from runner.text import clean
 from runner.user_config import config_file
 from tui.keys import GROUPS, VIEW, bind
 from tui.screen import DisttuiModal
+from tui.shell_commands import SHELL_COMMANDS
 from tui.theme import LOOKS
 from tui.widgets.hints import Hints, Key
 
@@ -56,6 +57,7 @@ class HelpScreen(DisttuiModal[None]):
             with Horizontal(classes="keys"):
                 yield Static(classes="words")
                 yield Static(classes="ids")
+            yield Static(id="help-shell")
             yield Static(_legend(), id="help-signs")
             home = self.disttui.environ.get("HOME") or "~"
             path = str(config_file(self.disttui.environ)).replace(f"{home}/", "~/", 1)
@@ -113,7 +115,9 @@ class HelpScreen(DisttuiModal[None]):
                     ids.append("")
             words.append("\n")
             ids.append("")
-        if not fits:
+        typed = _commands(looked_for.casefold().split())
+        self.query_one("#help-shell", Static).update(typed)
+        if not fits and not typed:
             words.append(("no key has these words", "$muted"))
         self.query_one(".words", Static).update(Content.assemble(*words))
         self.query_one(".ids", Static).update(Content.styled("\n".join(ids), "$muted"))
@@ -203,8 +207,11 @@ class _Line(NamedTuple):
 
     def has(self, words: Sequence[str]) -> bool:
         """Whether it contains all words."""
-        text = f"{self.shown} {self.words} {self.binding.description} {self.binding.id}".casefold()
-        return all(word in text for word in words)
+        return _has(f"{self.shown} {self.words} {self.binding.description} {self.binding.id}", words)
+
+
+def _has(text: str, words: Sequence[str]) -> bool:
+    return all(word in text.casefold() for word in words)
 
 
 def _seen(node: DOMNode) -> bool:
@@ -231,6 +238,18 @@ def _place(node: DOMNode) -> str:
             if words:
                 return words
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).lower()
+
+
+def _commands(wanted: Sequence[str]) -> Content:
+    """The commands that contain all words."""
+    fits = [one for one in SHELL_COMMANDS if _has(" ".join(one), wanted)]
+    if not fits:
+        return Content()
+    widest = max(len(one.words) for one in SHELL_COMMANDS)
+    parts: list[Any] = [("On the command line\n", "bold")]
+    for one in fits:
+        parts += [(f"  disttui {one.words:<{widest}}", "$accent"), f"  {one.purpose}\n"]
+    return Content.assemble(*parts)
 
 
 def _legend() -> Content:

@@ -104,6 +104,26 @@ class Manager:
         with suppress(RuntimeError):  # the app has ended meanwhile
             self._screen.app.call_from_thread(self._changed)
 
+    def sync(self, libraries: Sequence[str]) -> None:
+        """Bring libraries together with their repositories, and say what came of each."""
+        self._shell.notify(f"syncing {', '.join(libraries)}")
+        self._screen.run_worker(partial(self._sync, libraries), thread=True, group="sync", exclusive=True)
+
+    def _sync(self, libraries: Sequence[str]) -> None:
+        from runner.api.libraries import sync_libraries
+        from runner.render.library import synced_lines
+
+        app = self._shell
+        for name in libraries:
+            try:
+                for library, done in sync_libraries(app.environ, name):
+                    words = "\n".join(synced_lines(library.name, done))
+                    app.notify(words, severity="warning" if done.left or done.kept else "information", timeout=12)
+            except DisttuiError as error:
+                app.notify(str(error), title=f"{name} is not synced", severity="error", timeout=15)
+        with suppress(RuntimeError):  # the app has ended meanwhile
+            self._screen.app.call_from_thread(self._changed)
+
     async def clean_up(self) -> None:
         """Ask for an age, find older runs on the hosts, list them, and delete them after a yes."""
         from runner.api.old import old_runs, remove

@@ -54,6 +54,8 @@ class HomeScreen(DisttuiScreen):
         bind("home.sort", "o", "sort", "order", "by age, name, state or how long they took", group=VIEW),
         bind("home.notes", "a", "notes", "tags", "tags and a note for this run, kept on this machine", group=CHANGE),
         bind("home.delete", "D", "delete", "delete", "delete this run, on its hosts and here", group=CHANGE),
+        bind("home.sync", "S", "sync", "sync", "get what others have saved in team libraries, and send yours",
+             group=CHANGE),
         bind("home.gc", "C", "clean_up", "clean up", "delete runs that ended long ago", group=CHANGE),
         bind("home.example", "e", "example", "example", "watch a recorded run: disttui replay example", group=OPEN,
              show=False),
@@ -283,6 +285,8 @@ class HomeScreen(DisttuiScreen):
         if action == "edit":
             profile = self.chosen_profile
             return profile is not None and profile.origin != "built in"
+        if action == "sync":
+            return self._here.id == "profiles" and bool(self.disttui.shelf.remotes)
         if action in ("notes", "delete"):
             chosen = self.chosen
             return bool(chosen) and (action == "notes" or all(row.may_go for row in chosen))
@@ -368,6 +372,10 @@ class HomeScreen(DisttuiScreen):
         """Open the profile in the user's editor."""
         if self.chosen_profile is not None:
             self._manager.edit(self.chosen_profile)
+
+    def action_sync(self) -> None:
+        """Sync all libraries that are shared by a repository."""
+        self._manager.sync(self.disttui.shelf.remotes)
 
     @work(group="ask")
     async def action_notes(self) -> None:

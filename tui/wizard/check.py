@@ -234,7 +234,9 @@ def _findings(view: WizardState) -> Iterator[Point]:
         words = "interpreters, torch, GPUs, folders, disk, ports, network, clocks"
         yield Point(words, mark="✓ ", mark_style="$state-done")
     yield Point("")
-    yield Point(("then " if view.queued else "") + clean(counts_line(weighed.plan)), "$muted")
+    if view.queued:
+        yield Point("When it starts:", "$muted")
+    yield Point(clean(counts_line(weighed.plan)), "$muted")
     for key in ("backend", "strategy", "precision", "master"):
         yield Point(clean(weighed.recommendation.reasons[key]), mark=f"{key:<11}", mark_style="$muted")
     for key, text in effect_lines(weighed.profile, job=False):

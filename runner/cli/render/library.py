@@ -12,7 +12,6 @@ from runner.api.library_edits import Compared
 from runner.formatting import amount, duration, when
 from runner.ids import short
 from runner.library.git import Commit
-from runner.library.syncing import Synced
 from runner.masking import masked
 from runner.profile import Profile
 from runner.profile.disclosure import names
@@ -57,21 +56,6 @@ def library_data(found: Sequence[LibraryContent]) -> list[dict[str, object]]:
         }
         for content in found
     ]
-
-
-def synced_lines(name: str, done: Synced) -> list[str]:
-    """What a sync has done."""
-    words = ["cloned"] if done.cloned else []
-    words += [f"{amount(len(done.received), 'file')} received"] if done.received else []
-    words += [f"{amount(done.sent, 'edit')} sent"] if done.sent else []
-    lines = [f"{name}: {', '.join(words) or 'nothing new'}"]
-    lines += [f"{_GAP}{clean(file)}: your edit by hand is saved" for file in done.by_hand]
-    lines += [f"{_GAP}▲ {clean(file)}: your edit is not saved: {clean(why)}" for file, why in done.left]
-    for file, other in done.kept:
-        mine, theirs = clean(other.rpartition(".")[0]), clean(file.rpartition(".")[0])
-        lines.append(f"{_GAP}▲ {theirs}: somebody has changed the same keys; your version is {name}/{mine}")
-        lines.append(f"{_GAP}  → disttui library diff {name}/{theirs}")
-    return lines
 
 
 def history_lines(found: Sequence[Commit]) -> list[str]:
