@@ -72,7 +72,7 @@ def page() -> str:
     lines += [f"Refused, since not built yet: {', '.join(unbuilt)}.", ""]
     lines += ["## Variables that every rank gets", "", *_variables(OF_RANKS), ""]
     lines += [
-        "Besides these, torchrun's own, and those that `disttui plan` shows with their reasons "
+        "Besides these, torchrun's own, and those that `disttui plan` shows with their reasons",
         "([formats.md](formats.md#environment-of-a-rank)).", "", "## Variables of disttui itself", "",
     ]  # fmt: skip
     lines += _variables(OF_DISTTUI)
