@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
 from runner.api.viewer import Viewer
 from runner.bounded import text, whole
-from runner.errors import DisttuiError, HostError
+from runner.errors import DisttuiError, HostError, InputError
 from runner.formatting import number
 from runner.hosts.facts import Gpu, read_gpus
 from runner.hosts.leases import read_leases
 from runner.hosts.survey import side_by_side
+from runner.ids import short
 from runner.protocol.leases import Lease, LinePlace, Wish, in_the_way, person, place_of
 from runner.runs.places import Destination, chosen
-from runner.runs.registry import whoami
+from runner.runs.registry import KnownRun, whoami
 
 PATIENCE = 30.0
 """Seconds that a host may take, its driver included."""
 _LONG = 1000
 _MOST_AHEAD = 16
+_APART = 0.001
+"""Seconds between two places in the line."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,53 @@ def queue(hosts: Sequence[HostLeases]) -> tuple[WaitingRun, ...]:
         WaitingRun(place.run, user, -place.before, parts[0].wanted["since"], tuple(parts))
         for (place, user), parts in sorted(found.items())
     )
+
+
+def move(
+    viewer: Viewer, run: KnownRun, *, to: Literal["first", "last"] | None = None, priority: int | None = None
+) -> LinePlace:
+    """Give a queued run another place in the line of its hosts; returns the place.
+
+    Args:
+        to: Before or behind all that wait there, by the priority of these where its own does not suffice.
+        priority: The priority, -100 to 100; where `to` is not given.
+
+    Raises:
+        InputError: It is not in line.
+        DisttuiError: A host cannot be reached: others that wait there may come before it.
+    """
+    with viewer.reach(run) as reached:
+        reached.refuse_some()
+        hosts = []
+        for node, answer in reached.ask("leases", gpus=False).items():
+            if isinstance(answer, DisttuiError):
+                raise answer
+            hosts.append(_read(run.hosts[node].name, answer))
+        waiting = {(one["uid"] == host.uid, place_of(one)) for host in hosts for one in host.leases if _waits(one)}
+        own = next((place for mine, place in waiting if mine and place.run == run.run), None)
+        if own is None:
+            raise InputError(f"{short(run.run)} is not in line", "See disttui queue, and disttui ps.")
+        place = _moved(own, [place for _, place in waiting if place != own], to, priority)
+        answer = reached.ask("move", [0], **run.request(), priority=-place.before, order=place.order)[0]
+        if isinstance(answer, DisttuiError):
+            raise answer
+    return place
+
+
+def _waits(lease: Lease) -> bool:
+    return lease["state"] == "waiting"
+
+
+def _moved(
+    own: LinePlace, others: Sequence[LinePlace], to: Literal["first", "last"] | None, priority: int | None
+) -> LinePlace:
+    if to is None or not others:
+        return own._replace(before=own.before if priority is None else -priority)
+    if to == "first":
+        first = min(others)
+        return min(own, own._replace(before=first.before, order=max(0.0, first.order - _APART)))
+    last = max(others)
+    return max(own, own._replace(before=last.before, order=last.order + _APART))
 
 
 def lease(

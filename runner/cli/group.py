@@ -23,6 +23,7 @@ from runner.cli import (
     probe,
     ps,
     pull,
+    queue,
     replay,
     rerun,
     run,
@@ -122,7 +123,7 @@ def bytegpt() -> None:
 for _command in (
     *(probe.probe, validate.validate, plan.plan, importing.import_, exporting.export, top.top),
     *(run.run, rerun.rerun, ps.ps, attach.attach, logs.logs, show.show, metrics.metrics, diagnose.diagnose, diff.diff),
-    *(sharing.who, sharing.lease, sharing.release, sharing.queue, sweep.sweep),
+    *(sharing.who, sharing.lease, sharing.release, queue.queue, sweep.sweep),
     *(replay.replay, pull.pull, weights.weights, stop.stop, orphans.orphans, forget.forget, gc.gc, library.library),
 ):
     cli.add_command(_command)

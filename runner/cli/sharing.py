@@ -47,34 +47,6 @@ def who(hosts: tuple[str, ...], as_json: bool, ssh_config: str | None, accept_ne
     raise SystemExit(3 if found.problems else 0)
 
 
-@click.command(epilog=example("disttui queue", "disttui queue box1 box2"))
-@click.argument("hosts", nargs=-1, metavar="[HOST]...", shell_complete=complete_hosts)
-@AS_JSON
-@ssh_options
-def queue(hosts: tuple[str, ...], as_json: bool, ssh_config: str | None, accept_new_host_keys: bool) -> None:
-    """List the runs of all users that wait on each HOST.
-
-    In their order, and what each waits for, as far as that is known. They were started by disttui run --when-free;
-    disttui stop takes one of yours out of the line. Jobs of Slurm are not here: disttui ps shows them, with Slurm's
-    reason. Without HOST, the hosts of disttui who. Exit code 3 when a host could not be asked.
-    """
-    from runner.api.leasing import queue as in_line
-    from runner.api.leasing import who as ask
-    from runner.cli.viewing import viewing
-    from runner.render.leases import queue_json, render_queue
-
-    with viewing(ssh_config, accept_new_host_keys) as viewer:
-        found = ask(viewer, hosts, gpus=False)
-    runs = in_line(found.hosts)
-    if as_json:
-        errors = {error.host: error.sentence for error in found.problems if isinstance(error, HostError)}
-        click.echo(json.dumps({"runs": queue_json(runs), "errors": errors}, indent=2))
-    else:
-        warn([error.sentence for error in found.problems])
-        click.echo(render_queue(runs))
-    raise SystemExit(3 if found.problems else 0)
-
-
 @click.command(epilog=example("disttui lease box1 --gpus 0,1 --until 18:00 --note 'debugging'", "disttui lease box1"))
 @_NAMED
 @_GPUS

@@ -7,13 +7,12 @@ from typing import Any
 
 from runner.bounded import MOST, each, text, whole
 from runner.formatting import number
-from runner.protocol.leases import Kind, Lease, State, Wish, in_the_way, person
+from runner.protocol.leases import LATEST, PRIORITY, Kind, Lease, State, Wish, in_the_way, person
 
 MOST_LEASES = 1000
 """Of one host: each waiting one is compared with all others."""
 _MOST_GPUS, _GPUS = 64, 1024
 _SHORT, _LONG = 100, 200
-_LATEST = 1e11
 
 
 def read_leases(items: Any) -> tuple[Lease, ...]:
@@ -35,10 +34,8 @@ def _lease(one: Mapping[str, object]) -> Lease | None:
     )
     until = number(one.get("until"))
     priority = one.get("priority")
-    usable = (
-        since is not None and order is not None and uid is not None and 0 <= since < _LATEST and 0 <= order < _LATEST
-    )
-    if not usable or (until is not None and not 0 <= until < _LATEST):
+    usable = since is not None and order is not None and uid is not None and 0 <= since < LATEST and 0 <= order < LATEST
+    if not usable or (until is not None and not 0 <= until < LATEST):
         return None
     assert since is not None and order is not None and uid is not None
     kind: Kind = "hand" if one.get("kind") == "hand" else "run"
@@ -55,7 +52,7 @@ def _lease(one: Mapping[str, object]) -> Lease | None:
         note=text(one.get("note"), _LONG),
         by=text(one.get("by"), _SHORT),
         priority=priority
-        if isinstance(priority, int) and not isinstance(priority, bool) and abs(priority) <= 100
+        if isinstance(priority, int) and not isinstance(priority, bool) and abs(priority) <= PRIORITY
         else 0,
         order=order,
         pid=whole(one.get("pid"), 1 << 31) or 0,

@@ -19,7 +19,7 @@ import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, cast
 
 from ..protocol.lease_words import holder
-from ..protocol.leases import Lease, LeaseText, Wish, in_the_way, person, place_of
+from ..protocol.leases import LATEST, PRIORITY, Lease, LeaseText, Wish, in_the_way, person, place_of
 from ..protocol.names import RUN
 from . import folders, locks, procs
 from .problem import Problem
@@ -36,7 +36,6 @@ _MOST_GPUS, _GPUS = 64, 1024
 """Of a lease; and one more than the largest number of a GPU."""
 _TURN = 3.0
 """Seconds to wait for the lock of the folder, which is held for milliseconds; another user may hold it for ever."""
-_LATEST = 1e11
 
 
 class Taken(Problem):
@@ -82,6 +81,10 @@ class HeldLease:
     def wait(self) -> None:
         """Go back into line. Raises OSError."""
         self.write(cast("LeaseText", {**self.text, "state": "waiting"}))
+
+    def move(self, priority: int, order: float) -> None:
+        """Take another place in the line. Raises OSError."""
+        self.write(cast("LeaseText", {**self.text, "priority": priority, "order": order}))
 
     def note_progress(self, step: object, steps: object) -> None:
         """Let those who wait see how far the run is; values of a script, which may be anything. Never raises."""
@@ -459,7 +462,7 @@ def _decode(data: bytes) -> Optional[LeaseText]:
         )
         and all(_is_whole(text[name], 1 << 31) for name in ("node_rank", "pid"))
         and isinstance(text["priority"], int)
-        and _is_whole(abs(text["priority"]), 101)
+        and _is_whole(abs(text["priority"]), PRIORITY + 1)
         and not isinstance(text["priority"], bool)
         and (text["warden_pid"] is None or _is_whole(text["warden_pid"], 1 << 31))
         and all(
@@ -481,4 +484,4 @@ def _is_whole(value: Any, below: int) -> bool:
 
 
 def _is_time(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _LATEST
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < LATEST

@@ -114,6 +114,14 @@ class TakeMessage(TypedDict):
     take: bool
 
 
+class PlaceMessage(TypedDict):
+    """Take another place in the line."""
+
+    k: Literal["place"]
+    priority: int
+    order: float
+
+
 class WarmMessage(_AboutAttempt):
     k: Literal["warm"]
 
@@ -143,7 +151,7 @@ class VerdictMessage(_AboutAttempt):
 
 
 Order = Union[
-    OverMessage, TakeMessage, WarmMessage, GoMessage,
+    OverMessage, TakeMessage, PlaceMessage, WarmMessage, GoMessage,
     EndMessage, StopMessage, AskStacksMessage, VerdictMessage,
 ]  # fmt: skip
 """From the leader to a host."""
@@ -160,6 +168,6 @@ def attempt_of(message: Union[Order, Report], otherwise: int) -> int:
     """The attempt that a message concerns, `otherwise` if it concerns none."""
     if message["k"] == "reached" or message["k"] == "stop" or message["k"] == "over":
         return otherwise
-    if message["k"] == "room" or message["k"] == "took" or message["k"] == "take":
+    if message["k"] == "room" or message["k"] == "took" or message["k"] == "take" or message["k"] == "place":
         return otherwise
     return message["attempt"]

@@ -9,6 +9,10 @@ from typing import Iterable, List, Literal, NamedTuple, Optional, TypedDict
 
 Kind = Literal["run", "hand"]
 State = Literal["held", "waiting"]
+LATEST = 1e11
+"""Unix times and places in the line are earlier."""
+PRIORITY = 100
+"""The highest priority; the lowest is minus that."""
 
 
 class LeaseText(TypedDict):

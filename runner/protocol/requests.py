@@ -14,7 +14,7 @@ from .slurm import Batch
 
 Op = Literal[
     "probe", "complete", "start", "submit", "lead", "mirror", "stop", "status", "stacks", "telemetry", "forget", "list",
-    "read", "files", "fetch", "orphans", "code", "leases", "lease", "release",
+    "read", "files", "fetch", "orphans", "code", "leases", "lease", "release", "move",
 ]  # fmt: skip
 
 
@@ -109,6 +109,13 @@ class _StopMaybe(TypedDict, total=False):
 
 class StopRequest(Part, _StopMaybe):
     pass
+
+
+class MoveRequest(Part):
+    """To node rank 0: take another place in the line, on all hosts."""
+
+    priority: int
+    order: float
 
 
 class _StatusMaybe(TypedDict, total=False):

@@ -29,6 +29,7 @@ from runner.errors import HostError
 from runner.hosts.facts import with_leases
 from runner.hosts.leases import read_leases
 from runner.node import folders, leases, procs
+from runner.node.probe import gpu
 from runner.node.problem import Problem
 from runner.node.serve import runs
 from runner.node.serve.leasing import Claims
@@ -46,7 +47,8 @@ OTHER = UID - 1
 
 
 @pytest.fixture
-def place(leases_of_the_tests: Path) -> Iterator[Path]:
+def place(leases_of_the_tests: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(gpu, "facts", lambda *_: [{"index": index} for index in range(2000)])
     yield leases_of_the_tests
     for child in Child.living.copy():
         child.kill()
@@ -366,6 +368,17 @@ def test_thousands_of_files_of_another_user_hide_no_lease(place: Path, monkeypat
     with pytest.raises(leases.Taken):
         leases.take(leases.new_text("other-1", 0, [0], "bob@desk"))
     held.release()
+
+
+def test_a_gpu_that_the_host_does_not_have_is_not_leased(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for known, cure in (([0, 1], "name some of 0, 1"), ([], "leave --gpus out")):
+        monkeypatch.setattr(gpu, "facts", lambda *_: [{"index": index} for index in known])  # noqa: B023
+        with pytest.raises(Problem, match="this host has no GPU 99") as problem:
+            Claims().take({"gpus": [1, 99] if known else [99], "by": "alice@laptop"})
+        assert cure in problem.value.cure
+    monkeypatch.setattr(gpu, "facts", lambda problems, _: problems.append("nvidia-smi hangs") or [])
+    Claims().take({"gpus": [99], "by": "alice@laptop"})
+    assert len(leases.release_by_hand(None)) == 1
 
 
 def test_a_note_of_two_lines_becomes_one(place: Path) -> None:

@@ -8,12 +8,21 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runner.api.leasing import move
+from runner.errors import HostError, InputError
 from runner.node import leases
+from runner.node.problem import Problem
+from runner.node.serve import runs
+from runner.node.serve.leasing import list_leases
+from runner.protocol.leases import LinePlace
+from runner.runs.registry import KnownHost, KnownRun
+from runner.runs.remote import Reached
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same
 from tests.unit.waiting import wait_for
 
@@ -74,6 +83,61 @@ def test_a_killed_run_hands_over_too_and_a_killed_waiter_is_passed(cluster: Make
             os.kill(who["pid"], signal.SIGKILL)
     killed = time.time()
     assert later.wait_event(0, "attempt")["t"] - killed < 5.0
+
+
+class Viewer:
+    """A viewer whose hosts are those of runs of `runs_kit`."""
+
+    def __init__(self, run: Cluster) -> None:
+        self.host = "host"
+        self._run = run
+
+    def reach(self, _: object) -> Reached:
+        link: Any = self
+        return Reached(dict.fromkeys(range(len(self._run.nproc)), link))
+
+    def submit(self, op: str, node_rank: int, **request: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            if op == "leases":
+                done.set_result(list_leases({"gpus": False}))
+            else:
+                done.set_result(runs.move(self._run.folder(node_rank), request["priority"], request["order"]))
+        except Problem as problem:
+            done.set_exception(HostError("host", problem.what))
+        return done
+
+    def close(self) -> None:
+        pass
+
+
+def moved(run: Cluster, **to: Any) -> LinePlace:
+    viewer: Any = Viewer(run)
+    hosts = tuple(KnownHost(f"host{node}", "local") for node in range(len(run.nproc)))
+    return move(viewer, KnownRun(run.run, run.base, hosts, {}, "", 0.0, "me"), **to)
+
+
+def test_a_run_that_is_moved_to_the_front_on_all_its_hosts_begins_before_those_that_came_before(cluster: Make) -> None:
+    first, second = cluster(SLEEP, gpus=[0]), cluster(SLEEP, gpus=[0], **queued(1.0, priority=3))
+    third = cluster(SLEEP, [1, 1], gpus=[0], **queued(2.0, 2))
+    for run in (first, second, third):
+        run.start()
+    assert second.run in in_line(third)
+    third.wait_event(0, "join", node=1)
+    assert moved(third, to="first") == (-3, 0.999, third.run)
+
+    def places() -> list[int]:
+        return [one["priority"] for one in leases.look().leases if one["run"] == third.run]
+
+    wait_for(lambda: places() == [3, 3], "its place on both hosts")
+    first.stop()
+    third.wait_event(0, "attempt")
+    assert not second.events(0, "attempt")
+    with pytest.raises(InputError, match="is not in line"):
+        moved(third, to="last")
+    assert moved(second, priority=-7) == (7, 1.0, second.run)
+    with pytest.raises(Problem, match="not in line on this host"):
+        runs.move(first.folder(0), 0, 1.0)
 
 
 def test_a_queued_run_is_stopped_while_it_waits(cluster: Make) -> None:

@@ -234,6 +234,12 @@ class Gang:
                 self._send(node, {"k": "stop", "reason": reason, "now": now})
         self._maybe_settle()
 
+    def move(self, priority: int, order: float) -> None:
+        """Take another place in the line, on every host; one that is away takes it when it is back."""
+        if self._turn is not None and self._phase is Phase.JOINING:
+            for node in self._roll.nodes:
+                self._send(node, {"k": "place", "priority": priority, "order": order})
+
     def receive(self, node: int, message: Report) -> None:
         """Handle a message of a host; messages of older attempts are dropped."""
         if attempt_of(message, self._attempt) != self._attempt or self._phase is Phase.OVER:

@@ -11,6 +11,7 @@ import time
 from typing import Any, Callable, Dict, Mapping, cast
 
 from ...protocol.cause import FailureReport
+from ...protocol.leases import LATEST
 from ..observe.ranks import MESSAGE_LIMIT
 
 _Check = Callable[[Any], bool]
@@ -147,6 +148,7 @@ _MPI_PLACE = {
 }
 _is_step = _either(_is_nothing, whole(-_EXACT, _EXACT))
 _is_time = is_number
+_is_order: _Check = lambda value: is_number(value) and 0 <= value < LATEST  # noqa: E731
 _reason = text(200)
 _attempt = whole(0, MOST_ATTEMPTS)
 _pid = whole(0, 2**31)
@@ -186,6 +188,7 @@ OF_LEADER: Kinds = {
     "beat": _BEAT,
     "over": {},
     "take": {"take": _is_flag},
+    "place": {"priority": whole(-100, 100), "order": _is_order},
     "warm": {"attempt": _attempt},
     "go": {"attempt": _attempt, "master": is_address, "port": is_port, "mpi?": is_mpi_place},
     "end": {"attempt": _attempt, "reason": _reason, "now": _is_flag},

@@ -48,6 +48,7 @@ class Server:
             "submit": self._submit,
             "lead": self._lead,
             "stop": self._stop,
+            "move": self._move,
             "status": self._status,
             "forget": self._forget,
             "stacks": self._stacks,
@@ -171,6 +172,11 @@ class Server:
         from .runs import request_stop
 
         return request_stop(_folder(request), bool(request.get("now")), str(request.get("reason", "user")))
+
+    def _move(self, request: requests.MoveRequest) -> requests.Nothing:
+        from .runs import move
+
+        return move(_folder(request), int(request["priority"]), float(request["order"]))
 
     def _status(self, request: requests.StatusRequest) -> requests.Alive:
         from .runs import status

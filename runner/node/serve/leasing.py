@@ -90,8 +90,22 @@ def list_leases(request: requests.LeasesRequest) -> requests.LeasesAnswer:
 def _take_by_hand(request: requests.LeaseRequest) -> requests.Leased:
     seconds: Any = request.get("seconds")
     until = None if seconds is None else round(time.time() + float(seconds), 3)
+    _refuse_unknown(request["gpus"] or [])
     note = leases.printable(str(request.get("note", "")))[:200]
     text = leases.new_text("", 0, request["gpus"], request["by"], until=until, note=note)
     held = leases.take(text)
     held.close()
     return {"until": until, "lease": os.path.basename(held.path)}
+
+
+def _refuse_unknown(gpus: List[int]) -> None:
+    """Raise Problem where this host has not all of these GPUs, as far as its driver answers."""
+    from ..probe import gpu
+
+    problems: List[str] = []
+    known = [one["index"] for one in gpu.facts(problems, _LIMIT)] if gpus else []
+    missing = [one for one in gpus if one not in known]
+    if missing and not problems:
+        listed = ", ".join(map(str, known))
+        cure = f"name some of {listed}" if known else "leave --gpus out: the whole host is leased then"
+        raise Problem(f"this host has no GPU {missing[0]}", cure)

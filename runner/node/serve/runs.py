@@ -7,10 +7,12 @@ import os
 import select
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, TypedDict
 
+from ...protocol.leases import LATEST, PRIORITY
 from ...protocol.names import RUN, RUN_DIR
-from .. import folders, journal, locks, procs
+from .. import folders, journal, leases, locks, procs
 from ..problem import Problem
 from ..supervise import control, warden
 from . import listing, slurm
@@ -144,6 +146,31 @@ def request_stop(folder: str, now: bool, reason: str) -> requests.Stopped:
         path = os.path.join(folder, "stop")
         raise Problem(f"{path} cannot be written, and the supervisor does not answer", "make room on the disk")
     return {"stopped": True, "state": "stopping"}
+
+
+def move(folder: str, priority: int, order: float) -> requests.Nothing:
+    """Give a queued run another place in the line; its leader hands it on. Raises Problem where it is not in line."""
+    _require(folder)
+    run = os.path.basename(os.path.dirname(folder))
+    if abs(priority) > PRIORITY or not 0 <= order < LATEST:
+        raise Problem("there is no such place in the line", f"give a priority of -{PRIORITY} to {PRIORITY}")
+    if not _place(run):
+        raise Problem("it is not in line on this host", "see disttui queue, and disttui ps")
+    control.ask(folder, {"op": "move", "priority": priority, "order": order})
+    deadline = time.monotonic() + _UP
+    while (place := _place(run)) and place != (priority, order):
+        if time.monotonic() > deadline:
+            raise Problem("its supervisor does not answer", f"see supervisor.log in {folder}")
+        time.sleep(0.02)
+    return {}
+
+
+def _place(run: str) -> tuple[int, float] | None:
+    """Priority and order of a run of this user that is in line on this host."""
+    for lease in leases.look().leases:
+        if lease["uid"] == os.getuid() and lease["run"] == run and lease["state"] == "waiting":
+            return lease["priority"], lease["order"]
+    return None
 
 
 def status(folder: str, settle: bool = True) -> requests.Alive:

@@ -61,6 +61,12 @@ class Line:
         self._told = None
         self._loop.soon(self.look)
 
+    def move(self, priority: int, order: float) -> None:
+        """Take another place in the line. Raises OSError."""
+        self._held.move(priority, order)
+        self._told = None
+        self._loop.soon(self.look)
+
     def close(self) -> None:
         """Watch no more."""
         self._timer.cancel()

@@ -155,8 +155,10 @@ class Member:
             self.stop(message["reason"], message["now"], ["ended"])
         elif message["k"] == "stacks":
             stacks.keep(self._host.folder, self._number, message["number"])
-        elif message["k"] == "over" or message["k"] == "verdict" or message["k"] == "take":
-            pass  # the first needs no action, the others were handled before
+        elif message["k"] == "over" or message["k"] == "verdict":
+            pass  # the first needs no action, the other was handled before
+        elif message["k"] == "take" or message["k"] == "place":
+            pass  # these, too
         else:
             raise Unhandled(message)
 

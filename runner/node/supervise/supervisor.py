@@ -152,6 +152,8 @@ class Supervisor:
         """Handle an order of the leader."""
         if message["k"] == "take":
             self._take_turn(message["take"])
+        elif message["k"] == "place":
+            self._take_place(message["priority"], message["order"])
         elif message["k"] == "warm" and self._queue:
             queue, self._queue = self._queue, None
             if self._line:
@@ -178,6 +180,14 @@ class Supervisor:
         if self._line:
             self._line.give_back()
         return False
+
+    def _take_place(self, priority: int, order: float) -> None:
+        if self._line and self._lease and self._queue:
+            try:
+                self._line.move(priority, order)
+            except OSError as error:
+                self._lose_lease(self._lease, error)
+                self._line.move(priority, order)
 
     def _lose_lease(self, lease: HeldLease, error: OSError) -> None:
         """Go on without a lease that cannot be written: half-written, it would keep others out for nothing."""
@@ -245,6 +255,8 @@ class Supervisor:
     def _asked(self, request: Mapping[str, object]) -> None:
         if request.get("op") == "stop":
             self._stop(str(request.get("reason"))[:_REASON], bool(request.get("now")))
+        elif request.get("op") == "move" and self._gang:
+            self._gang.move(cast("int", request["priority"]), cast("float", request["order"]))
         elif request.get("op") == "lead" and self._follower:
             self._follower.lead(cast("LeaderPlace", request["leader"]))
 
