@@ -22,6 +22,7 @@ from runner.errors import InputError
 from runner.ids import pick, short
 from runner.paths import inside
 from runner.profile import Host, Profile, leaks, parse
+from runner.profile.fields import slug
 from runner.profile.resolve import SecretValues
 from runner.protocol.names import FORMAT, RUN
 from runner.protocol.requests import Run
@@ -217,8 +218,11 @@ def _elsewhere(error: OSError) -> str:
 
 
 def profile_of(run: KnownRun, overrides: Sequence[str] = ()) -> Profile:
-    """The profile of a run, parsed again. Raises ProfileErrors."""
-    return parse(json.dumps(run.profile), f"profile of {run.run}", overrides)
+    """The profile of a run, parsed again; one without a name has the run's. Raises ProfileErrors."""
+    profile = parse(json.dumps(run.profile), f"profile of {run.run}", overrides)
+    if "name" in profile.as_written():
+        return profile
+    return profile.model_copy(update={"name": slug(run.run.rpartition("-")[0])})
 
 
 @contextmanager

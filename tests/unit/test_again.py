@@ -25,7 +25,7 @@ if sys.argv[1] == "saves":
 
 def _profile(home: Path, job: str) -> Path:
     (home / "job.py").write_text(_JOB)
-    keys = {"disttui": 1, "name": "one", "hosts": ["local"], "num_processes": 1, "python": sys.executable}
+    keys = {"disttui": 1, "hosts": ["local"], "num_processes": 1, "python": sys.executable}
     args = {"script": str(home / "job.py"), "args": [job]}
     path = home / "one.yaml"
     path.write_text(json.dumps({**keys, "job": args, "launch": {"resume_args": ["--on"]}}))
@@ -50,6 +50,7 @@ def test_rerun_resume_goes_on_from_the_newest_checkpoint_into_a_folder_of_its_ow
     done = command(tmp_path, "rerun", first, "--resume")
     assert done.returncode == 0, done.stderr
     (second,) = _ids(tmp_path) - {first}
+    assert second.startswith("one-"), "the name of the file that it came from"
     assert _told(tmp_path, second) == [["saves", "--on"], "1", first]
     saved = tmp_path / ".disttui" / "runs"
     assert [(saved / run / "checkpoints" / "last").read_text() for run in (first, second)] == [first, second]

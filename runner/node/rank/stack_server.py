@@ -27,9 +27,9 @@ _MOST_FRAMES = 100
 _MOST_ENTRIES = 32
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LOOK_EVERY = 0.5
-_GROUPED: "List[Reports]" = []
-"""The pids that have reported their process group."""
 """Seconds between two checks whether the process group is up."""
+_GROUPED: "List[Reports]" = []
+"""Those by which this process has reported its process group."""
 
 
 def open_signal(path: str) -> Optional[int]:
