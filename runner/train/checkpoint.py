@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Optional
 
 import torch
@@ -109,11 +110,19 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def newest(folder: Path) -> tuple[Optional[OpenCheckpoint], list[str]]:
-    """The newest complete checkpoint, and a note for each broken one that was passed over."""
+def newest(
+    folder: Path, damaged: Mapping[Path, str] = MappingProxyType({})
+) -> tuple[Optional[OpenCheckpoint], list[str]]:
+    """The newest complete checkpoint, and a note for each broken one that was passed over.
+
+    Args:
+        damaged: What is wrong with those that could be opened, but not read to the end.
+    """
     notes: list[str] = []
     for path in saved(folder):
         try:
+            if path in damaged:
+                raise Problem(damaged[path])
             return open_checkpoint(path), notes
         except Problem as problem:
             notes.append(f"{problem}: skipped")

@@ -91,15 +91,17 @@ class Keeper:
     def resume(self, source: str, parameters: Parameters, optimizer: Any) -> FoundCheckpoint:
         """Load the checkpoint that `source` (auto, no, a path) stands for into every rank. A collective.
 
-        Raises Problem where it cannot be loaded, or was made by a model of another shape.
+        The parts of a distributed checkpoint are checked when they are read: one that is found damaged then is passed
+        over, too. Raises Problem where none can be loaded, or it was made by a model of another shape.
         """
         self._holdings = holdings(parameters, self._device)
         notes = self._choose_form() if self._every else []
         opened: Optional[checkpoint.OpenCheckpoint] = None
+        damaged: dict[Path, str] = {}
 
         def find() -> dict[str, Any]:
             nonlocal opened
-            opened, notes = self._locate(source)
+            opened, notes = self._locate(source, damaged)
             if opened is None:
                 return {"notes": notes}
             progress, path = opened.progress, opened.path
@@ -109,11 +111,16 @@ class Keeper:
             kept = {key: value for key, value in progress.items() if key != "recipe"}
             return {**kept, "path": str(path), "notes": notes}
 
-        found = FoundCheckpoint() if source == "no" else FoundCheckpoint(**from_rank0(find, self._device))
-        if found.step:
-            begin_moments(parameters, optimizer, found.step - int(found.scaling.get("skipped", 0)))
-            self._load(found, opened, tensors(parameters, optimizer))
-        return replace(found, notes=[*notes, *found.notes])
+        while True:
+            found = FoundCheckpoint() if source == "no" else FoundCheckpoint(**from_rank0(find, self._device))
+            if found.step:
+                begin_moments(parameters, optimizer, found.step - int(found.scaling.get("skipped", 0)))
+                try:
+                    self._load(found, opened, tensors(parameters, optimizer))
+                except Problem as problem:  # on all ranks
+                    damaged[Path(found.path)] = str(problem)
+                    continue
+            return replace(found, notes=[*notes, *found.notes])
 
     def _choose_form(self) -> list[str]:
         """Settle how checkpoints are written; a note where that is not what one would expect. A collective."""
@@ -155,17 +162,21 @@ class Keeper:
             if text:
                 raise Problem(text)
 
-    def _locate(self, source: str) -> tuple[Optional[checkpoint.OpenCheckpoint], list[str]]:
+    def _locate(
+        self, source: str, damaged: Mapping[Path, str]
+    ) -> tuple[Optional[checkpoint.OpenCheckpoint], list[str]]:
         path = self._folder if source == "auto" else user_path(source)
         if source != "auto" and is_one(path):
+            if path in damaged:
+                raise Problem(damaged[path])
             return checkpoint.open_checkpoint(path), []
-        found, notes = checkpoint.newest(path)
+        found, notes = checkpoint.newest(path, damaged)
         before = os.environ.get("DISTTUI_RESUME_FROM", "") if source == "auto" else source
         if found is None and source == "auto" and before:
-            found, others = checkpoint.newest(user_path(before))
+            found, others = checkpoint.newest(user_path(before), damaged)
             notes += others
-        if found is None and before:
-            raise Problem(". ".join([*notes, f"--resume {source}: no complete checkpoint in {before}"]))
+        if found is None and (before or damaged):  # what was read of a damaged one is in the model
+            raise Problem(". ".join([*notes, f"--resume {source}: no complete checkpoint in {before or path}"]))
         return found, notes
 
     @property

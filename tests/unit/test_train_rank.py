@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import resource
 import signal
 import time
@@ -20,7 +21,19 @@ import torch
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from runner.train import background, checkpoint, clip, job, keeper, loop, model, slow_links, strategy, termination
+from runner.train import (
+    background,
+    checkpoint,
+    clip,
+    index,
+    job,
+    keeper,
+    loop,
+    model,
+    slow_links,
+    strategy,
+    termination,
+)
 from runner.train.division import divide
 from runner.train.group import TIMEOUT
 from runner.train.layout import Layout
@@ -169,6 +182,35 @@ def test_a_full_disk_costs_the_new_checkpoint_and_no_old_one(folder: Path, capsy
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert f"note: no checkpoint of step 4 in {folder / 'checkpoints'}: File too large" in capsys.readouterr().out
         assert sorted((folder / "checkpoints").rglob("*")) == before
+
+
+def test_a_flipped_bit_in_a_folder_costs_what_came_after_the_checkpoint_before(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(folder, "--steps", "2", "--checkpoint-format", "sharded")
+    resumed = ["--steps", "2", "--checkpoint-interval", "0", "--resume"]
+    first, second = (folder / "checkpoints" / name for name in saved(folder))
+    flip_a_bit(second)
+    capsys.readouterr()
+    run(folder, *resumed, "auto")
+    said = [line for line in capsys.readouterr().out.splitlines() if "step-00000" in line]
+    assert re.fullmatch(rf"note: checkpoint {second}: \S+ in __0_0.distcp is damaged: skipped", said[0])
+    assert said[1:] == [f"note: resumed from {first} after step 1"]
+    flip_a_bit(first)
+    with pytest.raises(Problem, match=rf"{second}.* damaged: skipped.*{first}.* damaged: skipped\. .*no complete"):
+        run(folder, *resumed, "auto")
+    with pytest.raises(Problem, match=rf"^checkpoint {first}: \S+ in __0_0.distcp is damaged$"):
+        run(folder, *resumed, str(first))
+
+
+def flip_a_bit(path: Path) -> None:
+    """In the middle of the largest tensor of a distributed checkpoint."""
+    part = max((part for one in index.read(path).values() for part in one.parts), key=lambda part: part.length)
+    with (path / part.file).open("r+b") as file:
+        file.seek(part.begin + part.length // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ 1]))
 
 
 def test_a_forward_pass_under_ddp_waits_for_no_other_rank(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
