@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import shutil
 import time
 from typing import Any, Optional
 
@@ -36,6 +37,8 @@ from .termination import Terminated
 def run(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity) -> None:
     """Train as the options say. Raises Problem, the same one on every rank."""
     device = choose_device(place, options.backend)
+    if options.compile == "yes":
+        _find_compiler(device)
     join(place, device, layout)
     ended: Optional[BaseException] = None
     try:
@@ -49,6 +52,16 @@ def run(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity) 
     dist.destroy_process_group()
     if ended is not None:
         raise ended
+
+
+def _find_compiler(device: Any) -> None:
+    """Raise Problem where torch.compile would fail in the first step: this host has no compiler."""
+    names = [os.environ.get("CXX", "g++")] if device.type == "cpu" else [os.environ.get("CC", "gcc"), "clang"]
+    if not any(map(shutil.which, names)):
+        raise Problem(
+            f"--compile yes needs {names[0]}, which {platform.node()} does not have: install it, or leave it out",
+            host_only=True,
+        )
 
 
 def train(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity, device: Any) -> None:

@@ -213,6 +213,13 @@ def flip_a_bit(path: Path) -> None:
         file.write(bytes([byte ^ 1]))
 
 
+def test_compile_without_a_compiler_is_refused_with_its_cure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(Problem, match=r"--compile yes needs g\+\+, which \S+ does not have: install it"):
+        run(folder, "--compile", "yes")
+
+
 def test_a_forward_pass_under_ddp_waits_for_no_other_rank(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[object] = []
     monkeypatch.setattr(DistributedDataParallel, "_sync_buffers", lambda self: sent.append(self))  # noqa: PLW0108
