@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import InputError
-from runner.profile import Host, load, parse_host
+from runner.profile import Host, Profile, parse, parse_host, read
+from runner.profile.agreed import is_agreed, source_of
 from runner.profile.library import find, list_profiles
+from runner.profile.trust import doubt
 from runner.runs.registry import known_runs
 
 
@@ -32,19 +35,20 @@ def chosen(words: Sequence[str], profile: Path | None, environ: Mapping[str, str
         InputError: A word is not a host, or the profile is invalid.
     """
     if profile is not None:
-        return _of_profile(profile)
+        return _of_profile(profile, environ)
     if not words:
         return in_view(environ)
     if len(words) == 1 and words[0] != "local" and (path := _profile(words[0])) is not None:
-        return _of_profile(path)
-    known = {place.name: place for place in (*of_runs(environ), *_of_profiles())}
+        return _of_profile(path, environ)
+    known = {place.name: place for place in (*of_runs(environ), *_of_profiles(environ))}
     named = {word: known.get(word) or Destination(parse_host(word)) for word in words}
     return list(named.values())
 
 
 def in_view(environ: Mapping[str, str]) -> list[Destination]:
     """The hosts of all runs that are known here and of the user's and the team's profiles, and this machine."""
-    places = {_way(place): place for place in (*of_runs(environ), *_of_profiles(), Destination(parse_host("local")))}
+    local = Destination(parse_host("local"))
+    places = {_way(place): place for place in (*of_runs(environ), *_of_profiles(environ), local)}
     return list(places.values())
 
 
@@ -59,19 +63,35 @@ def of_runs(environ: Mapping[str, str]) -> list[Destination]:
     return list(places.values())
 
 
-def _of_profiles() -> list[Destination]:
+def _of_profiles(environ: Mapping[str, str]) -> list[Destination]:
     found = []
     for entry in list_profiles():
         if entry.origin != "built in":  # hosts of examples do not exist
             try:
-                found += _of_profile(entry.path)
+                found += _of_profile(entry.path, environ)
             except InputError:
                 continue
     return found
 
 
-def _of_profile(path: Path) -> list[Destination]:
-    return list({_way(place): place for place in map(Destination, load(path).hosts)}.values())
+def _of_profile(path: Path, environ: Mapping[str, str]) -> list[Destination]:
+    """The hosts of a profile; where it awaits the user's yes, without their interpreters, which would be run there."""
+    source = read(path)
+    profile = parse(source.text, path, status=source.status)
+    files = [(path, source.status), *((Path(each.path), each.status) for each in profile.read_from)]
+    hosts = profile.hosts
+    if any(host.python for host in hosts) and _awaits_yes(path, profile, files, environ):
+        hosts = tuple(host.model_copy(update={"python": None}) for host in hosts)
+    return list({_way(place): place for place in map(Destination, hosts)}.values())
+
+
+def _awaits_yes(
+    path: Path, profile: Profile, files: Sequence[tuple[Path, os.stat_result]], environ: Mapping[str, str]
+) -> bool:
+    """Whether a start of this profile would be asked about: others may have written one of its files."""
+    if any(doubt(*each) for each in files):
+        return True
+    return any(source_of(file, environ) for file, _ in files) and not is_agreed(path, profile, environ)
 
 
 def _profile(word: str) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from pathlib import Path
@@ -67,6 +68,12 @@ def test_find_goes_to_hits_in_order_and_round(writer: Writer) -> None:
         view.find(Pattern("CHECKPOINT", case=True))
         await until(pilot, lambda: "not found" in screen_text(app))
         assert "node2:3" in cursor_line(app)
+        view.find(Pattern("checkpoint at step 20"))
+        view.lines.action_begin()
+        await until(pilot, lambda: re.search("step 20” (1 of )?4 ", screen_text(app)))
+        assert view.lines.view.cursor == 0, "who moves meanwhile stays there"
+        await pilot.press("n")
+        assert "checkpoint at step 20" in cursor_line(app)
 
     play(writer, scenario)
 

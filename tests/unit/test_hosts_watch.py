@@ -155,6 +155,18 @@ def test_nonsense_of_a_host_counts_as_not_reported() -> None:
     assert "\x1b" not in render_top((HostNow("a" + evil, "seen", load, 1.0),))
 
 
+def test_a_profile_that_others_may_have_written_runs_no_interpreter_of_theirs(tmp_path: Path) -> None:
+    profile = tmp_path / "theirs.yaml"
+    profile.write_text(
+        "disttui: 1\nhosts: [a, {host: b, python: /own/python}]\npython: /x/python\njob: {script: x.py}\n"
+    )
+    own = [place.host.python for place in chosen([], profile, ENVIRON)]
+    assert own == ["/x/python", "/own/python"]
+    profile.chmod(0o666)
+    found = chosen([str(profile)], None, ENVIRON)
+    assert [(place.name, place.host.python) for place in found] == [("a", None), ("b", None)]
+
+
 def test_places_by_name_by_profile_and_bad_ones(tmp_path: Path) -> None:
     profile = tmp_path / "mine.yaml"
     profile.write_text("disttui: 1\nhosts: [alice@alpha:2222, beta]\njob: {builtin: bytegpt}\n")

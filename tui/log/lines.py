@@ -106,6 +106,8 @@ class LogBody(Widget, can_focus=True):
         self._thumbs = range(0)
         self._dragging = ""
         self._pressed_at = 0
+        self.steered = 0
+        """How many keys and mouse events have moved the cursor or the lines."""
 
     @property
     def progress(self) -> SearchProgress:
@@ -142,6 +144,11 @@ class LogBody(Widget, can_focus=True):
             self.view = view
             self.refresh()
             self.post_message(self.Moved(self))
+
+    def _steer(self, view: LogViewState) -> None:
+        """Change what is shown by a key or the mouse."""
+        self.steered += 1
+        self.show(view)
 
     def shown_places(self) -> list[int]:
         """The places of all lines on the screen, without the unfinished ones."""
@@ -251,24 +258,24 @@ class LogBody(Widget, can_focus=True):
 
     def action_follow(self) -> None:
         """Show the end, and stay there."""
-        self.show(follow(self.view))
+        self._steer(follow(self.view))
 
     def action_move(self, by: int) -> None:
         """Move the cursor; while following, it cannot move down from the end."""
         if not (self.view.following and by > 0):
-            self.show(move(self.paused(), self.lines, self.size.height, by))
+            self._steer(move(self.paused(), self.lines, self.size.height, by))
 
     def action_page(self, pages: float) -> None:
         """Move by pages."""
         if not (self.view.following and pages > 0):
             by = int(pages * max(1, self.size.height - 1))
             view = scroll(self.paused(), self.lines, self.size.height, by)
-            self.show(move(view, self.lines, self.size.height, by))
+            self._steer(move(view, self.lines, self.size.height, by))
 
     def action_begin(self) -> None:
         """Go to the first line."""
         if self.lines:
-            self.show(go(self.paused(), self.lines, self.size.height, self.lines.place(0)))
+            self._steer(go(self.paused(), self.lines, self.size.height, self.lines.place(0)))
 
     def action_sideways(self, by: int) -> None:
         """Scroll to the side."""
@@ -295,14 +302,14 @@ class LogBody(Widget, can_focus=True):
         """Scroll down."""
         event.stop()
         if not self.view.following:
-            self.show(scroll(self.view, self.lines, self.size.height, WHEEL))
+            self._steer(scroll(self.view, self.lines, self.size.height, WHEEL))
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Scroll up."""
         event.stop()
         if len(self._page) < self.size.height:
             return
-        self.show(scroll(self.paused(), self.lines, self.size.height, -WHEEL))
+        self._steer(scroll(self.paused(), self.lines, self.size.height, -WHEEL))
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
         """Put the cursor on a line and begin a range there, or start dragging the bar."""
@@ -311,13 +318,14 @@ class LogBody(Widget, can_focus=True):
         self.capture_mouse()
         self._dragging = "bar" if event.x >= self.size.width - 1 else "lines"
         if self._dragging == "lines":
-            self.show(replace(self._at(event.y), mark=None))
+            self._steer(replace(self._at(event.y), mark=None))
         self.on_mouse_move(event)
 
     def on_mouse_move(self, event: events.MouseEvent) -> None:
         """Extend the range, or move the bar."""
         if self._dragging == "bar":
             row = max(0, min(event.y * len(self.lines) // max(1, self.size.height), len(self.lines) - 1))
+            self.steered += 1
             self.jump(self.lines.place(row))
         elif self._dragging and (event.y != self._pressed_at or self.view.mark is not None):
             self._drag(event.y)

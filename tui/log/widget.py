@@ -135,13 +135,14 @@ class LogView(Vertical):
         self.sources = sources
         self._read_only = read_only
         self._latest = attempt is None
-        self._awaiting_hit = False
+        self._awaiting_hit: int | None = None
+        """While the first hit is sought: how often the user had moved, who keeps the place if that was since."""
         self._keep_cursor = False
         self._loading = False
         self._refused = False
         self._blame = Blame()
-        self._sought: int | None = None
-        """A rank whose failing line to show when its lines are known."""
+        self._sought: tuple[int, int] | None = None
+        """A rank whose failing line to show when its lines are known, and how often the user had moved."""
         self.reading = Reading(sources, attempt, self._tell)
         self.lines = LogBody(self.reading.nothing_yet)
         self.lines.nothing = "No lines yet: the ranks have printed nothing."
@@ -189,7 +190,7 @@ class LogView(Vertical):
         if self._blame.attempt != log.attempt and self._blame.attempt in log.attempts:
             self.show_attempt(self._blame.attempt)
         self.show_ranks([rank])
-        self._sought = rank
+        self._sought = rank, self.lines.steered
         self._show_sought()
 
     def _mark(self) -> None:
@@ -202,8 +203,11 @@ class LogView(Vertical):
         progress = self.lines.progress
         if self._sought is None or progress.work is not self.reading.work or not progress.complete:
             return
-        log = self.reading.log
-        entry = failing_line(log, self._sought, self._blame.said.get(self._sought, ""))
+        log, (rank, steered) = self.reading.log, self._sought
+        if steered != self.lines.steered:
+            self._sought = None
+            return
+        entry = failing_line(log, rank, self._blame.said.get(rank, ""))
         place = None if entry is None else place_of(log.order, entry)
         if place is not None:
             self._sought = None
@@ -223,13 +227,13 @@ class LogView(Vertical):
     def find(self, pattern: Pattern | None, *, begin: bool = False) -> None:
         """Mark matches and go to the first matching line after the top of the screen; `begin`: to the first of all."""
         view = self.lines.view
-        self._awaiting_hit = pattern is not None
+        self._awaiting_hit = None if pattern is None else self.lines.steered
         start = 0 if begin else (self.lines.shown_places() or [0])[0] if view.following else view.cursor
         self._set(replace(view, find=pattern), start=start)
 
     def older_refused(self) -> None:
         """Do not ask again before the view leaves the first line and returns to it."""
-        self._loading, self._refused, self._awaiting_hit = False, True, False
+        self._loading, self._refused, self._awaiting_hit = False, True, None
         self._show_status()
 
     @work(thread=True, exclusive=True, group="log-anew")
@@ -274,11 +278,14 @@ class LogView(Vertical):
         if self._keep_cursor and progress.complete:
             self._keep_cursor = False
             self.lines.keep_cursor()
-        if self._awaiting_hit and progress.hits:
-            self._awaiting_hit = False
+        awaits = self._awaiting_hit == self.lines.steered
+        if awaits and progress.hits:
+            self._awaiting_hit = None
             self.go_to_hit(1, at_once=True)
-        elif self._awaiting_hit and progress.complete and progress.searched:
-            self._awaiting_hit = not (self.reading.work.find and self.reading.work.find.problem) and self.want_older()
+        elif awaits and progress.complete and progress.searched:
+            find = self.reading.work.find
+            if (find and find.problem) or not self.want_older():
+                self._awaiting_hit = None
         if self._latest and self.lines.view.following and progress.attempts[-1:] > (progress.work.log.attempt,):
             self.show_attempt(None)
         self._show_status()
