@@ -37,8 +37,12 @@ def read(
         if not stat.S_ISREG(status.st_mode) and not (devices and stat.S_ISCHR(status.st_mode)):
             raise NoRegularFileError(errno.EINVAL, "this is no regular file")
         os.set_blocking(descriptor, True)
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(most), status
+        # In pieces: a buffer for all that is allowed costs more than the reading of a small file.
+        pieces, left, piece = [], most, max(status.st_size + 1, 65536)
+        while left and (data := os.read(descriptor, min(left, piece))):
+            pieces.append(data)
+            left -= len(data)
+        return b"".join(pieces), status
     finally:
         os.close(descriptor)
 

@@ -21,9 +21,8 @@ def user_folder(kind: Kind, environ: Mapping[str, str]) -> Path:
     if given.is_absolute():
         return given / "disttui"
     folders = PlatformDirs("disttui", appauthor=False)
-    return {
-        "config": folders.user_config_path,
-        "data": folders.user_data_path,
-        "state": folders.user_state_path,
-        "cache": folders.user_cache_path,
-    }[kind]
+    if kind == "config":
+        return folders.user_config_path
+    if kind == "data":
+        return folders.user_data_path
+    return folders.user_state_path if kind == "state" else folders.user_cache_path

@@ -84,11 +84,14 @@ def list_library(
     found = []
     for each in libraries(environ):
         profiles = []
-        for entry, header in headers(each, profiles_in(each), environ):
+        entries = profiles_in(each)
+        wanted = library in (None, each.name)
+        read = headers(each, entries, environ) if wanted else [(entry, Header()) for entry in entries]
+        for entry, header in read:
             shadow = first.setdefault(entry.name, entry.full_name) if not entry.problem else ""
             shadow = "" if shadow == entry.full_name else shadow
             profiles.append(LibraryProfile(entry, header, shadow, last.get(str(entry.path))))
-        if library in (None, each.name):
+        if wanted:
             found.append(LibraryContent(each, tuple(profiles), _missing(each)))
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,11 +14,13 @@ from runner import __version__, private
 from runner.errors import InputError
 from runner.paths import inside
 from runner.profile import Profile, ProfileErrors, parse_quickly, read
+from runner.profile.composition import Trees
 from runner.profile.library import Library, LibraryEntry
 from runner.text import clean
 from runner.user_folders import user_folder
 
-_FORMAT = f"1 {__version__}"
+_FORMAT = f"2 {__version__}"
+_OTHER_FILES = re.compile("extends|inventory")
 
 
 class Header(NamedTuple):
@@ -45,13 +48,14 @@ def headers(
     before = _read(file)
     after: dict[str, _Kept] = {}
     found = []
+    trees = Trees(quick=True)
     for entry in entries:
         if entry.problem:
             found.append((entry, Header(problem=entry.problem)))
             continue
         kept = before.get(str(entry.path))
         if kept is None or any(_stamp(path) != (mtime, size) for path, mtime, size in kept.files):
-            kept = _made(entry.path)
+            kept = _made(entry.path, trees)
         after[str(entry.path)] = kept
         found.append((entry, kept.header))
     if after != before:
@@ -59,15 +63,18 @@ def headers(
     return found
 
 
-def _made(path: Path) -> _Kept:
-    files = [(str(path), *_stamp(str(path)))]
+def _made(path: Path, trees: Trees) -> _Kept:
+    files = [(str(path), -1, -1)]
     try:
-        profile = parse_quickly(read(path).text, path)
+        found = read(path)
+        if not trees.personal and not _OTHER_FILES.search(found.text):
+            files = [(str(path), *_stamp_of(found.status))]
+        profile = parse_quickly(found, path, trees)
     except InputError as error:
-        # Another file may be to blame, so that it is read again each time.
-        return _Kept([(str(path), -1, -1)], Header(problem=_first(error)))
-    files += [(each, *_stamp(each)) for each in profile.sources]
-    return _Kept(files, header_of(profile))
+        # Where another file may be to blame, or one that is not there yet, it is read again each time.
+        return _Kept(files, Header(problem=_first(error)))
+    stamps = [(each.path, *_stamp_of(each.status)) for each in profile.read_from]
+    return _Kept([(str(path), *_stamp_of(found.status)), *stamps], header_of(profile))
 
 
 def header_of(profile: Profile) -> Header:
@@ -86,9 +93,12 @@ def _first(error: InputError) -> str:
 
 def _stamp(path: str) -> tuple[int, int]:
     try:
-        status = os.stat(path)  # noqa: PTH116 - of thousands: a Path takes twice as long
+        return _stamp_of(os.stat(path))  # noqa: PTH116 - of thousands: a Path takes twice as long
     except (OSError, ValueError):
         return (0, 0)
+
+
+def _stamp_of(status: os.stat_result) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_size
 
 

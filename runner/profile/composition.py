@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from runner.errors import InputError
 from runner.paths import PathError, inside
-from runner.profile.library import EXAMPLES, INVENTORIES, OWN, SUFFIXES, Library, entry_in, libraries, library_of, named
+from runner.profile.library import EXAMPLES, INVENTORIES, OWN, SUFFIXES, Library, entry_in, innermost, libraries, named
 from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, compose
 from runner.profile.problems import ProfileErrors, ProfileProblem, SourceLocation, near, quoted
 from runner.profile.source import Source, read
@@ -37,13 +37,14 @@ class _Where:
     """A file, and what it may refer to."""
 
     path: Path
-    status: os.stat_result | None = None
+    status: os.stat_result | None
     """Of the file as it was read; None: it is looked at when it is wanted."""
+    trees: Trees
 
     @cached_property
     def library(self) -> Library | None:
         """The library that it lies in; None: in none."""
-        return library_of(self.path)
+        return self.trees.library_of(self.path)
 
     @property
     def folder(self) -> Path:
@@ -61,13 +62,76 @@ class _Where:
             return True  # there is no file yet: the text is this user's
 
 
+class _Tree(NamedTuple):
+    """A file as it was read, and what is wrong with single values in it."""
+
+    root: Node | None
+    source: Source
+    problems: list[ProfileProblem]
+
+
+class Trees:
+    """The files that profiles are made of besides their own, each read once.
+
+    Args:
+        quick: As of `compose`.
+    """
+
+    def __init__(self, *, quick: bool = False) -> None:
+        self._quick, self._known = quick, dict[Path, _Tree]()
+        self._real = dict[Path, str]()
+        self.beside = dict[tuple[Path, Path, str, str], Path | None]()
+        """Folder of a file, folder that it may refer into, name and folder of what it refers to → where that is."""
+
+    def real(self, path: Path) -> str:
+        """A path without links."""
+        if path not in self._real:
+            self._real[path] = os.path.realpath(path)
+        return self._real[path]
+
+    @cached_property
+    def libraries(self) -> list[Library]:
+        """All libraries."""
+        return libraries()
+
+    def library_of(self, path: Path) -> Library | None:
+        """The library that a file lies in; None: in none."""
+        above = Path(self.real(path)).parents
+        return innermost(above, [(Path(self.real(each.folder)), each) for each in self.libraries])
+
+    @cached_property
+    def personal(self) -> Path | None:
+        """The file with the user's own settings; None: there is none."""
+        file = user_folder("config", os.environ) / PERSONAL
+        return file if file.is_file() else None
+
+    def read(self, path: Path) -> _Tree:
+        """Read a file. Raises ProfileErrors where it cannot be read."""
+        if path not in self._known:
+            problems: list[ProfileProblem] = []
+            try:
+                found = read(path)
+                root = compose(found.text, str(path), problems, quick=self._quick)
+            except ProfileErrors:
+                raise
+            except InputError as error:
+                raise ProfileErrors([ProfileProblem.at(SourceLocation(str(path)), error.what)]) from None
+            self._known[path] = _Tree(root, Source(str(path), found.text, found.status), problems)
+        return self._known[path]
+
+
+class _Read(NamedTuple):
+    root: MappingNode
+    status: os.stat_result
+
+
 class _Assembler:
-    def __init__(self, problems: list[ProfileProblem], sources: list[Source]) -> None:
-        self._problems, self._sources = problems, sources
+    def __init__(self, problems: list[ProfileProblem], sources: list[Source], trees: Trees) -> None:
+        self._problems, self._sources, self._trees = problems, sources, trees
 
     def whole(self, root: MappingNode, where: _Where, above: tuple[str, ...]) -> MappingNode:
         """A file's tree over those of all files that it extends."""
-        above = (*above, os.path.realpath(where.path))
+        above = (*above, self._trees.real(where.path))
         own = {key: entry for key, entry in root.entries.items() if key != "extends"}
         if "hosts" in own:
             at, node = own["hosts"]
@@ -77,13 +141,13 @@ class _Assembler:
             path = self._resolve(name, where, "")
             if path is None:
                 continue
-            if os.path.realpath(path) in above:
+            if self._trees.real(path) in above:
                 chain = " → ".join(Path(each).name for each in (*above, str(path)))
                 self._problem(name.place, f"{quoted(name.text)} extends itself: {chain}", "remove one of them")
             elif len(above) > _DEEPEST:
                 self._problem(name.place, f"more than {_DEEPEST} profiles extend one another", "use fewer levels")
             elif found_there := self._read(path, name):
-                base = self.whole(found_there.root, _Where(path, found_there.status), above)
+                base = self.whole(found_there.root, _Where(path, found_there.status, self._trees), above)
                 entries = {key: entry for key, entry in base.entries.items() if key not in _NOT_INHERITED}
                 found = self.over(found, MappingNode(base.place, entries), ())
         return replace(self.over(found, MappingNode(root.place, own), ()), place=root.place)
@@ -185,8 +249,11 @@ class _Assembler:
         text = name.text.removeprefix("./")
         stem = next((text.removesuffix(suffix) for suffix in SUFFIXES if text.endswith(suffix)), text)
         try:
-            inside(where.folder, stem)  # no name may lead out, wherever it is looked for
-            found = self._beside(stem, where, folder) or self._elsewhere(stem, where, folder)
+            known = (where.path.parent, where.folder, stem, folder)
+            if known not in self._trees.beside:
+                inside(where.folder, stem)  # no name may lead out, wherever it is looked for
+                self._trees.beside[known] = self._beside(stem, where, folder)
+            found = self._trees.beside[known] or self._elsewhere(stem, where, folder)
         except PathError as error:
             self._problem(
                 name.place,
@@ -213,7 +280,9 @@ class _Assembler:
 
     def _elsewhere(self, stem: str, where: _Where, folder: str) -> Path | None:
         first, _, rest = stem.partition("/")
-        known = [each for each in libraries() if where.is_mine or each == where.library or each.name == EXAMPLES]
+        known = [
+            each for each in self._trees.libraries if where.is_mine or each == where.library or each.name == EXAMPLES
+        ]
         for library in known:
             if folder:
                 wanted = rest if rest and library.name == first else stem
@@ -239,12 +308,24 @@ class _Assembler:
             else "a shared profile extends profiles of its own library, or examples"
         )
 
-    def _read(self, path: Path, name: ScalarNode) -> _Tree | None:
+    def _read(self, path: Path, name: ScalarNode) -> _Read | None:
         if len(self._sources) >= _MOST_FILES:
             raise ProfileErrors(
                 [ProfileProblem.at(name.place, f"the profile is made of more than {_MOST_FILES} files")]
             )
-        return _tree(path, self._problems, self._sources)
+        return self.tree(path)
+
+    def tree(self, path: Path) -> _Read | None:
+        """A further file, which is noted in the sources. Raises ProfileErrors where it cannot be read."""
+        found = self._trees.read(path)
+        self._sources.append(found.source)
+        self._problems += found.problems
+        if found.root is None:
+            return None
+        if isinstance(found.root, MappingNode):
+            return _Read(found.root, found.source.status)
+        self._problem(found.root.place, "this is no mapping", "expected keys like 'hosts:'")
+        return None
 
     def _problem(self, place: SourceLocation, what: str, expected: str) -> None:
         self._problems.append(ProfileProblem.at(place, what, expected))
@@ -256,6 +337,7 @@ def composed(
     status: os.stat_result | None,
     problems: list[ProfileProblem],
     sources: list[Source],
+    trees: Trees | None = None,
     *,
     personal: bool,
 ) -> tuple[MappingNode, MappingNode]:
@@ -265,15 +347,16 @@ def composed(
         status: Of the file as it was read; None: as it is now.
         problems: Gains what is wrong.
         sources: Gains the other files that it is made of.
+        trees: Files that were read before.
         personal: Whether the user's own settings count.
 
     Raises:
         ProfileErrors: One of the files cannot be read.
     """
-    assembler = _Assembler(problems, sources)
-    found = assembler.whole(root, _Where(path, status), ())
-    file = user_folder("config", os.environ) / PERSONAL
-    if personal and file.is_file() and (own := _tree(file, problems, sources)):
+    trees = Trees() if trees is None else trees
+    assembler = _Assembler(problems, sources, trees)
+    found = assembler.whole(root, _Where(path, status, trees), ())
+    if personal and trees.personal and (own := assembler.tree(trees.personal)):
         return found, _with_personal(assembler.over, found, own.root, problems)
     return found, found
 
@@ -319,31 +402,6 @@ def _changed(
         if isinstance(change, MappingNode) and not isinstance(host, SequenceNode):
             host = over(_as_mapping(host), change, ("hosts", key))
     return host
-
-
-class _Tree(NamedTuple):
-    """A file as it was read."""
-
-    root: MappingNode
-    status: os.stat_result
-
-
-def _tree(path: Path, problems: list[ProfileProblem], sources: list[Source]) -> _Tree | None:
-    """The tree of a further file, which is noted in `sources`. Raises ProfileErrors where it cannot be read."""
-    try:
-        found = read(path)
-        sources.append(Source(str(path), *found))
-        root = compose(found.text, str(path), problems)
-    except ProfileErrors:
-        raise
-    except InputError as error:
-        raise ProfileErrors([ProfileProblem.at(SourceLocation(str(path)), error.what)]) from None
-    if root is None:
-        return None
-    if isinstance(root, MappingNode):
-        return _Tree(root, found.status)
-    problems.append(ProfileProblem.at(root.place, "this is no mapping", "expected keys like 'hosts:'"))
-    return None
 
 
 def _host_name(node: Node) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -195,7 +196,7 @@ def libraries(environ: Mapping[str, str] = os.environ) -> list[Library]:
     shipped = Path(__file__).parent.parent / "_profiles"
     shipped = shipped if shipped.is_dir() else Path(__file__).parent.parent.parent / "profiles"
     fixed = {OWN: own, EXAMPLES: Library(EXAMPLES, "built in", shipped)}
-    given = _given(config / "config.yaml", environ)
+    given = _given(config / "config.yaml", clones_folder(environ))
     listed = [fixed.pop(each) if isinstance(each, str) else each for each in given]
     listed = [*([fixed[OWN]] if OWN in fixed else []), *listed]
     at = listed.index(own) + 1
@@ -231,8 +232,13 @@ def library_of(path: Path, environ: Mapping[str, str] = os.environ, *, as_given:
         as_given: By its path alone, wherever links lead.
     """
     place = os.path.abspath if as_given else os.path.realpath
-    above = Path(place(path)).parents
-    found = [(Path(place(library.folder)), library) for library in libraries(environ)]
+    return innermost(
+        Path(place(path)).parents, [(Path(place(library.folder)), library) for library in libraries(environ)]
+    )
+
+
+def innermost(above: Sequence[Path], found: Sequence[tuple[Path, Library]]) -> Library | None:
+    """Of libraries with their folders the one in the nearest of the folders above a file."""
     inner = min((above.index(folder) for folder, _ in found if folder in above), default=None)
     return next((library for folder, library in found if inner is not None and folder == above[inner]), None)
 
@@ -242,25 +248,29 @@ def clones_folder(environ: Mapping[str, str]) -> Path:
     return user_folder("data", environ) / "libraries"
 
 
-def _given(config: Path, environ: Mapping[str, str]) -> list[Library | Literal["own", "examples"]]:
+def _given(config: Path, clones: Path) -> tuple[Library | Literal["own", "examples"], ...]:
     """`libraries` of the user's config."""
     try:
         text = config.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        return []  # the app shows the error when it reads its own settings
-    if "libraries" not in text:
-        return []
+        return ()  # the app shows the error when it reads its own settings
+    return _parsed(text, str(config), clones) if "libraries" in text else ()
+
+
+@lru_cache(maxsize=4)
+def _parsed(text: str, config: str, clones: Path) -> tuple[Library | Literal["own", "examples"], ...]:
+    """The libraries of a config; a list asks for them many times. Raises ProfileErrors."""
     problems: list[ProfileProblem] = []
-    root = compose(text, str(config), problems)
+    root = compose(text, config, problems)
     place, node = root.entries.get("libraries", (None, None)) if isinstance(root, MappingNode) else (None, None)
     if place is None or node is None or (isinstance(node, ScalarNode) and node.is_null):
-        return []
+        return ()
     found: list[Library | Literal["own", "examples"]] = []
     names: set[str] = set()
     if not isinstance(node, SequenceNode):
         raise ProfileErrors([ProfileProblem.at(place, "libraries: no list", "expected lines like '- own'")])
     for item in node.items:
-        one = _one(item, environ, problems)
+        one = _one(item, clones, problems)
         name = one if isinstance(one, str) else one.name if one else ""
         if name in names:
             problems.append(ProfileProblem.at(item.place, f"the library {name} is given twice", "remove one"))
@@ -269,12 +279,10 @@ def _given(config: Path, environ: Mapping[str, str]) -> list[Library | Literal["
             found.append(one)
     if problems:
         raise ProfileErrors(problems)
-    return found
+    return tuple(found)
 
 
-def _one(
-    node: Node, environ: Mapping[str, str], problems: list[ProfileProblem]
-) -> Library | Literal["own", "examples"] | None:
+def _one(node: Node, clones: Path, problems: list[ProfileProblem]) -> Library | Literal["own", "examples"] | None:
     expected = "expected own, examples, {name: team, git: URL} or {name: team, folder: PATH}, and signed: true or false"
     if isinstance(node, ScalarNode) and node.text in (OWN, EXAMPLES):
         return "own" if node.text == OWN else "examples"
@@ -291,7 +299,7 @@ def _one(
         problems.append(ProfileProblem.at(node.entries["name"][0], flaw, "expected a short word, like team"))
         return None
     if "git" in given:
-        return Library(name, "team", inside(clones_folder(environ), name), given["git"], signed == "true")
+        return Library(name, "team", inside(clones, name), given["git"], signed == "true")
     folder = Path(os.path.expanduser(given["folder"]))  # noqa: PTH111 - Path raises for an unknown ~user
     if not folder.is_absolute():
         problems.append(ProfileProblem.at(node.entries["folder"][0], "no absolute path", "expected one, or ~/…"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -13,11 +14,12 @@ from pydantic import ValidationError
 from runner.profile import composition, variables
 from runner.profile.explain import explain
 from runner.profile.fields import slug
+from runner.profile.glance import glance
 from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, compose, walk
 from runner.profile.override import apply
 from runner.profile.problems import Path, ProfileErrors, ProfileProblem, SourceLocation, quoted
 from runner.profile.schema import VERSION, Profile
-from runner.profile.source import Source, read
+from runner.profile.source import ProfileText, Source, read
 
 
 def load(path: FilePath | str, overrides: Sequence[str] = ()) -> Profile:
@@ -39,6 +41,7 @@ def parse(
     quick: bool = False,
     personal: bool = True,
     status: os.stat_result | None = None,
+    trees: composition.Trees | None = None,
 ) -> Profile:
     """Check a profile given as text; `source` is its name in messages, and of a run without one.
 
@@ -46,6 +49,7 @@ def parse(
         source: As a path, the file that the text is of: what it extends is read, and the user's own settings count.
         quick: As of `compose`.
         personal: Whether the user's own settings count.
+        trees: Files that were read before.
         status: Of the file, as `read` has it: what is another user's reaches for nothing of this user's.
 
     Raises:
@@ -61,7 +65,7 @@ def parse(
     sources: list[Source] = []
     shared, whole = root, root
     if path is not None:
-        shared, whole = composition.composed(root, path, status, problems, sources, personal=personal)
+        shared, whole = composition.composed(root, path, status, problems, sources, trees, personal=personal)
     profile = _checked(whole, source, overrides, problems, sources)
     profile._whole.append((shared, whole, source))
     return profile
@@ -111,20 +115,27 @@ def _checked(
     profile._references.update(references)
     profile._sources.extend(sources)
     profile._tree.append(root)
-    profile._sizes.update({path[1]: scalar.place for path, scalar in walk(root) if path[:1] == ("parallel",) != path})
+    if isinstance(sizes := root.entries.get("parallel", (None, None))[1], MappingNode):
+        profile._sizes.update({path[0]: scalar.place for path, scalar in walk(sizes)})
     return profile
 
 
-def parse_quickly(text: str, source: FilePath) -> Profile:
-    """`parse`, four times as quick, for lists of many profiles.
+def parse_quickly(found: ProfileText, source: FilePath, trees: composition.Trees | None = None) -> Profile:
+    """`parse` for lists of many profiles; it says what a profile is, and not what its file has where.
+
+    Args:
+        trees: Files that further profiles of the list extend, too.
 
     Raises:
         ProfileErrors: It cannot be used.
     """
-    try:
-        return parse(text, source, quick=True)
-    except ProfileErrors:
-        return parse(text, source)  # which has the words of all other commands
+    trees = composition.Trees(quick=True) if trees is None else trees
+    data = glance(found.text) if not trees.personal else None
+    with suppress(ValidationError, ProfileErrors):
+        if data is not None:
+            return Profile.model_validate({"name": slug(source.stem), **data})
+        return parse(found.text, source, quick=True, status=found.status, trees=trees)
+    return parse(found.text, source, status=found.status)  # which has the words of all other commands
 
 
 def _newer(root: MappingNode) -> ProfileProblem | None:
@@ -142,9 +153,11 @@ def _is_env(path: Path) -> bool:
 
 def _references(root: MappingNode, problems: list[ProfileProblem]) -> dict[Path, SourceLocation]:
     """Where `${env:NAME}` and the like stand; anywhere but in an environment it is a problem."""
-    found = {path: scalar.reference for path, scalar in walk(root) if scalar.reference}
+    found = {}
     for path, scalar in walk(root):
-        if (place := scalar.reference) and not _is_env(path[:-1]):
+        if place := scalar.reference:
+            found[path] = place
+        if place and not _is_env(path[:-1]):
             kind = next(kind for kind in ("env", "file", "cmd") if f"${{{kind}:" in scalar.text)
             what = f"a ${{{kind}:…}} reference in {quoted('.'.join(map(str, path)))}"
             problems.append(ProfileProblem.at(place, what, "expected only as the value of an env variable"))

@@ -24,11 +24,11 @@ MAX_SIZE = 1024 * 1024
 MAX_NODES = 10_000
 MAX_DEPTH = 32
 
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 _NUL = re.compile(r"\\(?:0|x00|u0000|U00000000)")
 _SURROGATE = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
-_NULLS = ("", "~", "null", "Null", "NULL")
+NULLS = ("", "~", "null", "Null", "NULL")
 _MANY = 5
 """From this many characters on that no text has, a file counts as binary."""
 _CURES = {
@@ -61,7 +61,7 @@ class ScalarNode:
     @property
     def is_null(self) -> bool:
         """Whether nothing was given."""
-        return self.plain and self.text in _NULLS
+        return self.plain and self.text in NULLS
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class _Composer:
         self._nodes = self._size = 0
         if len(text) > MAX_SIZE:
             raise self._end(self._place(0, 0), "larger than 1 MiB", "expected a profile of a few lines")
-        if found := [self._unprintable(match) for match in islice(_UNPRINTABLE.finditer(text), _MANY)]:
+        if found := [self._unprintable(match) for match in islice(UNPRINTABLE.finditer(text), _MANY)]:
             if len(found) == _MANY:
                 what = f"{found[0].what}, and more of the kind: this is no text"
                 found = [replace(found[0], what=what, expected="expected a YAML file")]
@@ -208,7 +208,7 @@ class _Composer:
             at = self._spot(_NUL, event)
             self._problem(at, "a NUL character, which no argument or variable can hold", "remove it")
             text = text.replace("\0", "")
-        if any("\ud800" <= c <= "\udfff" for c in text):
+        if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
             # JSON writes an emoji as a pair of surrogates, and YAML should be able to read JSON.
             pairs = text.encode("utf-16-le", "surrogatepass")
             try:
@@ -217,7 +217,7 @@ class _Composer:
                 self._problem(self._spot(_SURROGATE, event), "half of a surrogate pair is not a character")
                 text = pairs.decode("utf-16-le", "replace")
         reference = self._spot(MEANT, event) if MEANT.search(text) else None
-        return ScalarNode(place, text, event.style is None, reference)
+        return ScalarNode(place, text, not event.style, reference)
 
     def _alias(self, name: str, place: SourceLocation, depth: int) -> Node:
         if name not in self._anchors:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import is_
 
 from runner.profile.nodes import MAX_SIZE, MappingNode, Node, ScalarNode, SequenceNode
 from runner.profile.problems import ProfileErrors, ProfileProblem, near, quoted
@@ -57,9 +58,12 @@ class _Filler:
     def fill(self, node: Node) -> Node:
         """The same with values in the place of variables."""
         if isinstance(node, SequenceNode):
-            return replace(node, items=tuple(map(self.fill, node.items)))
+            items = tuple(map(self.fill, node.items))
+            return node if all(map(is_, items, node.items)) else replace(node, items=items)
         if isinstance(node, MappingNode):
-            return replace(node, entries={key: (at, self.fill(value)) for key, (at, value) in node.entries.items()})
+            entries = {key: (at, self.fill(value)) for key, (at, value) in node.entries.items()}
+            same = all(entries[key][1] is value for key, (_, value) in node.entries.items())
+            return node if same else replace(node, entries=entries)
         return self._scalar(node) if "${var:" in node.text else node
 
     def _scalar(self, node: ScalarNode) -> ScalarNode:
