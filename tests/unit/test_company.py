@@ -28,9 +28,10 @@ def cluster(tmp_path: Path) -> Iterator[Make]:
     yield from making(tmp_path)
 
 
-def watching(kind: str = "script", **launch: Any) -> tuple[Company, list[Any]]:
+def watching(kind: str = "script", launcher: str = "torchrun", **launch: Any) -> tuple[Company, list[Any]]:
     """What watches over the only rank of a host of two, and what it says."""
-    spec: Any = {"nproc": [1, 1], "launch": {"instrument": True, **launch}, "target": {"kind": kind}}
+    launch = {"instrument": True, **launch}
+    spec: Any = {"nproc": [1, 1], "launch": launch, "launcher": launcher, "target": {"kind": kind}}
     said: list[Any] = []
     return Company(HostPart(spec, "", "", None, {}, 0o022), 1, said.append), said
 
@@ -50,6 +51,20 @@ def starts(rank: subprocess.Popen[str], command: list[str]) -> None:
     rank.stdin.write(f"{command!r}\n")
     rank.stdin.flush()
     assert rank.stdout.readline() == "done\n"
+
+
+@pytest.mark.openmpi
+@pytest.mark.parametrize(("launcher", "reported"), [("mpirun", False), ("mpirun-per-host", True)])
+def test_ranks_that_may_work_together_by_mpi_are_not_said_to_train_alone(launcher: str, reported: bool) -> None:
+    company, said = watching(launcher=launcher)
+    code = "import ctypes; ctypes.CDLL('libmpi.so.40'); print('up', flush=True); input()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "up\n"
+        for now in range(100, 130):
+            company.look([process.pid], True, float(now))
+        process.kill()
+    assert bool(said) is reported
 
 
 def test_ranks_that_train_alone_are_reported_within_half_a_minute(rank: subprocess.Popen[str]) -> None:

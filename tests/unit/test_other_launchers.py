@@ -58,7 +58,13 @@ def start(folder: Path, part: str, *job: str, processes: int = 2) -> Launch:
     python = sys.executable if part == "mpirun" else str(frameworks.PYTHON)
     one = Launch(folder, *job, part=part, options=options, python=python, env={"DS_ACCELERATOR": "cpu"})
     one.ready()
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "DISTTUI_FIRST_RANK": "0"}
+    meeting = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "DISTTUI_FIRST_RANK": "0",
+    }
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
     args = {"deepspeed": ["--master_addr=127.0.0.1", f"--master_port={port}"]}.get(part, [])
     one.send(args, {"mpirun": meeting, "accelerate-launch": alone}.get(part, {}))
@@ -215,6 +221,21 @@ def test_which_of_mpirun_and_its_daemons_was_killed_is_said(
     world[node].process.wait(100)
     end = json.loads((world[node].attempt / "launcher.json").read_text())
     assert (end["code"], end["error"]) == (-9, f"{program} was ended by SIGKILL"), world[node].log("launcher")
+
+
+@pytest.mark.openmpi
+def test_ranks_that_leave_mpi_finalize_out_have_ended_well(tmp_path: Path, started: list[Launch]) -> None:
+    """mpirun itself would wait for ever; of several hosts it may not be ended before the others' ranks are."""
+    begin = 'import ctypes\nctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL).MPI_Init(None, None)\n'
+    started += (world := start_world(tmp_path, begin + "print('up')", begin + _COUNT))
+    said = world[0].attempt / "launcher.json"
+    wait_for(said.exists)
+    assert json.loads(said.read_text())["code"] == 0
+    up_all(world)
+    assert world[0].process.poll() is None and world[1].log("rank-1") == "up\n"
+    (alone := tmp_path / "alone").mkdir()
+    started.append(one := start(alone, "mpirun", "script", script(alone, begin)))
+    assert one.end()["code"] == 0, one.log("launcher")
 
 
 @pytest.mark.openmpi

@@ -21,8 +21,9 @@ _HELPERS = ("multiprocessing.resource_tracker", "torch/_inductor/", "torch._indu
 class Company:
     """Emits `ungrouped` where ranks work and none of this host has joined a process group.
 
-    Not where that is unknown: for ranks that are not instrumented, and for ranks that start further Python programs,
-    as `accelerate launch` and `torch.multiprocessing.spawn` do, which may join in their place.
+    Not where that is unknown: for ranks that are not instrumented, for ranks of one MPI world that have loaded MPI, by
+    which they may work together, and for ranks that start further Python programs, as `accelerate launch` and
+    `torch.multiprocessing.spawn` do, which may join in their place.
 
     Args:
         say: Takes an event.
@@ -31,6 +32,7 @@ class Company:
     def __init__(self, host: HostPart, attempt: int, say: Callable[[Event], None]) -> None:
         target = host.spec["target"]
         self._known = host.world_size > 1 and bool(host.launch["instrument"]) and target["kind"] != "command"
+        self._in_mpi_world = host.launcher == "mpirun"
         self._attempt = attempt
         self._say = say
         self._began: float | None = None
@@ -52,7 +54,7 @@ class Company:
             return
         self._began = now if self._began is None else self._began
         self._next = now + _EVERY[now - self._began > 60]
-        self._known = not _start_programs(pids)
+        self._known = not (self._in_mpi_world and _have_mpi(pids)) and not _start_programs(pids)
         if self._known and trains and now - self._began >= _SOLITUDE:
             self._tell()
 
@@ -64,6 +66,18 @@ class Company:
     def _tell(self) -> None:
         self._reported = True
         self._say(Ungrouped(t=stamp(), e="ungrouped", attempt=self._attempt))
+
+
+def _have_mpi(pids: Iterable[int]) -> bool:
+    """Whether one of these ranks has loaded the library of MPI."""
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/maps", "rb") as file:
+                if b"/libmpi." in file.read():
+                    return True
+        except OSError:
+            pass  # it has ended
+    return False
 
 
 def _start_programs(pids: Iterable[int]) -> bool:

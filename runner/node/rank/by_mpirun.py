@@ -33,6 +33,8 @@ _SETTINGS = {
 _ALONE = {"OMPI_MCA_plm": "isolated"}
 _MEETING = 90.0
 """Seconds until each host has started a rank. By itself mpirun waits for a daemon for ever."""
+_LINGER = 2.0
+"""Seconds that mpirun has to end once the ranks of this host have."""
 _LOOK = 0.1
 """Seconds between two looks at what has ended."""
 _SCAN = 1.0
@@ -88,6 +90,7 @@ class _Mpirun:
         self._failures: List[LauncherFailure] = []
         self._asked: "set[int]" = set()
         self._scan_at = 0.0
+        self._well_at: Optional[float] = None
         signal.signal(signal.SIGTERM, self._stop)
         self._child = subprocess.Popen(command, preexec_fn=die_with_parent)  # there is one thread
 
@@ -104,7 +107,7 @@ class _Mpirun:
 
     def _code(self) -> int:
         """The exit code where no rank of this host has failed."""
-        return self._child.returncode
+        return 0 if _all_well() else self._child.returncode
 
     def _stop(self, number: int, _frame: object) -> None:
         # The signal may interrupt anything, the start of mpirun included: the loop acts on it.
@@ -118,6 +121,15 @@ class _Mpirun:
         if (self._failures or self._stopped) and time.monotonic() >= self._scan_at:
             self._end_ranks()
             self._scan_at = time.monotonic() + _SCAN
+        if self._well_at is None and _all_well():
+            self._well_at = time.monotonic() + _LINGER
+        if self._well_at is not None and time.monotonic() >= self._well_at:
+            self._well_at = float("inf")
+            self._linger()
+
+    def _linger(self) -> None:
+        """The ranks have ended well some seconds ago. mpirun waits for ever for one that has left MPI_Finalize out."""
+        self._child.kill()
 
     def _end_ranks(self) -> None:
         """Ask each rank once; mpirun itself where it has started none yet.
@@ -157,8 +169,11 @@ class _OfWorld(_Mpirun):
                     why = "the hosts must reach mpirun of the first one at %s: is a firewall between them?" % where
                 _refuse("%s has started no rank within %.0f s: %s" % (self._program, _MEETING, why))
 
+    def _linger(self) -> None:
+        tell_end(code=0)  # ranks of other hosts may still work: the gang knows
+
     def _code(self) -> int:
-        if len({rank for rank, _ in _ends()}) >= int(os.environ["LOCAL_WORLD_SIZE"]):
+        if _all_well():
             return 0  # where mpirun ends otherwise, ranks of other hosts have failed
         code = self._child.returncode
         if code < 0:
@@ -180,6 +195,13 @@ class _Leading(_OfWorld):
             found = mpi_world.place_of(self._version, given)
             self._uri = found["uri"]
             place(mpi_world.PLACE, found)
+
+
+def _all_well() -> bool:
+    """Whether all ranks of this host have ended with 0."""
+    ends = _ends()
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "0"))
+    return 0 < ranks <= len({rank for rank, _ in ends}) and not any(code for _, code in ends)
 
 
 def _require_tried(version: str) -> None:

@@ -52,6 +52,8 @@ class LauncherProcess:
         self._harvest = Harvest(host.attempt_folder(number), host.ranks, host.spec["metrics_pattern"], files)
         self._went: float | None = None
         self._began: float | None = None
+        self.well = False
+        """Whether the ranks have ended well, though the launcher has not."""
         self.port: int | None = None
         """The master port, on the first host; None on all others."""
         self._host = host
@@ -136,7 +138,7 @@ class LauncherProcess:
         code = end["code"]
         if code < 0:
             # A killed launcher prints nothing about its end: its log ends with something else.
-            words = f"{self._host.launcher} was ended by {signal_name(-code)}"
+            words = end.get("error") or f"{self._host.launcher} was ended by {signal_name(-code)}"
         else:
             last = self._last_words()
             words = end.get("error") or f"{self._host.launcher} ended with exit code {code}\n{last}".rstrip()
@@ -155,7 +157,9 @@ class LauncherProcess:
         self.ranks.poll()
         if self.launcher and start_line.is_mpi_world(self._host):
             # It lives until the ranks of all hosts have ended.
-            self.ranks.torchrun_says(self._end_so_far(0)["failures"])
+            end = self._end_so_far(0)
+            self.ranks.torchrun_says(end["failures"])
+            self.well = end["code"] == 0 and os.path.exists(self._path("launcher.json"))
         self._harvest.poll(self.ranks.pids, last=last)
         for text in self._harvest.notes:
             self._say(note(text))

@@ -38,6 +38,8 @@ _LISTENS = 0.02
 _HOLD = 1.0
 _REAPED = 0.01
 _LET_GO = 0.02
+_LINGER = 2.0
+"""Seconds that a launcher has to end once the ranks of all hosts have ended well."""
 
 
 Then = Literal["done", "ended"]
@@ -79,6 +81,9 @@ class Member:
         self._verdict: VerdictMessage | None = None
         self._stopping = False
         self._listening: Timer | None = None
+        self._well = False
+        """Whether `done` was sent before the launcher has ended."""
+        self._lingers: Timer | None = None
         self.left: list[LeftProcess] = []
         self.held: Held = {}
         self.shows: Callable[[], list[str]] = list
@@ -112,6 +117,7 @@ class Member:
         """Start the launcher of an attempt, unless the run has been stopped."""
         self._number = number
         self._newest = max(self._newest, number)
+        self._well = False
         self._held.clear()
         try:
             # A stop file that is written from now on is read within a second, and ends what has been started.
@@ -253,8 +259,12 @@ class Member:
             self._listening = self._loop.after(_LISTENS, lambda: self._await_listening(attempt, port))
 
     def _look(self) -> None:
-        if self._attempt:
-            self._attempt.look()
+        if self._attempt is None:
+            return
+        self._attempt.look()
+        if self._attempt.well and not self._well and not self._ending:
+            self._well = True
+            self._send({"k": "done", "attempt": self._number, "left": [], **self._progress()})
 
     def _tell_signs(self) -> None:
         attempt = self._attempt
@@ -325,8 +335,7 @@ class Member:
 
     def _ended(self) -> None:
         then, self._then = self._then, []
-        made = self._attempt.progress() if self._attempt else AttemptProgress(begun=False, saved=False, step=None)
-        made["step"] = messages.clean_step(made["step"])
+        made = self._progress()
         left = [one["pid"] for one in self.left[:1000]]
         for word in then:
             if word == "done":
@@ -338,12 +347,19 @@ class Member:
             self._obey(message)
         self._maybe_over(tried=bool(self.left))
 
+    def _progress(self) -> AttemptProgress:
+        made = self._attempt.progress() if self._attempt else AttemptProgress(begun=False, saved=False, step=None)
+        made["step"] = messages.clean_step(made["step"])
+        return made
+
     def _maybe_over(self, tried: bool = False) -> None:
         """Tell the verdict once nothing runs any more, or what runs cannot be ended: that has been `tried`."""
         if self._verdict is None or self._ending:
             return
         if self.idle or tried:
             self._over(self._verdict)
+        elif self._well and not self._lingers:
+            self._lingers = self._loop.after(_LINGER, lambda: self.end("failure", True, []))
         else:
             self.end("failure", False, [])
 
