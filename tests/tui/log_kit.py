@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from textual.pilot import Pilot
 
 from tests.tui.demo_log import DemoLog, Writer
-from tests.tui.snap import screen_text
+from tests.tui.snap import screen_text, until
 
 Scenario = Callable[[DemoLog, Pilot[None]], object]
 
@@ -26,14 +25,6 @@ def play(writer: Writer, scenario: Scenario, *, size: tuple[int, int] = (100, 30
             await scenario(app, pilot)  # type: ignore[misc]
 
     asyncio.run(main())
-
-
-async def until(pilot: Pilot[None], met: Callable[[], object], seconds: float = 20) -> None:
-    """Let the app go on until something is so."""
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline, "it never came to it\n" + screen_text(pilot.app)
-        await pilot.pause(0.02)
 
 
 async def type_in(pilot: Pilot[None], key: str, text: str) -> None:

@@ -23,6 +23,7 @@ from textual.pilot import Pilot
 
 from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
+from tests.tui.snap import until
 from tests.tui.wizard_kit import HOSTS, called, record, walk
 from tui.app import DisttuiApp
 from tui.dialogs.prompts import AppPrompts
@@ -77,7 +78,7 @@ def _replay(*keys: str) -> Callable[[Pilot[None]], Awaitable[None]]:
         app = pilot.app
         assert isinstance(app, DisttuiApp)
         app.router.open_replay("example")
-        await kit.until(pilot, lambda: getattr(app.screen, "snapshot", None) and kit.shows(app, "lines"))
+        await until(pilot, lambda: getattr(app.screen, "snapshot", None) and kit.shows(app, "lines"))
         await pilot.press("end", "less_than_sign", *keys)
         await pilot.pause(0.5)
 
@@ -89,7 +90,7 @@ def _wizard(step: int, hosts: Sequence[str] = ("gpu1", "gpu2"), *keys: str) -> C
         app = pilot.app
         assert isinstance(app, DisttuiApp)
         app.router.open_wizard()
-        await kit.until(pilot, lambda: isinstance(app.screen, WizardScreen) and app.screen.is_mounted)
+        await until(pilot, lambda: isinstance(app.screen, WizardScreen) and app.screen.is_mounted)
         await pilot.pause()
         assert isinstance(app.screen, WizardScreen)
         await walk(pilot, app.screen, hosts, step)

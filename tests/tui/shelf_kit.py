@@ -14,7 +14,7 @@ from unittest.mock import patch
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tests.tui.snap import screen_text
+from tests.tui.snap import screen_text, until
 from tui.app import DisttuiApp
 from tui.dialogs.question import Question
 from tui.router import Router
@@ -170,15 +170,6 @@ def play(
 def shows(app: DisttuiApp, words: str) -> bool:
     """Whether words are on the screen; one that has just been opened shows nothing yet."""
     return app.screen._compositor.size == app.size and words in screen_text(app)
-
-
-async def until(pilot: Pilot[None], holds: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait for something that a thread brings about."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it never came\n" + screen_text(pilot.app)
-        await pilot.pause(0.02)
-    await pilot.pause()
 
 
 async def asked(pilot: Pilot[None]) -> None:

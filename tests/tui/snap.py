@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from textual.app import App
+from textual.pilot import Pilot
 
 FOLDER = Path(__file__).parent / "snapshots"
 SIZES = ((80, 24), (100, 30), (160, 48), (40, 12))
@@ -30,3 +34,23 @@ def assert_snapshot(app: App[Any], name: str) -> None:
         path.write_text(shown)
     assert path.exists(), f"there is no {path}: write it with DISTTUI_SNAPSHOTS=write, and look at it"
     assert shown == path.read_text()
+
+
+async def assert_snapshots(pilot: Pilot[None], name: str, sizes: Sequence[tuple[int, int]] = SIZES) -> None:
+    """Compare a screen at all sizes, to which its terminal is dragged, and back: `name` with `{}` for columns×rows."""
+    before = pilot.app.size
+    for width, height in sizes:
+        await pilot.resize_terminal(width, height)
+        await pilot.pause(0.1)
+        assert_snapshot(pilot.app, name.format(f"{width}x{height}"))
+    await pilot.resize_terminal(*before)
+
+
+async def until(pilot: Pilot[None], holds: Callable[[], object], seconds: float = 60.0) -> None:
+    """Let the app go on until something is so, and come to rest; a look costs CPU, so they come ever less often."""
+    deadline, wait = time.monotonic() + seconds, 0.02
+    while not holds():
+        assert time.monotonic() < deadline, "it does not happen\n" + screen_text(pilot.app)
+        await asyncio.sleep(wait)
+        wait = min(1.3 * wait, 0.2)
+    await pilot.pause()

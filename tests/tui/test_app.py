@@ -14,7 +14,7 @@ from textual.widgets._toast import Toast
 from runner.user_config import load_settings
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
-from tests.tui.snap import assert_snapshot, screen_text
+from tests.tui.snap import assert_snapshot, screen_text, until
 from tui.dialogs.themes import ThemeScreen
 from tui.widgets.footer import FooterBar
 
@@ -66,7 +66,7 @@ def test_palette_finds_runs_hosts_and_actions(tmp_path: Path, words: str, opened
         await pilot.press("ctrl+p", *words)
         await pilot.pause(1.0)
         await pilot.press("enter")
-        await kit.until(pilot, lambda: app.opened)
+        await until(pilot, lambda: app.opened)
         assert app.opened == [opened]
 
     kit.play(tmp_path, find)
@@ -79,14 +79,14 @@ def test_the_palette_offers_themes_each_shown_before_it_is_chosen(tmp_path: Path
     async def choose(app: Doors, pilot: Pilot[None]) -> None:
         for keys, kept in ((["down", "escape"], "disttui-dark"), (["down", "enter"], "disttui-light")):
             await pilot.press("ctrl+p", *"theme")
-            await kit.until(pilot, lambda: kit.shows(app, "Choose other colours"))
+            await until(pilot, lambda: kit.shows(app, "Choose other colours"))
             await pilot.press("enter")
-            await kit.until(pilot, lambda: isinstance(app.screen, ThemeScreen) and app.screen.focused)
+            await until(pilot, lambda: isinstance(app.screen, ThemeScreen) and app.screen.focused)
             await pilot.press(keys[0])
-            await kit.until(pilot, lambda: app.theme == "disttui-light" and not app.current_theme.dark)
+            await until(pilot, lambda: app.theme == "disttui-light" and not app.current_theme.dark)
             await pilot.press(keys[1])
-            await kit.until(pilot, lambda kept=kept: not app.screen.is_modal and app.theme == kept)  # type: ignore[misc]
-        await kit.until(pilot, lambda: kit.shows(app, "disttui-light is remembered in"))
+            await until(pilot, lambda kept=kept: not app.screen.is_modal and app.theme == kept)  # type: ignore[misc]
+        await until(pilot, lambda: kit.shows(app, "disttui-light is remembered in"))
 
     kit.play(tmp_path, choose, app=Doors(environ))
     assert load_settings(environ).theme == "disttui-light"
@@ -97,9 +97,9 @@ def test_the_palette_takes_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     async def take(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("ctrl+p", *"picture")
-        await kit.until(pilot, lambda: kit.shows(app, "Save it as SVG"))
+        await until(pilot, lambda: kit.shows(app, "Save it as SVG"))
         await pilot.press("enter")
-        await kit.until(pilot, lambda: kit.shows(app, "saved:"))
+        await until(pilot, lambda: kit.shows(app, "saved:"))
 
     kit.play(tmp_path, take)
     assert [path.read_text()[:4] for path in tmp_path.glob("disttui-*.svg")] == ["<svg"]
@@ -108,7 +108,7 @@ def test_the_palette_takes_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_toast_is_text_and_nothing_else(tmp_path: Path) -> None:
     async def say(app: Doors, pilot: Pilot[None]) -> None:
         app.notify("\x1b]0;owned\x07[bold]a[/bold] \x9b2J\nsecond", title="[red]\x1b[2J")
-        await kit.until(pilot, lambda: kit.shows(app, "second"))
+        await until(pilot, lambda: kit.shows(app, "second"))
         text = screen_text(app)
         assert "[bold]a[/bold]" in text
         assert not set(text) & {"\x1b", "\x9b", "\x07"}
@@ -119,7 +119,7 @@ def test_a_toast_is_text_and_nothing_else(tmp_path: Path) -> None:
 def test_copy_says_by_which_way(tmp_path: Path) -> None:
     async def copy(app: Doors, pilot: Pilot[None]) -> None:
         app.copy("a\nb\n")
-        await kit.until(pilot, lambda: kit.shows(app, "2 lines copied (OSC 52"))
+        await until(pilot, lambda: kit.shows(app, "2 lines copied (OSC 52"))
 
     kit.play(tmp_path, copy)
 
@@ -139,22 +139,22 @@ def test_hosts_may_ask_while_they_are_reached(tmp_path: Path) -> None:
             ])
         )  # fmt: skip
         asking.start()
-        await kit.until(pilot, lambda: kit.shows(app, "Password:"))
+        await until(pilot, lambda: kit.shows(app, "Password:"))
         await kit.asked(pilot)
         await pilot.press(*"hunter2")
         assert "hunter2" not in screen_text(app)
         await pilot.press("enter")
-        await kit.until(pilot, lambda: kit.shows(app, "Code:"))
+        await until(pilot, lambda: kit.shows(app, "Code:"))
         await kit.asked(pilot)
         await pilot.press("escape")
-        await kit.until(pilot, lambda: kit.shows(app, "SHA256:abc"))
+        await until(pilot, lambda: kit.shows(app, "SHA256:abc"))
         await kit.asked(pilot)
         first = app.screen
         await pilot.press("ctrl+t")
-        await kit.until(pilot, lambda: app.screen is not first and kit.shows(app, "SHA256:abc"))
+        await until(pilot, lambda: app.screen is not first and kit.shows(app, "SHA256:abc"))
         await kit.asked(pilot)
         await pilot.press("escape")
-        await kit.until(pilot, lambda: not asking.is_alive())
+        await until(pilot, lambda: not asking.is_alive())
         assert answers == ["hunter2", None, True, False]
 
     kit.play(tmp_path, ask)
@@ -166,13 +166,13 @@ def test_a_toast_covers_nothing(tmp_path: Path, size: tuple[int, int]) -> None:
 
     async def notify(app: Doors, pilot: Pilot[None]) -> None:
         app.notify("pair-7f3a stopped after 0:03", title="a title", timeout=600)
-        await kit.until(pilot, lambda: kit.shows(app, "stopped after 0:03"))
+        await until(pilot, lambda: kit.shows(app, "stopped after 0:03"))
         toast = app.screen.query_one(Toast)
         for widget in app.screen.query("Table, FooterBar, HeaderBar"):
             assert not widget.display or not widget.region.overlaps(toast.region), widget
         assert toast.region.bottom <= size[1] - 1 and toast.region.area
         app.clear_notifications()
-        await kit.until(pilot, lambda: not kit.shows(app, "stopped after 0:03"))
+        await until(pilot, lambda: not kit.shows(app, "stopped after 0:03"))
         assert app.screen.query_one(FooterBar).region.y == size[1] - 1
 
     kit.play(tmp_path, notify, size=size)

@@ -10,8 +10,9 @@ from typing import Any
 from rich.segment import Segment
 from textual.pilot import Pilot
 
+from tests.tui.snap import until
 from tests.tui.synthetic_run import BEGIN, write
-from tests.tui.test_dashboard import opened, shown, until
+from tests.tui.test_dashboard import opened, shown
 from tests.tui.widget_kit import asynchronous
 from tui.dashboard.run_screen import RunScreen
 

@@ -17,7 +17,7 @@ from runner.profile.config_edit import change_config
 from runner.user_config import Settings, config_file, load_settings
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
-from tests.tui.snap import screen_text
+from tests.tui.snap import screen_text, until
 
 
 def _write(folder: Path, text: str) -> dict[str, str]:
@@ -75,7 +75,7 @@ def test_keys_can_be_given_to_other_actions(tmp_path: Path) -> None:
 
 def test_a_theme_that_is_not_there_is_reported(tmp_path: Path) -> None:
     async def look(app: Doors, pilot: Pilot[None]) -> None:
-        await kit.until(pilot, lambda: kit.shows(app, "no theme 'drak'"))
+        await until(pilot, lambda: kit.shows(app, "no theme 'drak'"))
 
     kit.play(tmp_path, look, settings=Settings(theme="drak"))
 
@@ -131,7 +131,7 @@ def test_a_theme_that_is_chosen_is_remembered(tmp_path: Path, before: str, after
 
     async def choose(app: Doors, pilot: Pilot[None]) -> None:
         app.theme = "disttui-light"
-        await kit.until(pilot, lambda: "disttui-light is remembered in" in screen_text(app))
+        await until(pilot, lambda: "disttui-light is remembered in" in screen_text(app))
 
     kit.play(tmp_path, choose, app=Doors(environ, load_settings(environ)))
     assert load_settings(environ).theme == "disttui-light"
@@ -188,7 +188,7 @@ def test_a_theme_that_cannot_be_remembered_is_said_and_under_read_only_none_is(t
         config_file(environ).mkdir()
         app.theme = "disttui-light"
         if not app.read_only:
-            await kit.until(pilot, lambda: "is not remembered" in screen_text(app))
+            await until(pilot, lambda: "is not remembered" in screen_text(app))
 
     for read_only in (False, True):
         kit.play(tmp_path, choose, app=Doors(environ, Settings(theme="nord"), read_only=read_only))

@@ -13,8 +13,9 @@ from textual.pilot import Pilot
 from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
 from tests.tui.frames import painted
+from tests.tui.snap import until
 from tests.tui.widget_kit import asynchronous
-from tests.tui.wizard_kit import HOSTS, record, until, walk, wizard
+from tests.tui.wizard_kit import HOSTS, record, walk, wizard
 from tui.app import DisttuiApp
 from tui.dashboard.run_screen import RunScreen
 from tui.top.feed import TopChanged

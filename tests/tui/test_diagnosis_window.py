@@ -6,8 +6,9 @@ from pathlib import Path
 
 from runner.runs.diagnoses import Diagnosis, keep
 from runner.runs.registry import find_run
+from tests.tui.snap import until
 from tests.tui.test_blame import stalled
-from tests.tui.test_dashboard import shown, until
+from tests.tui.test_dashboard import shown
 from tests.tui.widget_kit import asynchronous
 from tui.app import DisttuiApp
 from tui.dashboard.diagnosis import DiagnosisScreen

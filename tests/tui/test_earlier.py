@@ -14,11 +14,10 @@ from textual.pilot import Pilot
 
 from tests.tui.demo_log import DemoLog, Writer
 from tests.tui.live_kit import Live, live, watched
-from tests.tui.log_kit import play, until
-from tests.tui.snap import screen_text
+from tests.tui.log_kit import play
+from tests.tui.snap import screen_text, until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.test_dashboard import opened
-from tests.tui.test_dashboard import until as seen
 from tests.tui.widget_kit import asynchronous
 from tui.log import LogView
 from tui.run.feed import LiveFeed
@@ -179,8 +178,8 @@ async def test_a_dashboard_hands_the_clocks_to_its_log(tmp_path: Path) -> None:
         (folder / "growth.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
     for kind in ("run", "replay"):
         async with opened(kind, "run-1", tmp_path) as (pilot, _):
-            await seen(pilot, lambda: len(_numbers(pilot.app)) > 10)
-            await seen(pilot, lambda: _in_order(pilot.app))
+            await until(pilot, lambda: len(_numbers(pilot.app)) > 10)
+            await until(pilot, lambda: _in_order(pilot.app))
 
 
 def _numbers(app: App[None]) -> list[int]:

@@ -15,8 +15,8 @@ from textual.pilot import Pilot
 from runner.editor import editor_command
 from runner.runs.registry import known_runs
 from tests.cluster.typed import COMMAND
-from tests.tui.shelf_kit import asked, environ, shows, until
-from tests.tui.snap import screen_text
+from tests.tui.shelf_kit import asked, environ, shows
+from tests.tui.snap import screen_text, until
 from tests.tui.synthetic_run import BEGIN, write
 from tests.tui.widget_kit import asynchronous
 from tui.app import DisttuiApp

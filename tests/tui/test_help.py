@@ -10,9 +10,8 @@ from textual.widgets import Input
 
 from runner.cli.group import cli
 from tests.tui import shelf_kit as kit
-from tests.tui.snap import screen_text
+from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
-from tests.tui.wizard_kit import until
 from tui.app import DisttuiApp
 from tui.dashboard.run_screen import RunScreen
 from tui.dialogs.help import HelpScreen

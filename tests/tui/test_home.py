@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
-from tests.tui.snap import SIZES, assert_snapshot, screen_text
+from tests.tui.snap import assert_snapshots, screen_text, until
 from tui.app import DisttuiApp
 from tui.home.news import ask_hosts
 from tui.widgets.table import Table
@@ -22,25 +22,23 @@ from tui.widgets.table import Table
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[bold red]evil[/]\x00"
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_of_a_busy_machine(tmp_path: Path, size: tuple[int, int]) -> None:
+def test_of_a_busy_machine(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
-        assert_snapshot(app, f"home_{size[0]}x{size[1]}")
+        await assert_snapshots(pilot, "home_{}")
 
-    kit.play(tmp_path, look, size=size)
+    kit.play(tmp_path, look)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_of_a_newcomer_says_what_to_press(tmp_path: Path, size: tuple[int, int]) -> None:
+def test_of_a_newcomer_says_what_to_press(tmp_path: Path) -> None:
     async def look(app: Doors, pilot: Pilot[None]) -> None:
-        assert_snapshot(app, f"newcomer_{size[0]}x{size[1]}")
+        await assert_snapshots(pilot, "newcomer_{}")
         await pilot.press("enter")
         assert app.opened[0][0] == "wizard"
         assert app.opened[0][1].name == "2node.yaml"
 
-    kit.play(tmp_path, look, size=size)
+    kit.play(tmp_path, look)
 
 
 def test_keys_lead_to_the_other_screens(tmp_path: Path) -> None:
@@ -77,12 +75,12 @@ def test_running_a_profile_asks_first(tmp_path: Path, answer: str, launched: boo
 
     async def run(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("2", "j", "r")
-        await kit.until(pilot, lambda: app.screen.is_modal)
+        await until(pilot, lambda: app.screen.is_modal)
         assert "Checks 2 hosts: ada, grace first" in screen_text(app)
         assert "2 × 4 = 8 processes" in screen_text(app)
         await kit.asked(pilot)
         await pilot.press(answer)
-        await kit.until(pilot, lambda: not app.screen.is_modal)
+        await until(pilot, lambda: not app.screen.is_modal)
         await pilot.pause()
         assert bool(app.opened) is launched
         assert not launched or app.opened[0][2] is True
@@ -110,10 +108,10 @@ def test_a_stop_that_fails_says_why(tmp_path: Path) -> None:
 
     async def stop(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("x")
-        await kit.until(pilot, lambda: app.screen.is_modal)
+        await until(pilot, lambda: app.screen.is_modal)
         await kit.asked(pilot)
         await pilot.press("y")
-        await kit.until(pilot, lambda: kit.shows(app, "was not stopped"))
+        await until(pilot, lambda: kit.shows(app, "was not stopped"))
         assert "no-such-host.invalid" in screen_text(app)
 
     kit.play(tmp_path, stop)
@@ -160,7 +158,7 @@ def test_what_happens_on_the_disk_appears_by_itself(tmp_path: Path) -> None:
     async def wait(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("j")
         kit.add_run(tmp_path, "pair-new1", {"ada": 4}, ago=5)
-        await kit.until(pilot, lambda: kit.shows(app, "pair-new1"))
+        await until(pilot, lambda: kit.shows(app, "pair-new1"))
         assert app.screen.query_one("#runs", Table).key == "uneven-02c1", "the cursor stays on its run"
 
     kit.play(tmp_path, wait)
@@ -179,7 +177,7 @@ def test_damaged_and_hostile_files(tmp_path: Path) -> None:
     kit.add_run(tmp_path, "hostile-1", {"ada": 2}, ago=50, by=HOSTILE, step=3, steps=4, loss=float("nan"))
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
-        await kit.until(pilot, lambda: kit.shows(app, "damaged"))
+        await until(pilot, lambda: kit.shows(app, "damaged"))
         text = screen_text(app)
         assert not set(text) & {"\x1b", "\x9b", "\x07", "\x00", "\u202e"}
         assert "[bold red]evil[/]" in text, "markup of others is shown as it is"
@@ -209,7 +207,7 @@ def test_a_storm_of_sizes(tmp_path: Path) -> None:
         for width, height in [(1, 1), (200, 60), (41, 13), (80, 5), (300, 12), (40, 12), (119, 23), (120, 24)] * 3:
             await pilot.resize_terminal(width, height)
         await pilot.resize_terminal(100, 30)
-        await kit.until(pilot, lambda: app.screen.focused is not None)
+        await until(pilot, lambda: app.screen.focused is not None)
         assert screen_text(app) == before
 
     kit.play(tmp_path, storm)
@@ -223,13 +221,13 @@ def test_a_profile_with_errors_is_opened_at_the_first(tmp_path: Path, monkeypatc
 
     async def correct(app: DisttuiApp, pilot: Pilot[None]) -> None:
         await pilot.press("2", "enter")
-        await kit.until(pilot, lambda: kit.shows(app, "✗ unknown key 'num_procesess'"))
+        await until(pilot, lambda: kit.shows(app, "✗ unknown key 'num_procesess'"))
         assert "  63  num_procesess: 2" in screen_text(app)
         opened: list[Path | None] = []
         monkeypatch.setattr(app.router, "open_wizard", lambda profile=None, **_: opened.append(profile))
         path.write_text("disttui: 1\nhosts: [ada]\njob: {builtin: bytegpt}\n")
         await pilot.press("r")
-        await kit.until(pilot, lambda: opened)
+        await until(pilot, lambda: opened)
         assert opened == [path]
 
     kit.play(tmp_path, correct, app=app)
@@ -242,7 +240,7 @@ def test_a_run_that_falls_silent_is_called_not_seen(tmp_path: Path) -> None:
     async def wait(app: Doors, pilot: Pilot[None]) -> None:
         assert "● running" in screen_text(app)
         with patch("tui.home.screen.now", lambda: kit.NOW + 60):
-            await kit.until(pilot, lambda: kit.shows(app, "◇ not seen"))
+            await until(pilot, lambda: kit.shows(app, "◇ not seen"))
 
     kit.play(tmp_path, wait)
 
@@ -283,7 +281,7 @@ def test_details_of_a_run_show_its_loss_over_time_and_the_cause_of_its_failure(t
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("d")
-        await kit.until(pilot, lambda: kit.shows(app, "rank 3: ValueError: no such token"))
+        await until(pilot, lambda: kit.shows(app, "rank 3: ValueError: no such token"))
         assert re.search(r"loss +█[▁-█]{22}▁  4.000 to 1.010", screen_text(app)), screen_text(app)
         assert "[1] Runs · 1" in screen_text(app)
 
@@ -297,7 +295,7 @@ def test_why_the_hosts_of_a_run_tell_nothing_is_shown(tmp_path: Path) -> None:
         with patch("tui.home.screen.ask_hosts", ask_hosts):  # inside the patch of `play`, and gone before that goes
             await pilot.press("d")
             app.screen._ask()  # type: ignore[attr-defined]
-            await kit.until(pilot, lambda: kit.shows(app, "asked"))
+            await until(pilot, lambda: kit.shows(app, "asked"))
         assert "not refreshed: " in screen_text(app)
 
     kit.play(tmp_path, look)
@@ -326,7 +324,7 @@ def test_running_a_run_once_more_takes_the_profile_that_it_had(tmp_path: Path) -
         await kit.asked(pilot)
         assert "Run pair-91bd again?" in screen_text(app)
         await pilot.press("y")
-        await kit.until(pilot, lambda: opened)
+        await until(pilot, lambda: opened)
 
     kit.play(tmp_path, again)
     assert (opened[0].profile.launch.grace, opened[0].resume_from) == (7, None)

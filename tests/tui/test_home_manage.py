@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from runner.runs.notes import Notes, read_notes
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
-from tests.tui.snap import screen_text
+from tests.tui.snap import screen_text, until
 from tests.unit.library_kit import User, bare
 from tui.app import DisttuiApp
 from tui.widgets.table import Table
@@ -39,11 +39,11 @@ def test_runs_are_ordered_by_age_name_state_and_duration(tmp_path: Path) -> None
     async def sort(app: Doors, pilot: Pilot[None]) -> None:
         assert _order(app)[:6] == ["pair-7f3a", "uneven-02c1", "pair-91bd", "pair-5e20", "llama-c3d4", "pair-0a11"]
         await pilot.press("o")
-        await kit.until(pilot, lambda: kit.shows(app, "[1] Runs · 6 · by name"))
+        await until(pilot, lambda: kit.shows(app, "[1] Runs · 6 · by name"))
         assert _order(app)[:6] == ["llama-c3d4", "pair-7f3a", "pair-91bd", "pair-5e20", "pair-0a11", "uneven-02c1"]
         head = screen_text(app).splitlines()[2]
         await pilot.click("#runs", offset=(head.index("took"), 1))
-        await kit.until(pilot, lambda: kit.shows(app, "by duration"))
+        await until(pilot, lambda: kit.shows(app, "by duration"))
         assert _order(app)[0] == "llama-c3d4" and _order(app)[5] == "pair-0a11"
 
     kit.play(tmp_path, sort, size=(119, 30))
@@ -55,21 +55,21 @@ def test_marked_runs_are_tagged_together_and_the_filter_finds_the_tag(tmp_path: 
 
     async def note(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("space", "space")
-        await kit.until(pilot, lambda: kit.shows(app, "2 marked"))
+        await until(pilot, lambda: kit.shows(app, "2 marked"))
         await pilot.press("a")
-        await kit.until(pilot, lambda: kit.shows(app, "Tags and a note for 2 runs"))
+        await until(pilot, lambda: kit.shows(app, "Tags and a note for 2 runs"))
         await pilot.press(*"best", "tab", *"ask Ada", "enter")
-        await kit.until(pilot, lambda: not app.screen.is_modal and screen_text(app).count("best") == 2)
+        await until(pilot, lambda: not app.screen.is_modal and screen_text(app).count("best") == 2)
         await pilot.press("escape", "g", "a")
-        await kit.until(pilot, lambda: kit.shows(app, "Tags and a note for pair-7f3a"))
+        await until(pilot, lambda: kit.shows(app, "Tags and a note for pair-7f3a"))
         await pilot.press("space", *"x" * 40, "enter")
-        await kit.until(pilot, lambda: kit.shows(app, "is no tag"))
+        await until(pilot, lambda: kit.shows(app, "is no tag"))
         await pilot.press(*["backspace"] * 40, *"big", "enter")
-        await kit.until(pilot, lambda: kit.shows(app, "best big"))
+        await until(pilot, lambda: kit.shows(app, "best big"))
         await pilot.press("slash", *"big", "enter")
-        await kit.until(pilot, lambda: app.screen.query_one("#runs", Table).count == 1)
+        await until(pilot, lambda: app.screen.query_one("#runs", Table).count == 1)
         await pilot.press("d")
-        await kit.until(pilot, lambda: kit.shows(app, "ask Ada"))
+        await until(pilot, lambda: kit.shows(app, "ask Ada"))
 
     kit.play(tmp_path, note)
     assert read_notes(runs / "pair-7f3a") == Notes(("best", "big"), "ask Ada")
@@ -95,8 +95,8 @@ def test_deleting_marked_runs_says_what_goes_where_and_asks(tmp_path: Path) -> N
         for words in ("Delete 3 runs?", "played-0003: on no-such-host.invalid", "~/data/disttui/runs/", "checkpoints"):
             assert words in text, text
         await pilot.press("y")
-        await kit.until(pilot, lambda: kit.shows(app, "2 runs deleted"))
-        await kit.until(pilot, lambda: kit.shows(app, "played-0003 was not deleted"))
+        await until(pilot, lambda: kit.shows(app, "2 runs deleted"))
+        await until(pilot, lambda: kit.shows(app, "played-0003 was not deleted"))
 
     kit.play(tmp_path, delete, size=(140, 40))
     assert [folder.exists() for folder in (*gone, left)] == [False, False, True]
@@ -109,12 +109,12 @@ def test_clean_up_shows_what_is_old_before_it_is_deleted(tmp_path: Path) -> None
 
     async def clean(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("C")
-        await kit.until(pilot, lambda: kit.shows(app, "more than 30 days ago"))
+        await until(pilot, lambda: kit.shows(app, "more than 30 days ago"))
         await pilot.press("enter")
         await kit.asked(pilot)
         assert "Delete 1 run?" in screen_text(app) and "played-0001" in screen_text(app)
         await pilot.press("y")
-        await kit.until(pilot, lambda: not old.exists())
+        await until(pilot, lambda: not old.exists())
 
     kit.play(tmp_path, clean)
     assert new.exists()
@@ -135,7 +135,7 @@ def test_a_profile_is_edited_and_what_is_wrong_with_it_then_is_shown_with_its_li
         footer = screen_text(app).splitlines()[-1]
         with patch("tui.home.manage.open_editor", editor):
             await pilot.click("FooterBar", offset=(footer.index("e edit"), 0))
-            await kit.until(pilot, lambda: kit.shows(app, "✗ unknown key 'num_procesess'"))
+            await until(pilot, lambda: kit.shows(app, "✗ unknown key 'num_procesess'"))
         assert "   3  num_procesess: 2" in screen_text(app)
 
     kit.play(tmp_path, edit, app=DisttuiApp(kit.environ(tmp_path)))
@@ -178,8 +178,8 @@ def test_keys_that_would_do_nothing_are_not_in_the_footer(tmp_path: Path) -> Non
 
         assert "D delete" not in footer() and "space mark" in footer(), "the run under the cursor lives"
         await pilot.press("G")
-        await kit.until(pilot, lambda: "D delete" in footer())
+        await until(pilot, lambda: "D delete" in footer())
         await pilot.press("3")
-        await kit.until(pilot, lambda: "space mark" not in footer() and "D delete" not in footer())
+        await until(pilot, lambda: "space mark" not in footer() and "D delete" not in footer())
 
     kit.play(tmp_path, look, size=(160, 40))

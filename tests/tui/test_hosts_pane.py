@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.runs.state import begin
+from tests.tui.snap import until
 from tests.tui.synthetic_run import BEGIN, write
-from tests.tui.test_dashboard import opened, shown, until
+from tests.tui.test_dashboard import opened, shown
 from tests.tui.widget_kit import asynchronous, text_of
 from tests.unit.state_kit import fold
 from tui.dashboard.hosts import HostsPane

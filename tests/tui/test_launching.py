@@ -13,9 +13,9 @@ import pytest
 from runner.profile.leaks import hidden
 from tests.tui import shelf_kit as kit
 from tests.tui.frames import Filmed, painted
-from tests.tui.snap import screen_text
+from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
-from tests.tui.wizard_kit import HOSTS, record, start, until, walk, wizard
+from tests.tui.wizard_kit import HOSTS, record, start, walk, wizard
 from tui.app import DisttuiApp
 from tui.dashboard.screen import DashboardScreen
 from tui.router import Router

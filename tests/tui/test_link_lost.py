@@ -13,8 +13,8 @@ import pytest
 from tests.cluster import Cluster
 from tests.cluster.typed import User, wait_gone
 from tests.faults.kit import Fault
-from tests.tui.shelf_kit import shows, until
-from tests.tui.snap import screen_text
+from tests.tui.shelf_kit import shows
+from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
 from tui.app import DisttuiApp
 from tui.log import LogView

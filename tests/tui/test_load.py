@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.tui.snap import until
 from tests.tui.synthetic_run import write
-from tests.tui.test_dashboard import opened, shown, until
+from tests.tui.test_dashboard import opened, shown
 from tests.tui.widget_kit import asynchronous
 from tui.dashboard.load import LoadPane
 

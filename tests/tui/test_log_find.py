@@ -17,8 +17,8 @@ from textual.pilot import Pilot
 
 from runner.text import LINE_LIMIT
 from tests.tui.demo_log import DemoLog, Writer
-from tests.tui.log_kit import cursor_line, play, type_in, until
-from tests.tui.snap import screen_text
+from tests.tui.log_kit import cursor_line, play, type_in
+from tests.tui.snap import screen_text, until
 from tui.log import Pattern
 from tui.log.ansi import safe_text
 from tui.log.index import LineIndex

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from textual.app import App, ComposeResult
 
-from tests.tui.log_kit import until
-from tests.tui.snap import screen_text
+from tests.tui.snap import screen_text, until
 from tui.log import LogSources, LogView, Pattern
 
 HOSTILE = [

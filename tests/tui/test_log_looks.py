@@ -9,8 +9,8 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.tui.demo_log import DemoLog, Writer
-from tests.tui.log_kit import play, until
-from tests.tui.snap import SIZES, assert_snapshot, screen_text
+from tests.tui.log_kit import play
+from tests.tui.snap import SIZES, assert_snapshot, screen_text, until
 
 
 @pytest.fixture
@@ -38,17 +38,14 @@ def test_how_it_looks(writer: Writer, size: tuple[int, int]) -> None:
         view = app.log_view
         name = f"log_{size[0]}x{size[1]}"
         await until(pilot, lambda: view.lines.lines.count == 403 and "f follow" in screen_text(app))
-        await pilot.pause(0.2)
         assert_snapshot(app, f"{name}_follow")
         await pilot.press("e")
         await until(pilot, lambda: view.lines.progress.searched and not view.following)
         await pilot.press("v", "j", "x")
         await until(pilot, lambda: "×" in screen_text(app))
-        await pilot.pause(0.2)
         assert_snapshot(app, f"{name}_error_folded")
         await pilot.press("ampersand", *"loss 3.5")
         await until(pilot, lambda: "close" in screen_text(app) and "loss 3.5" in screen_text(app).splitlines()[-2])
-        await pilot.pause(0.2)
         assert_snapshot(app, f"{name}_prompt")
 
     play(writer, scenario, size=size)

@@ -12,8 +12,8 @@ from textual import events
 from textual.pilot import Pilot
 
 from tests.tui.demo_log import TRACEBACK, DemoLog, Writer
-from tests.tui.log_kit import cursor_line, play, top_line, type_in, until
-from tests.tui.snap import screen_text
+from tests.tui.log_kit import cursor_line, play, top_line, type_in
+from tests.tui.snap import screen_text, until
 from tui.log import Pattern
 
 

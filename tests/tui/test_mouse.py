@@ -8,9 +8,9 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.tui import shelf_kit as kit
-from tests.tui.snap import screen_text
+from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
-from tests.tui.wizard_kit import HOSTS, record, until, walk, wizard
+from tests.tui.wizard_kit import HOSTS, record, walk, wizard
 from tui.app import DisttuiApp
 from tui.dashboard.run_screen import RunScreen
 from tui.dialogs.confirm import ConfirmScreen

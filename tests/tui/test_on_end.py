@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.tui.live_kit import live, watched
-from tests.tui.shelf_kit import shows, until
+from tests.tui.shelf_kit import shows
+from tests.tui.snap import until
 from tests.tui.widget_kit import asynchronous
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from tests.tui import shelf_kit as kit
 from tests.tui import top_kit
-from tests.tui.snap import screen_text
+from tests.tui.snap import screen_text, until
 from tests.tui.wizard_kit import facts, record, walk
 from tui.app import DisttuiApp
 from tui.dialogs.pick import PickScreen
@@ -43,7 +43,7 @@ def _pressed(*keys: str) -> Open:
 def _replayed(*keys: str) -> Open:
     async def play(app: DisttuiApp, pilot: Player) -> None:
         app.router.open_replay("example")
-        await kit.until(pilot, lambda: getattr(app.screen, "snapshot", None) and kit.shows(app, "lines"))
+        await until(pilot, lambda: getattr(app.screen, "snapshot", None) and kit.shows(app, "lines"))
         await pilot.press("end", *keys)
         await pilot.pause(0.2)
 
@@ -54,13 +54,13 @@ async def _top(app: DisttuiApp, pilot: Player) -> None:
     screen = top_kit.MadeUpTop()
     await app.push_screen(screen)
     screen.post_message(TopChanged(top_kit.troubled() + top_kit.hosts(3, 8), top_kit.NOW))
-    await kit.until(pilot, lambda: kit.shows(app, "madeup0"))
+    await until(pilot, lambda: kit.shows(app, "madeup0"))
 
 
 def _wizard(step: int, *keys: str) -> Open:
     async def play(app: DisttuiApp, pilot: Player) -> None:
         app.router.open_wizard()
-        await kit.until(pilot, lambda: isinstance(app.screen, WizardScreen) and app.screen.is_mounted)
+        await until(pilot, lambda: isinstance(app.screen, WizardScreen) and app.screen.is_mounted)
         await pilot.pause()
         screen = app.screen
         assert isinstance(screen, WizardScreen)

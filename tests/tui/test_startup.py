@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 from pathlib import Path
 
+from tests.tui.snap import until
 from tests.tui.synthetic_run import write
-from tests.tui.test_dashboard import opened, until
+from tests.tui.test_dashboard import opened
 from tests.tui.widget_kit import asynchronous
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from runner.ids import short
 from tests.tui.live_kit import Live, live, watched
-from tests.tui.shelf_kit import asked, at_home, shows, until
-from tests.tui.snap import screen_text
+from tests.tui.shelf_kit import asked, at_home, shows
+from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
 from tui.dialogs.confirm import ConfirmScreen
 from tui.home.news import ask_hosts

@@ -17,9 +17,10 @@ from textual.widgets import Input
 
 from runner.hosts.load import load_of
 from runner.runs.watch import HostNow
+from tests.tui import snap
 from tests.tui import top_kit as kit
-from tests.tui.shelf_kit import environ
-from tests.tui.snap import SIZES, assert_snapshot, screen_text
+from tests.tui.shelf_kit import environ, shows
+from tests.tui.snap import assert_snapshot, assert_snapshots, screen_text
 from tui.app import DisttuiApp
 from tui.router import First
 from tui.top import meters
@@ -51,11 +52,7 @@ def play(folder: Path, scenario: Scenario, size: tuple[int, int] = (100, 30)) ->
 
 async def until(app: DisttuiApp, pilot: Pilot[None], *words: str) -> None:
     """Wait until the screen shows all of them; between two screens it shows nothing."""
-    deadline, text = time.monotonic() + 60, ""
-    while not all(word in text for word in words):
-        assert time.monotonic() < deadline, text
-        await pilot.pause(0.1)
-        text = "\n".join(strip.text for strip in app.screen._compositor.render_strips(app.size))
+    await snap.until(pilot, lambda: all(shows(app, word) for word in words))
 
 
 def feed(screen: TopScreen, count: int, gpus: int, seconds: int = 60) -> None:
@@ -63,14 +60,12 @@ def feed(screen: TopScreen, count: int, gpus: int, seconds: int = 60) -> None:
         screen.show(kit.hosts(count, gpus, kit.NOW + second), kit.NOW + second)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_looks(tmp_path: Path, size: tuple[int, int]) -> None:
+def test_looks(tmp_path: Path) -> None:
     async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
         feed(screen, 2, 4)
-        await pilot.pause()
-        assert_snapshot(app, f"top_{size[0]}x{size[1]}")
+        await assert_snapshots(pilot, "top_{}")
 
-    play(tmp_path, scenario, size)
+    play(tmp_path, scenario)
 
 
 def test_looks_of_one_gpu_and_of_trouble(tmp_path: Path) -> None:

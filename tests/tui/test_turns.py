@@ -10,8 +10,9 @@ from textual.widgets import Input
 
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
+from tests.tui.snap import until
 from tests.tui.test_app_terminal import CLI, terminal
-from tests.tui.test_dashboard import opened, until
+from tests.tui.test_dashboard import opened
 from tests.tui.widget_kit import asynchronous, burst
 from tui.app import DisttuiApp
 from tui.dialogs.confirm import TrustScreen
@@ -49,7 +50,7 @@ def test_the_filter_of_the_home_screen(tmp_path: Path) -> None:
 
     async def press(app: Doors, pilot: Pilot[None]) -> None:
         burst(app, "slash", *"uneven", "enter", "enter")
-        await kit.until(pilot, lambda: app.opened)
+        await until(pilot, lambda: app.opened)
         assert app.screen.query_one("#filter", Input).value == "uneven"
         assert app.opened == [("run", "uneven-02c1")]
 
@@ -65,7 +66,7 @@ def test_an_answer_that_was_typed_before_the_question_could_be_read_is_none(tmp_
         await pilot.pause(0.1)
         assert app.screen.is_modal and not app.opened
         await pilot.press("y")
-        await kit.until(pilot, lambda: app.opened)
+        await until(pilot, lambda: app.opened)
 
     kit.play(tmp_path, press)
 
@@ -76,14 +77,14 @@ def test_a_question_never_comes_up_over_a_line_with_the_focus(tmp_path: Path) ->
     async def press(app: DisttuiApp, pilot: Pilot[None]) -> None:
         await pilot.press("slash", "n")
         apart(lambda: answers.append(app.prompts().accept_host_key("grace", "ssh-ed25519", "SHA256:abc")))
-        await kit.until(pilot, lambda: kit.shows(app, "^o answer") and kit.shows(app, "grace asks something"))
+        await until(pilot, lambda: kit.shows(app, "^o answer") and kit.shows(app, "grace asks something"))
         await pilot.press("y", "enter")  # which leaves the line
-        await kit.until(pilot, lambda: isinstance(app.screen, TrustScreen))
+        await until(pilot, lambda: isinstance(app.screen, TrustScreen))
         burst(app, *"yes", "left", "enter", "ctrl+t", "escape")
         await kit.asked(pilot)
         assert isinstance(app.screen, TrustScreen) and not answers, "a user who goes on typing has not read it"
         await pilot.press("ctrl+t")
-        await kit.until(pilot, lambda: answers)
+        await until(pilot, lambda: answers)
         assert answers == [True]
 
     kit.play(tmp_path, press)
@@ -92,7 +93,7 @@ def test_a_question_never_comes_up_over_a_line_with_the_focus(tmp_path: Path) ->
 def test_keys_behind_one_that_opens_a_screen_are_for_that_screen(tmp_path: Path) -> None:
     async def press(app: DisttuiApp, pilot: Pilot[None]) -> None:
         burst(app, "e", "e", "question_mark")
-        await kit.until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
         assert [type(one) for one in app.screen_stack[-3:]] == [HomeScreen, ReplayScreen, HelpScreen]
 
     kit.play(tmp_path, press, app=DisttuiApp(kit.environ(tmp_path)))
@@ -103,8 +104,8 @@ def test_a_key_whose_widget_goes_holds_up_no_other(tmp_path: Path) -> None:
         for _ in range(5):
             burst(app, "question_mark", "escape")
         burst(app, "slash", *"abc")
-        await kit.until(pilot, lambda: app.screen.query("#filter") and app.screen.query_one("#filter", Input).value)
-        await kit.until(pilot, lambda: app.screen.query_one("#filter", Input).value == "abc")
+        await until(pilot, lambda: app.screen.query("#filter") and app.screen.query_one("#filter", Input).value)
+        await until(pilot, lambda: app.screen.query_one("#filter", Input).value == "abc")
 
     kit.play(tmp_path, press)
 

@@ -20,8 +20,8 @@ from runner.runs.registry import known_runs
 from runner.transport.sandbox_server import LoginSession, LoopbackServer
 from tests.cluster.cluster import Cluster
 from tests.tui.shelf_kit import environ
-from tests.tui.snap import screen_text
-from tests.tui.wizard_kit import called, start, states, type_text, until, walk, wizard
+from tests.tui.snap import screen_text, until
+from tests.tui.wizard_kit import called, start, states, type_text, walk, wizard
 from tests.unit.sshd import Place, new_key, public
 from tests.unit.waiting import wait_for
 from tui.app import DisttuiApp

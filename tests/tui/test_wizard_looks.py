@@ -12,9 +12,9 @@ from textual.color import Color
 from textual.pilot import Pilot
 
 from tests.tui.shelf_kit import shows
-from tests.tui.snap import SIZES, assert_snapshot
+from tests.tui.snap import assert_snapshots, until
 from tests.tui.test_theme import _contrast
-from tests.tui.wizard_kit import HOSTS, called, record, until, walk, wizard
+from tests.tui.wizard_kit import HOSTS, called, record, walk, wizard
 from tui.app import DisttuiApp
 from tui.dialogs.profile_error import ProfileErrorScreen
 from tui.dialogs.prompts import AppPrompts
@@ -82,16 +82,9 @@ def test_it_looks_so(tmp_path: Path, scene: str) -> None:
     async def play() -> None:
         async with wizard(tmp_path) as (pilot, opened):
             await SCENES[scene](pilot, opened)
-            await _at_all_sizes(pilot, f"wizard-{scene}")
+            await assert_snapshots(pilot, f"wizard-{scene}-{{}}")
 
     asyncio.run(play())
-
-
-async def _at_all_sizes(pilot: Pilot[None], name: str) -> None:
-    for width, height in SIZES:
-        await pilot.resize_terminal(width, height)
-        await pilot.pause(0.1)
-        assert_snapshot(pilot.app, f"{name}-{width}x{height}")
 
 
 def test_a_file_with_errors_looks_so(tmp_path: Path) -> None:
@@ -103,7 +96,7 @@ def test_a_file_with_errors_looks_so(tmp_path: Path) -> None:
         async with app.run_test() as pilot:
             app.router.open_wizard(path)
             await until(pilot, lambda: isinstance(app.screen, ProfileErrorScreen) and shows(app, "✗"))
-            await _at_all_sizes(pilot, "profile-error")
+            await assert_snapshots(pilot, "profile-error-{}")
 
     asyncio.run(play())
 

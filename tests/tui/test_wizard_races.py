@@ -11,8 +11,8 @@ import pytest
 from textual.widgets import Input
 
 from runner.hosts.discovery.candidate import Candidate, Discovered
-from tests.tui.snap import screen_text
-from tests.tui.wizard_kit import HOSTS, record, type_text, until, walk, wizard
+from tests.tui.snap import screen_text, until
+from tests.tui.wizard_kit import HOSTS, record, type_text, walk, wizard
 from tests.tui.wizard_kit import start as begin
 from tui.dashboard.screen import DashboardScreen
 from tui.dialogs.help import HelpScreen

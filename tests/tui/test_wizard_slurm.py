@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tui.snap import screen_text
-from tests.tui.wizard_kit import facts, record, until, wizard
+from tests.tui.snap import screen_text, until
+from tests.tui.wizard_kit import facts, record, wizard
 
 _TEXT = """\
 disttui: 1

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.tui.shelf_kit import environ
-from tests.tui.wizard_kit import facts, record, until
+from tests.tui.snap import until
+from tests.tui.wizard_kit import facts, record
 from tui.app import DisttuiApp
 from tui.dialogs.confirm import ConfirmScreen
 from tui.wizard import WizardScreen

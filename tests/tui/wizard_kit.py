@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from runner.errors import HostError
 from runner.hosts.facts import HostFacts, with_leases
 from runner.hosts.ship import Parcel
 from tests.tui.shelf_kit import environ
-from tests.tui.snap import screen_text
+from tests.tui.snap import screen_text, until
 from tests.tui.top_kit import lease
 from tui.app import DisttuiApp
 from tui.dialogs.question import Question
@@ -71,15 +69,6 @@ async def wizard(
         assert isinstance(opened, WizardScreen)
         await pilot.pause()
         yield pilot, opened
-
-
-async def until(pilot: Pilot[None], condition: Callable[[], object], limit: float = 60) -> None:
-    """Let the app go on until something is so."""
-    deadline = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < deadline, "it does not happen"
-        await pilot.pause()
-        await asyncio.sleep(0.03)
 
 
 async def called(pilot: Pilot[None], kind: type[Question[Any]]) -> None:
