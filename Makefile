@@ -20,6 +20,9 @@ HASHED := $(BIN)/python -m pip install --disable-pip-version-check --quiet --req
 LOCK := uv pip compile pyproject.toml --quiet -c .ci/constraints.txt --universal --python-version 3.10 \
 	--generate-hashes --no-annotate --custom-compile-command 'make lock'
 
+# The tests start many hundred Python programs: what each of them would compile anew is kept, whatever the shell says.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help demo check test lint style types walls parts bench cluster lock clean
 

@@ -14,7 +14,7 @@ from unittest.mock import patch
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tests.tui.snap import screen_text, until
+from tests.tui.snap import is_drawn, screen_text, until
 from tui.app import DisttuiApp
 from tui.dialogs.question import Question
 from tui.router import Router
@@ -168,8 +168,8 @@ def play(
 
 
 def shows(app: DisttuiApp, words: str) -> bool:
-    """Whether words are on the screen; one that has just been opened shows nothing yet."""
-    return app.screen._compositor.size == app.size and words in screen_text(app)
+    """Whether words are on the screen."""
+    return is_drawn(app) and words in screen_text(app)
 
 
 async def asked(pilot: Pilot[None]) -> None:

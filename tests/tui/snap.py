@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from textual._context import visible_screen_stack
 from textual.app import App
 from textual.pilot import Pilot
 
@@ -19,10 +20,16 @@ SIZES = ((80, 24), (100, 30), (160, 48), (40, 12))
 def screen_text(app: App[Any]) -> str:
     """The characters on the screen, without colours; trailing blanks of each line dropped."""
     width, height = app.size
+    visible_screen_stack.set(app._background_screens)  # what a screen lets through is drawn with it, and kept
     strips = app.screen._compositor.render_strips(app.size)
     assert len(strips) == height
     lines = [strip.crop(0, width).text.rstrip() for strip in strips]
     return "\n".join(lines) + "\n"
+
+
+def is_drawn(app: App[Any]) -> bool:
+    """Whether the screen is laid out; one that has just been opened shows nothing yet."""
+    return app.screen._compositor.size == app.size
 
 
 def assert_snapshot(app: App[Any], name: str) -> None:
@@ -49,7 +56,7 @@ async def assert_snapshots(pilot: Pilot[None], name: str, sizes: Sequence[tuple[
 async def until(pilot: Pilot[None], holds: Callable[[], object], seconds: float = 60.0) -> None:
     """Let the app go on until something is so, and come to rest; a look costs CPU, so they come ever less often."""
     deadline, wait = time.monotonic() + seconds, 0.02
-    while not holds():
+    while not (is_drawn(pilot.app) and holds()):
         assert time.monotonic() < deadline, "it does not happen\n" + screen_text(pilot.app)
         await asyncio.sleep(wait)
         wait = min(1.3 * wait, 0.2)

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -378,7 +379,7 @@ async def test_a_replays_log_has_no_line_later_than_its_cursor(tmp_path: Path) -
 
         for attempt, after in ((2, 170.0), (1, 60.0)):
             screen.post_message(ReplayBar.Sought(begin + after))
-            await until(pilot, lambda attempt=attempt, after=after: at(attempt, begin + after))
+            await until(pilot, partial(at, attempt, begin + after))
             view.lines.action_follow()
             await until(pilot, view.lines.shown_places)
             log, places = view.lines.progress.work.log, view.lines.shown_places()
