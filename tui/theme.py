@@ -31,7 +31,7 @@ class StateStyle(NamedTuple):
 
     @property
     def css(self) -> str:
-        """The component class for widgets that draw strips: `state--running`."""
+        """The name for widgets that draw strips: `state--running`."""
         return f"state--{self.kind}"
 
 
@@ -49,16 +49,20 @@ _KINDS = {
 }
 _KIND_OF = {word: kind for kind, words in _KINDS.items() for word in words}
 
-STATE_CLASSES = frozenset(look.css for look in LOOKS.values())
-"""For the COMPONENT_CLASSES of a widget that draws states itself: `get_component_rich_style(look("slow").css)`."""
 RAMP = 8
 FULL = 5
 """The step of the ramp for full load: the steps above look like a failure, and a busy host is none."""
-RAMP_CLASSES = frozenset(f"ramp--{step}" for step in range(RAMP))
-"""For COMPONENT_CLASSES: low (blue) to high (orange) of a load or a deviation."""
 SERIES = 8
-SERIES_CLASSES = frozenset(f"series--{index}" for index in range(SERIES))
-"""For COMPONENT_CLASSES: the lines of a chart, each distinct from its neighbours."""
+COLOURS: Mapping[str, str] = {
+    **{look.css: f"state-{kind}" for kind, look in LOOKS.items()},
+    **{f"ramp--{step}": f"ramp-{step}" for step in range(RAMP)},
+    **{f"series--{index}": f"series-{index}" for index in range(SERIES)},
+}
+"""Name → variable of the theme. States; the ramp is low (blue) to high (orange) of a load or a deviation; a series is a
+line of a chart, distinct from its neighbours. `Drawn.component` knows them beside the widget's COMPONENT_CLASSES."""
+LOUD = frozenset(f"state--{kind}" for kind in ("failed", "slow", "unseen"))
+"""Orange without its colour is a grey darker than text, and what matters most would be the least to see: without
+colours they are drawn as text is."""
 
 
 def look(word: str) -> StateStyle:

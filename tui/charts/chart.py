@@ -19,7 +19,7 @@ from tui.keys import MOVE, VIEW, bind
 from tui.run.feed import Snapshot
 from tui.run.metrics import Metric, available, plain
 from tui.run.series import Bucket, Place, Track
-from tui.theme import SERIES, SERIES_CLASSES
+from tui.theme import SERIES
 from tui.widgets.drawn import Drawn, Piece, cells, line
 
 LINES = SERIES
@@ -46,7 +46,7 @@ class Chart(Drawn):
     """The chosen metric with axes and units."""
 
     can_focus = True
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"chart--axis", "chart--band", "chart--label", *SERIES_CLASSES}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"chart--axis", "chart--band", "chart--label"}
     DEFAULT_CSS = """
     Chart {
         & > .chart--axis { color: $rule; }

@@ -12,7 +12,6 @@ from runner.text import clean
 from tui.dashboard.hosts import is_stale
 from tui.run.feed import Snapshot
 from tui.run.series import Track
-from tui.theme import RAMP_CLASSES
 from tui.top import meters
 from tui.widgets.drawn import Drawn, Piece, line
 
@@ -41,7 +40,7 @@ class Measure(NamedTuple):
 class LoadPane(Drawn):
     """One or more rows for each number; numbers that do not fit are combined, and without room the pane is hidden."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--rest", *RAMP_CLASSES}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--rest"}
     DEFAULT_CSS = """
     LoadPane {
         & > .top--quiet { color: $muted; }

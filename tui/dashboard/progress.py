@@ -13,14 +13,13 @@ from runner.render.waiting import waits_for
 from runner.runs.state import RunState
 from runner.text import clean
 from tui.run.feed import Snapshot
-from tui.theme import STATE_CLASSES
 from tui.widgets.drawn import Drawn, Piece, cells, line
 
 
 class ProgressLine(Drawn):
     """`step 1,240 / 5,000 ━━━━━╸───── 25 %  eta 0:37:40  attempt 1 of 3`."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"progress--done", "progress--rest", "progress--quiet", *STATE_CLASSES}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"progress--done", "progress--rest", "progress--quiet"}
     DEFAULT_CSS = """
     ProgressLine {
         height: 1; padding: 0 1; text-style: none;

@@ -13,7 +13,7 @@ from runner.text import clean
 from tui.keys import MOVE, OPEN, bind
 from tui.run.feed import Snapshot
 from tui.run.ranks import RankNow, pace_name, ranks_now
-from tui.theme import RAMP, RAMP_CLASSES, STATE_CLASSES, look
+from tui.theme import RAMP, look
 from tui.widgets.drawn import Drawn, Piece, line
 
 CALM = 0.1
@@ -34,7 +34,7 @@ class RankGrid(Drawn):
     """Shows every rank as a cell with glyph and colour, and with number and pace if there is room."""
 
     can_focus = True
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"grid--quiet", "grid--cursor", *STATE_CLASSES, *RAMP_CLASSES}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"grid--quiet", "grid--cursor"}
     DEFAULT_CSS = """
     RankGrid {
         & > .grid--quiet { color: $muted; }

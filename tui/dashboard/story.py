@@ -16,7 +16,7 @@ from runner.render.waiting import waits_for
 from runner.runs.state import RunState
 from runner.text import clean
 from tui.run.feed import Snapshot
-from tui.theme import STATE_CLASSES, look
+from tui.theme import look
 from tui.widgets.drawn import Drawn, line
 from tui.widgets.wrap import wrapped
 
@@ -25,7 +25,7 @@ class StoryPane(Drawn):
     """Shows the cause first, then its consequences, then the exception."""
 
     can_focus = True
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"story--quiet", *STATE_CLASSES}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"story--quiet"}
     DEFAULT_CSS = """
     StoryPane { & > .story--quiet { color: $muted; } }
     """

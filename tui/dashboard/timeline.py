@@ -13,7 +13,7 @@ from runner.formatting import duration
 from tui.keys import MOVES, OPEN, bind
 from tui.run.events import Moment
 from tui.run.feed import Snapshot
-from tui.theme import STATE_CLASSES, look
+from tui.theme import look
 from tui.widgets.drawn import Drawn, line
 
 
@@ -21,7 +21,7 @@ class TimelinePane(Drawn):
     """One line per moment; the newest are in sight until the reader goes back."""
 
     can_focus = True
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"timeline--quiet", "timeline--cursor", *STATE_CLASSES}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"timeline--quiet", "timeline--cursor"}
     DEFAULT_CSS = """
     TimelinePane {
         & > .timeline--quiet { color: $muted; }

@@ -10,14 +10,14 @@ from textual.strip import Strip
 
 from runner.formatting import duration
 from tui.run.feed import Snapshot
-from tui.theme import STATE_CLASSES, look
+from tui.theme import look
 from tui.widgets.drawn import Drawn, Piece, cells, line
 
 
 class ReplayBar(Drawn):
     """`▶ playing ×10  0:50 ━━━━●──✗───── 1:49`, with failures marked. A click moves the cursor."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"bar--done", "bar--rest", "bar--quiet", *STATE_CLASSES}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"bar--done", "bar--rest", "bar--quiet"}
     DEFAULT_CSS = """
     ReplayBar {
         height: 1; padding: 0 1; background: $surface;

@@ -11,7 +11,7 @@ from runner.formatting import duration
 from runner.hosts.load import GpuLoad, Load
 from runner.render.top import rate
 from runner.runs.watch import HostNow
-from tui.theme import RAMP, RAMP_CLASSES
+from tui.theme import RAMP
 from tui.top import meters
 from tui.top.feed import KEEP, LoadHistory, step_of
 from tui.widgets.drawn import Drawn, Piece, line
@@ -37,7 +37,7 @@ class Curve(NamedTuple):
 class CurvesPane(Drawn):
     """Use, memory, and network of a host; use, memory, power and temperature of a GPU."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--strong", *RAMP_CLASSES}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"top--quiet", "top--strong"}
     DEFAULT_CSS = """
     CurvesPane {
         & > .top--quiet { color: $muted; }

@@ -11,18 +11,18 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.color import Color
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui.theme import RAMP_CLASSES, SERIES_CLASSES, STATE_CLASSES
+from tui.theme import COLOURS, LOUD
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _NO_STYLE = Style()
-_CLASSES = STATE_CLASSES | RAMP_CLASSES | SERIES_CLASSES
 
 
 class Drawn(Widget):
@@ -31,9 +31,6 @@ class Drawn(Widget):
     mypy rejects a subclass without `draw`; it cannot be an ABC, because Textual's widgets have their own metaclass.
     """
 
-    DEFAULT_CSS = (
-        "Drawn {" + "".join(f"& > .{name} {{ color: ${name.replace('--', '-')}; }}" for name in sorted(_CLASSES)) + "}"
-    )
     ALLOW_SELECT = False
 
     _strips: list[Strip] | None = None
@@ -54,13 +51,20 @@ class Drawn(Widget):
         return self.rows(width)
 
     def component(self, name: str) -> Style:
-        """The colours of a component class."""
+        """The colours of a component class, or of a name in `tui.theme.COLOURS`."""
         # Cached, because Textual computes them again after every refresh.
         if self._colours is None:
             self._colours = {}
         if name not in self._colours:
-            self._colours[name] = self.get_component_rich_style(name, partial=True)
+            self._colours[name] = self._shared(name) or self.get_component_rich_style(name, partial=True)
         return self._colours[name]
+
+    def _shared(self, name: str) -> Style | None:
+        # No component classes: Textual would find the rules of each for each widget, whenever a class changes.
+        if name not in COLOURS:
+            return None
+        variable = "foreground" if self.app.no_color and name in LOUD else COLOURS[name]
+        return Style(color=Color.parse(self.app.theme_variables[variable]).rich_color)
 
     def set_title(self, *words: str) -> None:
         """Set the text in the border; it must be clean, and is never parsed as markup."""

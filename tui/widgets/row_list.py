@@ -13,7 +13,6 @@ from textual.message import Message
 from textual.scrollbar import ScrollBarRender
 from textual.strip import Strip
 
-from tui.theme import RAMP_CLASSES, STATE_CLASSES
 from tui.widgets.drawn import Drawn, Piece, line
 
 Item = TypeVar("Item")
@@ -38,7 +37,6 @@ class RowList(Drawn, Generic[Item]):
     can_focus = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "rows--quiet", "rows--strong", "rows--cursor", "rows--cursor-far", "rows--mark", "rows--sorted",
-        *STATE_CLASSES, *RAMP_CLASSES,
     }  # fmt: skip
     DEFAULT_CSS = """
     RowList {
