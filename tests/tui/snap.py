@@ -48,7 +48,7 @@ async def assert_snapshots(pilot: Pilot[None], name: str, sizes: Sequence[tuple[
     before = pilot.app.size
     for width, height in sizes:
         await pilot.resize_terminal(width, height)
-        await pilot.pause(0.1)
+        await until(pilot, lambda size=(width, height): pilot.app.size == size)  # type: ignore[misc]
         assert_snapshot(pilot.app, name.format(f"{width}x{height}"))
     await pilot.resize_terminal(*before)
 
