@@ -90,12 +90,12 @@ def test_a_wrong_library_in_the_config_is_reported_and_the_runs_are_listed(tmp_p
     environ = _write(tmp_path, "libraries: [team]\n")
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
-        await kit.until(pilot, lambda: bool(app.shelf.problems))
+        await until(pilot, lambda: bool(app.shelf.problems))
         assert "config.yaml:1:13: no library, expected own, examples" in "".join(app.shelf.problems)
         assert app.shelf.runs
         config_file(environ).write_text("libraries: [own]\n")
         await pilot.press("R")
-        await kit.until(pilot, lambda: bool(app.shelf.profiles))
+        await until(pilot, lambda: bool(app.shelf.profiles))
         assert not [problem for problem in app.shelf.problems if "config.yaml" in problem]
 
     kit.play(tmp_path, look)

@@ -261,11 +261,11 @@ def test_a_queued_run_is_not_counted_as_running_and_says_what_it_waits_for(tmp_p
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
         await pilot.press("d")
-        await kit.until(pilot, lambda: kit.shows(app, "waits"))
+        await until(pilot, lambda: kit.shows(app, "waits"))
         assert "nothing running · 2 queued" in screen_text(app)
         assert "◌ queued" in screen_text(app) and "ada: bob's llama-02c1 holds GPU 1" in screen_text(app)
         await pilot.press("j")
-        await kit.until(pilot, lambda: kit.shows(app, "job 12: Resources (waits for free nodes)"))
+        await until(pilot, lambda: kit.shows(app, "job 12: Resources (waits for free nodes)"))
 
     kit.play(tmp_path, look)
 

@@ -154,17 +154,17 @@ def test_a_key_syncs_the_libraries_of_the_team_and_says_what_came(tmp_path: Path
     config.write_text(f"libraries: [{{name: team, git: '{tmp_path / 'hub.git'}'}}]\n")
 
     async def sync(app: Doors, pilot: Pilot[None]) -> None:
-        await kit.until(pilot, lambda: kit.shows(app, "library team: its folder is not there"))
+        await until(pilot, lambda: kit.shows(app, "library team: its folder is not there"))
         await pilot.press("2")
-        await kit.until(pilot, lambda: "S sync" in screen_text(app).splitlines()[-1])
+        await until(pilot, lambda: "S sync" in screen_text(app).splitlines()[-1])
         await pilot.press("S")
-        await kit.until(pilot, lambda: kit.shows(app, "team: cloned") and kit.shows(app, "of alice"))
+        await until(pilot, lambda: kit.shows(app, "team: cloned") and kit.shows(app, "of alice"))
         assert [row.library for row in app.shelf.profiles if row.name == "two"] == ["team"]
         (tmp_path / "hub.git").rename(tmp_path / "gone.git")
         await pilot.press("S")
-        await kit.until(pilot, lambda: kit.shows(app, "team is not synced"))
+        await until(pilot, lambda: kit.shows(app, "team is not synced"))
         await pilot.press("1")
-        await kit.until(pilot, lambda: "S sync" not in screen_text(app).splitlines()[-1])
+        await until(pilot, lambda: "S sync" not in screen_text(app).splitlines()[-1])
 
     kit.play(home, sync, size=(160, 40))
 

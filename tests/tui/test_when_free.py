@@ -9,9 +9,9 @@ import pytest
 
 from runner.hosts.facts import with_leases
 from tests.tui import top_kit
-from tests.tui.snap import screen_text
+from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
-from tests.tui.wizard_kit import facts, record, start, until, walk, wizard
+from tests.tui.wizard_kit import facts, record, start, walk, wizard
 from tui.router import Router
 from tui.wizard import WizardScreen
 
