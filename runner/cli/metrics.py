@@ -82,19 +82,19 @@ def metrics(
     if len(aims) > 1:
         raise InputError(f"{' and '.join(aims)} exclude each other", "Give one of them.")
     if project is not None and to is None:
-        raise InputError("--project goes with --to", "Give --to as well, or leave it out.")
+        raise InputError("--project needs --to", "Give --to as well, or leave it out.")
     if by_rank and not (tensorboard or to):
-        raise InputError("--by-rank goes with --tensorboard and --to", "Every rank's values are printed anyway.")
+        raise InputError("--by-rank needs --tensorboard or --to", "Every rank's values are printed anyway.")
     if tried is not None:
         if run is not None or aims not in ([], ["--json"]):
             raise InputError(
-                f"--try reads a file: it goes with neither RUN nor {(aims or ['--csv'])[0]}", "Give one of them."
+                f"--try reads a file, so it excludes RUN and {(aims or ['--csv'])[0]}", "Give one of them."
             )
         raise SystemExit(_try(tried, pattern, as_json=as_json))
     if run is None:
         raise click.UsageError("Missing argument 'RUN'.")
     if pattern is not None:
-        raise InputError("--pattern goes with --try", "A run's pattern stands in its profile: metrics.pattern.")
+        raise InputError("--pattern needs --try", "A run's pattern stands in its profile: metrics.pattern.")
     from runner.api.replaying import replay
     from runner.cli.render.metrics import metrics_text
 

@@ -71,7 +71,7 @@ def move(to: Literal["first", "last"] | None, priority: int | None, **where: Any
     from runner.ids import short
 
     if (to is None) == (priority is None):
-        raise InputError("where RUN is to go is not said", "Give one of --first, --last and --priority.")
+        raise InputError("queue move needs a new place for RUN", "Give one of --first, --last and --priority.")
     with finding(**where) as (known, viewer):
         place = move_run(viewer, known, to=to, priority=priority)
     click.echo(f"{short(known.run)} has another place in the line, with priority {-place.before}: disttui queue")

@@ -88,7 +88,7 @@ def finding(
     from runner.errors import InputError
 
     if host is None and (hosts_from or run_dir or trust_hosts):
-        raise InputError("--profile, --run-dir and --trust-hosts go with --host", "Add --host, any host of the run.")
+        raise InputError("--profile, --run-dir and --trust-hosts need --host", "Add --host, any host of the run.")
     profile = load_profile(hosts_from) if hosts_from else None
     with viewing(ssh_config, accept_new_host_keys) as viewer:
         if host is None:

@@ -49,7 +49,9 @@ def ask_ssh(address: Address, config_file: str | None, ssh: str) -> Settings:
         raise HostError(address.host, f"{ssh} cannot be started: {error.strerror}") from None
     if done.returncode != 0:
         said = clean(done.stderr.decode(errors="replace").strip())
-        raise InputError(f"ssh cannot make out '{address.host}': {said}", "Correct the ssh configuration or the name.")
+        raise InputError(
+            f"ssh cannot use '{address.host}' as a host: {said}", "Correct the ssh configuration or the name."
+        )
     settings: dict[str, list[str]] = {}
     for line in done.stdout.decode(errors="surrogateescape").splitlines():
         key, _, value = line.partition(" ")

@@ -152,9 +152,13 @@ def test_the_script_of_a_host_trains_without_disttui(tmp_path: Path) -> None:
 
 
 LACKING = [
-    ({"num_processes: 4\n": ""}, "hostfile", "two: left to the facts of the hosts: hosts.0.num_processes, hosts.1"),
-    ({"python: /opt/env/bin/python\n": ""}, "script", "left to the facts of the hosts: hosts.0.python, hosts.1.python"),
-    ({", address: 10.0.0.1": ""}, "accelerate", "left to the facts of the hosts: launch.master\n  → Give them"),
+    ({"num_processes: 4\n": ""}, "hostfile", "two: these values depend on the hosts: hosts.0.num_processes, hosts.1"),
+    (
+        {"python: /opt/env/bin/python\n": ""},
+        "script",
+        "these values depend on the hosts: hosts.0.python, hosts.1.python",
+    ),
+    ({", address: 10.0.0.1": ""}, "accelerate", "these values depend on the hosts: launch.master\n  → Give them"),
     ({"alice@box2:2222": "{host: box2, num_processes: 2}"}, "accelerate", "unequal num_processes (box1 4, box2 2)"),
     ({"alice@box2:2222": "{host: box2, num_processes: 2}"}, "sbatch", "export --to script"),
     ({"alice@box2:2222": "{host: box2, env: {A: b}}"}, "sbatch", "box2 differs from box1 in env, and a job script"),

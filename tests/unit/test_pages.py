@@ -19,22 +19,29 @@ TEXTS = [
     *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "profiles").glob("*.yaml"),
     *(path for room in ("runner", "tui", "examples") for path in (ROOT / room).rglob("*.py")),
 ]  # fmt: skip
-_TYPED = re.compile(r"(`|^ {4}|\"  |)disttui ((?:library )?[a-z]+)\b([^`\n#\"|;,&]*)", re.M)
+_TYPED = re.compile(r"(`|^ {4}|\"  |)disttui ([a-z]+)\b([^`\n#\"|;,&]*)", re.M)
 """What makes it a command and not a sentence, the command, and what follows it."""
 
 
-def _commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.commands.items():
-        yield f"{before}{name}", command
-        if isinstance(command, click.Group):
-            yield from _commands(command, f"{name} ")
+def _named(name: str, rest: str) -> click.Command | None:
+    """The command that typed words name; a group without a command of its own may list."""
+    found = cli.commands.get(name)
+    if not isinstance(found, click.Group):
+        return found
+    word = next(iter(rest.split()), "list")
+    return found.commands.get(word) or (found.commands["list"] if name == "queue" else None)
 
 
 def _options(command: click.Command) -> set[str]:
     return {"--help", *(word for parameter in command.params for word in parameter.opts)}
 
 
-COMMANDS = dict(_commands(cli))
+def _printing_json(group: click.Group, before: str = "") -> Iterator[str]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from _printing_json(command, f"{name} ")
+        elif "--json" in _options(command):
+            yield f"{before}{name}"
 
 
 def test_a_command_in_a_text_or_a_cure_is_there_and_takes_the_options_that_it_is_named_with() -> None:
@@ -50,7 +57,7 @@ def test_a_command_in_a_text_or_a_cure_is_there_and_takes_the_options_that_it_is
 def test_the_page_of_formats_has_every_command_that_prints_json() -> None:
     rows = _rows("docs/formats.md", "## What `--json` prints")
     named = {name for row in rows for name in re.findall("`([^`]+)`", row)}
-    assert named - {"metrics --try"} == {name for name, command in COMMANDS.items() if "--json" in _options(command)}
+    assert named - {"metrics --try"} == {name.replace("queue list", "queue") for name in _printing_json(cli)}
 
 
 def test_the_page_of_launchers_has_every_launcher() -> None:
@@ -73,10 +80,10 @@ def test_every_profile_on_a_page_is_a_good_one() -> None:
 
 
 def _is_there(name: str, rest: str, *, typed: bool) -> bool:
-    if name not in COMMANDS:
+    command = _named(name, rest)
+    if command is None:
         return not typed
-    given = re.findall(r" (--[a-z-]+)", rest)
-    return set(given) <= _options(COMMANDS[name])
+    return set(re.findall(r" (--[a-z-]+)", rest)) <= _options(command)
 
 
 def _rows(page: str, heading: str) -> list[str]:

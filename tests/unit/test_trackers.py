@@ -129,8 +129,8 @@ def test_an_event_file_that_is_not_finished_is_none_for_tensorboard(tmp_path: Pa
     [
         (["--to", "wandb", "--tensorboard", "x"], "--tensorboard and --to exclude each other"),
         (["--to", "comet"], "'comet' is not one of"),
-        (["--project", "p"], "--project goes with --to"),
-        (["--by-rank"], "--by-rank goes with"),
+        (["--project", "p"], "--project needs --to"),
+        (["--by-rank"], "--by-rank needs"),
         (["--try", "pyproject.toml", "--tensorboard", "x"], "--try reads a file"),
         (["--tensorboard", "/dev/null/x"], "/dev/null"),
         (["--to", "mlflow"], "pip install 'disttui[mlflow]'"),

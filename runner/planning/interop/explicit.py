@@ -28,7 +28,7 @@ def explicit_plan(profile: Profile, *, needs: Sequence[Need] = ()) -> Plan:
         needs: What is needed besides the counts. Else python3 and loopback stand in its place.
 
     Raises:
-        InputError: A value is left to the facts of the hosts.
+        InputError: A value depends on the hosts.
     """
     lacking = [f"hosts.{rank}.num_processes" for rank, host in enumerate(profile.hosts) if host.num_processes is None]
     master = master_of(profile)
@@ -39,7 +39,7 @@ def explicit_plan(profile: Profile, *, needs: Sequence[Need] = ()) -> Plan:
     if lacking:
         shown = ", ".join(lacking[:6]) + (f" and {len(lacking) - 6} more" if len(lacking) > 6 else "")
         cure = "Give them in the profile or by --set, or add --probe: the hosts are asked, as by disttui plan."
-        raise InputError(f"{profile.name}: left to the facts of the hosts: {shown}", cure)
+        raise InputError(f"{profile.name}: these values depend on the hosts: {shown}", cure)
     kind, value, args = profile.job.target
     words = args + _chosen(profile)
     target = Target(kind, BUILTIN if kind == "builtin" else value, words)
