@@ -87,7 +87,8 @@ def _alone(state: RunState) -> list[str]:
         if len(alone) == len(state.hosts)
         else f"on {', '.join(alone[:_SHOWN])}{', …' if len(alone) > _SHOWN else ''}"
     )
-    return [f"no rank was seen in a process group {where}: each may have trained by itself"]
+    short = "a group that a script destroys within half a second is not seen"
+    return [f"no rank was seen in a process group {where}: each may have trained by itself ({short})"]
 
 
 def _doubts(state: RunState) -> list[str]:
