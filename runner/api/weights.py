@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from runner.api.news import ignore
-from runner.api.pulling import Offered, PullNews, pull
+from runner.api.pulling import Offered, PulledFile, PullNews, pull
 from runner.api.rerunning import FOLDER, no_checkpoint
 from runner.api.viewer import Viewer
 from runner.errors import InputError
@@ -52,7 +52,11 @@ def fetch_weights(
         raise InputError(f"{error.strerror}", place=f"{to.parent}") from None
     with held as name:
         place = inside(to.parent, os.path.basename(name))  # noqa: PTH119 - a text, by the type checker's rule
-        if not pull(viewer, run, place, tell, choose=_newest).fetched:
+
+        def say(news: PullNews) -> None:
+            tell(news._replace(path=news.path.relative_to(place)) if isinstance(news, PulledFile) else news)
+
+        if not pull(viewer, run, place, say, choose=_newest).fetched:
             raise no_checkpoint(run)
         done = export_weights(inside(place, FOLDER), to)
     return done._replace(checkpoint=done.checkpoint.relative_to(place))

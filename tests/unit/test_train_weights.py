@@ -16,6 +16,7 @@ pytest.importorskip("torch")
 import torch
 from click.testing import CliRunner
 
+from runner.api.pulling import PulledFile
 from runner.api.weights import fetch_weights
 from runner.cli.group import cli
 from runner.errors import InputError
@@ -178,7 +179,9 @@ def test_weights_of_a_run_are_those_of_its_newest_checkpoint(tmp_path: Path) -> 
     (far / "step-000009-a1.tmp").write_bytes(b"unfinished")
     body = SERVED.replace("FOLDER", repr(str(far.parent))).replace("NAME", repr("checkpoints/step-000005-a1.pt"))
     run = lied(tmp_path, liar(tmp_path, "n1", body))
-    done = fetch_weights(viewer(), run, here / "model.pt")
+    said: list[object] = []
+    done = fetch_weights(viewer(), run, here / "model.pt", said.append)
+    assert [str(one.path) for one in said if isinstance(one, PulledFile)] == [str(done.checkpoint)]
     assert (str(done.checkpoint), done.tensors) == ("checkpoints/step-000005-a1.pt", 5)
     assert torch.load(here / "model.pt", weights_only=True)["rows.weight"].equal(WEIGHTS["rows.weight"])
     assert [path.name for path in here.iterdir()] == ["model.pt"]
