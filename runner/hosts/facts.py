@@ -100,6 +100,8 @@ class Interpreter:
     cuda: str | None
     nccl: str | None
     source: str
+    mpi: bool | None = None
+    """Whether torch was built with MPI; None: not known."""
 
 
 @dataclass(frozen=True)
@@ -309,7 +311,9 @@ def _nic(data: Mapping[str, Any]) -> Nic:
 
 def _interpreter(data: Mapping[str, Any]) -> Interpreter:
     versions = {name: _maybe_text(data, name) for name in ("torch", "cuda", "nccl")}
-    return Interpreter(_text(data, "path"), _text(data, "version"), **versions, source=_text(data, "source"))
+    return Interpreter(
+        _text(data, "path"), _text(data, "version"), **versions, source=_text(data, "source"), mpi=_flag(data, "mpi")
+    )
 
 
 def _disk(data: Mapping[str, Any]) -> Disk:

@@ -64,6 +64,7 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
         if not profile.job.wrap:
             found += _python(profile, host, one, python)
         found += _gpus(profile, host, one, plan.backend)
+        found += _mpi(profile, host, python)
         found += _leases(profile, host, one)
         found += _places(profile, host, one)
         found += _needs(profile, host, one)
@@ -159,6 +160,18 @@ def _gpus(profile: Profile, host: HostPlan, facts: HostFacts, backend: str) -> I
     elif host.num_processes > len(host.gpus or ()):
         what = f"num_processes is {host.num_processes}, but there are {len(host.gpus or ())} GPUs for them"
         yield Finding("error", host.name, what, "Lower num_processes, or add to `gpus`: nccl needs one for each")
+
+
+def _mpi(profile: Profile, host: HostPlan, python: Interpreter | None) -> Iterator[Finding]:
+    if profile.launch.backend != "mpi":
+        return
+    if profile.job.target.kind == "builtin":
+        what, cure = "backend mpi is for scripts: the built-in job has gloo and nccl", "Set launch.backend to auto"
+        yield Finding("error", host.name, what, cure)
+    elif python and python.torch and python.mpi is False and not profile.job.wrap:
+        what = f"backend mpi, but torch {python.torch} of {python.path} was built without MPI, as all wheels are"
+        cure = "Build torch with USE_MPI=1, or set launch.backend to gloo: MPI itself (mpi4py) works beside it"
+        yield Finding("error", host.name, what, cure)
 
 
 def _leases(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:

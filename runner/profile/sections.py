@@ -20,7 +20,7 @@ MOST_OUTPUTS = 64
 Strategy = Literal["auto", "ddp", "fsdp", "hsdp"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 Compress = Literal["none", "bf16", "fp16", "powersgd"]
-Backend = Literal["auto", "nccl", "gloo"]
+Backend = Literal["auto", "nccl", "gloo", "mpi"]
 Launcher = Literal["torchrun", "accelerate", "accelerate-launch", "mpirun", "mpirun-per-host", "deepspeed"]
 ACCELERATES = ("accelerate", "accelerate-launch")
 """Launchers whose jobs read `parallel` and `precision`, as Accelerate's variables."""
@@ -160,8 +160,8 @@ class Launch(Model):
     launcher: Annotated[Launcher | Literal["slurm"], f.one_of(*get_args(Launcher), "slurm")] = "torchrun"
     """What starts the ranks of a host; accelerate: torchrun, with the variables that Accelerate reads; mpirun: one MPI
     world over all hosts; slurm: torchrun, in a job as the section `slurm` describes it."""
-    backend: Annotated[Backend, f.one_of("auto", "nccl", "gloo")] = "auto"
-    """auto: nccl where every process has a GPU, else gloo."""
+    backend: Annotated[Backend, f.one_of("auto", "nccl", "gloo", "mpi")] = "auto"
+    """auto: nccl where every process has a GPU, else gloo; mpi: with launcher mpirun, and a torch built with MPI."""
     master: f.AutoText = None
     """An IP address, or the name of the first host; auto: the address that all hosts have reached."""
     ports: f.Ports = (29500, 29599)
@@ -189,6 +189,13 @@ class Launch(Model):
     """Not built yet."""
     log_limit: f.LogSize = None
     """Bytes of a rank's log that its host keeps at least, the newest; none: all."""
+
+    @model_validator(mode="after")
+    def _check_mpi(self) -> Launch:
+        if self.backend == "mpi" and self.launcher != "mpirun":
+            what = f"backend mpi needs one MPI world over all hosts, and launcher is {self.launcher}"
+            raise conflicts([(what, "expected launcher: mpirun beside it", ("launch", "backend"))])
+        return self
 
 
 class Parallel(Model):

@@ -75,6 +75,8 @@ class Interpreter(TypedDict):
     torch: str | None
     cuda: str | None
     nccl: str | None
+    mpi: bool | None
+    """Whether torch was built with MPI; null where there is no torch, or its files do not show it."""
     source: Source
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,6 +19,7 @@ import pytest
 from runner.errors import InputError
 from runner.hosts.facts import HostFacts, Needs
 from runner.hosts.survey import probe_request
+from runner.node.probe.elf import needed
 from runner.node.probe.report import probe
 from runner.node.rank.identity import adopt
 from runner.planning.by_hand import shell_command
@@ -213,10 +216,32 @@ def test_the_probe_finds_out_which_launcher_is_missing(tmp_path: Path, host: dic
     assert lacks("mpirun", job={"wrap": ["sh"]}).programs == ()
 
 
-def test_backend_mpi_is_refused_with_what_there_is() -> None:
+def test_backend_mpi_is_refused_where_torch_has_none_and_without_one_mpi_world() -> None:
     data = {"disttui": 1, "hosts": ["a"], "job": {"script": "x.py"}, "launch": {"backend": "mpi"}}
-    with pytest.raises(ProfileErrors, match="'mpi', expected auto or nccl or gloo"):
+    with pytest.raises(ProfileErrors, match=r"1:\d+: backend mpi needs one MPI world over all hosts.*launcher: mpirun"):
         parse(json.dumps(data), "x.yaml")
+
+    def with_mpi(mpi: bool | None) -> HostFacts:
+        desk = facts("cpu_desk")
+        return replace(desk, interpreters=tuple(replace(one, mpi=mpi) for one in desk.interpreters))
+
+    launch, job = {"launcher": "mpirun", "backend": "mpi"}, {"command": ["x"]}
+    it = planned(with_mpi(True), replace(with_mpi(False), boot_id="other"), job=job, launch=launch)
+    (error,) = it.found("error")
+    assert re.match(
+        r"node2: backend mpi, but torch \S+ of \S+ was built without MPI.* → Build torch with USE_MPI=1", error
+    )
+    assert it.plan.spec(0, "x")["backend"] == "mpi"
+    (error, _) = planned(with_mpi(True), with_mpi(None), launch=launch).found("error")
+    assert "the built-in job has gloo and nccl" in error
+
+
+@pytest.mark.openmpi
+def test_the_probe_sees_in_a_librarys_file_whether_it_needs_mpi(tmp_path: Path) -> None:
+    assert "libmpi.so.40" in (needed(shutil.which("ompi_info") or "") or ())
+    for content in (b"", b"#!/bin/sh", b"\x7fELF\x02\x01" + b"\xff" * 90, b"\x7fELF\x02\x01" + bytes(90)):
+        (path := tmp_path / "x.so").write_bytes(content)
+        assert needed(str(path)) is None
 
 
 def test_the_ranks_of_one_hosts_mpirun_become_those_of_all() -> None:

@@ -271,5 +271,6 @@ def _described(found: List[_Found]) -> Iterator[Interpreter]:
             "torch": torch.version if torch else None,
             "cuda": torch.cuda if torch else None,
             "nccl": torch.nccl if torch else None,
+            "mpi": torch.mpi if torch else None,
             "source": item.source,
         }

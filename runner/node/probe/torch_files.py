@@ -11,6 +11,7 @@ import re
 import sys
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
+from . import elf
 from .files import read_text
 
 _FULL_VERSION = re.compile(r"\d+\.\d+\.\d+")
@@ -47,12 +48,14 @@ def layout(path: str) -> Optional[PythonLayout]:
 
 
 class Torch(NamedTuple):
-    """A torch as its files describe it: its folder, and its versions of torch, CUDA and NCCL."""
+    """A torch as its files describe it: its folder, its versions of torch, CUDA and NCCL, and whether it has MPI."""
 
     folder: str
     version: str
     cuda: Optional[str]
     nccl: Optional[str]
+    mpi: Optional[bool]
+    """None: its libraries do not show it."""
 
 
 def torch_in(folders: Sequence[str]) -> Optional[Torch]:
@@ -61,7 +64,9 @@ def torch_in(folders: Sequence[str]) -> Optional[Torch]:
         text = read_text(os.path.join(folder, "torch", "version.py"))
         version = _assigned(text, "__version__")
         if version:
-            return Torch(os.path.realpath(folder), version, _assigned(text, "cuda"), _nccl(folders))
+            libraries = elf.needed(os.path.join(folder, "torch", "lib", "libtorch_cpu.so"))
+            mpi = None if libraries is None else any(name.startswith("libmpi") for name in libraries)
+            return Torch(os.path.realpath(folder), version, _assigned(text, "cuda"), _nccl(folders), mpi)
     return None
 
 
