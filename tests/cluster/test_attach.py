@@ -8,6 +8,7 @@ import io
 import json
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from runner.ids import short
-from tests.cluster.typed import User, Viewer, elsewhere, typed, wait_gone
+from tests.cluster.typed import COMMAND, User, Viewer, elsewhere, typed, wait_gone
 
 pytestmark = pytest.mark.torch
 
@@ -198,3 +199,39 @@ def test_a_host_that_is_gone_for_good_is_one_clear_line(user: Callable[..., User
     assert "nothing is removed" in said and "node2" in said and "Traceback" not in said
     assert "stopped" in typed(me, "stop", run, timeout=200)
     assert "node2" in typed(me, "show", run)
+
+
+def test_of_runs_in_line_on_hosts_with_clocks_an_hour_apart_the_one_that_is_moved_to_the_front_begins_first(
+    user: Callable[..., User],
+) -> None:
+    me = user(2, clock_offset={"node1": 3600})
+    config = {"DISTTUI_SSH_CONFIG": str(me.cluster.ssh_config)}
+    enough(me)
+    job, names = {"script": str(me.script(_TALK))}, ["node1", "node2"]
+
+    def say(*words: str, **env: str) -> str:
+        done = subprocess.run(
+            [COMMAND, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=me.home,
+            env=me.environment(**config, **env), timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def line() -> list[str]:
+        found = json.loads(say("queue", "--json", *names))["runs"]
+        assert all(len(one["hosts"]) == 2 for one in found), found
+        return [one["run"] for one in found]
+
+    say("lease", *names, "--until", "never", LOGNAME="bob")
+    profiles = [me.profile(job, hosts=order) for order in (names, names[::-1])]
+    first, second = (say("run", "--when-free", "--detach", str(one)).split()[-1] for one in profiles)
+    assert line() == [first, second], "by the leaders' clocks the second came an hour before the first"
+    say("queue", "move", second, "--first")
+    assert line() == [second, first]
+    say("release", *names, LOGNAME="bob")
+    wait_gone(me.cluster)
+    began = {}
+    for run, node in ((first, 0), (second, 1)):
+        events = (me.cluster[0].home / f".disttui/runs/{run}/{node}/events.jsonl").read_text().splitlines()
+        began[run] = next(one["t"] for one in map(json.loads, events) if one["e"] == "launch")
+    assert began[second] < began[first]
