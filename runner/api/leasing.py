@@ -111,7 +111,8 @@ def queue(hosts: Sequence[HostLeases]) -> tuple[WaitingRun, ...]:
         for one in host.leases:
             if one["state"] == "waiting":
                 place = place_of(one)
-                wish = Wish("run", one["run"], one["gpus"], one["alone"], one["uid"], person(one["by"]), place)
+                by = person(one["by"])
+                wish = Wish("run", one["run"], one["gpus"], one["alone"], one["uid"], by, place, one["quota"])
                 part = WaitingPart(host.host, one, tuple(in_the_way(wish, host.leases)[:_MOST_AHEAD]), host.time)
                 found.setdefault((place, one["user"]), []).append(part)
     return tuple(

@@ -59,6 +59,7 @@ def _lease(one: Mapping[str, object]) -> Lease | None:
         start_time=whole(one.get("start_time"), MOST),
         pid_namespace=text(one.get("pid_namespace"), _SHORT),
         boot_id=text(one.get("boot_id"), _SHORT),
+        quota=whole(one.get("quota")),
         warden_pid=whole(one.get("warden_pid"), 1 << 31),
         warden_start_time=whole(one.get("warden_start_time"), MOST),
         step=whole(one.get("step")),

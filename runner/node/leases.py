@@ -19,7 +19,7 @@ import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, cast
 
 from ..protocol.lease_words import holder
-from ..protocol.leases import LATEST, PRIORITY, Lease, LeaseText, Wish, in_the_way, person, place_of
+from ..protocol.leases import LATEST, PRIORITY, Lease, LeaseText, Wish, by_quota, in_the_way, person, place_of
 from ..protocol.names import RUN
 from . import folders, locks, procs
 from .problem import Problem
@@ -160,7 +160,8 @@ def new_text(run: str, node_rank: int, gpus: Optional[List[int]], by: str, **mor
     text: LeaseText = {
         "kind": "run" if run else "hand", "state": "held", "run": run, "node_rank": node_rank, "gpus": gpus,
         "alone": False, "since": round(time.time(), 3), "until": None, "note": "", "by": printable(by)[:100],
-        "priority": 0, "order": 0.0, **own, "warden_pid": None, "warden_start_time": None, "step": None, "steps": None,
+        "priority": 0, "order": 0.0, **own, "quota": None, "warden_pid": None, "warden_start_time": None,
+        "step": None, "steps": None,
     }  # fmt: skip
     return cast("LeaseText", {**text, **more})
 
@@ -181,6 +182,9 @@ def take(text: LeaseText, ignore: bool = False) -> HeldLease:
         Problem: This host can keep no leases.
     """
     place = folder()
+    if text["quota"] is not None and len(text["gpus"] or ()) > text["quota"] and not ignore:
+        what = f"each user may have {text['quota']} GPUs of this host, and this run uses {len(text['gpus'] or ())}"
+        raise Taken([], what, "use fewer by `gpus`, or go on all the same with --ignore-leases")
     if not _can_be_read(text):
         cure = f"name {_MOST_GPUS} GPUs at most, by numbers below {_GPUS}, an earlier end, or a shorter note"
         raise Problem("this is more than a lease can hold", cure)
@@ -207,7 +211,8 @@ def take(text: LeaseText, ignore: bool = False) -> HeldLease:
 def wish_of(text: LeaseText) -> Wish:
     """What a lease of this user asks for."""
     place = place_of(text) if text["order"] else None
-    return Wish(text["kind"], text["run"], text["gpus"], text["alone"], os.getuid(), person(text["by"]), place)
+    by = person(text["by"])
+    return Wish(text["kind"], text["run"], text["gpus"], text["alone"], os.getuid(), by, place, text["quota"])
 
 
 def release_by_hand(gpus: Optional[List[int]], name: Optional[str] = None) -> List[Lease]:
@@ -238,12 +243,19 @@ def holders(leases: List[Lease]) -> str:
     return "; ".join(holder(lease, now) for lease in leases[:4]) + ("; and others" if len(leases) > 4 else "")
 
 
+def reason(wish: Wish, taken: List[Lease]) -> str:
+    """Why a wish is not granted, by what is in its way; empty where nothing is."""
+    if taken and by_quota(wish, taken):
+        return f"each user may have {wish.quota} GPUs of this host: {holders(taken)}"
+    return holders(taken)
+
+
 def _refuse(place: str, text: LeaseText) -> None:
     leases = _look(place, time.time()).leases
     taken = in_the_way(wish_of(text), leases)
     if taken:
         cure = "ask them, take other GPUs, wait with --when-free, or go on all the same with --ignore-leases"
-        raise Taken(taken, holders(taken), cure)
+        raise Taken(taken, reason(wish_of(text), taken), cure)
 
 
 @contextlib.contextmanager
@@ -467,7 +479,7 @@ def _decode(data: bytes) -> Optional[LeaseText]:
         and (text["warden_pid"] is None or _is_whole(text["warden_pid"], 1 << 31))
         and all(
             text[name] is None or _is_whole(text[name], 1 << 53)
-            for name in ("start_time", "warden_start_time", "step", "steps")
+            for name in ("start_time", "warden_start_time", "quota", "step", "steps")
         )
     )
     return cast("LeaseText", text) if right else None

@@ -84,6 +84,7 @@ class Plan:
             "target": {"kind": target.kind, "value": target.value, "args": list(self.job_args)},
             "env": {name: value for name, value in host.env.items() if name not in host.references},
             "gpus": None if host.gpus is None else list(host.gpus),
+            "quota": profile.hosts[node_rank].quota,
             "backend": self.backend,
             "precision": self.precision,
             "launcher": LAUNCHERS[launch.launcher].PART,

@@ -185,6 +185,10 @@ def _leases(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Find
         users = ", ".join(dict.fromkeys(lease["user"] for lease in leases))
         held = "; ".join(dict.fromkeys(f"{what_of(one)}: {who_has(one, facts.time)}" for one in leases))
         yield Finding("error", host.name, f"none of its GPUs is free: {held}", _ask(users, facts))
+    quota = profile.hosts[host.node_rank].quota
+    if quota is not None and len(host.gpus or ()) > quota:
+        what = f"this run uses {len(host.gpus or ())} GPUs, and each user may have {quota} (its `quota`)"
+        yield Finding("error", host.name, what, "Use fewer by `gpus` or num_processes")
     for gpu in facts.gpus:
         if gpu.lease is not None and gpu.index in (host.gpus or ()):
             what = f"GPU {gpu.index} is held by {who_has(gpu.lease, facts.time)}"

@@ -108,7 +108,7 @@ def offered_gpus(host: Host, facts: HostFacts, share: Share) -> tuple[int, ...]:
     """The GPUs for this run: those that the profile lists, else this host's share of the free ones."""
     if host.gpus is not None:
         return tuple(host.gpus)
-    free = [gpu.index for gpu in free_gpus(facts)]
+    free = [gpu.index for gpu in free_gpus(facts)][: host.quota]
     index, parts = share
     return tuple(free[len(free) * index // parts : len(free) * (index + 1) // parts])
 
@@ -117,7 +117,8 @@ def _count_gpus(host: Host, facts: HostFacts, share: Share) -> _Count:
     offered = offered_gpus(host, facts, share)
     processes = host.num_processes or min(MOST_PROCESSES, len(offered)) or 1
     gpus = offered[:processes]
-    why = SAID if host.gpus is not None else _gpu_state(facts) + _among(share)
+    limit = f", and each user may have {host.quota}" if host.quota else ""
+    why = SAID if host.gpus is not None else _gpu_state(facts) + limit + _among(share)
     reason = f"one for each GPU that the profile lists ({len(offered)})" if host.gpus is not None else why
     said = SAID if host.num_processes else reason
     return _Count(processes, gpus, said, f"{', '.join(map(str, gpus)) or 'none'}: {why}")

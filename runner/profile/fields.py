@@ -237,6 +237,7 @@ Port = Annotated[int, BeforeValidator(lambda value: numbers.port_number(value, 1
 Processes = Annotated[int | None, whole(1, MOST_PROCESSES, auto=True)]
 Size = Annotated[int | None, whole(1, 65536, auto=True)]
 Gpus = Annotated[tuple[Annotated[int, whole(0, 1023)], ...] | None, AfterValidator(_once), BeforeValidator(_auto)]
+Quota = Annotated[int, whole(1, 1024)]
 Python = Annotated[Annotated[Text, AfterValidator(_python), _short(_LONGEST_PATH)] | None, BeforeValidator(_auto)]
 Ip = Annotated[Annotated[Text, AfterValidator(addresses.ip)] | None, BeforeValidator(_auto)]
 Interface = Annotated[Annotated[Text, AfterValidator(_interface)] | None, BeforeValidator(_auto)]

@@ -55,6 +55,8 @@ class Host(Model):
     """Its own, in place of the profile's."""
     gpus: f.Gpus = None
     """Indices of the GPUs to use, [] for none; auto: those that nobody uses."""
+    quota: f.Quota | None = None
+    """The most of its GPUs that one user's runs and leases may have at a time; not given: all."""
     env: Mapping[f.EnvName, f.EnvValue] = {}
     """Variables of this host's ranks, over the job's and the profile's."""
     python: f.Python = None

@@ -61,6 +61,8 @@ class PlannedSpec(TypedDict):
     launcher: LauncherPart
     launcher_args: list[str]
     gpus: list[int] | None
+    quota: int | None
+    """The most GPUs of this host that the run's user may have in leases."""
     backend: str
     precision: str
     launch: Launch

@@ -39,6 +39,8 @@ class LeaseText(TypedDict):
     start_time: Optional[int]
     pid_namespace: str
     boot_id: str
+    quota: Optional[int]
+    """The most GPUs of this host that the run lets its user have in leases; None: any number."""
     warden_pid: Optional[int]
     """Of the same boot and namespace; it ends the run when the other process is killed."""
     warden_start_time: Optional[int]
@@ -64,6 +66,7 @@ class Wish(NamedTuple):
     person: str
     place: Optional["LinePlace"] = None
     """The place in the line; None: it does not wait, so everybody in line comes first."""
+    quota: Optional[int] = None
 
 
 class LinePlace(NamedTuple):
@@ -86,12 +89,30 @@ def person(by: str) -> str:
 
 
 def in_the_way(wish: Wish, leases: Iterable[Lease]) -> List[Lease]:
-    """The leases that keep a wish from being granted, in the order given.
+    """The leases that keep a wish from being granted, in the order given; its user's own by the quota, if no others.
 
     A run that waits keeps those behind it, and those not in line, from what it waits for, and nobody from anything
     else: one that needs other GPUs goes first, which delays nobody.
     """
-    return [lease for lease in leases if _collide(wish, lease) and not _is_behind(lease, wish)]
+    ahead = [lease for lease in leases if not _is_behind(lease, wish)]
+    return [lease for lease in ahead if _collide(wish, lease)] or _over_quota(wish, ahead)
+
+
+def by_quota(wish: Wish, taken: Iterable[Lease]) -> bool:
+    """Whether leases that are in the way are so by the quota alone."""
+    return wish.quota is not None and not any(_collide(wish, lease) for lease in taken)
+
+
+def _over_quota(wish: Wish, ahead: Iterable[Lease]) -> List[Lease]:
+    if wish.quota is None or not wish.gpus:
+        return []
+    own = [one for one in ahead if one["gpus"] and one["run"] != wish.run and _is_own(wish, one)]
+    used = set(wish.gpus).union(*(one["gpus"] or () for one in own))
+    return own if len(used) > wish.quota else []
+
+
+def _is_own(wish: Wish, lease: Lease) -> bool:
+    return wish.uid == lease["uid"] and wish.person in ("", person(lease["by"]))
 
 
 def _is_behind(lease: Lease, wish: Wish) -> bool:
@@ -101,8 +122,7 @@ def _is_behind(lease: Lease, wish: Wish) -> bool:
 def _collide(wish: Wish, lease: Lease) -> bool:
     if wish.run and wish.run == lease["run"] and wish.uid == lease["uid"]:
         return False
-    own = wish.uid == lease["uid"] and wish.person in ("", person(lease["by"]))
-    if own and "hand" in (wish.kind, lease["kind"]):
+    if "hand" in (wish.kind, lease["kind"]) and _is_own(wish, lease):
         return False
     return _overlap(wish.gpus, lease["gpus"]) or (wish.gpus == [] and lease["gpus"] == [] and wish.alone)
 

@@ -169,6 +169,8 @@ class _LeaseMaybe(TypedDict, total=False):
     seconds: float | None
     """Until it ends by itself; counted by the host, whose clock may differ."""
     note: str
+    quota: int | None
+    """Of the run, as in its spec."""
 
 
 class LeaseRequest(_LeaseMaybe):

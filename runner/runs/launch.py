@@ -142,8 +142,8 @@ def _claim(reached: Sequence[Reachable], hosts: Sequence[Surveyed], plan: Plan, 
     try:
         for node in _turns(hosts):
             done.append(node)
-            gpus = list(plan.hosts[node].gpus or ())
-            reached[node].ask("lease", LEAD_PATIENCE, run=run, node_rank=node, gpus=gpus, by=by)
+            gpus, quota = list(plan.hosts[node].gpus or ()), plan.profile.hosts[node].quota
+            reached[node].ask("lease", LEAD_PATIENCE, run=run, node_rank=node, gpus=gpus, by=by, quota=quota)
     except DisttuiError:
         wait([reached[node].link.submit("release", run=run) for node in done], KILL_PATIENCE)
         raise

@@ -381,6 +381,26 @@ def test_a_gpu_that_the_host_does_not_have_is_not_leased(place: Path, monkeypatc
     assert len(leases.release_by_hand(None)) == 1
 
 
+def test_a_quota_keeps_a_user_from_more_gpus_of_a_host_and_nobody_else(place: Path) -> None:
+    def wish(run: str, gpus: list[int], by: str = "alice@laptop", **more: Any) -> LeaseText:
+        return leases.new_text(run, 0, gpus, by, quota=2, **more)
+
+    held = leases.take(wish("first-1", [0, 1]))
+    with pytest.raises(leases.Taken, match=r"each user may have 2 GPUs of this host: .*'s first-1 holds GPUs 0, 1"):
+        leases.take(wish("second-1", [2]))
+    with pytest.raises(leases.Taken, match="each user may have 2 GPUs of this host, and this run uses 3"):
+        leases.take(wish("second-1", [2, 3, 4], state="waiting", order=1.0))
+    leases.take(wish("others-1", [2], "bob@desk")).release()
+    leases.take(wish("over-1", [2]), ignore=True).release()
+    waits = leases.take(wish("second-1", [2], state="waiting", order=1.0))
+    seen = HostLeases("box1", read_leases(leases.look().leases), (), "", time.time(), 0)
+    assert "first-1" in render_queue(queue([seen]))
+    assert not waits.take_turn()
+    held.release()
+    assert waits.take_turn()
+    waits.release()
+
+
 def test_a_note_of_two_lines_becomes_one(place: Path) -> None:
     Claims().take({"gpus": [0], "by": "alice@lap\ntop", "note": "until\n noon\x1b[2J"})
     assert [(one["by"], one["note"]) for one in leases.look().leases] == [("alice@lap top", "until noon?[2J")]

@@ -55,6 +55,8 @@ def cases() -> Iterator[Any]:
     yield "others' ports", held, {}, ("29599 is free: alice holds 100 ports", "launch.ports")
     yield "absent gpu", box, {"hosts": [{"gpus": [0, 9]}]}, ("node1: there is no GPU 9", "there are: 0, 1, 2")
     few = {"hosts": [{"gpus": [0, 1], "num_processes": 3}]}
+    over = {"hosts": [{"gpus": [0, 1, 2], "quota": 2}]}
+    yield "more than the quota", box, over, ("this run uses 3 GPUs, and each user may have 2", "Use fewer")
     yield "too many processes", box, few, ("node1: num_processes is 3, but there are 2 GPUs", "Lower num_processes")
     nccl: dict[str, Any] = {"launch": {"backend": "nccl"}}
     yield "nccl without gpu", desk, nccl, ("node1: backend nccl, but there is no GPU", "gloo")

@@ -18,14 +18,18 @@ _HOSTS, _GPUS = 3, 2
 class Waiter:
     """A queued run: its part on each host, and the messages on the way, which each host gets in their order."""
 
-    def __init__(self, number: int, uses: dict[int, list[int]], priority: int, order: float) -> None:
+    def __init__(
+        self, number: int, uses: dict[int, list[int]], priority: int, order: float, quota: int | None = None
+    ) -> None:
         self.run = f"run-{number}"
         self.uses = uses
         self.place = LinePlace(-priority, order, self.run)
         self.hosts = sorted(uses)  # node rank n is the host of this number; all runs take them in this order
         self.turn = Turn(range(len(uses)))
         self.leases = {host: self._lease(host, number) for host in self.hosts}
-        self.wishes = {host: Wish("run", self.run, uses[host], True, number % 2, "", self.place) for host in uses}
+        self.quota = quota
+        self.user = number % 2
+        self.wishes = {host: Wish("run", self.run, uses[host], True, self.user, "", self.place, quota) for host in uses}
         self.told: dict[int, bool | None] = dict.fromkeys(self.hosts)
         self.up: list[tuple[str, int, bool]] = []
         self.down: list[TurnOrder] = []
@@ -47,7 +51,7 @@ class Waiter:
         return {
             "kind": "run", "state": "waiting", "run": self.run, "node_rank": 0, "gpus": self.uses[host],
             "alone": True, "since": 0.0, "until": None, "note": "", "by": "", "priority": -self.place.before,
-            "order": self.place.order, "pid": 1, "start_time": 1, "pid_namespace": "", "boot_id": "",
+            "order": self.place.order, "pid": 1, "start_time": 1, "pid_namespace": "", "boot_id": "", "quota": None,
             "warden_pid": None, "warden_start_time": None, "step": None, "steps": None,
             "user": self.run, "uid": number % 2,
         }  # fmt: skip
@@ -128,6 +132,9 @@ class World:
         for host in range(_HOSTS):
             used = [gpu for one in self.waiters if one.runs and host in one.alive for gpu in one.uses[host]]
             assert len(used) == len(set(used)), f"host {host}: {used}"
+            for user in (0, 1):
+                own = [one for one in self.waiters if one.runs and host in one.alive and one.user == user]
+                assert all(sum(len(one.uses[host]) for one in own) <= (one.quota or _GPUS) for one in own)
 
 
 _uses = st.dictionaries(
@@ -140,15 +147,19 @@ _uses = st.dictionaries(
 
 @settings(max_examples=200, deadline=None)
 @given(
-    uses=st.lists(_uses, min_size=2, max_size=4), priorities=st.lists(st.integers(0, 1), min_size=5), seed=st.integers()
+    uses=st.lists(_uses, min_size=2, max_size=4),
+    priorities=st.lists(st.integers(0, 1), min_size=5),
+    seed=st.integers(),
+    quota=st.sampled_from([None, 1, 2]),
 )
 def test_nothing_is_booked_twice_nobody_waits_for_ever_and_nobody_is_passed_over(
-    uses: list[dict[int, list[int]]], priorities: list[int], seed: int
+    uses: list[dict[int, list[int]]], priorities: list[int], seed: int, quota: int | None
 ) -> None:
     """Fifty interleavings of each of 200 sets of runs, with ends and kills at any moment, of one host's part too."""
     for turn in range(50):
         dice = random.Random(seed + turn)
-        waiters = [Waiter(n, one, priorities[n], dice.uniform(0, 3600)) for n, one in enumerate(uses)]
+        uses = [{host: gpus[:quota] for host, gpus in one.items()} for one in uses]
+        waiters = [Waiter(n, one, priorities[n], dice.uniform(0, 3600), quota) for n, one in enumerate(uses)]
         world = World(waiters)
         for _ in range(2000):
             moved = world.step(dice.choice(waiters), dice)

@@ -29,6 +29,12 @@ def test_gpus_that_are_free_on_every_host_give_nccl_and_one_rank_each() -> None:
     )
 
 
+def test_a_host_with_a_quota_offers_no_more_gpus() -> None:
+    (host,) = planned(facts("a100x8"), hosts=[{"quota": 3}]).recommendation.hosts
+    assert host.gpus == (0, 1, 2)
+    assert host.reasons["num_processes"] == "3: 8 GPUs, all free, and each user may have 3"
+
+
 def test_a_host_without_a_free_gpu_turns_all_to_the_cpu() -> None:
     it = planned(facts("a100x8"), facts("a100_all_busy"))
     assert it.recommendation.backend == "gloo"

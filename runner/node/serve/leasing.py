@@ -35,7 +35,8 @@ class Claims:
         node = int(request.get("node_rank", 0))
         if (run, node) not in self._held:
             try:
-                self._held[run, node] = leases.take(leases.new_text(run, node, gpus, request["by"]))
+                text = leases.new_text(run, node, gpus, request["by"], quota=request.get("quota"))
+                self._held[run, node] = leases.take(text)
             except leases.Taken:
                 raise
             except Problem:
@@ -52,6 +53,7 @@ class Claims:
         if held is not None:
             return held, ""
         text = leases.new_text(spec["run"], spec["node_rank"], spec["gpus"] or [], spec.get("by") or "")
+        text["quota"] = spec.get("quota")
         queue = spec.get("queue")
         if queue:
             text["state"], text["alone"] = "waiting", True

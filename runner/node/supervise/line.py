@@ -41,8 +41,9 @@ class Line:
         """Say whether there is room, if that is news."""
         if self._held.text["state"] == "held":
             return
-        taken = in_the_way(leases.wish_of(self._held.text), leases.look().leases)
-        why = leases.holders(taken)
+        wish = leases.wish_of(self._held.text)
+        taken = in_the_way(wish, leases.look().leases)
+        why = leases.reason(wish, taken)
         if why != self._told:
             self._told = why
             self._tell(not taken, why)
