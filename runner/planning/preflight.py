@@ -1,6 +1,7 @@
 """What would go wrong, found before anything is started: one line each, with host and cure.
 
-All of it comes from profile, facts and plan; only a script that a host lacks is looked for on this machine.
+All of it comes from profile, facts and plan; only a script that a host lacks, and a configuration of DeepSpeed, are
+looked for on this machine.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Literal
 
 from runner.formatting import gibibytes
 from runner.hosts.facts import Git, HostFacts, Interpreter
-from runner.planning import bytegpt, network
+from runner.planning import bytegpt, deepspeed_file, network
 from runner.planning.interpreter import find_python, release
 from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.plan import HostPlan, Plan
 from runner.planning.processes import free_gpus, who_uses
 from runner.profile import Profile, ProfileErrors, leaks
 from runner.profile.disclosure import names
-from runner.profile.problems import ProfileProblem
+from runner.profile.problems import ProfileProblem, printable
 from runner.profile.resolve import SecretValues
 from runner.protocol.lease_words import what_of, who_has
 from runner.protocol.slurm import PROGRAMS
@@ -73,6 +74,7 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
     found += _arguments(profile)
     found += _division(profile, plan)
     found += _launch(profile, plan)
+    found += _deepspeed(profile)
     found += _network(profile, plan, facts)
     found += _code(profile, plan, facts)
     found += _between(profile, plan, facts)
@@ -314,6 +316,19 @@ def _launch(profile: Profile, plan: Plan) -> Iterator[Finding]:
     if profile.launch.resume_args and not profile.launch.restarts:
         what = "launch.resume_args are for further attempts, of which there are none, and for `rerun --resume`"
         yield Finding("warning", None, what, "Set `launch.restarts` to the further attempts that there may be")
+
+
+def _deepspeed(profile: Profile) -> Iterator[Finding]:
+    if (config := deepspeed_file.config_of(profile)) is None:
+        return
+    host, path = config
+    if found := deepspeed_file.autos(path):
+        keys = ", ".join(f"{one.key} (line {one.line})" for one in found[:3])
+        keys += f" and {len(found) - 3} more" if len(found) > 3 else ""
+        where = printable(str(path) if host else f"{path.absolute()}, the copy on this machine")
+        what = f"auto in {where}: {keys}; a script that hands the file to DeepSpeed itself fails"
+        cure = "Write the values there; only Trainer, which takes the file by --deepspeed, and Accelerate fill them in"
+        yield Finding("warning", host, what, cure)
 
 
 def _network(profile: Profile, plan: Plan, facts: Sequence[HostFacts]) -> Iterator[Finding]:

@@ -130,6 +130,7 @@ WRONG = [
     (SBATCH.replace("-N 2", "-N x"), "file:2:1: nodes: x, expected a whole number from 1 to 1,024"),
     ("disttui: 1\nhosts: [a]\n", "file: this is a profile already"),
     ("", "file: the file is empty"),
+    ("#!/bin/sh\npython x.py" + " a" * 20_000, "no profile can be made of it: more than 10,000 values"),
     ("what is this?\n", "file: this is no file of accelerate, hostfile, deepspeed or sbatch\n  → Say by --from"),
 ]
 

@@ -204,3 +204,30 @@ def test_sizes_that_do_not_fit_the_ranks_are_found_at_their_line() -> None:
     assert planned(desk, job=uneven).found("error") == [
         "None: bytegpt: --global-batch 3 cannot be divided over 8 ranks: choose a matching size → Correct `job.args`"
     ]
+
+
+DS_CONFIG = '{\n\t"train_batch_size": "auto",\n\t"optimizer": {\n\t\t"params": {"lr": "auto"}}}\n'
+
+
+@pytest.mark.parametrize("words", [["--deepspeed_config", "ds.json"], ["--deepspeed-config=ds.json"]])
+def test_auto_in_a_file_that_deepspeed_itself_reads_is_warned_of(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ds.json").write_text(DS_CONFIG)
+    job = {"script": "train.py", "workdir": str(tmp_path), "args": ["--deepspeed", *words]}
+
+    def warned(host: str = "node1", launcher: str = "deepspeed", job: dict[str, Any] = job) -> list[str]:
+        it = planned(facts("cpu_desk"), hosts=[{"host": host}], launch={"launcher": launcher}, job=job)
+        return [text for text in it.found("warning") if "auto in" in text]
+
+    keys = "train_batch_size (line 2), optimizer.params.lr (line 4); a script that hands the file to DeepSpeed itself"
+    [here] = warned("local")
+    assert f"local: auto in {tmp_path}/ds.json: {keys} fails" in here and "only Trainer" in here
+    assert warned() == [], "the host's own is not read"
+    monkeypatch.chdir(tmp_path)
+    [copy] = warned()
+    assert f"auto in {tmp_path}/ds.json, the copy on this machine: {keys}" in copy
+    assert warned(launcher="accelerate") == [] and warned(job={**job, "args": ["--deepspeed", "ds.json"]}) == []
+    for text in ("{", '["auto"]', DS_CONFIG.replace('"auto"', "1"), "\0"):
+        (tmp_path / "ds.json").write_text(text)
+        assert warned("local") == []

@@ -10,6 +10,7 @@ from runner.errors import InputError
 from runner.hosts.discovery.candidate import flaw_of
 from runner.profile import parse
 from runner.profile.fields import MOST_PROCESSES, slug
+from runner.profile.nodes import MAX_NODES
 from runner.profile.problems import ProfileErrors, ProfileProblem
 from runner.profile.render import render
 from runner.profile.schema import MOST_HOSTS
@@ -73,15 +74,18 @@ class Translation:
 
     def translated(self, line: int, key: str, what: str) -> None:
         """Note what a line has become."""
-        self.notes.append(LineNote(line, key, "translated", what))
+        self._note(line, key, "translated", what)
 
     def dropped(self, line: int, key: str, why: str) -> None:
         """Note why a line has no counterpart in the profile."""
-        self.notes.append(LineNote(line, key, "dropped", why))
+        self._note(line, key, "dropped", why)
 
     def ambiguous(self, line: int, key: str, what: str) -> None:
         """Note what a reader must decide."""
-        self.notes.append(LineNote(line, key, "ambiguous", what))
+        self._note(line, key, "ambiguous", what)
+
+    def _note(self, line: int, key: str, fate: Fate, what: str) -> None:
+        self.notes.append(LineNote(line, clean(key), fate, clean(what)))
 
     def wrong(self, line: int, column: int, what: str, expected: str) -> None:
         """Note what makes the file unusable."""
@@ -104,6 +108,8 @@ def finish(draft: Translation, hosts: Sequence[str], script: str | None) -> Impo
     machines, missing = _machines(draft, hosts)
     _settle_job(draft, script)
     data = _data(draft, machines)
+    if any(isinstance(value, list | dict) and len(value) > MAX_NODES for value in (draft.env, *draft.job.values())):
+        raise InputError(f"no profile can be made of it: more than {MAX_NODES:,} values", place=draft.source)
     text = render(data)
     try:
         # A marked line is no host: what stands beside it is checked all the same.

@@ -24,7 +24,7 @@ def read(root: MappingNode, draft: Translation, hosts: int) -> None:
     draft.launch["launcher"] = "deepspeed"
     what = "→ deepspeed, which adds --local_rank to the script's arguments; torchrun does not"
     draft.ambiguous(0, "launch.launcher", what)
-    for place, path, node in _values(root, ""):
+    for place, path, node in values(root, ""):
         if isinstance(node, ScalarNode) and node.text == "auto":
             what = "Trainer and Accelerate fill it in; a script that gives the file to DeepSpeed itself fails"
             draft.ambiguous(place, path, f"auto: {what}")
@@ -33,12 +33,12 @@ def read(root: MappingNode, draft: Translation, hosts: int) -> None:
     _processes(root, draft, hosts)
 
 
-def _values(node: MappingNode, above: str) -> Iterator[tuple[int, str, Node]]:
+def values(node: MappingNode, above: str) -> Iterator[tuple[int, str, Node]]:
     """Line, path and value of each key that holds a value."""
     for key, (place, value) in node.entries.items():
         path = f"{above}{key}"
         if isinstance(value, MappingNode) and value.entries:
-            yield from _values(value, f"{path}.")
+            yield from values(value, f"{path}.")
         elif isinstance(value, SequenceNode):
             yield place.line, path, value
         else:
