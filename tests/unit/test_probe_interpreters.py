@@ -78,6 +78,7 @@ def test_profile_python_in_a_virtual_environment(tmp_path: Path) -> None:
         "torch": "2.13.0+cu126",
         "cuda": "12.6",
         "nccl": "2.21.5",
+        "mpi": None,
         "source": "profile",
     }
 

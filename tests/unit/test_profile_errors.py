@@ -161,7 +161,12 @@ JOBS = [
 LAUNCHES = [
     ("{launcher: slurm}", "4:20: slurm needs to know what to ask for, add the section slurm: {nodes: 2}"),
     ("{launcher: torchrum}", "4:20: launcher: 'torchrum', did you mean 'torchrun'?"),
-    ("{backend: mpi}", "4:19: backend: 'mpi', expected auto or nccl or gloo"),
+    ("{backend: ucc}", "4:19: backend: 'ucc', expected auto or nccl or gloo or mpi"),
+    (
+        "{backend: mpi}",
+        "4:19: backend mpi needs one MPI world over all hosts, and launcher is torchrun, "
+        "expected launcher: mpirun beside it",
+    ),
     ("{ports: 80-90}", f"4:17: ports: '80-90' {PORTS}"),
     ("{ports: [5000, 4000]}", f"4:17: ports: this {PORTS}"),
     ("{ports: [1, 2, 3]}", f"4:17: ports: this {PORTS}"),
