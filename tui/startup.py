@@ -1,8 +1,8 @@
 """What the app changes in its process and inside Textual, each with its measured reason. No other file does that.
 
 `import tui` runs this file before Textual is imported. The figures are those of `python -m tests.bench app-keys`: from
-a key to the terminal while 64 ranks print 50 lines a second each. They were measured in one go, to be compared with each
-other; with the settings here: median 6 ms, 99 % 42 ms. docs/performance.md has the present ones.
+a key to the terminal while 64 ranks print 50 lines a second each. They were measured in one go, to be compared with
+each other; with the settings here: median 6 ms, 99 % 42 ms. docs/performance.md has the present ones.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ from runner.text import clean
 def waits_for(state: RunState) -> str:
     """`job 12 is queued: Resources (waits for free nodes)` or `in line: n2: alice's llama-7f3a holds GPU 0`.
 
-    Empty: it has begun, or it waits in no queue as far as is known.
+    Empty: it waits in no queue, as far as is known.
     """
-    if state.result is not None or state.attempt:
+    if not state.waits:
         return ""
     if state.queued is not None:
-        return queue_words(state.queued) if state.waits else ""
+        return queue_words(state.queued)
     texts = (note["text"] for note in reversed(state.hosts[0].story.notes))
     return clean(next((text for text in texts if text.startswith(IN_LINE)), ""))

@@ -83,7 +83,8 @@ def story(snapshot: Snapshot) -> tuple[list[str], str]:
         lines.append(f"{more}  A lost link ends no run, but what goes on there is not known until it is back.".strip())
         return lines, "not seen"
     if waits := waits_for(state):
-        return [f"◌ {waits}", "  It begins by itself when its turn comes; s takes it out of the queue."], "queued"
+        then = ["  It begins by itself when its turn comes."] if snapshot.playback is None else []
+        return [f"◌ {waits}", *then], "queued"
     return [], "running"
 
 

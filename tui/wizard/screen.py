@@ -375,7 +375,7 @@ class WizardScreen(HostsScreen):
             if saved and saved.other:
                 self.notify(f"somebody has changed the same keys: yours is saved as {saved.other}", severity="warning")
             elif saved and saved.commit:
-                self.notify("saved in your clone; disttui library sync sends it")
+                self.notify("saved in your clone; S beside the profiles on the home screen sends it")
         except InputError as error:
             return str(error)
         except OSError as error:
