@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import torch.distributed as dist
 
 from .group import from_all, from_rank0
 
 
 def is_shared(folder: Path, device: Any) -> bool:
     """Whether what rank 0 writes to the folder is what every rank reads there. A collective."""
-    probe = folder / f".shared-{secrets.token_hex(8)}"
-    token = secrets.token_hex(16)
 
     def leave() -> list[str]:
+        probe, token = folder / f".shared-{secrets.token_hex(8)}", secrets.token_hex(16)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             probe.write_text(token)
         except OSError:
+            with suppress(OSError):
+                probe.unlink(missing_ok=True)
             return ["", ""]
         return [probe.name, token]
 
@@ -28,8 +32,7 @@ def is_shared(folder: Path, device: Any) -> bool:
     except (OSError, ValueError):
         seen = False
     everywhere = all(from_all(seen, device))
-    try:
-        probe.unlink(missing_ok=True)
-    except OSError:
-        pass
+    if name and not dist.get_rank():
+        with suppress(OSError):
+            (folder / name).unlink()
     return everywhere
