@@ -97,7 +97,9 @@ class HeldLease:
         os.set_inheritable(self.fd, False)
         start = procs.identity(warden)["start_time"] if warden else None
         own = {**procs.identity(os.getpid()), "warden_pid": warden, "warden_start_time": start}
-        self.write(cast("LeaseText", {**self.text, **own}))
+        # The process before may have had its turn, or another place, since this one was started.
+        text = _decode(os.pread(self.fd, _SIZE, 0)) or self.text
+        self.write(cast("LeaseText", {**text, **own}))
 
     def close(self) -> None:
         """Leave it to the process that has inherited the descriptor."""
@@ -182,12 +184,12 @@ def take(text: LeaseText, ignore: bool = False) -> HeldLease:
         Problem: This host can keep no leases.
     """
     place = folder()
-    if text["quota"] is not None and len(text["gpus"] or ()) > text["quota"] and not ignore:
-        what = f"each user may have {text['quota']} GPUs of this host, and this run uses {len(text['gpus'] or ())}"
-        raise Taken([], what, "use fewer by `gpus`, or go on all the same with --ignore-leases")
     if not _can_be_read(text):
         cure = f"name {_MOST_GPUS} GPUs at most, by numbers below {_GPUS}, an earlier end, or a shorter note"
         raise Problem("this is more than a lease can hold", cure)
+    if text["quota"] is not None and len(text["gpus"] or ()) > text["quota"] and not ignore:
+        what = f"each user may have {text['quota']} GPUs of this host, and this run uses {len(text['gpus'] or ())}"
+        raise Taken([], what, "use fewer by `gpus`, or go on all the same with --ignore-leases")
     with _turn(place):
         _tidy(place)
         try:

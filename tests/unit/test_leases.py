@@ -488,6 +488,17 @@ def test_a_waiting_lease_that_fails_half_way_holds_nothing(place: Path, monkeypa
     assert held.take_turn()
 
 
+def test_a_warden_that_takes_over_a_run_from_the_line_still_holds_its_gpus(place: Path) -> None:
+    held = in_line("mine-1")
+    wardens = leases.HeldLease(os.dup(held.fd), held.path, held.text)
+    assert held.take_turn()
+    held.note_progress(41, 100)
+    wardens.adopt()
+    assert [(one["state"], one["step"]) for one in leases.look().leases] == [("held", 41)]
+    wardens.release()
+    held.close()
+
+
 def test_a_lease_whose_file_was_removed_is_not_taken(place: Path) -> None:
     held = in_line("mine-1")
     Path(held.path).unlink()

@@ -33,6 +33,7 @@ class Waiter:
         self.told: dict[int, bool | None] = dict.fromkeys(self.hosts)
         self.up: list[tuple[str, int, bool]] = []
         self.down: list[TurnOrder] = []
+        self.arrived = False
         self.looks: int | None = None
         """The host that has written its lease as held, and not yet looked at all others."""
         self.alive = set(self.hosts)
@@ -67,7 +68,7 @@ class World:
 
     def taken(self, one: Waiter, host: int) -> list[Lease]:
         if (one.run, host) not in self._taken:
-            others = [other.leases[host] for other in self.waiters if host in other.alive]
+            others = [other.leases[host] for other in self.waiters if other.arrived and host in other.alive]
             self._taken[one.run, host] = in_the_way(one.wishes[host], others)
         return self._taken[one.run, host]
 
@@ -86,10 +87,14 @@ class World:
         todo += [("up", 0)] * bool(one.up) + [("down", 0)] * bool(one.down)
         todo += [("taken?", one.looks)] if one.looks is not None else []
         todo += [("end", 0)] if len(one.alive) < len(one.hosts) else []
+        todo = todo if one.arrived else [("arrive", 0)]
         if not todo or not one.alive:
             return False
         kind, host = dice.choice(todo)
-        if kind == "look":
+        if kind == "arrive":
+            one.arrived = True
+            self._taken.clear()
+        elif kind == "look":
             one.told[host] = not self.taken(one, host)
             one.up.append(("room", host, bool(one.told[host])))
         elif kind == "up":
