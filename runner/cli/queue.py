@@ -26,7 +26,10 @@ class _Queue(click.Group):
     epilog=example("disttui queue", "disttui queue box1 --json", "disttui queue move 2node-7f3a --first"),
 )
 def queue() -> None:
-    """List the runs that wait on hosts, or move one of yours."""
+    """List the runs that wait on hosts, or move one of yours.
+
+    disttui queue HOST... is short for disttui queue list HOST... Jobs of Slurm are not here: see disttui ps.
+    """
 
 
 @queue.command("list", epilog=example("disttui queue", "disttui queue box1 box2"))
@@ -34,7 +37,7 @@ def queue() -> None:
 @AS_JSON
 @ssh_options
 def list_queue(hosts: tuple[str, ...], as_json: bool, ssh_config: str | None, accept_new_host_keys: bool) -> None:
-    """List the runs of all users that wait on each HOST: disttui queue [HOST]...
+    """List the runs of all users that wait on each HOST.
 
     In their order, and what each waits for, as far as that is known. They were started by disttui run --when-free;
     disttui stop takes one of yours out of the line. Jobs of Slurm are not here: disttui ps shows them, with Slurm's

@@ -187,7 +187,7 @@ class Launch(Model):
     """Whether ranks report errors and can be asked for stacks; false: only their output is followed."""
     run_dir: f.RunDir = RUN_DIR
     """The folder on the hosts for logs and checkpoints."""
-    share: Annotated[None, f.not_built("who uses the same account on the hosts can attach")] = None
+    share: Annotated[None, f.not_built("people with the same account on the hosts can attach")] = None
     """Not built yet."""
     log_limit: f.LogSize = None
     """Bytes of a rank's log that its host keeps at least, the newest; none: all."""

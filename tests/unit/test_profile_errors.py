@@ -182,7 +182,7 @@ LAUNCHES = [
     ("{restarts: -1}", "4:20: restarts: '-1', expected a whole number from 0 to 1,000"),
     ("{instrument: maybe}", "4:22: instrument: 'maybe', expected true or false"),
     ("{run_dir: runs}", "4:19: run_dir: 'runs', expected an absolute path or one that starts with ~/"),
-    ("{share: staff}", f"4:17: share: {LATER}; who uses the same account on the hosts can attach"),
+    ("{share: staff}", f"4:17: share: {LATER}; people with the same account on the hosts can attach"),
     ("{resume_args: --resume}", "4:23: resume_args: '--resume', expected a list, like [--resume, auto]"),
     ("{resume_args: [x]}", "4:23: the built-in job resumes by itself, remove it"),
     ("{max_restarts: 1}", "4:10: unknown key 'max_restarts', did you mean 'restarts'?"),
