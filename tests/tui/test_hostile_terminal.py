@@ -17,6 +17,9 @@ from tests.tui.tmux import Tmux, tmux
 
 pytestmark = pytest.mark.timeout(400)
 ROOT = Path(__file__).parents[2]
+SIZES = pytest.mark.parametrize(
+    "size", [pytest.param((80, 24), id="80x24"), pytest.param((200, 50), id="200x50", marks=pytest.mark.slow)]
+)
 _OURS = re.compile(
     r"\x1b\[(?:[0-9;]*[mHGKJ]|\?[0-9;]+[hlu$p]+|[<>=]?[0-9;]*u|[0-9;]*c|>?[0-9]*q)"  # what Textual's driver writes
     r"|\x1b\]22;[a-z-]*\x07|\x1bP\+q|\x1b_G|\x1b\\"
@@ -56,7 +59,7 @@ def _see(screen: Tmux, *words: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=["80x24", "200x50"])
+@SIZES
 def test_home_and_all_that_opens_there(tmp_path: Path, size: tuple[int, int]) -> None:
     with _attacked(tmp_path, COMMAND, size=size) as screen:
         _see(screen, "failed-0001", "Whost0", "Wprofile", "aaa")
@@ -83,7 +86,7 @@ def test_home_and_all_that_opens_there(tmp_path: Path, size: tuple[int, int]) ->
         screen.press("Escape", "1", "G", "g")
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=["80x24", "200x50"])
+@SIZES
 def test_a_replay(tmp_path: Path, size: tuple[int, int]) -> None:
     with _attacked(tmp_path, COMMAND, "replay", "failed-0001", size=size) as screen:
         _see(screen, "Whost0", "Wlog")
@@ -105,7 +108,7 @@ def test_a_replay(tmp_path: Path, size: tuple[int, int]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=["80x24", "200x50"])
+@SIZES
 def test_a_run_that_goes_on(tmp_path: Path, size: tuple[int, int]) -> None:
     """Everything comes over links, from hosts that mean harm: the stall's story, the diagnosis, errors in toasts."""
     evil_host.live_run(tmp_path, "evil-0001")
@@ -131,7 +134,7 @@ def test_a_run_that_goes_on(tmp_path: Path, size: tuple[int, int]) -> None:
         _see(screen, "Wrefused")
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=["80x24", "200x50"])
+@SIZES
 def test_top_of_a_host_that_answers(tmp_path: Path, size: tuple[int, int]) -> None:
     python = evil_host.evil_python(tmp_path, tmp_path / "nothing")
     profile = tmp_path / "evil.yaml"
@@ -143,7 +146,7 @@ def test_top_of_a_host_that_answers(tmp_path: Path, size: tuple[int, int]) -> No
         screen.until("Wprocess|Wgpu")
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=["80x24", "200x50"])
+@SIZES
 def test_top(tmp_path: Path, size: tuple[int, int]) -> None:
     with _attacked(tmp_path, sys.executable, "-m", "tests.tui.hostile", size=size) as screen:
         _see(screen, "Whost0", "Wlost", "Wprocess")
