@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 from runner.api.viewer import Viewer
 from runner.errors import DisttuiError, InputError
 from runner.hosts.facts import HostFacts, when_free, with_leases, without_leases
-from runner.hosts.leases import blocking
 from runner.hosts.link import Link
 from runner.hosts.ship import train_parcel
 from runner.hosts.survey import Surveyed, Tell, survey
 from runner.ids import new_run_id
 from runner.profile import Profile
-from runner.protocol.leases import Lease
+from runner.protocol.leases import Lease, Wish, in_the_way, person
 from runner.runs.launch import How, Reachable, submit
 from runner.runs.launch import launch as start
 from runner.runs.registry import KnownRun, keep, run_names, whoami
@@ -145,14 +144,15 @@ def weigh(
 
 
 def ahead(planned: Planned) -> tuple[tuple[str, float, Lease], ...]:
-    """The leases of others on what a plan uses: host, its unix time, lease. A queued run waits for their ends."""
+    """The leases that a queued run waits for: host, its unix time, lease; on CPUs those of other runs there, too."""
     if planned.plan.batch is not None:
         return ()
-    return tuple(
-        (host.name, facts.time, lease)
-        for host, facts in zip(planned.plan.hosts, planned.facts, strict=True)
-        for lease in blocking(facts.leases, host.gpus or (), facts.euid, whoami())
-    )
+    found: list[tuple[str, float, Lease]] = []
+    for host, facts in zip(planned.plan.hosts, planned.facts, strict=True):
+        quota = planned.profile.hosts[host.node_rank].quota
+        wish = Wish("run", "", list(host.gpus or ()), not host.gpus, facts.euid, person(whoami()), quota=quota)
+        found += ((host.name, facts.time, lease) for lease in in_the_way(wish, facts.leases))
+    return tuple(found)
 
 
 def _weigh(profile: Profile, facts: Sequence[HostFacts], environ: Mapping[str, str]) -> Planned:

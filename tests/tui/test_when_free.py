@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from runner.api.preparing import ahead, weigh
 from runner.hosts.facts import with_leases
+from runner.profile import parse
 from tests.tui import top_kit
 from tests.tui.snap import screen_text, until
 from tests.tui.widget_kit import asynchronous
@@ -47,3 +49,12 @@ async def test_where_others_have_leased_the_gpus_one_key_has_the_run_wait_for_th
         await start(pilot, opened)
         await until(pilot, lambda: started)
     assert started[0].queued and not started[0].errors
+
+
+def test_a_queued_run_on_the_cpu_waits_for_other_runs_there() -> None:
+    leases = [top_kit.lease("bob", [], uid=4242), top_kit.lease("eve", [0], uid=4243)]
+    found = facts("cpu_desk", leases=leases)
+    profile = parse("disttui: 1\nhosts: [desk]\njob: {builtin: bytegpt}\n", "x")
+    planned = weigh(profile, [found], {}, queued=True)
+    assert not planned.errors
+    assert [(host, lease["user"]) for host, _, lease in ahead(planned)] == [("desk", "bob")]

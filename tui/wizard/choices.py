@@ -29,8 +29,7 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "precision": Setting(
         ("precision",), get_args(Precision),
-        "bf16 is for GPUs of compute capability 8.0 or more; fp16 is for older ones, with its loss scaled; fp32 takes "
-        "twice the memory.",
+        "fp32: full precision; bf16: for GPUs of compute capability 8.0 or more; fp16: for older ones, loss scaled.",
     ),
     "launcher": Setting(("launch", "launcher"), get_args(Launcher)),
 }  # fmt: skip
