@@ -278,13 +278,15 @@ class Attempt:
         self.launcher: int | None = next(sim.pids)
         self.pid = self.launcher
         self.gone = False
+        self.well = False
+        self.mpi = None
         self.port = None
         self.ranks = Ranks()
         assert not sim.living, "two attempts at once on one host"
         sim.attempt = self
         sim.living[self.pid] = self
 
-    def go(self, master: str, port: int, server: None) -> None:
+    def go(self, master: str, port: int, server: None, mpi: None = None) -> None:
         self.gone = True
         self.sim.world.begin(self.number)
 
