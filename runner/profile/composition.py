@@ -54,12 +54,20 @@ class _Where:
     @cached_property
     def is_mine(self) -> bool:
         """Whether it is the user's own, and may refer to any library. What others write must not reach for it."""
-        if self.library is not None and self.library.name != OWN:
-            return False
+        return self.is_private and not self.doubt
+
+    @property
+    def is_private(self) -> bool:
+        """Whether it lies in no shared library."""
+        return self.library is None or self.library.name == OWN
+
+    @cached_property
+    def doubt(self) -> str:
+        """Why it may be another user's; empty where it is this user's own."""
         try:
-            return not doubt(self.path, self.status or self.path.stat())
+            return doubt(self.path, self.status or self.path.stat())
         except (OSError, ValueError):
-            return True  # there is no file yet: the text is this user's
+            return ""  # there is no file yet: the text is this user's
 
 
 class _Tree(NamedTuple):
@@ -302,11 +310,11 @@ class _Assembler:
     def _hint(self, where: _Where, folder: str) -> str:
         if folder:
             return f"expected a file of this name in {INVENTORIES}/"
-        return (
-            "expected a name, or a path inside the library"
-            if where.is_mine
-            else "a shared profile extends profiles of its own library, or examples"
-        )
+        if where.is_mine:
+            return "expected a name, or a path inside the library"
+        if where.is_private:
+            return f"{where.doubt}: it extends profiles beside it, or examples"
+        return "a shared profile extends profiles of its own library, or examples"
 
     def _read(self, path: Path, name: ScalarNode) -> _Read | None:
         if len(self._sources) >= _MOST_FILES:

