@@ -87,9 +87,9 @@ def stop(
         for node, error in reached.errors.items():
             tell(problem_of(run.hosts[node].name, error, "; the others hand the stop on to it"))
         tell(StopAsked(tuple(run.hosts[node].name for node in sorted(reached.links))))
-        answers = reached.answers(sent)
-        others = [node for node in reached.links if node not in sent]
-        answers |= reached.ask("stop", others, **run.request(), now=now, reason="user")
+        first = dict(sent)  # a host that is connected at the last moment may still be sent it
+        others = [node for node in reached.links if node not in first]
+        answers = reached.answers(first) | reached.ask("stop", others, **run.request(), now=now, reason="user")
         return _stop(viewer, run, reached, answers, tell)
 
 

@@ -87,9 +87,9 @@ def reach_hosts(
 
     Args:
         at_once: Takes each link when it is open, while others are still being opened; of several hosts that share a
-            link, the first alone. Called from several threads, one at a time.
+            link, the first alone. Called from several threads.
     """
-    reached = Reached()
+    reached, use = Reached(), at_once or _leave
     # The nodes of a job of Slurm are reached by one login node: one link serves them all.
     first: dict[tuple[object, ...], int] = {}
     for node, host in hosts.items():
@@ -108,12 +108,14 @@ def reach_hosts(
                 reached.errors.setdefault(node, error)
             return
         with lock:
-            if not over.is_set():
+            late = over.is_set()
+            if not late:
                 reached.links[node] = link
-                if at_once:
-                    at_once(node, link)
-                return
-        link.close()
+        if late:
+            link.close()
+        else:
+            # Without the lock: a host that takes no bytes must not keep the others from being used.
+            use(node, link)
 
     # Daemon threads: a host that hangs must not delay the end of the command.
     threads = [threading.Thread(target=one, args=(node,), daemon=True) for node in first.values()]
@@ -134,6 +136,10 @@ def reach_hosts(
                 late = HostError(host.name, f"cannot be reached: no answer in {limit:.0f} s", "See whether it is on.")
                 reached.errors.setdefault(node, late)
     return reached
+
+
+def _leave(node: int, link: Link) -> None:
+    """Do nothing with a link yet."""
 
 
 def missing(run: KnownRun, folder: Path) -> list[int]:
