@@ -291,8 +291,11 @@ class Attempt:
         self.sim.world.begin(self.number)
 
     def fall(self, badly: bool) -> None:
-        """A rank raises, and then the launcher ends; or everything ends well."""
+        """A rank raises, and then the launcher ends; or everything ends well, and the launcher may linger."""
         if self.pid not in self.sim.living:
+            return
+        if not badly and self.sim.world.random.random() < 0.2:
+            self.well = True
             return
         if badly:
             self.ranks.failed.add(0)

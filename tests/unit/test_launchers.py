@@ -19,9 +19,11 @@ import pytest
 from runner.errors import InputError
 from runner.hosts.facts import HostFacts, Needs
 from runner.hosts.survey import probe_request
+from runner.node.host import HostPart
 from runner.node.probe.elf import needed
 from runner.node.probe.report import probe
 from runner.node.rank.identity import adopt
+from runner.node.supervise.start_line import start_line
 from runner.planning.by_hand import shell_command
 from runner.planning.interop.explicit import explicit_plan
 from runner.planning.interop.write import write
@@ -245,8 +247,16 @@ def test_the_probe_sees_in_a_librarys_file_whether_it_needs_mpi(tmp_path: Path) 
 
 
 def test_the_ranks_of_one_hosts_mpirun_become_those_of_all() -> None:
+    spec: Any = {
+        "node_rank": 2,
+        "nproc": [1, 3, 2],
+        "hosts": ["a", "b", "c"],
+        "run": "x",
+        "launcher": "mpirun-per-host",
+    }
+    _, given = start_line(HostPart(spec, "", "", None, {}, 0o022), 1, "10.0.0.1", 29500)
     env = {
-        "DISTTUI_FIRST_RANK": "4", "WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "2",
+        **given,
         "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
         "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
     }  # fmt: skip
