@@ -42,7 +42,7 @@ _CONSEQUENCE = re.compile(
 
 def is_consequence(failure: Cause) -> bool:
     """Whether a failure looks like the consequence of another one."""
-    if failure["kind"] == "signal":
+    if failure["kind"] in ("signal", "launch"):
         return bool(failure["code"] == -15)
     return failure["kind"] == "exception" and bool(
         _CONSEQUENCE.search(f"{failure.get('type')}: {failure.get('message')}")

@@ -7,16 +7,17 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from runner.node import procs
 from runner.node.gang.messages import is_mpi_place
-from runner.node.rank import by_mpirun, mpi_world
+from runner.node.rank import by_mpirun, mpi_session, mpi_world
 from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.launchers.place import Place
 from runner.profile import parse
@@ -41,6 +42,8 @@ while not asked:
     time.sleep(0.02)
 time.sleep(1)
 """
+_INIT = 'import ctypes\nmpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)\nmpi.MPI_Init(None, None)\n'
+_ABORT = 'mpi.MPI_Abort(ctypes.byref(ctypes.c_char.in_dll(mpi, "ompi_mpi_comm_world")), 7)\n'
 _PARTS = [
     pytest.param("mpirun", marks=pytest.mark.openmpi),
     pytest.param("deepspeed", marks=[pytest.mark.torch, pytest.mark.frameworks]),
@@ -79,15 +82,24 @@ def started() -> Iterator[list[Launch]]:
         one.close()
 
 
-def start_world(folder: Path, *jobs: str) -> list[Launch]:
-    """Start the launchers of two hosts of one MPI world, a rank each, as their supervisors do."""
+def start_world(folder: Path, *jobs: str, each: Sequence[dict[str, str]] = ({}, {})) -> list[Launch]:
+    """Start the launchers of two hosts of one MPI world, a rank each, as their supervisors do.
+
+    Args:
+        each: The variables of each host.
+    """
     profile = parse("{disttui: 1, hosts: [a, b], job: {script: job.py}, launch: {launcher: mpirun}}", "x.yaml")
     found = []
     for node, job in enumerate(jobs):
         (own := folder / f"host {node}").mkdir()
         place = Place(profile, (1, 1), (None, None), node, sys.executable, profile.job.target, "gloo", "", 0)
         options = LAUNCHERS["mpirun"].launcher_args(place)
-        env = {**dict.fromkeys(mpi_world.INTERFACE, "lo"), "OMPI_MCA_btl": "self,tcp", "LOCAL_WORLD_SIZE": "1"}
+        env = {
+            **dict.fromkeys(mpi_world.INTERFACE, "lo"),
+            "OMPI_MCA_btl": "self,tcp",
+            "LOCAL_WORLD_SIZE": "1",
+            **each[node],
+        }
         found.append(Launch(own, "script", script(own, job), part="mpirun", options=options, env=env))
         found[-1].ready()
     found[0].send([mpi_world.LEADS], {})
@@ -195,9 +207,12 @@ def test_a_stop_while_mpirun_starts_and_more_while_ranks_are_asked_reach_each_ra
 
 
 @pytest.mark.openmpi
-def test_a_rank_of_one_mpi_world_that_fails_is_its_own_hosts_failure(tmp_path: Path, started: list[Launch]) -> None:
+@pytest.mark.parametrize(("begin", "end"), [("", "raise SystemExit(7)"), (_INIT, _ABORT)], ids=["exit", "MPI_Abort"])
+def test_a_rank_of_one_mpi_world_that_fails_is_its_own_hosts_failure(
+    tmp_path: Path, started: list[Launch], begin: str, end: str
+) -> None:
     """mpirun leaves the other host's rank alone: it is asked to end, once, by its own supervisor."""
-    started += (world := start_world(tmp_path, _COUNT, "print('up', flush=True)\nraise SystemExit(7)"))
+    started += (world := start_world(tmp_path, begin + _COUNT, f"{begin}print('up', flush=True)\n{end}"))
     said = world[1].attempt / "launcher.json"
     wait_for(said.exists)
     assert [(one["local_rank"], one["code"]) for one in json.loads(said.read_text())["failures"]] == [(0, 7)]
@@ -221,21 +236,121 @@ def test_which_of_mpirun_and_its_daemons_was_killed_is_said(
     world[node].process.wait(100)
     end = json.loads((world[node].attempt / "launcher.json").read_text())
     assert (end["code"], end["error"]) == (-9, f"{program} was ended by SIGKILL"), world[node].log("launcher")
+    if node == 0:
+        world[1].process.wait(100)
+        follows = json.loads((world[1].attempt / "launcher.json").read_text())
+        codes = [one["code"] for one in follows["failures"]]
+        assert codes == [-15] or (follows["code"], follows["error"]) == (-15, "orted lost mpirun of the first host")
 
 
 @pytest.mark.openmpi
-def test_ranks_that_leave_mpi_finalize_out_have_ended_well(tmp_path: Path, started: list[Launch]) -> None:
-    """mpirun itself would wait for ever; of several hosts it may not be ended before the others' ranks are."""
-    begin = 'import ctypes\nctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL).MPI_Init(None, None)\n'
-    started += (world := start_world(tmp_path, begin + "print('up')", begin + _COUNT))
+def test_ranks_that_leave_mpi_finalize_out_have_ended_well(
+    tmp_path: Path, started: list[Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mpirun itself would wait for ever; of several hosts it may not be ended before the others' ranks are.
+
+    Its temporary files are for this user alone, and gone afterwards, however it has ended.
+    """
+    (temporary := tmp_path / "temporary").mkdir()
+    monkeypatch.setitem(launcher_kit.PLAIN, "TMPDIR", str(temporary))
+    started += (world := start_world(tmp_path, _INIT + "print('up')", _INIT + _COUNT))
     said = world[0].attempt / "launcher.json"
     wait_for(said.exists)
     assert json.loads(said.read_text())["code"] == 0
     up_all(world)
     assert world[0].process.poll() is None and world[1].log("rank-1") == "up\n"
     (alone := tmp_path / "alone").mkdir()
-    started.append(one := start(alone, "mpirun", "script", script(alone, begin)))
+    started.append(one := start(alone, "mpirun", "script", script(alone, _INIT)))
     assert one.end()["code"] == 0, one.log("launcher")
+    assert [stat.S_IMODE(path.stat().st_mode) for path in temporary.iterdir()] == [0o700, 0o700]
+    assert all(list(path.iterdir()) for path in temporary.iterdir()), "Open MPI has its files elsewhere"
+    ours = {launch.process.pid for launch in world}
+    below = {pid for pid, proc in procs.table().items() if proc.ppid in ours}
+    for launch in world:
+        launch.process.kill()
+        launch.process.wait()
+    wait_for(lambda: not any(map(alive, below)))
+    for launch in world:
+        mpi_session.remove(str(launch.attempt))  # as its supervisor does
+    assert not list(temporary.iterdir())
+
+
+_TELL = """
+import json, os
+print(json.dumps({name: value for name, value in os.environ.items() if name == "PATH" or "OMPI_MCA_" in name}))
+"""
+_PORTS = {"min_v4": "32768", "range_v4": "28232", "min_v6": "32768", "range_v6": "28232"}
+
+
+@pytest.mark.openmpi
+def test_ranks_of_mpirun_have_the_path_and_the_settings_of_their_own_host(
+    tmp_path: Path, started: list[Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out, into = f"/nowhere:{os.environ['PATH']}", "OMPI_MCA_btl_tcp_if_exclude", "OMPI_MCA_btl_tcp_if_include"
+    first = {"PATH": path, "OMPI_MCA_btl_tcp_port_min_v4": "40000", "OMPI_MCA_btl_tcp_port_range_v4": "99"}
+    other = {"PATH": path, out: "eth7", "OMPI_MCA_mpi_preconnect_mpi": "1"}
+    started += (world := start_world(tmp_path, _TELL, _TELL, each=(first, other)))
+    tells = [json.loads(one.log(f"rank-{rank}")) for rank, one in enumerate(world) if one.end()["code"] == 0]
+    assert [one["PATH"] for one in tells] == [path, path]
+    assert (tells[0][into], tells[1][out], out in tells[0], into in tells[1]) == ("lo", "eth7", False, False)
+    assert "OMPI_MCA_mpi_preconnect_mpi" not in tells[0] and tells[1]["OMPI_MCA_mpi_preconnect_mpi"] == "1"
+    assert tells[0]["OMPI_MCA_btl_tcp_port_min_v4"] == "40000" and tells[0]["OMPI_MCA_btl_tcp_port_min_v6"] == "32768"
+    monkeypatch.setitem(launcher_kit.PLAIN, "PATH", path)
+    (alone := tmp_path / "alone").mkdir()
+    started.append(one := start(alone, "mpirun", "script", script(alone, _TELL)))
+    assert one.end()["code"] == 0
+    told = json.loads(one.log("rank-0"))
+    assert told["PATH"] == path and {name: told[f"OMPI_MCA_btl_tcp_port_{name}"] for name in _PORTS} == _PORTS
+
+
+@pytest.mark.openmpi
+def test_mpirun_gives_its_place_for_a_hundred_hosts(tmp_path: Path, started: list[Launch]) -> None:
+    hosts = ",".join(f"h{node}" for node in range(100))
+    profile = parse(f"{{disttui: 1, hosts: [{hosts}], job: {{script: a.py}}, launch: {{launcher: mpirun}}}}", "x.yaml")
+    place = Place(profile, (1,) * 100, (None,) * 100, 0, sys.executable, profile.job.target, "gloo", "", 0)
+    options = LAUNCHERS["mpirun"].launcher_args(place)
+    started.append(one := Launch(tmp_path, "script", script(tmp_path, ""), part="mpirun", options=options))
+    one.ready()
+    one.send([mpi_world.LEADS], {"LOCAL_WORLD_SIZE": "1"})
+    found = one.attempt / mpi_world.PLACE
+    wait_for(lambda: found.exists() or one.process.poll() is not None)
+    assert is_mpi_place(given := json.loads(found.read_text())) and given["nodes"].endswith("@0(100)"), given
+
+
+_APART = """
+import sys
+from runner.node.rank import by_mpirun, mpi_world
+by_mpirun._MEETING, by_mpirun._LATER = 0.3, 0.1
+mpi_world.asked = lambda: {"orte_hnp_uri": "", "orte_node_regex": "a", "ess_base_jobid": "1"}
+which, *command = sys.argv[1:]
+one = by_mpirun._Leading(command, "4") if which == "leads" else by_mpirun._Joining(command, which)
+one.run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("which", "command", "code", "said"),
+    [
+        (
+            "1.0;tcp://127.0.0.1:1",
+            ["sleep", "60"],
+            1,
+            "this host does not reach mpirun of the first one at tcp://127.0",
+        ),
+        ("1.0;tcp://127.0.0.1:1", ["false"], -15, "orted lost mpirun of the first host"),
+        ("leads", ["sleep", "60"], 1, "mpirun gives a value for uri that other hosts would refuse: ''"),
+    ],
+    ids=["it cannot be reached", "it is gone", "it says no place"],
+)
+def test_a_host_apart_from_mpirun_of_the_first_one_says_why(
+    tmp_path: Path, which: str, command: list[str], code: int, said: str
+) -> None:
+    subprocess.run(
+        [sys.executable, "-c", _APART, which, *command], env={**launcher_kit.PLAIN, "DISTTUI_DIR": str(tmp_path)},
+        capture_output=True, timeout=100, check=False,
+    )  # fmt: skip
+    end = json.loads((tmp_path / "launcher.json").read_text())
+    assert end["code"] == code and said in end["error"], end
 
 
 @pytest.mark.openmpi

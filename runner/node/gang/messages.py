@@ -11,8 +11,10 @@ import time
 from typing import Any, Callable, Dict, Mapping, cast
 
 from ...protocol.cause import FailureReport
+from ...protocol.gang import MpiPlace
 from ...protocol.leases import LATEST
 from ..observe.ranks import MESSAGE_LIMIT
+from ..rank import mpi_world
 
 _Check = Callable[[Any], bool]
 Kinds = Mapping[str, Mapping[str, _Check]]
@@ -77,11 +79,12 @@ def is_address(value: Any) -> bool:
 
 
 def is_mpi_place(value: Any) -> bool:
-    """Where mpirun waits (`MpiPlace`). Its fields become words of this host's own command."""
+    """Where mpirun waits (`MpiPlace`). Its fields become settings of this host's own orted."""
     return (
         isinstance(value, dict)
-        and value.keys() == _MPI_PLACE.keys()
-        and all(isinstance(value[name], str) and _MPI_PLACE[name].fullmatch(value[name]) for name in _MPI_PLACE)
+        and value.keys() == MpiPlace.__annotations__.keys()
+        and all(isinstance(one, str) for one in value.values())
+        and mpi_world.wrong_field(cast("MpiPlace", value)) is None
     )
 
 
@@ -140,12 +143,6 @@ def _by_rank(value: Any) -> bool:
     )
 
 
-_MPI_PLACE = {
-    "version": re.compile(r"[ -~]{1,200}", re.ASCII),
-    "job": re.compile(r"[0-9]{1,10}", re.ASCII),
-    "nodes": re.compile(r"[A-Za-z0-9[][A-Za-z0-9.,:@()\[\]_-]{0,8191}", re.ASCII),
-    "uri": re.compile(r"[0-9]{1,10}\.0(;tcp6?://[0-9A-Fa-f.,:\[\]]{1,4000}:[0-9]{1,5}){1,2}", re.ASCII),
-}
 _is_step = _either(_is_nothing, whole(-_EXACT, _EXACT))
 _is_time = is_number
 _is_order: _Check = lambda value: is_number(value) and 0 <= value < LATEST  # noqa: E731

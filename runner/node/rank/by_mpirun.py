@@ -17,7 +17,7 @@ from typing import Callable, List, NoReturn, Optional, Tuple
 
 from ...protocol.files import LauncherFailure
 from .. import procs
-from . import mpi_world
+from . import mpi_session, mpi_world
 from .ends import UnusableError, place, tell_end
 from .parent import VARIABLE, die_with_parent
 
@@ -33,6 +33,8 @@ _SETTINGS = {
 _ALONE = {"OMPI_MCA_plm": "isolated"}
 _MEETING = 90.0
 """Seconds until each host has started a rank. By itself mpirun waits for a daemon for ever."""
+_LATER = 15.0
+"""Seconds more for the first host: the host that cannot reach it knows the reason."""
 _LINGER = 2.0
 """Seconds that mpirun has to end once the ranks of this host have."""
 _LOOK = 0.1
@@ -61,25 +63,37 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
     def run(args: List[str], _listener: Optional[int]) -> None:
         # The ranks are not our own children: those of their shells.
         os.environ.pop(VARIABLE, None)
-        os.environ.update(_SETTINGS)
-        # mpirun starts any program, not only Python.
-        at = args.index(sys.argv[0])
-        rank = [sys.executable, "-u", *args[at:]]
-        if args[0] == mpi_world.LEADS:
-            _require_tried(version)
-            os.environ.update({**mpi_world.DEFAULTS, **os.environ, **mpi_world.LEADER})
-            mpi_world.write_rank(rank, _EACH)
-            _Leading([program, *args[1:at], "sh", "-c", mpi_world.RANK], version).run()
-        elif args[0] == mpi_world.JOINS:
-            _require_same(version, args[1])
-            os.environ.update(mpi_world.MEMBER)
-            mpi_world.write_rank(rank, _EACH)
-            _OfWorld(mpi_world.daemon(_orted(program), args[2:at]), args[4]).run()
-        else:
-            os.environ.update(_ALONE)
-            _Mpirun([program, *args[:at], "sh", "-c", _EACH, "rank", *rank]).run()
+        try:
+            os.environ[mpi_session.VARIABLE] = mpi_session.make()
+        except OSError as error:
+            _refuse("mpirun has no folder for its temporary files: %s" % error)
+        try:
+            _run(program, version, args)
+        finally:
+            mpi_session.remove(os.environ["DISTTUI_DIR"])
 
     return run
+
+
+def _run(program: str, version: str, args: List[str]) -> None:
+    # mpirun starts any program, not only Python.
+    at = args.index(sys.argv[0])
+    rank = [sys.executable, "-u", *args[at:]]
+    own = mpi_world.own_settings()
+    os.environ.update({**mpi_world.default_ports(own), **_SETTINGS})
+    if args[0] == mpi_world.LEADS:
+        _require_tried(version)
+        os.environ.update(mpi_world.LEADER)
+        mpi_world.write_rank(own, rank, _EACH)
+        _Leading([program, *args[1:at], "sh", "-c", mpi_world.RANK], version).run()
+    elif args[0] == mpi_world.JOINS:
+        _require_same(version, args[1])
+        os.environ.update({**mpi_world.MEMBER, **mpi_world.daemon(args[2:at])})
+        mpi_world.write_rank(own, rank, _EACH)
+        _Joining([_orted(program)], args[4]).run()
+    else:
+        os.environ.update(_ALONE)
+        _Mpirun([program, *args[:at], "sh", "-c", _EACH, "rank", *rank]).run()
 
 
 class _Mpirun:
@@ -92,7 +106,9 @@ class _Mpirun:
         self._scan_at = 0.0
         self._well_at: Optional[float] = None
         signal.signal(signal.SIGTERM, self._stop)
-        self._child = subprocess.Popen(command, preexec_fn=die_with_parent)  # there is one thread
+        # By a name with a slash, mpirun would put its own folder before all others of the ranks' PATH.
+        words = [os.path.basename(command[0]), *command[1:]]
+        self._child = subprocess.Popen(words, executable=command[0], preexec_fn=die_with_parent)  # there is one thread
 
     def run(self) -> None:
         """Wait for its end, and exit."""
@@ -150,11 +166,9 @@ class _Mpirun:
 class _OfWorld(_Mpirun):
     """This host's part of one MPI world. Each host answers for its own ranks."""
 
-    def __init__(self, command: List[str], uri: str = "") -> None:
+    def __init__(self, command: List[str]) -> None:
         super().__init__(command)
         self._program = os.path.basename(command[0])
-        self._uri = uri
-        """Where mpirun of the first host listens."""
         self._late: Optional[float] = time.monotonic() + _MEETING
 
     def _look(self) -> None:
@@ -162,12 +176,15 @@ class _OfWorld(_Mpirun):
         if self._late and time.monotonic() >= self._late:
             self._late = None
             if not _ends() and all(proc.ppid != self._child.pid for proc in procs.table().values()):
-                self._child.kill()
-                why = "mpirun of the first host has not asked for the daemons of the others"
-                if self._uri:
-                    where = self._uri.partition(";")[2]
-                    why = "the hosts must reach mpirun of the first one at %s: is a firewall between them?" % where
-                _refuse("%s has started no rank within %.0f s: %s" % (self._program, _MEETING, why))
+                self._no_rank()
+
+    def _no_rank(self) -> None:
+        """No rank of this host has started in time."""
+        raise NotImplementedError
+
+    def _give_up(self, why: str) -> NoReturn:
+        self._child.kill()
+        _refuse(why)
 
     def _linger(self) -> None:
         tell_end(code=0)  # ranks of other hosts may still work: the gang knows
@@ -177,9 +194,12 @@ class _OfWorld(_Mpirun):
             return 0  # where mpirun ends otherwise, ranks of other hosts have failed
         code = self._child.returncode
         if code < 0:
-            tell_end(code=code, error="%s was ended by %s" % (self._program, signal.Signals(-code).name))
-            sys.exit(_SIGNALLED - code)
+            self._end_of_signal(-code, "%s was ended by %s" % (self._program, signal.Signals(-code).name))
         return code or 1
+
+    def _end_of_signal(self, number: int, error: str) -> NoReturn:
+        tell_end(code=-number, error=error)
+        sys.exit(_SIGNALLED + number)
 
 
 class _Leading(_OfWorld):
@@ -188,13 +208,53 @@ class _Leading(_OfWorld):
     def __init__(self, command: List[str], version: str) -> None:
         super().__init__(command)
         self._version = version
+        self._asked_for = False
+        # A host that cannot reach this one says so before.
+        self._late = time.monotonic() + _MEETING + _LATER
 
     def _look(self) -> None:
         super()._look()
-        if not self._uri and (given := mpi_world.asked()):
+        if not self._asked_for and (given := mpi_world.asked()):
             found = mpi_world.place_of(self._version, given)
-            self._uri = found["uri"]
+            wrong = mpi_world.wrong_field(found)
+            if wrong:
+                self._give_up("mpirun gives a value for %s that other hosts would refuse: %.200r" % wrong)
+            self._asked_for = True
             place(mpi_world.PLACE, found)
+
+    def _no_rank(self) -> None:
+        why = "mpirun has not asked for the daemons of the other hosts"
+        if self._asked_for:
+            why = "mpirun still waits for orted of another host"
+        self._give_up("mpirun has started no rank within %.0f s: %s" % (_MEETING + _LATER, why))
+
+
+class _Joining(_OfWorld):
+    """orted of another host."""
+
+    def __init__(self, command: List[str], uri: str) -> None:
+        super().__init__(command)
+        self._uri = uri
+        """Where mpirun of the first host listens."""
+
+    def _no_rank(self) -> None:
+        if mpi_world.reaches(self._uri):
+            return  # it waits for another host, which says so
+        where = self._uri.partition(";")[2]
+        self._give_up(
+            "orted has started no rank within %.0f s: this host does not reach mpirun of the first one at %s: "
+            "is a firewall between them?" % (_MEETING, where)
+        )
+
+    def _code(self) -> int:
+        code = super()._code()
+        until = time.monotonic() + _LINGER
+        while code and time.monotonic() < until:
+            if not mpi_world.reaches(self._uri):
+                # As a process that is asked to end because of another's failure.
+                self._end_of_signal(signal.SIGTERM, "orted lost mpirun of the first host")
+            time.sleep(_LOOK)
+        return code
 
 
 def _all_well() -> bool:

@@ -7,9 +7,14 @@ launcher of each starts its own orted with it: on each host nothing is run but w
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import selectors
 import shlex
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
+import socket
+import time
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 if TYPE_CHECKING:
     from ...protocol.gang import MpiPlace
@@ -25,15 +30,43 @@ LEADER = {
     "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
     # It is split at blanks, and our paths may have some: so the words come in a variable, behind a tab.
     "OMPI_MCA_plm_rsh_agent": 'sh -c eval\t"$DISTTUI_AGENT"',
+    # With more characters it would not give the daemons the names of the hosts, but send them later.
+    "OMPI_MCA_plm_base_node_regex_threshold": "100000",
     "DISTTUI_AGENT": 'f="$DISTTUI_DIR/mpirun.daemon" && printf "%s\\n" "$@" > "$f.$$" && mv "$f.$$" "$f"',
 }
 """The variables of mpirun."""
-DEFAULTS = {"OMPI_MCA_btl_tcp_port_min_v4": "32768", "OMPI_MCA_btl_tcp_port_range_v4": "28232"}
+_PORTS = {"OMPI_MCA_btl_tcp_port_min_": "32768", "OMPI_MCA_btl_tcp_port_range_": "28232"}
 """Where ranks listen: at the ports that gloo takes, too. By itself Open MPI begins at 1024."""
 MEMBER = {"OMPI_MCA_plm": "rsh", "OMPI_MCA_plm_rsh_agent": "false"}
 """The variables of orted, which starts nothing on other hosts."""
 INTERFACE = ("OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include")
 """The variables that name the interface of daemons and of ranks."""
+_OTHERS = {name: name.replace("_include", "_exclude") for name in INTERFACE}
+"""Open MPI ends where both of a pair are set."""
+_PLACE = {
+    "version": re.compile(r"[ -~]{1,200}", re.ASCII),
+    "job": re.compile(r"[0-9]{1,10}", re.ASCII),
+    "nodes": re.compile(r"[A-Za-z0-9[][A-Za-z0-9.,:@()\[\]_-]{0,8191}", re.ASCII),
+    "uri": re.compile(r"[0-9]{1,10}\.0(;tcp6?://[0-9A-Fa-f.,:\[\]]{1,4000}:[0-9]{1,5}){1,2}", re.ASCII),
+}
+"""What each field of `MpiPlace` must be."""
+_OWN = "OMPI_MCA_"
+_REACHED = 3.0
+"""Seconds that a connection to mpirun may take."""
+
+
+def own_settings() -> Dict[str, str]:
+    """The settings of Open MPI that this host has; an interface that is excluded replaces our choice of one."""
+    for include, exclude in _OTHERS.items():
+        if exclude in os.environ:
+            os.environ.pop(include, None)
+    return {name: value for name, value in os.environ.items() if name.startswith(_OWN)}
+
+
+def default_ports(own: Mapping[str, str]) -> Dict[str, str]:
+    """The settings of the ranks' ports, of each family for which this host has none of its own."""
+    families = (family for family in ("v4", "v6") if not any(name + family in own for name in _PORTS))
+    return {name + family: value for family in families for name, value in _PORTS.items()}
 
 
 def asked() -> Optional[Dict[str, str]]:
@@ -56,31 +89,73 @@ def place_of(version: str, given: Dict[str, str]) -> "MpiPlace":
     }
 
 
+def wrong_field(found: "MpiPlace") -> Optional[Tuple[str, str]]:
+    """The first field, with its value, that no host takes."""
+    fields = {name: value for name, value in found.items() if isinstance(value, str)}
+    return next(((name, value) for name, value in fields.items() if not _PLACE[name].fullmatch(value)), None)
+
+
 def start_words(place: "MpiPlace", node: int, hosts: int) -> List[str]:
     """The start line's words for the launcher of another host."""
     return [JOINS, place["version"], place["job"], place["nodes"], place["uri"], str(node), str(hosts)]
 
 
-def daemon(program: str, words: Sequence[str]) -> List[str]:
-    """The command of this host's daemon. `words`: of the start line, behind the version."""
+def daemon(words: Sequence[str]) -> Dict[str, str]:
+    """The variables of this host's daemon. `words`: of the start line, behind the version.
+
+    No options: other users of the host could read those.
+    """
     job, nodes, uri, node, hosts = words
-    given = {
-        "ess": "env",
-        "ess_base_jobid": job,
-        "ess_base_vpid": node,
-        "ess_base_num_procs": hosts,
-        "orte_node_regex": nodes,
-        "orte_hnp_uri": uri,
+    return {
+        "OMPI_MCA_ess": "env",
+        "OMPI_MCA_ess_base_jobid": job,
+        "OMPI_MCA_ess_base_vpid": node,
+        "OMPI_MCA_ess_base_num_procs": hosts,
+        "OMPI_MCA_orte_node_regex": nodes,
+        "OMPI_MCA_orte_hnp_uri": uri,
     }
-    return [program, *(word for name, value in given.items() for word in ("-mca", name, value))]
 
 
-def write_rank(words: Sequence[str], then: str) -> None:
-    """Write what a rank of this host is. `then`: shell code that runs `"$@"` and notes its end."""
+def reaches(uri: str) -> bool:
+    """Whether mpirun of the first host takes a connection from here, at any of its addresses."""
+    until = time.monotonic() + _REACHED
+    with contextlib.ExitStack() as stack:
+        waiting = stack.enter_context(selectors.DefaultSelector())
+        for one in uri.split(";")[1:]:
+            hosts, _, port = one.partition("://")[2].rpartition(":")
+            for host in hosts.replace("[", "").replace("]", "").split(","):
+                family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                try:
+                    socket.inet_pton(family, host)  # a name would be looked up
+                    connection = stack.enter_context(socket.socket(family))
+                    connection.setblocking(False)
+                    connection.connect_ex((host, int(port)))
+                except (OSError, OverflowError):
+                    continue
+                waiting.register(connection, selectors.EVENT_WRITE, connection)
+        while waiting.get_map() and time.monotonic() < until:
+            for key, _ in waiting.select(until - time.monotonic()):
+                waiting.unregister(key.fileobj)
+                try:
+                    key.data.getpeername()
+                except OSError:
+                    continue
+                return True
+    return False
+
+
+def write_rank(own: Mapping[str, str], words: Sequence[str], then: str) -> None:
+    """Write what a rank of this host is.
+
+    Args:
+        own: This host's own settings of Open MPI.
+        then: Shell code that runs `"$@"` and notes its end.
+    """
     lines = [
         "cd %s || exit 1" % shlex.quote(os.getcwd()),
         # mpirun has given the ranks of all hosts those of its own.
-        *("export %s=%s" % (name, shlex.quote(os.environ[name])) for name in INTERFACE if name in os.environ),
+        "unset %s" % " ".join(one for pair in _OTHERS.items() for one in pair),
+        *("export %s=%s" % (name, shlex.quote(value)) for name, value in own.items() if name.isidentifier()),
         "export RANK=$OMPI_COMM_WORLD_RANK LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE",
         "set -- %s" % " ".join(map(shlex.quote, words)),
         then,

@@ -23,7 +23,7 @@ from ..observe.harvest import Harvest
 from ..observe.ranks import MESSAGE_LIMIT, Ranks, signal_name
 from ..observe.reports import launcher_end
 from ..observe.scalars.finding import ScalarFiles
-from ..rank import mpi_world
+from ..rank import mpi_session, mpi_world
 from . import routes, spawn, start_line, stop
 
 _LOG_TAIL = 2000
@@ -127,6 +127,7 @@ class LauncherProcess:
         if not self.gone:
             os.close(self._word)
             self._gift.close()
+        mpi_session.remove(self._folder)
         code = procs.exit_code(status)
         end = self._end_so_far(code)
         self.ranks.poll()
