@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.hosts import ship
+from runner.node.rank import mpi_session
 from tests.unit.waiting import wait_for
 
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -98,6 +99,7 @@ class Launch:
                 os.kill(pid, signal.SIGKILL)
         self.process.kill()
         self.process.wait()
+        mpi_session.remove(str(self.attempt))
 
 
 def script(folder: Path, text: str) -> str:

@@ -43,6 +43,11 @@ while not asked:
 time.sleep(1)
 """
 _INIT = 'import ctypes\nmpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)\nmpi.MPI_Init(None, None)\n'
+_SHARES = """
+import os
+folder = os.environ["OMPI_MCA_btl_vader_backing_directory"]
+print(folder, os.listdir(folder))
+"""
 _ABORT = 'mpi.MPI_Abort(ctypes.byref(ctypes.c_char.in_dll(mpi, "ompi_mpi_comm_world")), 7)\n'
 _PARTS = [
     pytest.param("mpirun", marks=pytest.mark.openmpi),
@@ -260,10 +265,13 @@ def test_ranks_that_leave_mpi_finalize_out_have_ended_well(
     up_all(world)
     assert world[0].process.poll() is None and world[1].log("rank-1") == "up\n"
     (alone := tmp_path / "alone").mkdir()
-    started.append(one := start(alone, "mpirun", "script", script(alone, _INIT)))
+    started.append(one := start(alone, "mpirun", "script", script(alone, _INIT + _SHARES)))
     assert one.end()["code"] == 0, one.log("launcher")
+    assert "vader_segment" in one.log("rank-0") and not Path(one.log("rank-0").split()[0]).exists()
     assert [stat.S_IMODE(path.stat().st_mode) for path in temporary.iterdir()] == [0o700, 0o700]
     assert all(list(path.iterdir()) for path in temporary.iterdir()), "Open MPI has its files elsewhere"
+    shared = [(launch.attempt / "mpirun.shm").readlink() for launch in world]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in shared] == [0o700, 0o700]
     ours = {launch.process.pid for launch in world}
     below = {pid for pid, proc in procs.table().items() if proc.ppid in ours}
     for launch in world:
@@ -273,6 +281,7 @@ def test_ranks_that_leave_mpi_finalize_out_have_ended_well(
     for launch in world:
         mpi_session.remove(str(launch.attempt))  # as its supervisor does
     assert not list(temporary.iterdir())
+    assert not any(path.exists() for path in shared)
 
 
 _TELL = """

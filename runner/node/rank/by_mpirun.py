@@ -64,10 +64,6 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
         # The ranks are not our own children: those of their shells.
         os.environ.pop(VARIABLE, None)
         try:
-            os.environ[mpi_session.VARIABLE] = mpi_session.make()
-        except OSError as error:
-            _refuse("mpirun has no folder for its temporary files: %s" % error)
-        try:
             _run(program, version, args)
         finally:
             mpi_session.remove(os.environ["DISTTUI_DIR"])
@@ -76,6 +72,10 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
 
 
 def _run(program: str, version: str, args: List[str]) -> None:
+    try:
+        os.environ.update(mpi_session.make())
+    except OSError as error:
+        _refuse("there is no folder for Open MPI's temporary files: %s" % error)
     # mpirun starts any program, not only Python.
     at = args.index(sys.argv[0])
     rank = [sys.executable, "-u", *args[at:]]

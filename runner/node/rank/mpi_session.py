@@ -1,6 +1,6 @@
-"""The folder for the temporary files of mpirun or its daemon: for this user alone, and gone with the launcher.
+"""The folders for the temporary files of mpirun or its daemon: for this user alone, and gone with the launcher.
 
-By itself Open MPI takes a name that other users of the host know before, and could make first.
+By itself Open MPI takes names that other users of the host know before, and could make first.
 """
 
 from __future__ import annotations
@@ -9,21 +9,33 @@ import os
 import shutil
 import stat
 import tempfile
+from typing import Dict, Optional
 
-VARIABLE = "OMPI_MCA_orte_tmpdir_base"
-"""Where Open MPI makes its folders."""
-_LINK = "mpirun.tmp"
+_SESSION = "OMPI_MCA_orte_tmpdir_base"
+_SHARED = tuple("OMPI_MCA_%s_backing_directory" % part for part in ("btl_vader", "osc_sm", "osc_rdma"))
+"""The settings for memory that ranks of one host share."""
+_SHARED_MEMORY = "/dev/shm"
+_LINKS = ("mpirun.tmp", "mpirun.shm")
+"""The links in the attempt's folder to the two folders."""
 _PREFIX = "disttui-mpi-"
 
 
-def make() -> str:
-    """Make it, below the folder that the environment names, with a link in the attempt's. Raises OSError.
+def make() -> Dict[str, str]:
+    """Make them; returns the settings. Raises OSError.
 
     Not in the run's own folder, which may be on a file system that hosts share: ranks map these files.
     """
-    path = tempfile.mkdtemp(prefix=_PREFIX, dir=os.environ.get(VARIABLE))
+    made = {_SESSION: _make(_LINKS[0], os.environ.get(_SESSION))}
+    shared = [name for name in _SHARED if name not in os.environ]
+    if shared and os.access(_SHARED_MEMORY, os.W_OK):
+        made.update(dict.fromkeys(shared, _make(_LINKS[1], _SHARED_MEMORY)))
+    return made
+
+
+def _make(link: str, parent: Optional[str]) -> str:
+    path = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
     try:
-        os.symlink(path, os.path.join(os.environ["DISTTUI_DIR"], _LINK))
+        os.symlink(path, os.path.join(os.environ["DISTTUI_DIR"], link))
     except OSError:
         os.rmdir(path)
         raise
@@ -32,7 +44,11 @@ def make() -> str:
 
 def remove(attempt_folder: str) -> None:
     """Remove what an attempt on this host has made; for its supervisor, too: the launcher may have been killed."""
-    link = os.path.join(attempt_folder, _LINK)
+    for link in _LINKS:
+        _remove(os.path.join(attempt_folder, link))
+
+
+def _remove(link: str) -> None:
     try:
         path = os.readlink(link)
         os.unlink(link)
