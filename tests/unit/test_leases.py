@@ -212,7 +212,7 @@ def test_kill_of_the_supervisor_keeps_the_lease_until_its_ranks_are_gone_and_of_
     for who in (up["warden"], up):
         os.kill(who["pid"], signal.SIGKILL)
     wait_for(lambda: not procs.alive(up), "its death")
-    assert leases.look().leases == []
+    wait_for(lambda: not leases.look().leases, "the death of its warden, which holds the lease as well")
     leases.take(leases.new_text("next-1", 0, [0], "")).release()
 
 
