@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pytest
 from runner.node import procs
 from runner.node.gang.messages import is_mpi_place
 from runner.node.rank import by_mpirun, mpi_session, mpi_world
+from runner.node.supervise import warden
 from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.launchers.place import Place
 from runner.profile import parse
@@ -282,6 +284,21 @@ def test_ranks_that_leave_mpi_finalize_out_have_ended_well(
         mpi_session.remove(str(launch.attempt))  # as its supervisor does
     assert not list(temporary.iterdir())
     assert not any(path.exists() for path in shared)
+
+
+def test_mpiruns_temporary_files_are_removed_after_a_killed_supervisor_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (attempt := tmp_path / "attempt-1").mkdir()
+    (tmp_path / "spec.json").write_text(json.dumps({"run": uuid.uuid4().hex, "node_rank": 0}))
+    monkeypatch.setenv("DISTTUI_DIR", str(attempt))
+    made = {Path(path) for path in mpi_session.make().values()}
+    (own := tmp_path / "own").mkdir()
+    warden.conclude(str(tmp_path), "the supervisor was killed", None)
+    assert made and not any(path.exists() for path in made)
+    (attempt / "mpirun.tmp").symlink_to(own)  # as any job could
+    mpi_session.remove(str(attempt))
+    assert own.exists() and not list(attempt.iterdir())
 
 
 _TELL = """

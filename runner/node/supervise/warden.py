@@ -89,6 +89,7 @@ def conclude(folder: str, why: str, root: int | None) -> None:
     from .. import descent, journal
     from ..gang.membership import of_host
     from ..journal import note, stamp
+    from ..rank import mpi_session
     from . import stop
 
     spec = journal.read_json(os.path.join(folder, "spec.json")) or {}
@@ -98,6 +99,7 @@ def conclude(folder: str, why: str, root: int | None) -> None:
     blamed = of_host(node, "supervisor lost", why, last)
     attempts = [name[8:] for name in os.listdir(folder) if name.startswith("attempt-")]
     attempt = max((int(number) for number in attempts if number.isdigit()), default=0)
+    mpi_session.remove(os.path.join(folder, f"attempt-{attempt}"))
     end: Exit = {"state": "failed", "code": 1, "cause": blamed, "attempt": attempt}
     story = journal.Journal(os.path.join(folder, "events.jsonl"))
     story.add(note(f"supervisor lost: {why}", "error"))
