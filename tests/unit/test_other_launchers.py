@@ -23,6 +23,7 @@ from runner.node.supervise import warden
 from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.launchers.place import Place
 from runner.profile import parse
+from runner.protocol.cause import Cause, root
 from runner.protocol.gang import MpiPlace
 from tests import frameworks
 from tests.unit import launcher_kit
@@ -299,6 +300,12 @@ def test_mpiruns_temporary_files_are_removed_after_a_killed_supervisor_and_nothi
     (attempt / "mpirun.tmp").symlink_to(own)  # as any job could
     mpi_session.remove(str(attempt))
     assert own.exists() and not list(attempt.iterdir())
+
+
+def test_an_orted_that_has_lost_mpirun_is_not_the_cause_though_it_says_so_first() -> None:
+    lost = Cause(node=1, rank=None, kind="launch", type="", message="orted lost mpirun", code=-15, at=1.0)
+    killed = Cause(node=0, rank=None, kind="launch", type="", message="mpirun was ended", code=-9, at=2.0)
+    assert root([lost, killed]) == killed and root([lost]) == lost
 
 
 _TELL = """
