@@ -60,19 +60,40 @@ class HeldLease:
         self.fd = fd
         self.path = path
         self.text = text
+        """What the file is to say; it may say something else after a `write` that failed."""
+        self._unwritten = False
 
     def write(self, text: LeaseText) -> None:
-        """Replace the content; after `release` that is what this process alone knows. Raises OSError."""
-        if self.fd >= 0 and os.pwrite(self.fd, _encode(text), 0) < _SIZE:
+        """Replace the content. Raises OSError: `repair` tries again."""
+        self.text, self._unwritten = text, True
+        if os.pwrite(self.fd, _encode(text), 0) < _SIZE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.text = text
+        self._unwritten = False
+
+    def repair(self) -> None:
+        """Let others see it as it is: write what could not be written, or a new file where it was removed.
+
+        The warden has no part in a new file, which lasts as long as this process. Raises OSError.
+        """
+        if not self._is_there():
+            new = _make(os.path.dirname(self.path), self.text)
+            self.close()
+            self.fd, self.path, self._unwritten = new.fd, new.path, False
+        elif self._unwritten:
+            self.write(self.text)
 
     def take_turn(self) -> bool:
-        """Turn a place in the line into a lease; False: others have what it names. Raises OSError."""
+        """Turn a place in the line into a lease; False: others have what it names. Raises OSError: it still waits."""
+        self.repair()
         now = time.time()
-        self.write(cast("LeaseText", {**self.text, "state": "held", "since": round(now, 3)}))
-        if self.fd >= 0 and not self._is_there():
-            raise FileNotFoundError(errno.ENOENT, "its file was removed")
+        try:
+            self.write(cast("LeaseText", {**self.text, "state": "held", "since": round(now, 3)}))
+            if not self._is_there():
+                raise FileNotFoundError(errno.ENOENT, "it was removed")
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.wait()
+            raise
         if not in_the_way(wish_of(self.text), _look(os.path.dirname(self.path), now).leases):
             return True
         self.wait()
@@ -88,7 +109,8 @@ class HeldLease:
 
     def note_progress(self, step: object, steps: object) -> None:
         """Let those who wait see how far the run is; values of a script, which may be anything. Never raises."""
-        if _is_whole(step, 1 << 53) and _is_whole(steps, 1 << 53) and step != self.text["step"]:
+        news = self._unwritten or step != self.text["step"]
+        if self.fd >= 0 and news and _is_whole(step, 1 << 53) and _is_whole(steps, 1 << 53):
             with contextlib.suppress(OSError):
                 self.write(cast("LeaseText", {**self.text, "step": step, "steps": steps}))
 

@@ -29,10 +29,12 @@ from runner.errors import HostError
 from runner.hosts.facts import with_leases
 from runner.hosts.leases import read_leases
 from runner.node import folders, leases, procs
+from runner.node.loop import Loop
 from runner.node.probe import gpu
 from runner.node.problem import Problem
 from runner.node.serve import runs
 from runner.node.serve.leasing import Claims
+from runner.node.supervise.line import Line
 from runner.node.supervise.supervisor import Supervisor
 from runner.profile.sections import Host
 from runner.protocol.leases import LeaseText
@@ -470,6 +472,48 @@ def in_line(run: str, order: float = 1.0) -> leases.HeldLease:
     return leases.take(leases.new_text(run, 0, [0], "", state="waiting", order=order))
 
 
+def test_a_run_in_line_whose_lease_cannot_be_written_gets_no_turn_keeps_its_place_and_says_why(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, loop, told = in_line("mine-1"), Loop(), []
+    line = Line(loop, held, lambda room, why: told.append((room, why)))
+    line.look()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "pwrite", full)
+        assert not line.take()
+        assert not line.take()
+        line.look()
+        Path(held.path).unlink()
+        line._not_before = 0.0
+        line.look()
+        assert list(place.iterdir()) == []
+    why = f"its lease cannot be written ({held.path}: No space left on device)"
+    assert told == [(True, ""), (False, why)]
+    assert line.take()
+    assert [(one["run"], one["state"]) for one in leases.look().leases] == [("mine-1", "held")]
+    behind = in_line("other-1", 2.0)
+    assert not behind.take_turn()
+    behind.release()
+    line.close()
+    held.release()
+
+
+def test_a_queued_run_for_which_no_lease_can_be_made_does_not_start(
+    place: Path, monkeypatch: pytest.MonkeyPatch, cluster: Make
+) -> None:
+    def full(*_: object) -> leases.HeldLease:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(leases, "_make", full)
+    run = cluster(SLEEP, gpus=[0], queue={"priority": 0, "order": 1.0, "turns": [0], "code": None})
+    with pytest.raises(Problem, match="no lease can be made in .*: No space left"):
+        run.start()
+
+
 def test_a_waiting_lease_that_fails_half_way_holds_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is taken, somebody else is in the way, and it cannot be written back."""
     other, held, write, written = leases.take(leases.new_text("other-1", 0, [0], "")), in_line("mine-1"), os.pwrite, []
@@ -481,11 +525,14 @@ def test_a_waiting_lease_that_fails_half_way_holds_nothing(place: Path, monkeypa
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(OSError, match="No space left"):
         held.take_turn()
-    held.release()
-    assert [one["run"] for one in leases.look().leases] == ["other-1"]
-    assert not held.take_turn(), "it goes on in line without its file"
+    monkeypatch.setattr(os, "pwrite", write)
+    assert not held.take_turn()
+    assert [(one["run"], one["state"]) for one in leases.look().leases if one["run"] == "mine-1"] == [
+        ("mine-1", "waiting")
+    ]
     other.release()
     assert held.take_turn()
+    held.release()
 
 
 def test_a_warden_that_takes_over_a_run_from_the_line_still_holds_its_gpus(place: Path) -> None:
@@ -499,12 +546,14 @@ def test_a_warden_that_takes_over_a_run_from_the_line_still_holds_its_gpus(place
     held.close()
 
 
-def test_a_lease_whose_file_was_removed_is_not_taken(place: Path) -> None:
-    held = in_line("mine-1")
+def test_a_lease_whose_file_was_removed_is_taken_only_where_others_see_it(place: Path) -> None:
+    held, behind = in_line("mine-1"), in_line("other-1", 2.0)
     Path(held.path).unlink()
-    with pytest.raises(FileNotFoundError, match="its file was removed"):
-        held.take_turn()
+    assert held.take_turn()
+    assert not behind.take_turn()
+    assert [(one["run"], one["state"]) for one in leases.look().leases if one["run"] == "mine-1"] == [("mine-1", "held")]
     held.release()
+    behind.release()
 
 
 def test_a_lock_on_the_folder_that_another_user_keeps_does_not_hold_up_a_run_in_line(place: Path) -> None:

@@ -48,6 +48,7 @@ class Claims:
 
         Raises:
             Taken: Others have what the run uses.
+            Problem: It is queued, and has no place in the line that others would see.
         """
         held = self._held.pop((spec["run"], spec["node_rank"]), None)
         if held is not None:
@@ -63,6 +64,8 @@ class Claims:
         except leases.Taken:
             raise
         except Problem as problem:
+            if queue:
+                raise
             return None, problem.what
 
     def release(self, request: requests.ReleaseRequest) -> requests.Released:

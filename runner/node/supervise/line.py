@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Callable, Optional
 
 from ...protocol.leases import in_the_way
@@ -13,6 +14,8 @@ _AGAIN = 5.0
 """Seconds after which the line is looked at without a sign: leases by hand end by the clock."""
 _FAILED = 0.5
 """The same after a lease could not be taken; what somebody else does is a sign."""
+_UNWRITABLE = 3.0
+"""The same after a lease could not be written; a sign in that time may come from that very try."""
 _SOON = 0.25
 """Seconds from a change of the folder until it is looked at, and watched again: others may change it all the time."""
 _AGAIN_BLIND = 1.0
@@ -32,41 +35,45 @@ class Line:
         self._held = held
         self._tell = tell
         self._told: Optional[str] = None
+        self._not_before = 0.0
         self._fd = changes.watch(os.path.dirname(held.path))
         if self._fd is not None:
             loop.watch(self._fd, self._changed)
         self._timer = loop.every(_AGAIN_BLIND if self._fd is None else _AGAIN, self.look)
 
     def look(self) -> None:
-        """Say whether there is room, if that is news."""
-        if self._held.text["state"] == "held":
+        """Say whether there is room, if that is news; without a lease that others see there is none."""
+        if self._held.text["state"] == "held" or self._held.fd < 0 or time.monotonic() < self._not_before:
+            return
+        try:
+            self._held.repair()
+        except OSError as error:
+            self._fail(error)
             return
         wish = leases.wish_of(self._held.text)
         taken = in_the_way(wish, leases.look().leases)
         why = leases.reason(wish, taken)
-        if why != self._told:
-            self._told = why
-            self._tell(not taken, why)
+        self._say(not taken, why)
 
     def take(self) -> bool:
-        """Take the lease; False: somebody else was faster. Raises OSError."""
-        done = self._held.take_turn()
+        """Take the lease; False: somebody else was faster, or the lease cannot be written."""
+        try:
+            done = self._held.take_turn()
+        except OSError as error:
+            self._fail(error)
+            return False
         if not done:
             self._told = None
             self._loop.after(_FAILED, self.look)
         return done
 
     def give_back(self) -> None:
-        """Go back into line. Raises OSError."""
-        self._held.wait()
-        self._told = None
-        self._loop.soon(self.look)
+        """Go back into line."""
+        self._write(self._held.wait)
 
     def move(self, priority: int, order: float) -> None:
-        """Take another place in the line. Raises OSError."""
-        self._held.move(priority, order)
-        self._told = None
-        self._loop.soon(self.look)
+        """Take another place in the line."""
+        self._write(lambda: self._held.move(priority, order))
 
     def close(self) -> None:
         """Watch no more."""
@@ -75,6 +82,25 @@ class Line:
             self._loop.forget(self._fd)
             os.close(self._fd)
             self._fd = None
+
+    def _write(self, write: Callable[[], None]) -> None:
+        self._told = None
+        try:
+            write()
+        except OSError as error:
+            self._fail(error)
+        else:
+            self._loop.soon(self.look)
+
+    def _fail(self, error: OSError) -> None:
+        self._say(False, f"its lease cannot be written ({self._held.path}: {error.strerror})")
+        self._not_before = time.monotonic() + _UNWRITABLE
+        self._loop.after(_UNWRITABLE, self.look)
+
+    def _say(self, room: bool, why: str) -> None:
+        if why != self._told:
+            self._told = why
+            self._tell(room, why)
 
     def _changed(self) -> None:
         if self._fd is not None:  # else closed by what the loop did just before

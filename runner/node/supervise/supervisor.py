@@ -98,7 +98,8 @@ class Supervisor:
             try:
                 self._lease.adopt(os.getppid())
             except OSError as error:
-                self._lose_lease(self._lease, error)
+                if not self._queue:  # else it tries again while it waits
+                    self._lose_lease(self._lease, error)
         elif self._unleased:
             self._say(note(self._unleased))
         self._hear_signals()
@@ -139,11 +140,9 @@ class Supervisor:
         self._sampling.start()
 
     def _wait_in_line(self) -> None:
-        if self._lease:
-            self._line = Line(self._loop, self._lease, self._tell_room)
-            self._line.look()
-        else:
-            self._tell_room(True, "")
+        assert self._lease is not None
+        self._line = Line(self._loop, self._lease, self._tell_room)
+        self._line.look()
 
     def _tell_room(self, room: bool, why: str) -> None:
         self._send_up({"k": "room", "room": room, "why": why[:_WHY]})
@@ -151,9 +150,11 @@ class Supervisor:
     def _obey(self, message: Order) -> None:
         """Handle an order of the leader."""
         if message["k"] == "take":
-            self._take_turn(message["take"])
+            if self._line:
+                self._take_turn(self._line, message["take"])
         elif message["k"] == "place":
-            self._take_place(message["priority"], message["order"])
+            if self._line and self._queue:
+                self._line.move(message["priority"], message["order"])
         elif message["k"] == "warm" and self._queue:
             queue, self._queue = self._queue, None
             if self._line:
@@ -163,31 +164,11 @@ class Supervisor:
         else:
             self._member.receive(message)
 
-    def _take_turn(self, take: bool) -> None:
-        try:
-            done = self._move_in_line(take)
-        except OSError as error:
-            assert self._lease is not None
-            self._lose_lease(self._lease, error)
-            done = self._move_in_line(take)
+    def _take_turn(self, line: Line, take: bool) -> None:
         if take:
-            self._send_up({"k": "took", "done": done})
-
-    def _move_in_line(self, take: bool) -> bool:
-        """Take the lease, or go back into line; whether it is taken. Raises OSError."""
-        if take:
-            return self._line is None or self._line.take()
-        if self._line:
-            self._line.give_back()
-        return False
-
-    def _take_place(self, priority: int, order: float) -> None:
-        if self._line and self._lease and self._queue:
-            try:
-                self._line.move(priority, order)
-            except OSError as error:
-                self._lose_lease(self._lease, error)
-                self._line.move(priority, order)
+            self._send_up({"k": "took", "done": line.take()})
+        else:
+            line.give_back()
 
     def _lose_lease(self, lease: HeldLease, error: OSError) -> None:
         """Go on without a lease that cannot be written: half-written, it would keep others out for nothing."""
