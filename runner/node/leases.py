@@ -16,6 +16,7 @@ import json
 import os
 import stat
 import time
+import unicodedata
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, cast
 
 from ..protocol.lease_words import holder
@@ -493,7 +494,7 @@ def _decode(data: bytes) -> Optional[LeaseText]:
         and _is_time(text["order"])
         and (text["until"] is None or _is_time(text["until"]))
         and all(
-            isinstance(value, str) and len(value) <= 200 and value.isprintable()  # it stands in our own messages
+            isinstance(value, str) and len(value) <= 200 and _is_printable(value)  # it stands in our own messages
             for value in (text["note"], text["by"], text["boot_id"], text["pid_namespace"])
         )
         and all(_is_whole(text[name], 1 << 31) for name in ("node_rank", "pid"))
@@ -507,6 +508,11 @@ def _decode(data: bytes) -> Optional[LeaseText]:
         )
     )
     return cast("LeaseText", text) if right else None
+
+
+def _is_printable(text: str) -> bool:
+    """Whether a text is printable by some version of Unicode: its writer's Python may know a newer one."""
+    return text.isprintable() or all(one.isprintable() or unicodedata.category(one) == "Cn" for one in text)
 
 
 def _are_gpus(value: Any) -> bool:

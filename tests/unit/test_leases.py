@@ -373,14 +373,23 @@ def test_thousands_of_files_of_another_user_hide_no_lease(place: Path, monkeypat
 
 
 def test_a_gpu_that_the_host_does_not_have_is_not_leased(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for known, cure in (([0, 1], "name some of 0, 1"), ([], "leave --gpus out")):
-        monkeypatch.setattr(gpu, "facts", lambda *_: [{"index": index} for index in known])  # noqa: B023
-        with pytest.raises(Problem, match="this host has no GPU 99") as problem:
-            Claims().take({"gpus": [1, 99] if known else [99], "by": "alice@laptop"})
-        assert cure in problem.value.cure
+    monkeypatch.setattr(gpu, "facts", lambda *_: [{"index": index} for index in (0, 1)])
+    with pytest.raises(Problem, match="this host has no GPU 99") as problem:
+        Claims().take({"gpus": [1, 99], "by": "alice@laptop"})
+    assert "name some of 0, 1" in problem.value.cure
     monkeypatch.setattr(gpu, "facts", lambda problems, _: problems.append("nvidia-smi hangs") or [])
     Claims().take({"gpus": [99], "by": "alice@laptop"})
     assert len(leases.release_by_hand(None)) == 1
+
+
+def test_gpus_that_nvidia_smi_does_not_list_can_be_leased_by_hand_where_it_lists_none(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on hosts with AMD's GPUs, or without nvidia-smi in PATH."""
+    monkeypatch.setattr(gpu, "facts", lambda *_: [])
+    Claims().take({"gpus": [1], "by": "alice@laptop"})
+    assert [one["gpus"] for one in leases.look().leases] == [[1]]
+    assert len(leases.release_by_hand([1])) == 1
 
 
 def test_a_quota_keeps_a_user_from_more_gpus_of_a_host_and_nobody_else(place: Path) -> None:
@@ -407,6 +416,17 @@ def test_a_note_of_two_lines_becomes_one(place: Path) -> None:
     Claims().take({"gpus": [0], "by": "alice@lap\ntop", "note": "until\n noon\x1b[2J"})
     assert [(one["by"], one["note"]) for one in leases.look().leases] == [("alice@lap top", "until noon?[2J")]
     leases.release_by_hand(None)
+
+
+def test_a_note_with_characters_of_a_newer_unicode_counts_and_an_invisible_one_does_not(place: Path) -> None:
+    newer = "\U0001fae8\U000e0fff"  # an emoji that Python 3.8 does not know, and one that no Python knows
+    for note, counts in ((newer, True), ("\u202e", False), ("\x9b", False), ("\u2028", False), ("\ud800", False)):
+        text = leases.new_text("", 0, [0], "alice@laptop", note=note)
+        path = place / "disttui-lease-1"
+        path.write_bytes(json.dumps(text).encode())
+        assert bool(leases.look().leases) is counts, note
+        leases.take(leases.new_text("next-1", 0, [1], "")).release()
+        assert path.exists() is counts, "a start removes what no longer counts"
 
 
 def test_further_names_of_a_lease_hide_no_other_of_its_owner(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

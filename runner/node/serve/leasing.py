@@ -104,13 +104,11 @@ def _take_by_hand(request: requests.LeaseRequest) -> requests.Leased:
 
 
 def _refuse_unknown(gpus: List[int]) -> None:
-    """Raise Problem where this host has not all of these GPUs, as far as its driver answers."""
+    """Raise Problem where this host has not all of these GPUs; of other vendors' GPUs nothing is known."""
     from ..probe import gpu
 
     problems: List[str] = []
     known = [one["index"] for one in gpu.facts(problems, _LIMIT)] if gpus else []
     missing = [one for one in gpus if one not in known]
-    if missing and not problems:
-        listed = ", ".join(map(str, known))
-        cure = f"name some of {listed}" if known else "leave --gpus out: the whole host is leased then"
-        raise Problem(f"this host has no GPU {missing[0]}", cure)
+    if missing and known and not problems:
+        raise Problem(f"this host has no GPU {missing[0]}", f"name some of {', '.join(map(str, known))}")
