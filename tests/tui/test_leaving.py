@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from textual import work
+from textual.screen import Screen
 
 from tests.tui.shelf_kit import busy_machine, environ
 from tests.unit.waiting import wait_for
 from tui.app import DisttuiApp
 from tui.dashboard.screen import DashboardScreen
+from tui.screen import DisttuiModal, DisttuiScreen
+from tui.widgets.header import HeaderBar
 
 
 @pytest.mark.parametrize("rounds", range(0, 12, 2))
@@ -27,3 +32,38 @@ def test_the_app_is_left_while_a_run_is_being_opened(tmp_path: Path, rounds: int
 
     asyncio.run(play())
     wait_for(lambda: not any(one.name.startswith("disttui") for one in threading.enumerate()), "the threads' end")
+
+
+class _Busy(DisttuiScreen):
+    """Touches its widgets all the time, as a dashboard does that draws."""
+
+    @work
+    async def on_mount(self) -> None:
+        while True:
+            self.header.show("busy")
+            await asyncio.sleep(0)
+
+
+class _BusyModal(DisttuiModal[None]):
+    def compose(self) -> Iterator[HeaderBar]:
+        yield HeaderBar()
+
+    @work
+    async def on_mount(self) -> None:
+        while True:
+            self.query_one(HeaderBar).show("busy")
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("screen", [_Busy, _BusyModal])
+def test_a_screen_that_is_drawing_is_left(tmp_path: Path, screen: Callable[[], Screen[None]]) -> None:
+    """For the screen before, and with the app: it touches none of its widgets after their end."""
+
+    async def play() -> None:
+        app = DisttuiApp(environ(tmp_path))
+        async with app.run_test():
+            await app.push_screen(screen())
+            await app.pop_screen()
+            await app.push_screen(screen())
+
+    asyncio.run(play())
