@@ -71,6 +71,13 @@ class Tmux:
             time.sleep(POLL)
         return shown
 
+    def until_gone(self, pattern: str, seconds: float = 120.0) -> None:
+        """Wait until the screen does not show something any more."""
+        deadline = time.monotonic() + seconds
+        while re.search(pattern, shown := self.screen()):
+            assert time.monotonic() < deadline, f"{pattern!r} is still there:\n{shown}"
+            time.sleep(POLL)
+
     def tell(self, what: str) -> str:
         """What tmux itself knows, such as `#{pane_title}`."""
         return self._call("display-message", "-p", what).strip()
