@@ -23,6 +23,7 @@ from tests.tui.wizard_kit import FACTS, facts, record, type_text, walk, wizard
 from tests.unit.library_kit import User, bare
 from tui.home.screen import HomeScreen
 from tui.wizard import hosts_screen
+from tui.wizard.choices import with_choice
 from tui.wizard.draft import Draft, HostCheck
 from tui.wizard.job import Field
 from tui.wizard.save import SaveScreen
@@ -266,6 +267,14 @@ def test_a_script_drops_what_the_built_in_job_alone_takes() -> None:
     draft = Draft({**data, "parallel": {"strategy": "fsdp", "tp": 2}})
     assert not draft.problems
     assert not draft.with_job("script", "train.py").problems
+
+
+def test_another_launcher_drops_what_accelerate_alone_hands_to_a_script() -> None:
+    data = {"disttui": 1, "hosts": ["local"], "job": {"script": "train.py"}, "launch": {"launcher": "accelerate"}}
+    draft = Draft({**data, "parallel": {"strategy": "fsdp"}, "precision": "bf16"})
+    assert not draft.problems
+    assert not with_choice(draft, "launcher", "torchrun").problems
+    assert with_choice(draft, "backend", "gloo").data["precision"] == "bf16"
 
 
 def test_a_job_of_accelerate_keeps_its_strategy_and_precision_while_it_is_edited(

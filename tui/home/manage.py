@@ -107,7 +107,8 @@ class Manager:
     def sync(self, libraries: Sequence[str]) -> None:
         """Bring libraries together with their repositories, and say what came of each."""
         self._shell.notify(f"syncing {', '.join(libraries)}")
-        self._screen.run_worker(partial(self._sync, libraries), thread=True, group="sync", exclusive=True)
+        sync = partial(self._sync, libraries)
+        self._screen.run_worker(sync, thread=True, group="sync", exclusive=True, exit_on_error=False)
 
     def _sync(self, libraries: Sequence[str]) -> None:
         from runner.api.libraries import sync_libraries

@@ -47,6 +47,6 @@ def chosen(draft: Draft, key: str) -> str:
 
 
 def with_choice(draft: Draft, key: str, word: str) -> Draft:
-    """The draft with another value; the default stands for itself."""
+    """The draft with another value, without what does not reach the job any more; the default stands for itself."""
     path, words, _ = SETTINGS[key]
-    return draft.put(path, None if word == words[0] else word)
+    return draft.put(path, None if word == words[0] else word).without_idle()

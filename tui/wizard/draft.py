@@ -123,10 +123,14 @@ class Draft:
             job["args"] = list(args)
         if kind == "command" or not job.get("args"):
             job.pop("args", None)
-        draft = self.put(("job",), {kind: value, **job})
-        if not draft.divides_job:
-            return draft.put(("parallel",), None).put(("precision",), None)
-        return draft if kind == "builtin" else draft.put(("parallel", "pp"), None)  # Accelerate has no pipelines
+        return self.put(("job",), {kind: value, **job}).without_idle()
+
+    def without_idle(self) -> Draft:
+        """The draft without what does not reach its job: no step shows it, so the user could not remove it."""
+        if not self.divides_job:
+            return self.put(("parallel",), None).put(("precision",), None)
+        built_in = "builtin" in self.data.get("job", {})
+        return self if built_in else self.put(("parallel", "pp"), None)  # Accelerate has no pipelines
 
     def put(self, path: tuple[str, ...], value: Any, **changes: Any) -> Draft:
         """Set one value; None or an empty value removes the key."""
