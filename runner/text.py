@@ -46,12 +46,15 @@ _COLOURS = re.compile(f"{_ONE}(?:;{_ONE})*")
 _END_OF_COLOURS = "\x1b[0m"
 
 
-def clean(text: str) -> str:
+def clean(text: str, *, guesses: bool = True) -> str:
     """Return `text` as one line without escape sequences, control, bidi or invisible characters.
 
     Line breaks become spaces, so that a host name or an error can never forge a second line.
+
+    Args:
+        guesses: As of `masked`.
     """
-    return masked(_safe(text))
+    return masked(_safe(text), guesses=guesses)
 
 
 def is_clean(text: str) -> bool:
@@ -66,10 +69,10 @@ def _safe(text: str) -> str:
     return UNSAFE.sub("", text).encode("utf-8", "replace").decode("utf-8")
 
 
-def clean_lines(text: str) -> str:
+def clean_lines(text: str, *, guesses: bool = True) -> str:
     """Like `clean`, but keeps the line breaks: for tracebacks and messages of several lines."""
     # Not splitlines: it takes a dozen more characters for line breaks.
-    return "\n".join(clean(line) for line in text.removesuffix("\n").split("\n"))
+    return "\n".join(clean(line, guesses=guesses) for line in text.removesuffix("\n").split("\n"))
 
 
 class LineMaker:

@@ -28,7 +28,7 @@ class Doubt:
 
     def __str__(self) -> str:
         """The profile and the reason for the doubt."""
-        return clean(f"{self.path or short(self.run)}: {self.why}")
+        return clean(f"{self.path or short(self.run)}: {self.why}", guesses=False)
 
 
 class Questions(Prompts, Protocol):

@@ -63,6 +63,21 @@ def _mask(stream: TextIO) -> None:
     vars(stream)["write"] = lambda text: write(masked(text))
 
 
+@contextmanager
+def without_guesses() -> Iterator[None]:
+    """Show on stdout what only looks like a secret: the user decides by it, and who wrote it could hide words."""
+    stream = sys.stdout
+    ours = vars(stream).pop("write", None)
+    write = stream.write
+    vars(stream)["write"] = lambda text: write(masked(text, guesses=False))
+    try:
+        yield
+    finally:
+        del vars(stream)["write"]
+        if ours:
+            vars(stream)["write"] = ours
+
+
 def unmask() -> None:
     """Leave the streams to the app: a shorter text would move the cells behind it, and it masks text before drawing."""
     for stream in (sys.stdout, sys.stderr):

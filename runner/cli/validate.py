@@ -19,8 +19,9 @@ def validate(profiles: tuple[str, ...], resolved: bool, overrides: tuple[str, ..
     """
     from runner.api.library import read_profile
     from runner.cli.render.library import origin_lines
+    from runner.cli.startup import without_guesses
     from runner.profile.disclosure import effect_lines
-    from runner.profile.leaks import refuse, without_tokens
+    from runner.profile.leaks import refuse
     from runner.text import clean, clean_lines
 
     code = 0
@@ -41,8 +42,9 @@ def validate(profiles: tuple[str, ...], resolved: bool, overrides: tuple[str, ..
                 click.echo(f"{clean(name)}: holds what looks like a secret")
             if resolved:
                 click.echo("\n".join(f"  {line}" for line in origin_lines(found.profile)))
-            for key, text in effect_lines(found.profile):
-                click.echo(f"  {key}: {without_tokens(text)}")
+            with without_guesses():  # the user reads it to decide
+                for key, text in effect_lines(found.profile):
+                    click.echo(f"  {key}: {text}")
             if found.doubt:
                 click.echo(f"  ▲ {clean(found.doubt.why)}: it is used only after a yes, or with --trust-profile")
     raise SystemExit(code)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from runner.api.viewer import Viewer
 from runner.ids import short
+from runner.masking import masked
 from runner.profile.disclosure import effect_lines, foreign_lines
 from runner.text import clean
 from runner.transport.prompts import TerminalPrompts, confirm
@@ -26,12 +27,13 @@ class TerminalQuestions(TerminalPrompts):
         if doubt.changes:
             return confirm("\n".join([f"{doubt}:", *(f"  {line}" for line in doubt.changes), "Use it?"]))
         shown = (foreign_lines if doubt.path is None else effect_lines)(doubt.profile)
-        lines = [f"  {key}: {text}" for key, text in shown]
+        lines = [masked(f"  {key}: {text}", guesses=False) for key, text in shown]
         return confirm("\n".join([f"{doubt}. It has this run with your login:", *lines, "Go on?"]))
 
     def trust_hosts(self, asked: str, run: str, others: Sequence[str]) -> bool | None:
         """Ask whether to log in to hosts that another host names."""
-        words = f"{asked} says that {short(run)} also runs on {', '.join(map(clean, others))}"
+        names = ", ".join(clean(other, guesses=False) for other in others)
+        words = f"{asked} says that {short(run)} also runs on {names}"
         return confirm(f"{words}.\nLog in there as well, as your ssh reaches these names?")
 
 

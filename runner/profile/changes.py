@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from runner.masking import MASK, masked
 from runner.profile import leaks
-from runner.profile.disclosure import foreign_lines, logins, shown_words
+from runner.profile.disclosure import effect_lines, logins, shown_words
 from runner.profile.problems import printable
 from runner.profile.schema import Profile
 
@@ -30,12 +30,12 @@ _SHOWN_ABOVE = frozenset((
     "job.builtin", "job.script", "job.module", "job.command", "job.args", "job.wrap", "job.outputs",
     "launch.resume_args", "on_end.command", "on_end.webhook",
 ))  # fmt: skip
-"""Keys that `foreign_lines` has in full."""
+"""Keys that `effect_lines` has in full."""
 _OF_A_HOST = ("host", "name", "user", "port")
 """The same of a host: they stand in the lines `hosts`."""
 _FIRST = ("env.", "job.env.", "hosts.")
 _ALWAYS = ("hosts:", "job.", "launch.resume_args:", "on_end.", "${")
-"""Beginnings of lines that are shown however many others there are."""
+"""Beginnings of lines that are shown however many others there are, as are those of all that runs."""
 
 
 class _Statement(NamedTuple):
@@ -44,12 +44,22 @@ class _Statement(NamedTuple):
     """Without secrets."""
 
 
-def difference(before: Profile | None, now: Profile) -> list[str]:
+class Change(NamedTuple):
+    """A line of a difference."""
+
+    text: str
+    always: bool
+    """Whether it is shown however many others there are."""
+
+
+def difference(before: Profile | None, now: Profile) -> list[Change]:
     """What is new (`+`) and what is gone (`-`) from one profile to another, as safe text; None: all is new."""
     old = _lines(before) if before else {}
     new = _lines(now)
+    run = {key: None for each in (now, before) if each for key, _ in effect_lines(each)}
     lines = []
-    for key in {**new, **old}:
+    # What runs comes before hosts and secrets, of which there may be many.
+    for key in {**dict.fromkeys(key for key in run if not key.startswith("${")), **new, **old}:
         texts, others = ({line.text for line in each.get(key, ())} for each in (new, old))
         gone = [line.shown for line in old.get(key, ()) if line.text not in texts]
         added = [line.shown for line in new.get(key, ()) if line.text not in others]
@@ -58,27 +68,23 @@ def difference(before: Profile | None, now: Profile) -> list[str]:
         ]:
             added.append(f"in another order: {', '.join(one.shown for one in new[key])}")
         cut = [_cut(*pair) for pair in zip_longest(gone, added)]
-        lines += [f"- {key}: {text}" for text, _ in cut if text is not None]
-        lines += [f"+ {key}: {text}" for _, text in cut if text is not None]
+        always = key in run or (f"{key}:".startswith(_ALWAYS) and not key.startswith("job.env."))
+        lines += [Change(f"- {key}: {text}", always) for text, _ in cut if text is not None]
+        lines += [Change(f"+ {key}: {text}", always) for _, text in cut if text is not None]
     return lines
 
 
-def bounded(lines: list[str]) -> list[str]:
+def bounded(lines: list[Change]) -> list[str]:
     """As many lines as a person reads, each of a length that a terminal shows; what is left out is said.
 
     What runs and which secrets go where is never left out.
     """
-    always = [at for at, line in enumerate(lines) if _is_always_shown(line)]
-    others = [at for at, line in enumerate(lines) if not _is_always_shown(line)]
+    always = [at for at, line in enumerate(lines) if line.always]
+    others = [at for at, line in enumerate(lines) if not line.always]
     room = max(0, _MOST_LINES - len(always))
-    shown = [_short(lines[at], room=_ROOM) for at in sorted([*always, *others[:room]])]
+    shown = [_short(lines[at].text, room=_ROOM) for at in sorted([*always, *others[:room]])]
     more = len(others) - room
     return [*shown, f"… and {more:,} more lines: read the file"] if more > 0 else shown
-
-
-def _is_always_shown(line: str) -> bool:
-    key = line[2:]  # behind the sign
-    return key.startswith(_ALWAYS) and not key.startswith("job.env.")
 
 
 def _cut(gone: str | None, added: str | None) -> tuple[str | None, str | None]:
@@ -114,26 +120,25 @@ def flat(data: Mapping[str, object]) -> dict[str, str]:
 
 
 def _lines(profile: Profile) -> dict[str, list[_Statement]]:
-    """Key → its lines, those that decide what runs first."""
+    """Key → its lines, those that decide what runs, and where, first."""
     found: dict[str, list[_Statement]] = {"hosts": [_Statement(*[_with_ascii(login)] * 2) for login in logins(profile)]}
-    for key, text in foreign_lines(profile):
-        if key not in ("env", "hosts"):  # the values of variables come below
-            # Two addresses may differ in what is not shown.
-            more = f" ({_digest(profile.on_end.webhook or '')})" if key == "on_end.webhook" else ""
-            found.setdefault(key, []).append(_statement(text + more))
+    for key, text in effect_lines(profile):
+        # Two addresses may differ in what is not shown.
+        more = f" ({_digest(profile.on_end.webhook or '')})" if key == "on_end.webhook" else ""
+        found.setdefault(key, []).append(_statement(text + more))
     data = profile.as_written()
     rest, shown = flat(data), flat(_without_leaks(data))
     for key in sorted(rest, key=lambda key: not key.startswith(_FIRST)):
         of_host = key.startswith("hosts.") and key.rpartition(".")[2] in _OF_A_HOST and key.count(".") == 2
         if key not in _SHOWN_ABOVE and not of_host:
-            found.setdefault(printable(key), []).append(_statement(printable(rest[key]), printable(shown[key])))
+            seen = rest if key in found else shown  # the same as what runs, which is not masked
+            found.setdefault(printable(key), []).append(_statement(printable(rest[key]), printable(seen[key])))
     return found
 
 
 def _statement(text: str, shown: str | None = None) -> _Statement:
-    # What looks like a secret may be a command: of what runs only tokens are masked, in which none can hide.
-    shown = leaks.without_tokens(text) if shown is None else shown
-    return _Statement(text, masked(shown, guesses=False))
+    # What only looks like a secret may be a command, or the name of one: of what runs it is shown.
+    return _Statement(text, masked(text if shown is None else shown, guesses=False))
 
 
 def _with_ascii(login: str) -> str:

@@ -93,13 +93,6 @@ def _tree(data: Mapping[str, object]) -> Node | None:
         return None
 
 
-def without_tokens(text: str) -> str:
-    """A text with `***` for tokens of a known shape, in which no command can hide."""
-    for _, shape in _KNOWN:
-        text = shape.sub(masking.MASK, text)
-    return text
-
-
 def _problem(leak: Leak) -> ProfileProblem:
     return ProfileProblem.at(leak.place, f"{_where(leak)} looks like {leak.what}", _cure(leak))
 

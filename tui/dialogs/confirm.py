@@ -29,8 +29,9 @@ class ConfirmScreen(Question[bool]):
 
     def __init__(self, question: str, consequence: str, yes: str) -> None:
         super().__init__()
-        self._question = clean(question)
-        self._consequence = clean_lines(consequence)
+        # The user decides by the text: what only looks like a secret is shown.
+        self._question = clean(question, guesses=False)
+        self._consequence = clean_lines(consequence, guesses=False)
         self._yes = clean(yes)
 
     def compose(self) -> ComposeResult:

@@ -11,7 +11,6 @@ from runner.errors import DisttuiError, InputError
 from runner.formatting import amount
 from runner.ids import short
 from runner.profile.disclosure import foreign_lines
-from runner.profile.leaks import without_tokens
 from runner.runs.registry import KnownRun
 from runner.text import clean
 
@@ -60,7 +59,7 @@ def consequence(run: KnownRun, made: Again, checkpoint: Checkpoint | None) -> li
         lines.append("Its profile is the word of the host that it was found on. It has this run with your login:")
     foreign = foreign_lines(made.profile) if made.foreign else ()
     # Safe already; of what its author made look like a secret nothing is masked here.
-    return [*map(clean, lines), *(without_tokens(f"{key}: {text}") for key, text in foreign)]
+    return [*(clean(line, guesses=False) for line in lines), *(f"{key}: {text}" for key, text in foreign)]
 
 
 def saved_on_hosts(run: KnownRun, ssh_config: str | None) -> Checkpoint | None:
