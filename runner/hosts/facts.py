@@ -11,7 +11,7 @@ from typing import Any
 from runner.bounded import MOST, whole
 from runner.errors import HostError
 from runner.formatting import number
-from runner.hosts.leases import blocking, read_leases
+from runner.hosts.leases import blocking, own_gpus, read_leases
 from runner.protocol.leases import Lease
 from runner.text import clean
 
@@ -193,6 +193,8 @@ class HostFacts:
     """All of the host that count, the oldest first."""
     reserved: tuple[Lease, ...] = ()
     """Those of the whole host that keep this user from starting a run that computes on its CPUs."""
+    own_gpus: tuple[int, ...] = ()
+    """Indices of those that this user has in leases, which count for a quota."""
     seen: float = 0.0
     """This machine's unix time when the host's `time` arrived: hosts are not probed at the same moment."""
 
@@ -247,6 +249,7 @@ def with_leases(facts: HostFacts, by: str = "") -> HostFacts:
     return replace(
         facts,
         reserved=blocking(facts.leases, [], facts.euid, by),
+        own_gpus=own_gpus(facts.leases, [gpu.index for gpu in facts.gpus], facts.euid, by),
         gpus=tuple(replace(gpu, lease=next(iter(leases[gpu.index]), None)) for gpu in facts.gpus),
     )
 
@@ -261,7 +264,7 @@ def when_free(facts: HostFacts) -> HostFacts:
     gpus = tuple(
         gpu if gpu.lease is None else replace(gpu, lease=None, processes=(), memory_used=0) for gpu in facts.gpus
     )
-    return replace(facts, gpus=gpus, reserved=())
+    return replace(facts, gpus=gpus, reserved=(), own_gpus=())
 
 
 def facts_of(host: str, answer: Any) -> HostFacts:

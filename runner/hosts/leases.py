@@ -7,7 +7,7 @@ from typing import Any
 
 from runner.bounded import MOST, each, text, whole
 from runner.formatting import number
-from runner.protocol.leases import LATEST, PRIORITY, Kind, Lease, State, Wish, in_the_way, person
+from runner.protocol.leases import LATEST, PRIORITY, Kind, Lease, State, Wish, in_the_way, own_leases, person
 
 MOST_LEASES = 1000
 """Of one host: each waiting one is compared with all others."""
@@ -23,6 +23,12 @@ def read_leases(items: Any) -> tuple[Lease, ...]:
 def blocking(leases: Sequence[Lease], gpus: Sequence[int], uid: int, by: str, run: str = "") -> tuple[Lease, ...]:
     """The leases that keep a run of this user from using these GPUs, none of them: the host's CPUs."""
     return tuple(in_the_way(Wish("run", run, list(gpus), False, uid, person(by)), leases))
+
+
+def own_gpus(leases: Sequence[Lease], gpus: Sequence[int], uid: int, by: str) -> tuple[int, ...]:
+    """Those of a host's GPUs that this user has in leases."""
+    own = own_leases(Wish("run", "", None, False, uid, person(by)), leases)
+    return tuple(index for index in gpus if any(one["gpus"] is None or index in one["gpus"] for one in own))
 
 
 def _lease(one: Mapping[str, object]) -> Lease | None:

@@ -18,7 +18,7 @@ from runner.planning import bytegpt, deepspeed_file, network
 from runner.planning.interpreter import find_python, release
 from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.plan import HostPlan, Plan
-from runner.planning.processes import free_gpus, who_uses
+from runner.planning.processes import free_gpus, offered_gpus, who_uses
 from runner.profile import Profile, ProfileErrors, leaks
 from runner.profile.disclosure import names
 from runner.profile.problems import ProfileProblem, printable
@@ -187,14 +187,24 @@ def _leases(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Find
         users = ", ".join(dict.fromkeys(lease["user"] for lease in leases))
         held = "; ".join(dict.fromkeys(f"{what_of(one)}: {who_has(one, facts.time)}" for one in leases))
         yield Finding("error", host.name, f"none of its GPUs is free: {held}", _ask(users, facts))
-    quota = profile.hosts[host.node_rank].quota
+    given = profile.hosts[host.node_rank]
+    quota = given.quota
     if quota is not None and len(host.gpus or ()) > quota:
         what = f"this run uses {len(host.gpus or ())} GPUs, and each user may have {quota} (its `quota`)"
         yield Finding("error", host.name, what, "Use fewer by `gpus` or num_processes")
+    elif _is_over(quota, host, facts) or (any_gpu and free_gpus(facts) and not offered_gpus(given, facts, (0, 1))):
+        own = ", ".join(map(str, facts.own_gpus))
+        what = f"each user may have {quota} of its GPUs (its `quota`), and you hold {own}"
+        cure = "Wait (`disttui run --when-free`), give those up (`disttui stop`, `disttui release`), or use fewer"
+        yield Finding("error", host.name, what, cure)
     for gpu in facts.gpus:
         if gpu.lease is not None and gpu.index in (host.gpus or ()):
             what = f"GPU {gpu.index} is held by {who_has(gpu.lease, facts.time)}"
             yield Finding("error", host.name, what, _ask(gpu.lease["user"], facts))
+
+
+def _is_over(quota: int | None, host: HostPlan, facts: HostFacts) -> bool:
+    return quota is not None and bool(host.gpus) and len({*facts.own_gpus, *(host.gpus or ())}) > quota
 
 
 def _ask(users: str, facts: HostFacts) -> str:

@@ -108,7 +108,11 @@ def offered_gpus(host: Host, facts: HostFacts, share: Share) -> tuple[int, ...]:
     """The GPUs for this run: those that the profile lists, else this host's share of the free ones."""
     if host.gpus is not None:
         return tuple(host.gpus)
-    free = [gpu.index for gpu in free_gpus(facts)][: host.quota]
+    free = [gpu.index for gpu in free_gpus(facts)]
+    if host.quota is not None:
+        room = max(0, host.quota - len(facts.own_gpus))
+        more = [one for one in free if one not in facts.own_gpus][:room]
+        free = [one for one in free if one in facts.own_gpus or one in more][: host.quota]
     index, parts = share
     return tuple(free[len(free) * index // parts : len(free) * (index + 1) // parts])
 
@@ -118,6 +122,8 @@ def _count_gpus(host: Host, facts: HostFacts, share: Share) -> _Count:
     processes = host.num_processes or min(MOST_PROCESSES, len(offered)) or 1
     gpus = offered[:processes]
     limit = f", and each user may have {host.quota}" if host.quota else ""
+    if host.quota and facts.own_gpus:
+        limit += f" (you hold {' and '.join(map(str, facts.own_gpus))})"
     why = SAID if host.gpus is not None else _gpu_state(facts) + limit + _among(share)
     reason = f"one for each GPU that the profile lists ({len(offered)})" if host.gpus is not None else why
     said = SAID if host.num_processes else reason

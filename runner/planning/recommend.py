@@ -10,7 +10,7 @@ from runner.planning import bytegpt, network
 from runner.planning.advice import Advice, advise
 from runner.planning.interpreter import SAID, find_python, release
 from runner.planning.layout import choose_layout
-from runner.planning.processes import HostChoice, Reasons, Share, choose, offered_gpus
+from runner.planning.processes import HostChoice, Reasons, Share, choose, free_gpus, offered_gpus
 from runner.profile import Profile
 from runner.train.layout import Layout
 
@@ -73,6 +73,7 @@ def _backend(profile: Profile, facts: Sequence[HostFacts], shares: Sequence[Shar
     for host, found, share in zip(profile.hosts, facts, shares, strict=True):
         if not offered_gpus(host, found, share):
             why = "has no free GPU" if found.gpus else "has no GPU"
+            why = "has no GPU left in your quota" if free_gpus(found) else why
             return "gloo", f"gloo: {host.name} {why}, and all ranks must use one backend"
         _, python, _ = find_python(profile, host, found)
         if not profile.job.wrap and not (python and python.cuda):

@@ -106,9 +106,15 @@ def by_quota(wish: Wish, taken: Iterable[Lease]) -> bool:
 def _over_quota(wish: Wish, ahead: Iterable[Lease]) -> List[Lease]:
     if wish.quota is None or not wish.gpus:
         return []
-    own = [one for one in ahead if one["gpus"] and one["run"] != wish.run and _is_own(wish, one)]
+    own = own_leases(wish, ahead)
     used = set(wish.gpus).union(*(one["gpus"] or () for one in own))
-    return own if len(used) > wish.quota else []
+    return own if len(used) > wish.quota or any(one["gpus"] is None for one in own) else []
+
+
+def own_leases(wish: Wish, leases: Iterable[Lease]) -> List[Lease]:
+    """Those of GPUs, or of the whole host, that its user has for something else."""
+    others = [one for one in leases if not wish.run or one["run"] != wish.run]
+    return [one for one in others if one["gpus"] != [] and _is_own(wish, one)]
 
 
 def _is_own(wish: Wish, lease: Lease) -> bool:

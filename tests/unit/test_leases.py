@@ -37,7 +37,7 @@ from runner.node.serve.leasing import Claims
 from runner.node.supervise.line import Line
 from runner.node.supervise.supervisor import Supervisor
 from runner.profile.sections import Host
-from runner.protocol.leases import LeaseText
+from runner.protocol.leases import LeaseText, Wish, in_the_way
 from runner.render.leases import queue_json, render_queue, render_who, who_json
 from tests.neighbours import UID
 from tests.unit.planning import facts, planned
@@ -410,6 +410,12 @@ def test_a_quota_keeps_a_user_from_more_gpus_of_a_host_and_nobody_else(place: Pa
     held.release()
     assert waits.take_turn()
     waits.release()
+    Claims().take({"gpus": None, "by": "alice@laptop"})
+    with pytest.raises(leases.Taken, match=r"each user may have 2 GPUs of this host: .* has the whole host by hand"):
+        leases.take(wish("second-1", [2]))
+    mine = read_leases(leases.look().leases)
+    assert in_the_way(Wish("run", "", [2], False, mine[0]["uid"], "alice", None, 2), mine) == list(mine)
+    leases.release_by_hand(None)
 
 
 def test_a_note_of_two_lines_becomes_one(place: Path) -> None:

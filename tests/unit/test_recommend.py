@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,9 @@ from hypothesis import strategies as st
 
 from runner.api.preparing import as_run
 from runner.formatting import plural
+from runner.hosts.facts import with_leases
+from runner.hosts.leases import read_leases
+from runner.node.leases import new_text
 from runner.planning import bytegpt, network
 from runner.planning.interpreter import release
 from runner.planning.processes import free_gpus
@@ -33,6 +37,33 @@ def test_a_host_with_a_quota_offers_no_more_gpus() -> None:
     (host,) = planned(facts("a100x8"), hosts=[{"quota": 3}]).recommendation.hosts
     assert host.gpus == (0, 1, 2)
     assert host.reasons["num_processes"] == "3: 8 GPUs, all free, and each user may have 3"
+
+
+def test_of_a_quota_what_the_user_holds_already_is_not_offered_again() -> None:
+    def plan(held: list[int] | None, quota: int, kind: str = "run", **more: Any) -> Any:
+        mine = {**new_text("mine-1", 0, held, "me@laptop"), "user": "me", "uid": host.euid, "kind": kind}
+        mine["run"] = "" if kind == "hand" else mine["run"]
+        return planned(with_leases(replace(host, leases=read_leases([mine]))), hosts=[{"quota": quota, **more}])
+
+    def errors(plan: Any) -> list[str]:
+        return [line for line in plan.found("error") if "quota" in line]
+
+    host = facts("a100x8")
+    one = plan([0, 5], 3)
+    assert one.recommendation.hosts[0].gpus == (1,)
+    assert "each user may have 3 (you hold 0 and 5)" in one.recommendation.hosts[0].reasons["gpus"]
+    assert errors(one) == []
+    none = plan([0, 5], 2)
+    assert none.recommendation.hosts[0].gpus is None
+    assert "node1 has no GPU left in your quota" in none.recommendation.reasons["backend"]
+    (error,) = errors(none)
+    assert error.startswith("node1: each user may have 2 of its GPUs (its `quota`), and you hold 0, 5 → Wait")
+    (error,) = errors(plan([0, 5], 2, gpus=[1]))
+    assert "and you hold 0, 5" in error
+    by_hand = plan([4, 5], 2, "hand")
+    assert by_hand.recommendation.hosts[0].gpus == (4, 5)
+    assert errors(by_hand) == []
+    assert errors(plan(None, 2, "hand")), "the whole host is more than its quota"
 
 
 def test_a_host_without_a_free_gpu_turns_all_to_the_cpu() -> None:
