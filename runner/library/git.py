@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from runner import private
 from runner.errors import DisttuiError, InputError
 from runner.text import clean, is_clean
 
@@ -305,11 +306,13 @@ class Repository:
     def _signers(self) -> list[str]:
         """Options that let the user's own settings name the programs for signatures, never those of a clone."""
         own: dict[str, str] = {}
-        for where in ("--system", "--global"):
-            with suppress(GitError):
-                out = run(["config", where, "--includes", "--null", "--get-regexp", r"^gpg\."], self._environ)
-                lines = (entry.partition("\n") for entry in out.decode("utf-8", "replace").split("\0"))
-                own |= {name: value for name, _, value in lines}
+        with suppress(GitError):
+            # With a scope named, git leaves out a file of the user's where there are two, and what those include.
+            words = ("config", "--includes", "--null", "--show-scope", "--get-regexp", r"^gpg\.")
+            parts = self._run(*words).decode("utf-8", "replace").split("\0")
+            for scope, entry in zip(parts[::2], parts[1::2], strict=False):
+                name, _, value = entry.partition("\n")
+                own |= {name: value} if scope in ("system", "global") else {}
         found = {f"gpg.{kind}.program": own.get(f"gpg.{kind}.program", name) for kind, name in _PROGRAMS.items()}
         found["gpg.openpgp.program"] = own.get("gpg.openpgp.program", own.get("gpg.program", _PROGRAMS["openpgp"]))
         found["gpg.program"] = found["gpg.openpgp.program"]
@@ -339,6 +342,16 @@ class Repository:
             cure = "What you have saved stays here; sync again when it can be reached."
             raise RemoteError(f"{self.url()} does not take it: {error.what}", cure) from None
         return True
+
+    def hooks_left_out(self) -> bool:
+        """Whether the remote has hooks that a push of this user does not run, since others can write there."""
+        if not _other_side("push", self.remote()):
+            return False
+        folder = _bare(Path(self.remote().removeprefix("file://")))
+        own = [each for each in (folder / "hooks").glob("*") if each.suffix != ".sample" and os.access(each, os.X_OK)]
+        with suppress(OSError):
+            return bool(own) or b"hookspath" in private.read(folder / "config", LARGEST)[0].lower()
+        return bool(own)
 
     def remote(self) -> str:
         """The remote's address."""
@@ -449,10 +462,15 @@ def _other_side(verb: str, url: str) -> list[str]:
     address = url.removeprefix("file://")
     if address == url and ":" in url.partition("/")[0]:
         return []  # it is reached by a network, and its hooks run there
-    folder = next((each for each in (Path(address, ".git"), Path(address)) if (each / "HEAD").exists()), Path(address))
+    folder = _bare(Path(address))
     parts = [folder, folder / "config", *([folder / "hooks"] if (folder / "hooks").exists() else [])]
     parts += list((folder / "hooks").glob("*"))
     return [] if _only_we_write(*parts) else list(_LOCAL[verb])
+
+
+def _bare(address: Path) -> Path:
+    """The folder of a repository's own files."""
+    return next((each for each in (address / ".git", address) if (each / "HEAD").exists()), address)
 
 
 def url_flaw(url: str) -> str:
@@ -569,9 +587,15 @@ def _ssh(environ: Mapping[str, str]) -> dict[str, str]:
     if environ.get("GIT_SSH_COMMAND") or environ.get("GIT_SSH"):
         return {}
     with suppress(GitError):
-        return {"GIT_SSH_COMMAND": run(["config", "--global", "--get", "core.sshCommand"], environ).decode().strip()}
+        return {"GIT_SSH_COMMAND": _own_ssh_command(environ)}
     file = environ.get("DISTTUI_SSH_CONFIG", "")
     return {"GIT_SSH_COMMAND": shlex.join(["ssh", *(["-F", file] if file else []), "-o", "BatchMode=yes"])}
+
+
+def _own_ssh_command(environ: Mapping[str, str]) -> str:
+    """The user's own setting. Raises GitError where there is none."""
+    outside = {"GIT_DIR": os.devnull}  # of no repository, not of one that this process runs in either
+    return run(["config", "--get", "core.sshCommand"], environ, extra=outside).decode().strip()
 
 
 def _verb(words: Sequence[str]) -> str:

@@ -55,6 +55,8 @@ class Synced(NamedTuple):
     sent: int = 0
     """Commits."""
     kept: tuple[KeptBoth, ...] = ()
+    hooks_left_out: bool = False
+    """Whether the remote has hooks that were not run for what was sent, since others can write that repository."""
 
 
 def sync(library: Library, environ: Mapping[str, str]) -> Synced:
@@ -99,7 +101,7 @@ def sync(library: Library, environ: Mapping[str, str]) -> Synced:
         if repository.push(tip, branch):
             repository.point(_BASE, tip)
             sent = len(repository.own_commits(tip, *([upstream] if upstream else [])))
-            return done._replace(sent=sent)
+            return done._replace(sent=sent, hooks_left_out=repository.hooks_left_out())
         time.sleep(random.uniform(0, 0.05 * (attempt + 1)))
     what = f"{repository.url()}: others were quicker {_TRIES} times in a row"
     raise RemoteError(what, "What you have saved stays here; sync again.")

@@ -21,4 +21,7 @@ def synced_lines(name: str, done: Synced) -> list[str]:
         mine, theirs = clean(other.rpartition(".")[0]), clean(file.rpartition(".")[0])
         lines.append(f"{_GAP}▲ {theirs}: somebody has changed the same keys; your version is {name}/{mine}")
         lines.append(f"{_GAP}  → disttui library diff {name}/{theirs}")
+    if done.hooks_left_out:
+        lines.append(f"{_GAP}▲ the repository's hooks did not run: others can change them, and they would run as you")
+        lines.append(f"{_GAP}  → reach it by SSH or HTTPS, or let only you and root write it, its config and its hooks")
     return lines

@@ -10,6 +10,7 @@ from runner.api.library_edits import compare, history_of, read_for_edit, restore
 from runner.errors import DisttuiError, InputError
 from runner.library.git import RemoteError
 from runner.library.store import save
+from runner.render.library import synced_lines
 from tests.unit.library_kit import PROFILE, User, bare
 
 pytestmark = pytest.mark.git
@@ -125,6 +126,28 @@ def test_ssh_is_called_alike_for_all(tmp_path: Path) -> None:
     calls = log.read_text().splitlines()
     assert {call.split()[-2] for call in calls} == {"git-upload-pack", "git-receive-pack"}
     assert all(f"-F {tmp_path}/config -o BatchMode=yes" in call for call in calls)
+
+
+def test_a_sync_says_that_hooks_of_a_repository_that_others_can_write_did_not_run(
+    users: tuple[User, User], tmp_path: Path
+) -> None:
+    alice, _ = users
+    hub = tmp_path / "hub.git"
+    (hub / "hooks").mkdir(exist_ok=True)
+    hook = hub / "hooks/pre-receive"
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    hook.chmod(0o755)
+    hub.chmod(0o775)
+    alice.edit("two", "train.py", "mine.py")
+    done = alice.sync()
+    assert done.sent == 1 and "▲ the repository's hooks did not run" in "\n".join(synced_lines("team", done))
+    assert "hooks" not in "\n".join(synced_lines("team", alice.sync())), "nothing was sent"
+    hook.unlink()
+    alice.edit("two", "mine.py", "train.py")
+    assert not alice.sync().hooks_left_out, "there is none"
+    (hub / "config").write_text((hub / "config").read_text() + "[core]\nhooksPath = /hooks\n")
+    alice.edit("two", "train.py", "last.py")
+    assert alice.sync().hooks_left_out
 
 
 def test_pushes_that_are_rejected_ten_times_end_with_one_clear_error(users: tuple[User, User], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import subprocess
@@ -20,6 +21,7 @@ from runner.api.rerunning import Again
 from runner.cli import startup
 from runner.cli.group import cli
 from runner.errors import InputError
+from runner.library.git import Repository, _ssh
 from runner.profile import Profile, ProfileText, parse, read
 from runner.profile.changes import Change, bounded, difference
 from tests.unit.history_kit import kept
@@ -159,6 +161,29 @@ def test_a_library_can_require_signed_commits(home: Path, monkeypatch: pytest.Mo
     (home / "signers").write_text(f"bob@example.org {(home / 'key.pub').read_text().replace('AAAA', 'AAAB', 1)}")
     with pytest.raises(InputError, match="only what is signed is used"):
         asks()  # agreed to, and signed by nobody who is trusted any more
+
+
+@pytest.mark.git
+@pytest.mark.parametrize("place", [".config/git/config", "included"])
+def test_signatures_are_checked_by_the_program_of_the_users_settings_wherever_git_finds_them(
+    tmp_path: Path, place: str
+) -> None:
+    home, clone, program = tmp_path / "home", tmp_path / "clone", tmp_path / "my-gpg"
+    (home / ".config/git").mkdir(parents=True)
+    (home / ".gitconfig").write_text(
+        f'[user]\nname = Alice\nemail = a@x\n[includeIf "gitdir:{clone}/"]\npath = {home}/included\n'
+    )
+    program.write_text(f"#!/bin/sh\ncat > {tmp_path}/given\necho '[GNUPG:] SIG_CREATED ' >&2\necho signature\n")
+    program.chmod(0o755)
+    (home / place).write_text(f"[gpg]\nprogram = {program}\n[core]\nsshCommand = my-ssh\n[commit]\ngpgSign = true\n")
+    environ = {"HOME": str(home), "PATH": os.environ["PATH"]}
+    subprocess.run(["git", "init", "-q", clone], env=environ, check=True)
+    subprocess.run(["git", "-C", clone, "config", "gpg.program", "/bin/false"], check=True)
+    made = Repository(clone, environ)
+    commit = made.commit(None, {"a.yaml": made.store(b"disttui: 1\n")}, "one")
+    assert (tmp_path / "given").read_bytes().endswith(b"\n\none") and made.commit_of(commit) == commit
+    if place != "included":
+        assert _ssh(environ) == {"GIT_SSH_COMMAND": "my-ssh"}
 
 
 @pytest.mark.git
