@@ -77,6 +77,7 @@ class ProfileRow:
     """A profile that can be named."""
 
     name: str
+    """The shortest that means it."""
     path: Path
     origin: str
     """own, team or built in."""
@@ -89,7 +90,7 @@ class ProfileRow:
     library: str = ""
     """The library that it lies in."""
     shadowed_by: str = ""
-    """The full name of the profile that its bare name means; empty: itself. `name` is the full one then."""
+    """The full name of the profile that its bare name means; empty: itself."""
 
 
 @dataclass(frozen=True)
@@ -247,9 +248,8 @@ def _changed(path: Path) -> int:
 
 def _profile_row(one: LibraryProfile) -> ProfileRow:
     entry, header = one.entry, one.header
-    name = clean(entry.full_name if one.shadowed_by else entry.name)
     return ProfileRow(
-        name, entry.path, entry.origin, header.hosts, header.processes, header.description, header.problem,
+        clean(one.name), entry.path, entry.origin, header.hosts, header.processes, header.description, header.problem,
         library=entry.library, shadowed_by=clean(one.shadowed_by),
     )  # fmt: skip
 

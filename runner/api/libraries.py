@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,9 +53,12 @@ class LibraryProfile(NamedTuple):
     last: LastRun | None = None
 
     @property
-    def used(self) -> bool:
-        """Whether its bare name means it."""
-        return not self.shadowed_by and not self.entry.problem
+    def name(self) -> str:
+        """The shortest name that means it."""
+        if not self.shadowed_by:
+            return self.entry.name
+        same = self.shadowed_by == self.entry.full_name  # a.yaml beside a.yml
+        return self.entry.full_name + (self.entry.path.suffix if same else "")
 
 
 class LibraryContent(NamedTuple):
@@ -80,16 +84,19 @@ def list_library(
     if library is not None:
         library_named(library, environ)
     last = _last_runs(environ) if runs else {}
-    first: dict[str, str] = {}
+    first: dict[str, LibraryEntry] = {}
     found = []
-    for each in libraries(environ):
+    listed = [(each, profiles_in(each)) for each in libraries(environ)]
+    for entry in chain(*(entries for _, entries in listed)):
+        if not entry.problem:
+            first.setdefault(entry.full_name, entry)  # before `team/x.yaml` in the user's own library
+    for each, entries in listed:
         profiles = []
-        entries = profiles_in(each)
         wanted = library in (None, each.name)
         read = headers(each, entries, environ) if wanted else [(entry, Header()) for entry in entries]
         for entry, header in read:
-            shadow = first.setdefault(entry.name, entry.full_name) if not entry.problem else ""
-            shadow = "" if shadow == entry.full_name else shadow
+            means = first.setdefault(entry.name, entry) if not entry.problem else entry
+            shadow = means.full_name if means.path != entry.path else ""
             profiles.append(LibraryProfile(entry, header, shadow, last.get(str(entry.path))))
         if wanted:
             found.append(LibraryContent(each, tuple(profiles), _missing(each)))

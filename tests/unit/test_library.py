@@ -195,9 +195,30 @@ def test_the_app_lists_profiles_in_the_order_that_decides_what_a_name_means(list
     assert [row.name for row in found[:3]] == ["a", "own/a", "one/a"]
     assert [row.shadowed_by for row in found[:3]] == ["", "two/a", "two/a"]
     shown = rows.profiles(Shelf(profiles=found))
-    assert [row.key for row in shown[:3]] == ["a", "own/a", "one/a"] and "out" not in [row.key for row in shown]
+    assert [row.key for row in shown[:3]] == [str(listed[name] / "a.yaml") for name in ("team2", "own", "team1")]
+    assert "out" not in [row.name for row in found] and str(listed["team1"] / "out.yaml") not in {
+        row.key for row in shown
+    }
     assert shown[0].cells[0] == "a" and shown[1].cells[0] == [("own/a", "table--muted")]
     assert shown[1].cells[-1] == [("shadowed by two/a", "table--muted")]
+
+
+def test_each_row_of_the_app_opens_its_own_profile_and_has_a_name_that_means_it(listed: dict[str, Path]) -> None:
+    """Another's file cannot take the place of one of these rows."""
+    paths = [
+        put(listed["team2"], "x.yaml"),
+        put(listed["own"], "x.yaml"),
+        put(listed["own"], "two/x.yaml"),
+        put(listed["own"], "one/x.yaml"),
+        put(listed["team1"], "x.yaml"),
+        put(listed["team1"], "y.yaml"),
+        put(listed["team1"], "y.yml"),
+    ]
+    found = [row for row in read_shelf(os.environ, time.time()).profiles if row.path in paths]
+    assert len(found) == len(paths) == len({row.key for row in rows.profiles(Shelf(profiles=tuple(found)))})
+    assert [find(row.name) for row in found] == [row.path for row in found]
+    names = {row.path: row.name for row in found}
+    assert [names[path] for path in paths] == ["x", "own/x", "own/two/x", "own/one/x", "one/x", "y", "one/y.yml"]
 
 
 def test_the_app_sees_a_change_of_all_that_a_profile_is_made_of(listed: dict[str, Path]) -> None:

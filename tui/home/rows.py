@@ -106,7 +106,7 @@ def _started_until(row: RunRow, now: float) -> float:
 
 def profiles(shelf: Shelf) -> list[Row]:
     """The profiles in the order of their libraries, which decides what a name means."""
-    return [Row(row.name, _profile_cells(row)) for row in shelf.profiles]
+    return [Row(str(row.path), _profile_cells(row)) for row in shelf.profiles]
 
 
 def _profile_cells(row: ProfileRow) -> list[Cell]:

@@ -261,7 +261,7 @@ class HomeScreen(DisttuiScreen):
         shelf, table = self.disttui.shelf, self._here
         if table.id == "runs":
             return next((row for row in shelf.runs if row.run == table.key), None)
-        return next((row for row in shelf.profiles if table.id == "profiles" and row.name == table.key), None)
+        return next((row for row in shelf.profiles if table.id == "profiles" and str(row.path) == table.key), None)
 
     def on_descendant_focus(self) -> None:
         """Remember which pane last had the focus."""
