@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from runner.api.importing import import_profile as import_profile
     from runner.api.leasing import HostLeases as HostLeases
     from runner.api.leasing import HostsInUse as HostsInUse
+    from runner.api.leasing import Moved as Moved
     from runner.api.leasing import WaitingRun as WaitingRun
     from runner.api.leasing import lease as lease
     from runner.api.leasing import move as move
@@ -121,7 +122,7 @@ _HOMES = {
     "runner.api.finding": "adopt find_run known_runs",
     "runner.api.following": "Following attach follow",
     "runner.api.importing": "import_profile",
-    "runner.api.leasing": "HostLeases HostsInUse WaitingRun lease move queue release who",
+    "runner.api.leasing": "HostLeases HostsInUse Moved WaitingRun lease move queue release who",
     "runner.api.libraries": "LibraryContent LibraryProfile add_library check_libraries list_library remove_library "
     "sync_libraries",
     "runner.api.library_edits": "LibraryEdit copy_profile read_for_edit restore_profile save_profile",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from runner.hosts.facts import Gpu, read_gpus
 from runner.hosts.leases import read_leases
 from runner.hosts.survey import side_by_side
 from runner.ids import short
-from runner.protocol.leases import Lease, LinePlace, Wish, in_the_way, person, place_of
+from runner.protocol.leases import LATEST, Lease, LinePlace, Wish, in_the_way, person, place_of
 from runner.runs.places import Destination, chosen
 from runner.runs.registry import KnownRun, whoami
 
@@ -65,6 +66,18 @@ class WaitingPart:
     """Who has it, or is to have it before, the first of them; none: there is room for it here."""
     time: float
     """Unix time of the host."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The place of a queued run among all that wait on its hosts."""
+
+    place: LinePlace
+    changed: bool
+    """Whether it had another one before."""
+    ahead: int
+    """The runs before it."""
+    behind: int
 
 
 @dataclass(frozen=True)
@@ -123,8 +136,8 @@ def queue(hosts: Sequence[HostLeases]) -> tuple[WaitingRun, ...]:
 
 def move(
     viewer: Viewer, run: KnownRun, *, to: Literal["first", "last"] | None = None, priority: int | None = None
-) -> LinePlace:
-    """Give a queued run another place in the line of its hosts; returns the place.
+) -> Moved:
+    """Give a queued run another place in the line of its hosts.
 
     Args:
         to: Before or behind all that wait there, by the priority of these where its own does not suffice.
@@ -145,11 +158,17 @@ def move(
         own = next((place for mine, place in waiting if mine and place.run == run.run), None)
         if own is None:
             raise InputError(f"{short(run.run)} is not in line", "See disttui queue, and disttui ps.")
-        place = _moved(own, [place for _, place in waiting if place != own], to, priority)
+        others = [place for _, place in waiting if place != own]
+        place = _moved(own, others, to, priority)
+        moved = Moved(
+            place, place != own, sum(other < place for other in others), sum(other > place for other in others)
+        )
+        if not moved.changed:
+            return moved
         answer = reached.ask("move", [0], **run.request(), priority=-place.before, order=place.order)[0]
         if isinstance(answer, DisttuiError):
             raise answer
-    return place
+    return moved
 
 
 def _waits(lease: Lease) -> bool:
@@ -165,7 +184,7 @@ def _moved(
         first = min(others)
         return min(own, own._replace(before=first.before, order=max(0.0, first.order - _APART)))
     last = max(others)
-    return max(own, own._replace(before=last.before, order=last.order + _APART))
+    return max(own, own._replace(before=last.before, order=min(last.order + _APART, math.nextafter(LATEST, 0))))
 
 
 def lease(

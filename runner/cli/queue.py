@@ -10,6 +10,10 @@ import click
 from runner.cli.options import AS_JSON, complete_hosts, example, ssh_options
 from runner.cli.run_selector import finding, run_options, warn
 from runner.errors import HostError, InputError
+from runner.text import clean
+
+_SHORT = "disttui.queue.short"
+"""In a context's `meta`: no command was named."""
 
 
 class _Queue(click.Group):
@@ -18,6 +22,7 @@ class _Queue(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or args[0] not in (*self.commands, *ctx.help_option_names):
             args = ["list", *args]
+            ctx.meta[_SHORT] = True
         return super().parse_args(ctx, args)
 
 
@@ -48,6 +53,8 @@ def list_queue(hosts: tuple[str, ...], as_json: bool, ssh_config: str | None, ac
     from runner.cli.viewing import viewing
     from runner.render.leases import queue_json, render_queue
 
+    if hosts and click.get_current_context().meta.get(_SHORT):
+        _refuse_command(clean(hosts[0]))
     with viewing(ssh_config, accept_new_host_keys) as viewer:
         found = ask(viewer, hosts, gpus=False)
     runs = in_line(found.hosts)
@@ -60,21 +67,33 @@ def list_queue(hosts: tuple[str, ...], as_json: bool, ssh_config: str | None, ac
     raise SystemExit(3 if found.problems else 0)
 
 
+def _refuse_command(host: str) -> None:
+    """Refuse a first host that was most likely meant as a command: what follows it would be hosts, too."""
+    from runner.profile.problems import near
+
+    if meant := near(host, list(queue.commands)):
+        what = f"queue: {host} is a command, behind options" if host == meant else f"queue: {host} is no command"
+        raise InputError(what, f"disttui queue {meant}; or, for a host of this name: disttui queue list {host}")
+
+
 @queue.command(epilog=example("disttui queue move 2node-7f3a --first", "disttui queue move 2node-7f3a --priority 10"))
-@click.option("--first", "to", flag_value="first", help="Before all that wait on its hosts.")
-@click.option("--last", "to", flag_value="last", help="Behind all that wait on its hosts.")
+@click.option("--first", is_flag=True, help="Before all that wait on its hosts.")
+@click.option("--last", is_flag=True, help="Behind all that wait on its hosts.")
 @click.option("--priority", type=click.IntRange(-100, 100), help="Before those of a lower priority.")
 @run_options
-def move(to: Literal["first", "last"] | None, priority: int | None, **where: Any) -> None:
+def move(first: bool, last: bool, priority: int | None, **where: Any) -> None:
     """Give RUN, which is yours and waits, another place in the line.
 
-    --first and --last take the priority of those that they pass. All its hosts must be reached.
+    --first and --last take the priority of those that they pass. All its hosts must be reached. Exit code 1 where
+    another run, whose priority and time cannot be passed, stays before it with --first, or behind it with --last.
     """
     from runner.api.leasing import move as move_run
-    from runner.ids import short
+    from runner.render.leases import moved_line
 
-    if (to is None) == (priority is None):
-        raise InputError("queue move needs a new place for RUN", "Give one of --first, --last and --priority.")
+    if first + last + (priority is not None) != 1:
+        raise InputError("queue move needs one new place for RUN", "Give one of --first, --last and --priority.")
+    to: Literal["first", "last"] | None = "first" if first else "last" if last else None
     with finding(**where) as (known, viewer):
-        place = move_run(viewer, known, to=to, priority=priority)
-    click.echo(f"{short(known.run)} has another place in the line, with priority {-place.before}: disttui queue")
+        moved = move_run(viewer, known, to=to, priority=priority)
+    click.echo(moved_line(known.run, moved, to))
+    raise SystemExit(1 if (first and moved.ahead) or (last and moved.behind) else 0)

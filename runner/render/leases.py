@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from typing import Literal
 
-from runner.api.leasing import HostLeases, WaitingRun
-from runner.formatting import gibibytes
+from runner.api.leasing import HostLeases, Moved, WaitingRun
+from runner.formatting import amount, gibibytes
 from runner.hosts.facts import Gpu
 from runner.ids import short
 from runner.protocol.lease_words import span, what_of, who_has
@@ -41,6 +42,18 @@ def render_queue(runs: Sequence[WaitingRun]) -> str:
         rows.append((short(run.run), clean(run.user), f"{run.priority}", since, clean(hosts), clean(first)))
         rows += [("", "", "", "", "", clean(other)) for other in others]
     return table(_QUEUE, rows) if rows else "no run is in line"
+
+
+def moved_line(run: str, moved: Moved, to: Literal["first", "last"] | None) -> str:
+    """Whether a run has the place that it was to have."""
+    left = moved.ahead if to == "first" else moved.behind if to == "last" else 0
+    if left:
+        side = "before" if to == "first" else "behind"
+        return f"{short(run)} is not {to}: {amount(left, 'run')} {side} it cannot be passed: disttui queue"
+    if not moved.changed:
+        return f"{short(run)} is {to} already" if to else f"{short(run)} has priority {-moved.place.before} already"
+    now = f"is {to} now" if to else "has another place in the line"
+    return f"{short(run)} {now}, with priority {-moved.place.before}: disttui queue"
 
 
 def queue_json(runs: Sequence[WaitingRun]) -> list[dict[str, object]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -10,17 +11,20 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from click.testing import CliRunner
 
-from runner.api.leasing import move
+from runner.api.leasing import Moved, _moved, move
+from runner.cli.group import cli
 from runner.errors import HostError, InputError
 from runner.node import leases
 from runner.node.problem import Problem
 from runner.node.serve import runs
 from runner.node.serve.leasing import list_leases
-from runner.protocol.leases import LinePlace
+from runner.protocol.leases import LATEST, LinePlace
+from runner.render.leases import moved_line
 from runner.runs.registry import KnownHost, KnownRun
 from runner.runs.remote import Reached
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same
@@ -111,7 +115,7 @@ class Viewer:
         pass
 
 
-def moved(run: Cluster, **to: Any) -> LinePlace:
+def moved(run: Cluster, **to: Any) -> Moved:
     viewer: Any = Viewer(run)
     hosts = tuple(KnownHost(f"host{node}", "local") for node in range(len(run.nproc)))
     return move(viewer, KnownRun(run.run, run.base, hosts, {}, "", 0.0, "me"), **to)
@@ -124,7 +128,8 @@ def test_a_run_that_is_moved_to_the_front_on_all_its_hosts_begins_before_those_t
         run.start()
     assert second.run in in_line(third)
     third.wait_event(0, "join", node=1)
-    assert moved(third, to="first") == (-3, 0.999, third.run)
+    assert moved(third, to="first") == Moved(LinePlace(-3, 0.999, third.run), True, 0, 1)
+    assert moved(second, to="last") == Moved(LinePlace(-3, 1.0, second.run), False, 1, 0), "it is already"
 
     def places() -> list[int]:
         return [one["priority"] for one in leases.look().leases if one["run"] == third.run]
@@ -135,7 +140,7 @@ def test_a_run_that_is_moved_to_the_front_on_all_its_hosts_begins_before_those_t
     assert not second.events(0, "attempt")
     with pytest.raises(InputError, match="is not in line"):
         moved(third, to="last")
-    assert moved(second, priority=-7) == (7, 1.0, second.run)
+    assert moved(second, priority=-7) == Moved(LinePlace(7, 1.0, second.run), True, 0, 0)
     with pytest.raises(Problem, match="not in line on this host"):
         runs.move(first.folder(0), 0, 1.0)
 
@@ -213,6 +218,45 @@ def test_code_that_has_changed_since_it_was_queued_is_said_and_git_is_not_asked(
     changed = f"the code in {tmp_path} has changed since this run was queued: it runs as it is now"
     run.wait_event(0, "note", text=changed)
     assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize(
+    ("to", "others", "said"),
+    [
+        ("first", (-100, 0.0), "box-000a is not first: 1 run before it cannot be passed: disttui queue"),
+        ("first", (-100, 1.0), "box-000a is first now, with priority 100: disttui queue"),
+        ("first", (0, 8.0), "box-000a is first already"),
+        ("last", (100, math.nextafter(LATEST, 0)), "box-000a is not last: 1 run behind it cannot be passed: "),
+        ("last", (100, LATEST - 0.0005), "box-000a is last now, with priority -100: disttui queue"),
+        ("last", (0, 6.0), "box-000a is last already"),
+    ],
+)
+def test_a_move_in_the_line_says_whether_the_run_has_its_place_now(
+    to: Literal["first", "last"], others: tuple[int, float], said: str
+) -> None:
+    """Another user's run has the outermost priority and time that there are."""
+    own, other = LinePlace(0, 7.0, "box-000a"), LinePlace(*others, "a" if to == "first" else "z")
+    place = _moved(own, [other], to, None)
+    done = Moved(place, place != own, int(other < place), int(other > place))
+    assert moved_line(own.run, done, to).startswith(said) and 0 <= place.order < LATEST
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("move x --first --last", "queue move needs one new place for RUN"),
+        ("move x --last --priority 3", "queue move needs one new place for RUN"),
+        ("move x", "queue move needs one new place for RUN"),
+        (
+            "mvoe x",
+            "queue: mvoe is no command\n  → disttui queue move; or, for a host of this name: disttui queue list",
+        ),
+        ("--json move x", "queue: move is a command, behind options\n  → disttui queue move; or"),
+    ],
+)
+def test_a_command_of_the_queue_that_is_misspelled_names_no_host(words: str, said: str) -> None:
+    result = CliRunner().invoke(cli, ["queue", *words.split()])
+    assert isinstance(result.exception, InputError) and said in str(result.exception)
 
 
 def test_a_queued_run_whose_lease_was_removed_makes_another_and_still_waits_for_its_turn(
