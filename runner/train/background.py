@@ -18,11 +18,11 @@ class Background:
     def start(self, work: Callable[[], None]) -> None:
         """Begin with `work`, once what was begun before is done."""
         self.wait()
-        self._thread = threading.Thread(target=work, name="checkpoint", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=work, name="checkpoint", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def wait(self) -> None:
         """Wait until everything is done. Any thread may call it."""
-        if (thread := self._thread) is not None:
-            thread.join()
-            self._thread = None
+        if self._thread is not None:
+            self._thread.join()

@@ -74,6 +74,8 @@ class Training:
                 return self._run()
             except Problem:
                 with self._termination.writing():
+                    keeper.close_alone()
+                with self._termination.writing(together=True):
                     keeper.close()
                 raise
             except (RuntimeError, KeyboardInterrupt) as error:
@@ -90,9 +92,9 @@ class Training:
             if self._validates:
                 record["val_loss"] = val_loss = self.validate()
             self._report(record)
+            self._termination.beat()
             if self._saves:
                 self._save()
-            self._termination.beat()
             if self._ends:
                 self._end()
         if not math.isfinite(val_loss):
@@ -117,6 +119,8 @@ class Training:
 
     def _save(self) -> None:
         with self._termination.writing():
+            self.keeper.close_alone()
+        with self._termination.writing(together=True):
             self.keeper.save(self.step, self.samples, self.strategy.parameters, self.optimizer, self._scale.state())
 
     def _end(self) -> None:

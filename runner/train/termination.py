@@ -15,6 +15,8 @@ from typing import Any, Callable, Optional
 
 _LEAST_PATIENCE = 3.0
 """Seconds without a beat after which a rank that was asked to end ends at once, if not three of the longest rounds."""
+_DISK_PATIENCE = 30.0
+"""The same for a rank that waits for what other ranks write: a disk is slower than a step."""
 _POLL = 0.1
 
 
@@ -39,8 +41,9 @@ class Termination:
         self._finish = finish
         self.requested = False
         self._agreed = threading.Event()
-        self._writing = False
+        self._least = _LEAST_PATIENCE
         self._slowest = 0.0
+        self._slowest_write = 0.0
         self._last = time.monotonic()
         self._restore: Optional[Callable[[], None]] = None
 
@@ -75,20 +78,24 @@ class Termination:
         self._agreed.set()
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Surrounds the wait for a disk: it may take as long as it takes, with a SIGTERM or without."""
-        self._writing = True
+    def writing(self, *, together: bool = False) -> Iterator[None]:
+        """Surrounds the wait for a disk: this rank's own may take as long as it takes, with a SIGTERM or without.
+
+        Args:
+            together: It needs other ranks, one of which may be cut off: the patience is longer there, not endless.
+        """
+        began = time.monotonic()
+        self._least = max(_DISK_PATIENCE, 3 * self._slowest_write) if together else math.inf
         try:
             yield
         finally:
             self._last = time.monotonic()
-            self._writing = False
+            self._slowest_write = max(self._slowest_write, self._last - began)
+            self._least = _LEAST_PATIENCE
 
     def left(self, asked: float) -> float:
         """Seconds until the process is ended, where SIGTERM came at `asked` and nothing moves from now on."""
-        if self._writing:
-            return math.inf
-        return max(asked, self._last) + max(_LEAST_PATIENCE, 3 * self._slowest) - time.monotonic()
+        return max(asked, self._last) + max(self._least, 3 * self._slowest) - time.monotonic()
 
     def _watch(self, ours: socket.socket) -> None:
         with ours:
@@ -101,8 +108,9 @@ class Termination:
         asked = time.monotonic()
         while not self._agreed.wait(_POLL):
             if self.left(asked) <= 0:
-                self._finish()
-                os._exit(128 + signal.SIGTERM)
+                self._finish()  # meanwhile the training may have gone on
+                if self.left(asked) <= 0 and not self._agreed.is_set():
+                    os._exit(128 + signal.SIGTERM)
 
 
 def end_by_sigterm() -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -100,6 +101,51 @@ def test_sigterm_waits_for_a_disk_that_is_slow(folder: Path, monkeypatch: pytest
     monkeypatch.setattr(keeper.Keeper, "save", asked_to_end)
     run(folder, "--steps", "2")
     assert saved(folder) == ["step-000001-a1.pt", "step-000002-a1.pt"]
+    assert not ended
+
+
+def test_sigterm_ends_a_rank_that_waits_with_its_checkpoint_for_one_cut_off(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+    gone = threading.Event()
+
+    def exit_(code: int) -> None:
+        ended.append(code)
+        gone.set()
+
+    def barrier() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert gone.wait(10)
+
+    monkeypatch.setattr(os, "_exit", exit_)
+    monkeypatch.setattr(termination, "_DISK_PATIENCE", 0.5, raising=False)
+    monkeypatch.setattr(termination.Termination, "beat", lambda self: None)  # the first step is slow
+    monkeypatch.setattr(keeper, "dist", SimpleNamespace(**{**vars(torch.distributed), "barrier": barrier}))
+    run(folder, "--steps", "1")
+    assert set(ended) == {128 + signal.SIGTERM}
+
+
+def test_a_rank_that_is_about_to_be_ended_is_not_once_the_ranks_have_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They agree while it waits for the checkpoint that it has begun: one of the last step follows then."""
+    ended: list[int] = []
+    waits, agreed = threading.Event(), threading.Event()
+
+    def finish() -> None:
+        waits.set()
+        agreed.wait(30)
+
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr(termination, "_LEAST_PATIENCE", 0.1)
+    others = threading.enumerate()
+    with termination.Termination(enabled=True, finish=finish) as rank:
+        (watch,) = (thread for thread in threading.enumerate() if thread not in others)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert waits.wait(30)
+        rank.agree()
+        agreed.set()
+        watch.join(30)
+    assert not watch.is_alive()
     assert not ended
 
 
