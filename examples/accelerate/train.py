@@ -3,12 +3,14 @@
 import argparse
 import contextlib
 import os
+import platform
 import shutil
+import sys
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import ProjectConfiguration
+from accelerate.utils import ProjectConfiguration, gather_object
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -20,13 +22,16 @@ def load_newest(accelerator: Accelerator) -> int:
     before = os.environ.get("DISTTUI_RESUME_FROM")
     paths = [path for folder in (before, CHECKPOINTS) if folder for path in Path(folder).glob("epoch-*")]
     found = {int(path.name[6:]): path for path in paths}
-    newest = torch.tensor([max(found, default=0)], device=accelerator.device)
-    epoch = int(accelerator.gather(newest).min())
+    hosts = gather_object([(platform.node(), set(found))])
+    epoch = max(set.intersection(*(theirs for _, theirs in hosts)), default=0)
     if epoch:
         accelerator.load_state(str(found[epoch]))
-    if accelerator.is_local_main_process:
-        for later in (path for number, path in found.items() if number > epoch and path.parent == CHECKPOINTS):
-            shutil.rmtree(later, ignore_errors=True)  # another host has not finished it
+    elif newest := max(set.union(*(theirs for _, theirs in hosts)), default=0):
+        lacking = ", ".join(sorted({host for host, theirs in hosts if newest not in theirs}))
+        sys.exit(
+            f"epoch-{newest} is not in {before or CHECKPOINTS} of {lacking}, and no other is on all hosts. "
+            "Is a disk not mounted? Copy the epochs there, or remove them on all hosts to begin again."
+        )
     return epoch
 
 
@@ -34,10 +39,13 @@ def save(accelerator: Accelerator, epoch: int) -> None:
     """Write a checkpoint that is whole on all hosts at any time: a process may be killed in the middle."""
     unfinished = CHECKPOINTS / f".epoch-{epoch}.part"
     accelerator.save_state(str(unfinished))
+    path = CHECKPOINTS / f"epoch-{epoch}"
+    if accelerator.is_local_main_process:
+        shutil.rmtree(path, ignore_errors=True)  # of an attempt that ended before all hosts had this epoch
     accelerator.wait_for_everyone()
     if accelerator.is_local_main_process:
         with contextlib.suppress(FileNotFoundError):  # another host did it, on a disk that they share
-            unfinished.rename(CHECKPOINTS / f"epoch-{epoch}")
+            unfinished.rename(path)
 
 
 def main() -> None:

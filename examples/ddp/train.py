@@ -5,6 +5,7 @@ Any torchrun starts it as well.
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -16,14 +17,18 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 def newest_checkpoint() -> dict | None:
     """Rank 0 alone reads it, since hosts may not share a disk; all others get it from rank 0."""
-    found = [None]
-    if dist.get_rank() == 0:
-        # disttui names both folders; a run that continues another one begins with that one's checkpoint.
-        for folder in (os.environ.get("DISTTUI_CHECKPOINTS", "."), os.environ.get("DISTTUI_RESUME_FROM")):
-            if folder and (path := Path(folder, "newest.pt")).exists():
-                found = [torch.load(path, map_location="cpu")]
-                break
-    dist.broadcast_object_list(found)  # needs numpy
+    # disttui names both folders; a run that continues another one begins with that one's checkpoint.
+    folders = (os.environ.get("DISTTUI_CHECKPOINTS", "."), os.environ.get("DISTTUI_RESUME_FROM"))
+    paths = [path for folder in folders if folder and (path := Path(folder, "newest.pt")).exists()]
+    have = [False] * dist.get_world_size()
+    dist.all_gather_object(have, bool(paths))  # needs numpy
+    if not have[0] and any(have):
+        sys.exit(
+            f"newest.pt is on the host of rank {have.index(True)} and not on that of rank 0, which reads it. Is a disk "
+            "not mounted, or the order of hosts another? Copy it there, or remove it to begin again."
+        )
+    found = [torch.load(paths[0], map_location="cpu") if paths and dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(found)
     return found[0]
 
 

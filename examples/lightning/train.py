@@ -2,6 +2,8 @@
 
 import argparse
 import os
+import platform
+import sys
 from pathlib import Path
 
 import lightning
@@ -33,17 +35,28 @@ class OnEachHost(DDPStrategy):
 
     def save_checkpoint(self, checkpoint, filepath, storage_options=None):
         if self.local_rank == 0:
+            Path(filepath).unlink(missing_ok=True)  # of an attempt that ended before all hosts had this epoch
+        self.barrier()
+        if self.local_rank == 0:
             self.checkpoint_io.save_checkpoint(checkpoint, filepath, storage_options)
 
 
 def newest_checkpoint() -> str | None:
     """The newest that all hosts have, of this run or of the one that it continues."""
-    folders = (os.environ.get("DISTTUI_RESUME_FROM"), os.environ.get("DISTTUI_CHECKPOINTS"))
-    paths = [path for folder in folders if folder for path in Path(folder).glob("epoch=*.ckpt")]
+    before, ours = os.environ.get("DISTTUI_RESUME_FROM"), os.environ.get("DISTTUI_CHECKPOINTS", "checkpoints")
+    paths = [path for folder in (before, ours) if folder for path in Path(folder).glob("epoch=*.ckpt")]
     found = {int(path.stem[6:]): str(path) for path in paths}
-    newest = torch.tensor(max(found, default=-1))
-    dist.all_reduce(newest, dist.ReduceOp.MIN)
-    return None if newest < 0 else found[int(newest)]
+    hosts = [("", set())] * dist.get_world_size()
+    dist.all_gather_object(hosts, (platform.node(), set(found)))
+    if common := set.intersection(*(theirs for _, theirs in hosts)):
+        return found[max(common)]
+    if (newest := max(set.union(*(theirs for _, theirs in hosts)), default=-1)) >= 0:
+        lacking = ", ".join(sorted({host for host, theirs in hosts if newest not in theirs}))
+        sys.exit(
+            f"epoch={newest}.ckpt is not in {before or ours} of {lacking}, and no other is on all hosts. "
+            "Is a disk not mounted? Copy the checkpoints there, or remove them on all hosts to begin again."
+        )
+    return None
 
 
 def main() -> None:
