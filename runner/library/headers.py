@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,11 +15,11 @@ from runner.paths import inside
 from runner.profile import Profile, ProfileErrors, parse_quickly, read
 from runner.profile.composition import Trees
 from runner.profile.library import Library, LibraryEntry
+from runner.profile.nodes import MappingNode, compose
 from runner.text import clean
 from runner.user_folders import user_folder
 
 _FORMAT = f"2 {__version__}"
-_OTHER_FILES = re.compile("extends|inventory")
 
 
 class Header(NamedTuple):
@@ -64,17 +63,30 @@ def headers(
 
 
 def _made(path: Path, trees: Trees) -> _Kept:
-    files = [(str(path), -1, -1)]
+    unread = (str(path), -1, -1)
     try:
         found = read(path)
-        if not trees.personal and not _OTHER_FILES.search(found.text):
-            files = [(str(path), *_stamp_of(found.status))]
+    except InputError as error:
+        return _Kept([unread], Header(problem=_first(error)))
+    own = (str(path), *_stamp_of(found.status))
+    try:
         profile = parse_quickly(found, path, trees)
     except InputError as error:
         # Where another file may be to blame, or one that is not there yet, it is read again each time.
-        return _Kept(files, Header(problem=_first(error)))
-    stamps = [(each.path, *_stamp_of(each.status)) for each in profile.read_from]
-    return _Kept([(str(path), *_stamp_of(found.status)), *stamps], header_of(profile))
+        others = trees.personal or _needs_others(found.text)
+        return _Kept([unread if others else own], Header(problem=_first(error)))
+    return _Kept([own, *((each.path, *_stamp_of(each.status)) for each in profile.read_from)], header_of(profile))
+
+
+def _needs_others(text: str) -> bool:
+    """Whether a profile with an error in it is made of other files, too."""
+    try:
+        root = compose(text, "", [], quick=True)
+    except ProfileErrors:
+        return False  # no other file is read then
+    if not isinstance(root, MappingNode):
+        return False
+    return "extends" in root.entries or isinstance(root.entries.get("hosts", (None, None))[1], MappingNode)
 
 
 def header_of(profile: Profile) -> Header:

@@ -308,12 +308,13 @@ class _Assembler:
         return next((entry.path for library in known if (entry := entry_in(library, stem))), None)
 
     def _hint(self, where: _Where, folder: str) -> str:
+        if where.is_private and where.doubt:
+            beside = f"has inventories of {INVENTORIES}/ beside it" if folder else "extends profiles beside it"
+            return f"this file may be another user's ({where.doubt}): it {beside}, or examples"
         if folder:
             return f"expected a file of this name in {INVENTORIES}/"
         if where.is_mine:
             return "expected a name, or a path inside the library"
-        if where.is_private:
-            return f"{where.doubt}: it extends profiles beside it, or examples"
         return "a shared profile extends profiles of its own library, or examples"
 
     def _read(self, path: Path, name: ScalarNode) -> _Read | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,8 @@ from runner.user_config import config_file, read_config
 
 _PATIENCE = 60.0
 """Seconds for which another process may change it."""
+_NOTHING = re.compile(r"^(?:---[ \t]+)?[ \t]*(?:~|null|Null|NULL)[ \t]*\n?", re.MULTILINE)
+"""The word of a config that holds nothing else, to which no key can be added."""
 Change = Callable[[Mapping[str, object]], Mapping[str, object]]
 """What the config holds, as `plain` has it → the keys that are to be written, each with its new value."""
 
@@ -43,6 +46,7 @@ def change_config(environ: Mapping[str, str], change: Change) -> Path:
         if root:
             new = edit(text, {**data, **changes})
         else:
+            text = _NOTHING.sub("", text, count=1)
             new = text + "\n" * (text[-1:] not in ("", "\n")) + render(changes)
         if not _keeps(before, new, changes):
             cure = f"Write it there by hand: {render(changes).strip()}"
@@ -64,10 +68,14 @@ def _keeps(before: Mapping[str, object], new: str, changes: Mapping[str, object]
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Lock the config's folder, which leaves no file behind; where its file system has no locks, go on without."""
+    """Lock a file beside the config; where its file system has no locks, go on without.
+
+    Other users can read the folder, and could hold a lock of it for ever.
+    """
     try:
         private.make_folder(folder)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(folder / ".config.lock", flags, 0o600)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", place=printable(str(folder))) from None
     try:

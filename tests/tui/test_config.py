@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import stat
@@ -149,11 +150,34 @@ def test_a_change_of_one_key_leaves_the_words_of_the_others(tmp_path: Path, text
 
 
 def test_a_config_that_cannot_be_changed_key_by_key_is_left_as_it_is(tmp_path: Path) -> None:
-    for text in ("a: &a {theme: x}\n<<: *a\n", "~\n"):
+    for text in ("a: &a {theme: x}\n<<: *a\n", "[]\n"):
         environ = _write(tmp_path, text)
         with pytest.raises(InputError, match=r"config\.yaml"):
             change_config(environ, lambda _: {"theme": "nord"})
         assert config_file(environ).read_text() == text
+
+
+@pytest.mark.parametrize("text", ["~\n", "# mine\nnull # none\n", "--- Null", "# only words\n", "---\n~\n"])
+def test_a_config_that_holds_nothing_gains_a_key_and_keeps_its_comments(tmp_path: Path, text: str) -> None:
+    environ = _write(tmp_path, text)
+    change_config(environ, lambda _: {"theme": "nord"})
+    now = config_file(environ).read_text()
+    assert load_settings(environ).theme == "nord" and now.count("#") == text.count("#")
+
+
+def test_another_user_who_locks_the_folder_of_the_config_delays_no_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.profile.config_edit._PATIENCE", 0.1)
+    environ = _write(tmp_path, "bell: true\n")
+    folder = config_file(environ).parent
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        change_config(environ, lambda _: {"theme": "nord"})
+    finally:
+        os.close(descriptor)
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.glob(".*")} == {".config.lock": 0o600}
 
 
 def test_changes_of_the_config_at_the_same_time_lose_nothing(tmp_path: Path) -> None:

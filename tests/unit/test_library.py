@@ -301,7 +301,7 @@ def test_a_list_reads_only_what_has_changed_wrong_profiles_too(
 ) -> None:
     for name, text in (("good", GOOD), ("wrong", GOOD + "wrong: 1\n"), ("no", "[")):
         put(listed["team1"], f"{name}.yaml", text)
-    missing = put(listed["team1"], "missing.yaml", "extends: base\n" + GOOD)
+    missing = put(listed["team1"], "missing.yaml", '"\\x65xtends": base\n' + GOOD)
     read: list[str] = []
 
     def noted(found: ProfileText, path: Path, trees: Trees) -> Profile:

@@ -125,9 +125,13 @@ def test_what_another_user_writes_reaches_for_no_profile_of_ones_own(tmp_path: P
     for _ in range(2):
         for name in ("own/private", "private"):
             theirs.write_text(f"disttui: 1\nextends: {name}\nhosts=: [evil]\n")
-            with pytest.raises(
-                InputError, match=f"no profile '{name}', .*: it extends profiles beside it, or examples"
-            ):
+            hint = r"this file may be another user's \(.*\): it extends profiles beside it, or examples"
+            with pytest.raises(InputError, match=f"no profile '{name}', {hint}"):
                 load_profile(str(theirs), trusted=True)
+        theirs.write_text("disttui: 1\nhosts: {inventory: lab}\njob: {command: [x]}\n")
+        with pytest.raises(
+            InputError, match=r"no inventory 'lab', this file may be .*: it has inventories of inventory/"
+        ):
+            load_profile(str(theirs), trusted=True)
         theirs.chmod(0o644)
         os.chown(theirs, 12345, 12345)
