@@ -78,7 +78,7 @@ class Link:
         self._files: Handler | None = None
         """Of the newest `read` or `fetch`, whose pieces have the file id 0."""
         self._mirrored: dict[int, Handler] = {}
-        """File id → the mirror that has announced it: those of several parts of a run may share a link."""
+        """File id → the mirror that has announced it, until that ends: several parts of a run may share a link."""
         self._write_lock = threading.Lock()
         self._closed = False
         self._stream = connection.run(COMMAND.format(python=python))
@@ -244,7 +244,9 @@ class Link:
                 cure = "See whether another version answers there, or do not trust it."
                 future.set_exception(HostError(self.host, f"its answer to '{op}' cannot be read", cure))
         self._waiting.pop(frame["id"], None)
-        self._handlers.pop(frame["id"], None)
+        ended = self._handlers.pop(frame["id"], None)
+        if ended is not None:
+            self._mirrored = {file: taker for file, taker in self._mirrored.items() if taker is not ended}
 
     def _end(self, reason: str) -> None:
         errors = clean_lines(self._stream.errors().strip())[-2000:]

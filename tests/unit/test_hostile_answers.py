@@ -304,6 +304,24 @@ def test_a_host_that_invents_ids_of_files_without_end_loses_its_link(
     assert len(came) == 600
 
 
+def test_mirrors_that_end_one_after_the_other_leave_the_link_to_those_that_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a job of Slurm, whose parts share the link to the login node."""
+    monkeypatch.setattr(link_module, "MOST_FILES", 600)
+    body = """
+    for number in range(400):
+        yield {"event": {"file": request["from"] + number, "name": "a", "generation": 0, "size": 1, "start": 0}}
+    yield {"ok": {}}
+    """
+    link = viewer().open_link(liar(tmp_path, "n1", body).as_host())
+    for start in (0, 400, 800):
+        came: list[Any] = []
+        link.stream("mirror", came.append, **{"from": start}).result(60)
+        assert len(came) == 400
+    link.close()
+
+
 def test_a_file_that_begins_anew_without_end_leaves_100_copies(tmp_path: Path) -> None:
     news: Queue[Any] = Queue()
     store = HostStore(tmp_path / "0")
