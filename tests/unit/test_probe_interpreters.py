@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from runner.node.probe import interpreters
+from runner.node.probe import elf, interpreters
 from runner.node.probe.torch_files import layout, torch_in
 
 _VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -230,3 +230,9 @@ def test_hostile_version_file(tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "version.py").write_bytes(b"\xff\xfe\0__version__ = " + b"(" * 1000)
     assert torch_in([str(tmp_path)]) is None
+
+
+def test_a_folder_in_the_place_of_a_library_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert elf.needed(str(tmp_path)) is None
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

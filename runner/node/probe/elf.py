@@ -15,7 +15,7 @@ _MOST = 1 << 20
 def needed(path: str) -> Optional[List[str]]:
     """Return their names, None where it is no 64-bit little-endian ELF file, or cannot be read."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             return _needed(file)
     except (OSError, struct.error, StopIteration, ValueError):
         return None
