@@ -145,6 +145,24 @@ def test_a_run_that_is_moved_to_the_front_on_all_its_hosts_begins_before_those_t
         runs.move(first.folder(0), 0, 1.0)
 
 
+def test_a_run_that_has_taken_its_first_host_is_in_line_and_a_supervisor_that_is_gone_is_said_at_once(
+    leases_of_the_tests: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mine-1" / "0"
+    for path in (folder.parent, folder):
+        path.mkdir(mode=0o700)
+    (folder / "spec.json").write_text(json.dumps({"run": "mine-1", "node_rank": 0, "queue": {"order": 1.0}}))
+    mine = leases.take(leases.new_text("mine-1", 0, [0], "", order=1.0))
+    runs.move(str(folder), 0, 1.0)
+    before = time.monotonic()
+    with pytest.raises(Problem, match="its supervisor does not answer"):
+        runs.move(str(folder), 3, 1.0)
+    assert time.monotonic() - before < runs._UP / 2
+    mine.release()
+    with pytest.raises(Problem, match="not in line on this host"):
+        runs.move(str(folder), 3, 1.0)
+
+
 def test_a_queued_run_is_stopped_while_it_waits(cluster: Make) -> None:
     first, second = cluster(SLEEP, gpus=[0]), cluster(SLEEP, [1, 1], gpus=[0], **queued(1.0, 2))
     first.start()

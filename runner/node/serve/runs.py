@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ...protocol.files import Given, LeaderPlace, Spec
 
 _UP = 30.0
+_LOOK = 0.2
+"""Seconds between two looks at all leases of the host."""
 _MOMENT = 2.0
 """Seconds to wait for one of our processes that may hang."""
 
@@ -151,24 +153,29 @@ def request_stop(folder: str, now: bool, reason: str) -> requests.Stopped:
 def move(folder: str, priority: int, order: float) -> requests.Nothing:
     """Give a queued run another place in the line; its leader hands it on. Raises Problem where it is not in line."""
     _require(folder)
-    run = os.path.basename(os.path.dirname(folder))
     if abs(priority) > PRIORITY or not 0 <= order < LATEST:
         raise Problem("there is no such place in the line", f"give a priority of -{PRIORITY} to {PRIORITY}")
-    if not _place(run):
-        raise Problem("it is not in line on this host", "see disttui queue, and disttui ps")
-    control.ask(folder, {"op": "move", "priority": priority, "order": order})
-    deadline = time.monotonic() + _UP
-    while (place := _place(run)) and place != (priority, order):
-        if time.monotonic() > deadline:
+    asked, deadline = False, time.monotonic() + _UP
+    while (place := _place(folder)) != (priority, order):
+        if place is None:
+            raise Problem("it is not in line on this host", "see disttui queue, and disttui ps")
+        asked = asked or control.ask(folder, {"op": "move", "priority": priority, "order": order})
+        if not asked or time.monotonic() > deadline:
             raise Problem("its supervisor does not answer", f"see supervisor.log in {folder}")
-        time.sleep(0.02)
+        time.sleep(_LOOK)
     return {}
 
 
-def _place(run: str) -> tuple[int, float] | None:
-    """Priority and order of a run of this user that is in line on this host."""
+def _place(folder: str) -> tuple[int, float] | None:
+    """Priority and order of a run that is in line on this host; None once its first attempt begins.
+
+    While it takes its turn on several hosts its lease here may be held already.
+    """
+    spec = journal.read_json(os.path.join(folder, "spec.json")) or {}
+    if not spec.get("queue") or os.path.exists(os.path.join(folder, "attempt-1")):
+        return None
     for lease in leases.look().leases:
-        if lease["uid"] == os.getuid() and lease["run"] == run and lease["state"] == "waiting":
+        if lease["uid"] == os.getuid() and (lease["run"], lease["node_rank"]) == (spec["run"], spec["node_rank"]):
             return lease["priority"], lease["order"]
     return None
 
