@@ -115,11 +115,11 @@ class HeldLease:
             with contextlib.suppress(OSError):
                 self.write(cast("LeaseText", {**self.text, "step": step, "steps": steps}))
 
-    def adopt(self, warden: Optional[int] = None) -> None:
+    def adopt(self, warden: Optional[procs.ProcessIdentity] = None) -> None:
         """Make it stand for this process, which has inherited the descriptor, and for its warden. Raises OSError."""
         os.set_inheritable(self.fd, False)
-        start = procs.identity(warden)["start_time"] if warden else None
-        own = {**procs.identity(os.getpid()), "warden_pid": warden, "warden_start_time": start}
+        pid, start = (warden["pid"], warden["start_time"]) if warden else (None, None)
+        own = {**procs.identity(os.getpid()), "warden_pid": pid, "warden_start_time": start}
         # The process before may have had its turn, or another place, since this one was started.
         text = _decode(os.pread(self.fd, _SIZE, 0)) or self.text
         self.write(cast("LeaseText", {**text, **own}))

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.node import journal
+from runner.node import journal, procs
 from runner.node.gang import follower, gang, health, leader, link, membership
 from runner.node.host import HostPart
 from runner.node.loop import Timer
@@ -361,7 +361,7 @@ class Sim:
             "launch": launch, "target": {}, "leader": {"port": 1, "addresses": ["127.0.0.1"]} if node else None,
         }  # fmt: skip
         host = HostPart(spec, f"/sim/{node}", "", None, {"key": "00" * 32}, 0o022)
-        sup = self.sup = supervisor.Supervisor(host)
+        sup = self.sup = supervisor.Supervisor(host, procs.identity(os.getppid()))
         loop: Any = sup._loop
         self.loop: Loop = loop
         self.own = sup._member

@@ -29,6 +29,7 @@ from runner.errors import HostError
 from runner.hosts.facts import with_leases
 from runner.hosts.leases import read_leases
 from runner.node import folders, leases, procs
+from runner.node.host import HostPart
 from runner.node.loop import Loop
 from runner.node.probe import gpu
 from runner.node.problem import Problem
@@ -230,6 +231,38 @@ def test_between_the_kill_of_the_supervisor_and_its_wardens_work_nobody_else_get
     os.kill(up["warden"]["pid"], signal.SIGCONT)
     run.exit(0)
     wait_for(lambda: not leases.look().leases, "the warden's release")
+
+
+def test_a_run_whose_warden_is_killed_before_it_is_up_leaves_no_lease_to_who_locks_its_file(
+    place: Path, tmp_path: Path
+) -> None:
+    """Its parent is another process by then: it may live for ever."""
+    spec: Any = {
+        "run": "mine-1", "node_rank": 0, "hosts": ["h0"], "nproc": [1], "target": {}, "master": None, "gpus": [0],
+        "launch": {"grace": 1.0, "host_timeout": 9.0, "restarts": 0}, "metrics_pattern": None,
+    }  # fmt: skip
+    warden = Child(UID, lambda: None)
+    warden.said()
+    identity = procs.identity(warden.pid)
+    warden.kill()
+    held = leases.take(leases.new_text("mine-1", 0, [0], ""))
+    supervisor = os.fork()
+    if supervisor == 0:
+        try:
+            Supervisor(HostPart(spec, str(tmp_path), "", None, {"key": "00" * 32}, 0o022), identity, held).open()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    assert os.waitpid(supervisor, 0)[1] == 0
+    held.close()
+    (path,) = place.iterdir()
+    locks = _keep(path)
+    assert json.loads(path.read_bytes())["pid"] == supervisor
+    assert leases.look().leases == []
+    assert not procs.alive(json.loads((tmp_path / "supervisor.json").read_bytes())["warden"])
+    os.close(locks)
 
 
 def test_what_was_claimed_on_several_hosts_is_handed_to_the_supervisor_without_a_gap(cluster: Make) -> None:

@@ -56,8 +56,11 @@ class Who(procs.ProcessIdentity):
 class Supervisor:
     """All work for one run on one host, in one thread (telemetry and stacks have their own)."""
 
-    def __init__(self, host: HostPart, lease: HeldLease | None = None, unleased: str = "") -> None:
+    def __init__(
+        self, host: HostPart, warden: procs.ProcessIdentity, lease: HeldLease | None = None, unleased: str = ""
+    ) -> None:
         self._host = host
+        self._warden = warden
         self._lease = lease
         self._unleased = unleased
         self._queue = host.spec.get("queue")
@@ -96,7 +99,7 @@ class Supervisor:
         )
         if self._lease:
             try:
-                self._lease.adopt(os.getppid())
+                self._lease.adopt(self._warden)
             except OSError as error:
                 if not self._queue:  # else it tries again while it waits
                     self._lose_lease(self._lease, error)
@@ -111,8 +114,7 @@ class Supervisor:
             gang = self._open_gang()
         else:
             self._follower = self._new_follower()
-        warden = procs.identity(os.getppid())
-        who: Who = {**procs.identity(os.getpid()), "warden": warden, "gang": gang, "control": control.address}
+        who: Who = {**procs.identity(os.getpid()), "warden": self._warden, "gang": gang, "control": control.address}
         journal.write_json(self._host.path("supervisor.json"), who)
         return who
 
@@ -358,14 +360,17 @@ def _version() -> str:
     return platform.python_version()
 
 
-def run(host: HostPart, status_fd: int, lease: HeldLease | None = None, unleased: str = "") -> None:
+def run(
+    host: HostPart, warden: procs.ProcessIdentity, status_fd: int, lease: HeldLease | None = None, unleased: str = ""
+) -> None:
     """Run the supervisor; it writes to `status_fd`, as one line of JSON, that it is up or why not.
 
     Args:
+        warden: The process that ends the run when this one is killed.
         lease: Of this host, or of the GPUs that the run uses, which it has inherited.
         unleased: Why there is none.
     """
-    supervisor = Supervisor(host, lease, unleased)
+    supervisor = Supervisor(host, warden, lease, unleased)
     try:
         up = supervisor.open()
         answer: Mapping[str, object] = {"pid": up["pid"], "gang": up["gang"]}

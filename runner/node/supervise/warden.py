@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 
 from ...protocol.files import Given
+from .. import procs
 from ..leases import HeldLease
 from . import spawn
 
@@ -30,9 +31,10 @@ def watch(folder: str, node_zip: str, given: Given, umask: int) -> None:
     os.dup2(null, 0)
     spawn.adopt_orphans()
     lease = HeldLease(**given["lease"]) if given["lease"] else None
+    own = procs.identity(os.getpid())  # a child whose warden has ended would find another parent
     supervisor = os.fork()
     if supervisor == 0:
-        _supervise(folder, node_zip, given, umask, lease)
+        _supervise(folder, node_zip, given, umask, lease, own)
     del given
     os.dup2(null, 1)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -54,7 +56,9 @@ def watch(folder: str, node_zip: str, given: Given, umask: int) -> None:
         lease.release()
 
 
-def _supervise(folder: str, node_zip: str, given: Given, umask: int, lease: HeldLease | None) -> None:
+def _supervise(
+    folder: str, node_zip: str, given: Given, umask: int, lease: HeldLease | None, own: procs.ProcessIdentity
+) -> None:
     code = 70
     try:
         # This process adopts the orphans, not the warden, so that they are found as our descendants.
@@ -65,7 +69,7 @@ def _supervise(folder: str, node_zip: str, given: Given, umask: int, lease: Held
 
         spec = journal.read_json(os.path.join(folder, "spec.json"))
         part = HostPart(spec, folder, node_zip, given["train_zip"], given["secrets"], umask)
-        supervisor.run(part, 1, lease, given["unleased"])
+        supervisor.run(part, own, 1, lease, given["unleased"])
         code = 0
     except Exception:
         import traceback
