@@ -23,7 +23,7 @@ class Cycle(Widget, can_focus=True):
         bind("cycle.previous", "left,h", "choose(-1)", "choice before", group=VIEW, show=False),
     ]
     DEFAULT_CSS = """
-    Cycle { height: 1; width: 1fr; pointer: pointer; }
+    Cycle { height: 1; width: 1fr; pointer: pointer; text-wrap: nowrap; text-overflow: ellipsis; }
     Cycle:focus { background: $selected; color: $selected-text; }
     """
     ALLOW_SELECT = False
@@ -52,18 +52,27 @@ class Cycle(Widget, can_focus=True):
             self.refresh()
 
     def render(self) -> Content:
-        """Draw all words, the chosen one bold."""
+        """Draw the words, the chosen one bold; where not all have room, those about the chosen one."""
         parts: list[str | tuple[str, str]] = []
-        for word in self._choices:
+        for word in self._in_sight:
             parts += [(f" {word} ", "bold $accent") if word == self.value else (f" {word} ", "$muted"), " "]
         mark = ("›", "$accent") if self.has_focus else " "
         return Content.assemble(mark, *parts)
+
+    @property
+    def _in_sight(self) -> Sequence[str]:
+        """The words from the first one drawn on: the chosen one has room, and the ellipsis behind it."""
+        upto = self._choices.index(self.value) + 1 if self.value in self._choices else 1
+        first = 0
+        while first < upto - 1 and sum(cell_len(word) + 3 for word in self._choices[first:upto]) >= self.size.width:
+            first += 1
+        return self._choices[first:]
 
     def on_click(self, event: events.Click) -> None:
         """Choose the word under the pointer."""
         offset = event.get_content_offset(self)
         at = 1
-        for word in self._choices:
+        for word in self._in_sight:
             wide = cell_len(word) + 2
             if offset is not None and at <= offset.x < at + wide and word != self.value:
                 self._choose(word)

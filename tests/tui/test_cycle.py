@@ -1,0 +1,27 @@
+"""A choice of a few words in one line."""
+
+from __future__ import annotations
+
+from tests.tui.test_mouse import click
+from tests.tui.widget_kit import asynchronous, text_of
+from tui.widgets.cycle import Cycle
+
+WORDS = ("auto", "ddp", "fsdp", "hsdp")
+
+
+@asynchronous
+async def test_the_chosen_word_is_in_sight_in_a_narrow_place() -> None:
+    cycle = Cycle(WORDS)
+    async with text_of(cycle, (24, 3)) as (pilot, shown):
+        cycle.remove_class("pane")
+        await pilot.pause()
+        assert all(word in shown() for word in WORDS[:3]) and "…" in shown(), shown()
+        for word in (*WORDS[1:], "auto"):
+            await pilot.press("right")
+            await pilot.pause()
+            assert cycle.value == word and word in shown()
+        await pilot.press("left")
+        await pilot.pause()
+        assert "hsdp" in shown() and "auto" not in shown()
+        await click(pilot, "ddp")
+        assert cycle.value == "ddp"
