@@ -43,6 +43,7 @@ async def test_where_others_have_leased_the_gpus_one_key_has_the_run_wait_for_th
         await until(pilot, lambda: "enter queues 8 processes on 1 host" in screen_text(pilot.app))
         shown = screen_text(pilot.app)
         assert "◌ gpu1: bob's llama-7f3a holds GPUs 0, 1" in shown and "none of its GPUs" not in shown
+        assert shown.index("When these have ended:") < shown.index("every host has a free GPU"), "which is not so now"
         await pilot.press("w")
         await until(pilot, lambda: "none of its GPUs is free" in screen_text(pilot.app))
         await pilot.press("w")

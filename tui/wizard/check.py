@@ -22,6 +22,7 @@ from runner.planning.plan import counts_line
 from runner.profile.disclosure import effect_lines
 from runner.profile.edit import diff
 from runner.protocol.lease_words import holder
+from runner.protocol.leases import Lease
 from runner.render.plan import batch_script
 from runner.text import clean
 from tui.keys import VIEW, bind
@@ -218,8 +219,9 @@ def _findings(view: WizardState) -> Iterator[Point]:
             elif state.pending:
                 yield Point(f"{clean(state.name)} {state.state}", "$state-waiting", "◌ ")
         return
+    waits = ahead(weighed) if view.queued else ()
     if view.queued:
-        yield from _waits(weighed)
+        yield from _waits(waits)
     for finding in weighed.findings:
         seen = look(_LEVELS[finding.level])
         where = f"{clean(finding.host)}: " if finding.host else ""
@@ -234,8 +236,8 @@ def _findings(view: WizardState) -> Iterator[Point]:
         words = "interpreters, torch, GPUs, folders, disk, ports, network, clocks"
         yield Point(words, mark="✓ ", mark_style="$state-done")
     yield Point("")
-    if view.queued:
-        yield Point("When it starts:", "$muted")
+    if waits:
+        yield Point("When these have ended:", "$muted")
     yield Point(clean(counts_line(weighed.plan)), "$muted")
     for key in ("backend", "strategy", "precision", "master"):
         yield Point(clean(weighed.recommendation.reasons[key]), mark=f"{key:<11}", mark_style="$muted")
@@ -243,8 +245,7 @@ def _findings(view: WizardState) -> Iterator[Point]:
         yield Point(text, mark=f"{key:<10} ", mark_style="$muted")
 
 
-def _waits(weighed: Planned) -> Iterator[Point]:
-    waits = ahead(weighed)
+def _waits(waits: Sequence[tuple[str, float, Lease]]) -> Iterator[Point]:
     for host, now, lease in waits:
         yield Point(clean(f"{host}: {holder(lease, now)}"), mark="◌ ", mark_style="$state-waiting")
     if waits:
