@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from unittest.mock import patch
@@ -163,6 +164,10 @@ def test_a_key_syncs_the_libraries_of_the_team_and_says_what_came(tmp_path: Path
         (tmp_path / "hub.git").rename(tmp_path / "gone.git")
         await pilot.press("S")
         await until(pilot, lambda: kit.shows(app, "team is not synced"))
+        full = OSError(errno.ENOSPC, "No space left on device")
+        with patch("runner.api.libraries.sync_libraries", side_effect=full):
+            await pilot.press("S")
+            await until(pilot, lambda: kit.shows(app, "No space left on device"))
         await pilot.press("1")
         await until(pilot, lambda: "S sync" not in screen_text(app).splitlines()[-1])
 

@@ -120,7 +120,7 @@ class Manager:
                 for library, done in sync_libraries(app.environ, name):
                     words = "\n".join(synced_lines(library.name, done))
                     app.notify(words, severity="warning" if done.left or done.kept else "information", timeout=12)
-            except DisttuiError as error:
+            except (DisttuiError, OSError) as error:
                 app.notify(str(error), title=f"{name} is not synced", severity="error", timeout=15)
         with suppress(RuntimeError):  # the app has ended meanwhile
             self._screen.app.call_from_thread(self._changed)
