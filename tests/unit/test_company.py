@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from runner.cli.render.live import TextPrinter
+from runner.node import procs
 from runner.node.host import HostPart
 from runner.node.observe.company import Company
 from runner.render.story import ending
@@ -19,6 +20,7 @@ from runner.runs.contents import read_content
 from runner.runs.state import RunState, begin
 from tests.unit.runs_kit import Make, making, same
 from tests.unit.state_kit import fold
+from tests.unit.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
 
@@ -38,8 +40,8 @@ def watching(kind: str = "script", launcher: str = "torchrun", **launch: Any) ->
 
 @pytest.fixture
 def rank() -> Iterator[subprocess.Popen[str]]:
-    """A process that starts what it is given on a line, and says so."""
-    code = "import subprocess, sys\nfor line in sys.stdin:\n    subprocess.Popen(eval(line)); print('done', flush=True)"
+    """A process that starts what it is given on a line, and says which process that is."""
+    code = "import subprocess, sys\nfor line in sys.stdin:\n    print(subprocess.Popen(eval(line)).pid, flush=True)"
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as process:
         yield process
@@ -50,7 +52,8 @@ def starts(rank: subprocess.Popen[str], command: list[str]) -> None:
     assert rank.stdin and rank.stdout
     rank.stdin.write(f"{command!r}\n")
     rank.stdin.flush()
-    assert rank.stdout.readline() == "done\n"
+    pid = int(rank.stdout.readline())
+    wait_for(lambda: procs.command(pid), "its command line, which the kernel writes last")
 
 
 @pytest.mark.openmpi
