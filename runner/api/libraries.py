@@ -26,6 +26,7 @@ from runner.profile.library import (
     Library,
     LibraryEntry,
     clones_folder,
+    in_one_library,
     libraries,
     library_named,
     name_flaw,
@@ -48,17 +49,13 @@ class LibraryProfile(NamedTuple):
 
     entry: LibraryEntry
     header: Header
+    name: str
+    """The shortest name that means it."""
+    full_name: str
+    """With its library, and with its suffix where another file of the library has the same name."""
     shadowed_by: str = ""
-    """The full name of the profile that its bare name means; empty: itself."""
+    """The full name of the profile that its bare name means; empty: itself, or none."""
     last: LastRun | None = None
-
-    @property
-    def name(self) -> str:
-        """The shortest name that means it."""
-        if not self.shadowed_by:
-            return self.entry.name
-        same = self.shadowed_by == self.entry.full_name  # a.yaml beside a.yml
-        return self.entry.full_name + (self.entry.path.suffix if same else "")
 
 
 class LibraryContent(NamedTuple):
@@ -90,14 +87,21 @@ def list_library(
     for entry in chain(*(entries for _, entries in listed)):
         if not entry.problem:
             first.setdefault(entry.full_name, entry)  # before `team/x.yaml` in the user's own library
+    names = [each.name for each, _ in listed]
     for each, entries in listed:
         profiles = []
         wanted = library in (None, each.name)
         read = headers(each, entries, environ) if wanted else [(entry, Header()) for entry in entries]
         for entry, header in read:
-            means = first.setdefault(entry.name, entry) if not entry.problem else entry
+            same = first.get(entry.full_name, entry)  # a.yaml beside a.yml
+            full = entry.full_name if same.path == entry.path else entry.full_name + entry.path.suffix
+            elsewhere = in_one_library(entry.name, names)
+            if not (elsewhere or entry.problem):
+                first.setdefault(entry.name, entry)
+            means = first.get(entry.name, entry) if not entry.problem else entry
             shadow = means.full_name if means.path != entry.path else ""
-            profiles.append(LibraryProfile(entry, header, shadow, last.get(str(entry.path))))
+            name = full if shadow or elsewhere else entry.name
+            profiles.append(LibraryProfile(entry, header, name, full, shadow, last.get(str(entry.path))))
         if wanted:
             found.append(LibraryContent(each, tuple(profiles), _missing(each)))
     return found

@@ -94,9 +94,9 @@ def profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def complete_profiles(ctx: click.Context, param: object, incomplete: str) -> list[CompletionItem]:
     """Files, and the profiles whose names begin with `incomplete`."""
-    from runner.profile.library import list_profiles
+    from runner.profile.library import list_names
 
-    known = [CompletionItem(entry.name) for entry in list_profiles() if entry.name.startswith(incomplete)]
+    known = [CompletionItem(name) for name in list_names() if name.startswith(incomplete)]
     return [paths("file", incomplete), *known]
 
 

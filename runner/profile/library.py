@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -73,7 +73,6 @@ def find(name_or_path: str, environ: Mapping[str, str] = os.environ) -> Path:
         return path
     if found := named(name_or_path, environ):
         return found.path
-    entries = list_profiles(environ)
     shown = printable(name_or_path) or "''"
     if name_or_path == "-":
         raise InputError("-: a profile is not read from standard input", "Save it in a file.")
@@ -89,7 +88,7 @@ def find(name_or_path: str, environ: Mapping[str, str] = os.environ) -> Path:
     if path.name != name_or_path:
         beside = [str(path.parent / each.name) for each in _files(path.parent)]
         raise InputError(f"{shown}: there is no such file", _cure(name_or_path, beside))
-    known = [entry.name for entry in entries]
+    known = list_names(environ)
     here = [each.name for each in _files(Path())]
     raise InputError(f"{shown}: no profile has this name and no file this path", _cure(path.name, [*known, *here]))
 
@@ -112,6 +111,12 @@ def named(word: str, environ: Mapping[str, str] = os.environ) -> LibraryEntry | 
         except PathError:
             continue
     return None
+
+
+def in_one_library(name: str, known: Collection[str]) -> bool:
+    """Whether a name is looked for in one of the libraries of these names alone, as `team/2node` is."""
+    first, slash, _ = name.partition("/")
+    return bool(slash) and first in known
 
 
 def entry_in(library: Library, name: str) -> LibraryEntry | None:
@@ -141,6 +146,13 @@ def path_in(library: Library, name: str) -> Path:
     if library.origin == OWN and all(part and "\0" not in part for part in parts):
         return library.folder.joinpath(*parts)
     return inside(library.folder, name)
+
+
+def list_names(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The shortest name of every profile that `list_profiles` gives."""
+    known = [each.name for each in libraries(environ)]
+    entries = list_profiles(environ)
+    return [each.full_name if in_one_library(each.name, known) else each.name for each in entries]
 
 
 def list_profiles(environ: Mapping[str, str] = os.environ) -> list[LibraryEntry]:

@@ -21,7 +21,7 @@ from runner.library import headers
 from runner.library.store import lock
 from runner.profile import Profile, ProfileErrors, parse, parse_quickly
 from runner.profile.composition import Trees
-from runner.profile.library import LibraryEntry, find, list_profiles
+from runner.profile.library import LibraryEntry, find, list_names, list_profiles
 from runner.profile.source import ProfileText
 from tests.unit.history_kit import kept
 from tui.home import rows
@@ -219,6 +219,25 @@ def test_each_row_of_the_app_opens_its_own_profile_and_has_a_name_that_means_it(
     assert [find(row.name) for row in found] == [row.path for row in found]
     names = {row.path: row.name for row in found}
     assert [names[path] for path in paths] == ["x", "own/x", "own/two/x", "own/one/x", "one/x", "y", "one/y.yml"]
+
+
+def test_every_name_that_is_listed_or_completed_means_its_profile(listed: dict[str, Path]) -> None:
+    """A folder of one's own may be called as a library is, and a library may have a.yaml beside a.yml."""
+    inner = put(listed["own"], "one/y.yaml")
+    put(listed["team1"], "a.yml")
+    put(listed["team1"], "a.yaml")
+    put(listed["team2"], "a.yaml")
+    found = [(each.library.name, one) for each in list_library() for one in each.profiles]
+    assert [find(one.name) for _, one in found] == [find(one.full_name) for _, one in found]
+    assert [find(one.name) for _, one in found] == [one.entry.path for _, one in found]
+    assert {one.name for name, one in found if name == "one"} == {"one/a", "one/a.yml"}
+    (own,) = list_library(library="own")
+    assert [(one.name, one.shadowed_by) for one in own.profiles] == [("own/one/y", "")]
+    assert all(find(name) for name in list_names())
+    shown = CliRunner().invoke(cli, ["library", "list", "one"]).output.splitlines()
+    assert [line.split()[0] for line in shown[1:]] == ["one/a", "one/a.yml"]
+    (data,) = json.loads(CliRunner().invoke(cli, ["library", "list", "own", "--json"]).output)
+    assert find(data["profiles"][0]["full_name"]) == inner
 
 
 def test_the_app_sees_a_change_of_all_that_a_profile_is_made_of(listed: dict[str, Path]) -> None:

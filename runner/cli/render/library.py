@@ -108,7 +108,7 @@ def _pieces(text: str, width: int) -> list[str]:
 
 
 def _cells(one: LibraryProfile) -> tuple[str, ...]:
-    name, header = clean(one.entry.name), one.header
+    name, header = clean(one.name), one.header
     if header.problem:
         return name, "✗", "", "", header.problem
     said = [f"shadowed by {clean(one.shadowed_by)}"] if one.shadowed_by else []
@@ -130,6 +130,7 @@ def _last(one: LibraryProfile) -> str:
 
 def _data(one: LibraryProfile) -> Iterator[tuple[str, object]]:
     yield "name", clean(one.entry.name)
+    yield "full_name", clean(one.full_name)
     yield "file", printable(str(one.entry.path))
     yield "description", one.header.description
     yield "hosts", list(one.header.hosts)
