@@ -304,7 +304,7 @@ class Repository:
         return Signature(commit, clean(author), status, clean(signer)) if commit and kept == now else None
 
     def _signers(self) -> list[str]:
-        """Options that let the user's own settings name the programs for signatures, never those of a clone."""
+        """Options that let the user's own settings name programs and keys for signatures, never those of a clone."""
         own: dict[str, str] = {}
         with suppress(GitError):
             # With a scope named, git leaves out a file of the user's where there are two, and what those include.
@@ -317,6 +317,10 @@ class Repository:
         found["gpg.openpgp.program"] = own.get("gpg.openpgp.program", own.get("gpg.program", _PROGRAMS["openpgp"]))
         found["gpg.program"] = found["gpg.openpgp.program"]
         found["gpg.ssh.defaultKeyCommand"] = own.get("gpg.ssh.defaultkeycommand", "")
+        for name in ("gpg.ssh.allowedSignersFile", "gpg.ssh.revocationFile"):
+            file = own.get(name.lower(), "")
+            # git would look for another kind of path in the clone.
+            found[name] = file if file.startswith(("/", "~", "%(prefix)/")) else os.devnull
         return [word for name, value in found.items() for word in ("-c", f"{name}={value}")]
 
     def fetch(self) -> None:

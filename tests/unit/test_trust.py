@@ -164,6 +164,40 @@ def test_a_library_can_require_signed_commits(home: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.git
+def test_a_clone_does_not_say_whose_signatures_are_trusted(tmp_path: Path) -> None:
+    clone, key, settings = tmp_path / "clone", tmp_path / "key", tmp_path / "settings"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    signing = f"[user]\nname = M\nemail = m@x\nsigningKey = {key}\n[gpg]\nformat = ssh\n"
+    settings.write_text(signing)
+    environ = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": str(settings)}
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", clone, *words], env=environ, check=True, capture_output=True)
+
+    def status(trusted: str, revoked: str = "") -> str:
+        files = f"allowedSignersFile = {trusted}\nrevocationFile = {revoked}\n" if trusted else ""
+        settings.write_text(signing + '[gpg "ssh"]\n' + files)
+        found = Repository(clone, environ).signature("a.yaml", content)
+        assert found
+        return found.status
+
+    subprocess.run(["git", "init", "-q", clone], env=environ, check=True)
+    content = b"disttui: 1\n"
+    (clone / "a.yaml").write_bytes(content)
+    signers = f"m@x {(tmp_path / 'key.pub').read_text()}"
+    for file in (clone / "signers", tmp_path / "signers"):
+        file.write_text(signers)
+    (tmp_path / "nobody").touch()
+    git("add", ".")
+    git("commit", "-S", "-qm", "one")
+    git("config", "gpg.ssh.allowedSignersFile", str(clone / "signers"))
+    git("config", "gpg.ssh.revocationFile", "/dev/null")
+    assert status(str(tmp_path / "signers")) == status("~/signers") == "G"
+    assert status("") == status(str(tmp_path / "nobody")) == status("signers") == "U"
+    assert status("~/signers", f"{key}.pub") != "G", "revoked by the user"
+
+
+@pytest.mark.git
 @pytest.mark.parametrize("place", [".config/git/config", "included"])
 def test_signatures_are_checked_by_the_program_of_the_users_settings_wherever_git_finds_them(
     tmp_path: Path, place: str
