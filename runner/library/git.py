@@ -8,6 +8,7 @@ taken from its configuration. Nobody is asked for a password.
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import re
 import selectors
@@ -32,6 +33,10 @@ _MOST = 64 << 20
 """Bytes of the output of one command: a tree of a few KB can name more files than memory holds."""
 _MOST_WORDS = 1 << 20
 """The same of its errors; of more, the beginning counts."""
+_MOST_STORED = 1 << 30
+"""Bytes that a clone may take on the disk: git itself has no bound for what it fetches."""
+_LOOK = 0.25
+"""Seconds from one look at the size of a clone that grows to the next."""
 _SECONDS, _NETWORK_SECONDS = 60, 300
 _SHA1 = 40 * "0"
 _OPTIONS = (
@@ -62,6 +67,17 @@ _AGAIN = re.compile(r"\[rejected\]|cannot lock ref|failed to update ref|incorrec
 
 class GitError(InputError):
     """The git program refuses."""
+
+
+class TooLargeError(GitError):
+    """A clone takes more room than `_MOST_STORED`, and was not completed."""
+
+    def __init__(self, where: str = "") -> None:
+        super().__init__(
+            f"its clone would take more than {_MOST_STORED >> 20:,} MiB",
+            "Have large files taken out of the repository and its history: a library is one of profiles.",
+            place=where,
+        )
 
 
 class RemoteError(DisttuiError):
@@ -329,7 +345,9 @@ class Repository:
             self._run("fetch", *_other_side("fetch", self.remote()),
                       "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "origin",
                       "+refs/heads/*:refs/remotes/origin/*", seconds=_NETWORK_SECONDS,
-                      extra=_network(self._environ))  # fmt: skip
+                      extra=_network(self._environ), grows=self.folder / ".git" / "objects")  # fmt: skip
+        except TooLargeError:
+            raise TooLargeError(self.url()) from None
         except GitError as error:
             cure = "What you have saved stays here; sync again when it can be reached."
             raise RemoteError(f"{self.url()} is not reached: {error.what}", cure) from None
@@ -396,7 +414,12 @@ class Repository:
         return self._run(*words, extra=extra).decode("utf-8", "replace").rstrip("\n")
 
     def _run(
-        self, *words: str, given: bytes = b"", extra: Mapping[str, str] | None = None, seconds: float = _SECONDS
+        self,
+        *words: str,
+        given: bytes = b"",
+        extra: Mapping[str, str] | None = None,
+        seconds: float = _SECONDS,
+        grows: Path | None = None,
     ) -> bytes:
         return run(
             ["--literal-pathspecs", *words],
@@ -405,6 +428,7 @@ class Repository:
             given=given,
             extra=extra,
             seconds=seconds,
+            grows=grows,
         )
 
 
@@ -413,6 +437,7 @@ def clone(url: str, folder: Path, environ: Mapping[str, str]) -> Repository:
 
     Raises:
         InputError: It is no address that may be used.
+        TooLargeError: Its clone takes too much room.
         RemoteError: It is not reached.
     """
     if flaw := url_flaw(url):
@@ -429,7 +454,10 @@ def clone(url: str, folder: Path, environ: Mapping[str, str]) -> Repository:
     ]
     try:
         words += _other_side("fetch", url)
-        run([*words, "--", url, str(folder)], environ, extra=_network(environ), seconds=_NETWORK_SECONDS)
+        words += ["--", url, str(folder)]
+        run(words, environ, extra=_network(environ), seconds=_NETWORK_SECONDS, grows=folder)
+    except TooLargeError:
+        raise TooLargeError(clean(url)) from None
     except GitError as error:
         raise RemoteError(f"{clean(url)} cannot be cloned: {error.what}", "Try it by hand: git clone.") from None
     attributes = folder / ".git" / "info" / "attributes"
@@ -496,8 +524,13 @@ def run(
     given: bytes = b"",
     extra: Mapping[str, str] | None = None,
     seconds: float = _SECONDS,
+    grows: Path | None = None,
 ) -> bytes:
-    """What a git command prints. Raises GitError."""
+    """What a git command prints. Raises GitError.
+
+    Args:
+        grows: A folder that the command fills, with `_MOST_STORED` bytes at most. Raises TooLargeError.
+    """
     options = [word for option in _OPTIONS for word in ("-c", option)]
     at = ["-C", str(folder), f"--git-dir={folder / '.git'}", f"--work-tree={folder}"] if folder else []
     env = {name: value for name, value in environ.items() if not name.startswith("GIT_") or name in _INHERITED}
@@ -507,6 +540,7 @@ def run(
     env.setdefault("PATH", os.defpath)
     env |= extra or {}
     command = ["git", *at, *options, *words]
+    growth = _Growth(grows)
     try:
         process = subprocess.Popen(
             command,
@@ -521,10 +555,12 @@ def run(
     except OSError as error:
         raise GitError(f"the program git cannot be run: {error.strerror}") from None
     try:
-        out, problem = _exchanged(process, given, time.monotonic() + seconds)
+        out, problem = _exchanged(process, given, time.monotonic() + seconds, growth)
     except BaseException as error:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        growth.tidy()
         if isinstance(error, TimeoutError):
             raise GitError(f"git {_verb(words)} has not ended after {seconds:.0f} s") from None
         if isinstance(error, OverflowError):
@@ -541,8 +577,53 @@ def run(
     return out
 
 
-def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float) -> tuple[bytes, bytes]:
-    """Both outputs of a process. Raises TimeoutError, and OverflowError where it prints more than `_MOST` bytes."""
+class _Growth:
+    """Bounds what git puts into a folder: it has no bound of its own for what it fetches."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._next = time.monotonic() if folder else math.inf
+        self._before = self._unfinished()
+
+    def seconds(self) -> float:
+        """Until the next `check` is due."""
+        return max(0.0, self._next - time.monotonic())
+
+    def check(self, *, at_last: bool = False) -> None:
+        """Look at the size where that is due. Raises TooLargeError."""
+        if self._folder is None or (self.seconds() and not at_last):
+            return
+        began, size = time.monotonic(), 0
+        for file in self._files():
+            with suppress(OSError):
+                size += os.lstat(file).st_size
+        if size > _MOST_STORED:
+            raise TooLargeError
+        now = time.monotonic()
+        self._next = now + _LOOK + 10 * (now - began)
+
+    def tidy(self) -> None:
+        """Remove what a fetch that was killed has left; git itself never does."""
+        for file in self._unfinished() - self._before:
+            with suppress(OSError):
+                os.unlink(file)  # noqa: PTH108 - a name of os.walk
+
+    def _unfinished(self) -> set[str]:
+        return {file for file in self._files() if file.rpartition("/")[2].startswith("tmp_")}
+
+    def _files(self) -> Iterator[str]:
+        for above, _, names in os.walk(self._folder) if self._folder else ():
+            yield from (f"{above}/{name}" for name in names)
+
+
+def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float, growth: _Growth) -> tuple[bytes, bytes]:
+    """Both outputs of a process.
+
+    Raises:
+        TimeoutError: It takes too long.
+        OverflowError: It prints more than `_MOST` bytes.
+        TooLargeError: By `growth`.
+    """
     assert process.stdin and process.stdout and process.stderr
     out, problem, left = bytearray(), bytearray(), memoryview(given)
     with selectors.DefaultSelector() as waiting:
@@ -554,9 +635,10 @@ def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float) -> 
         else:
             process.stdin.close()
         while waiting.get_map():
-            ready = waiting.select(max(0.0, until - time.monotonic()))
-            if not ready:
+            ready = waiting.select(max(0.0, min(until - time.monotonic(), growth.seconds())))
+            if not ready and time.monotonic() >= until:
                 raise TimeoutError
+            growth.check()
             for key, _ in ready:
                 if key.data is None:
                     try:
@@ -578,6 +660,7 @@ def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float) -> 
         process.wait(max(1.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
         raise TimeoutError from None
+    growth.check(at_last=True)
     return bytes(out), bytes(problem)
 
 

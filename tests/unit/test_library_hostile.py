@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -124,6 +125,32 @@ def test_a_tree_of_few_bytes_that_names_endless_files_is_refused(
     with pytest.raises(InputError, match="prints more than 1 MiB: this is no library"):
         alice.sync()
     assert alice.read("wide/07") == PROFILE, "what was there stays"
+
+
+@pytest.mark.git
+def test_a_fetch_that_would_fill_the_disk_is_ended_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote, url = bare(tmp_path / "hub.git"), "hub:profiles.git"
+    alice, bob = User("alice", tmp_path, url), User("bob", tmp_path, url)
+    commit(remote, [("100644", "a.yaml", PROFILE)])
+    alice.environ |= {"GIT_SSH_COMMAND": f"f() {{ git upload-pack {remote}; }}; f", "GIT_SSH_VARIANT": "simple"}
+    assert alice.sync().cloned
+    commit(remote, [("100644", ".big", random.Random(1).randbytes(4 << 20).hex())])
+    part = tmp_path / "part.py"
+    part.write_text(
+        "import os, time\nsent = 0\n"
+        "while sent < 3 << 20:\n    sent += os.write(1, os.read(0, 1 << 16))\n"
+        "time.sleep(600)\n"
+    )
+    stalling = f"f() {{ git upload-pack {remote} | {sys.executable} {part}; }}; f"
+    monkeypatch.setattr("runner.library.git._MOST_STORED", 1 << 20)
+    for user in (alice, bob):
+        user.environ |= {"GIT_SSH_COMMAND": stalling, "GIT_SSH_VARIANT": "simple"}
+        with pytest.raises(InputError, match=rf"^{url}: its clone would take more than 1 MiB\n  → Have large files"):
+            user.sync()
+    assert alice.read("a") == PROFILE and not bob.library.folder.exists()
+    assert not list(alice.library.folder.glob(".git/objects/**/tmp_*")), "what came of it is removed"
 
 
 @pytest.mark.git
