@@ -656,11 +656,11 @@ def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float, gro
                 kept += piece[: most - len(kept)]
                 if len(out) > _MOST:
                     raise OverflowError
+    growth.check(at_last=True)
     try:
         process.wait(max(1.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
         raise TimeoutError from None
-    growth.check(at_last=True)
     return bytes(out), bytes(problem)
 
 

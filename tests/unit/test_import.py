@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -191,6 +193,14 @@ def test_the_lines_that_start_a_job(line: str, kind: str, value: str, processes:
     profile, _ = taken(f"{head}{line}\n")
     assert (profile.job.target.kind, profile.job.target.value) == (kind, value)
     assert profile.hosts[0].num_processes == processes
+
+
+@pytest.mark.parametrize("text", ["a \\\n" * 200_000, "a" * 1_000_000, "#SBATCH" + " --x" * 250_000])
+def test_a_script_of_one_endless_line_costs_no_time(text: str) -> None:
+    began = time.process_time()
+    with suppress(InputError):
+        assert "not understood, and not run" in read_foreign(f"#!/bin/sh\n{text}", "f", "sbatch").notes[-1].what
+    assert time.process_time() - began < 1
 
 
 def typed(*words: str) -> Result:

@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+LONGEST = 1 << 16
+"""Characters of a line that is taken apart: for a long word, shlex needs time as the square of its length."""
 _VALUED = {
     *("-A", "-J", "-N", "-c", "-e", "-i", "-n", "-o", "-p", "-t", "-w", "-x", "-G", "-D", "-m", "-r", "-M", "-T"),
     *("--nodes", "--ntasks", "--ntasks-per-node", "--cpus-per-task", "--nodelist", "--partition", "--account"),
@@ -37,7 +39,9 @@ class JobLine:
 
 
 def command_of(line: str) -> JobLine | None:
-    """The job that a line of a shell starts by srun, torchrun or python; None for any other line."""
+    """The job that a line of a shell starts by srun, torchrun or python; None for any other line, or a longer one."""
+    if len(line) > LONGEST:
+        return None
     try:
         words = shlex.split(line, comments=True)
     except ValueError:

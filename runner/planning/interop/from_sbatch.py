@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from runner.errors import InputError
 from runner.hosts.discovery.candidate import flaw_of, spread
-from runner.planning.interop.command_words import JobLine, command_of
+from runner.planning.interop.command_words import LONGEST, JobLine, command_of
 from runner.planning.interop.draft import Machine, Translation, count, shown
 from runner.profile.fields import slug
 from runner.profile.schema import MOST_HOSTS
@@ -80,6 +80,9 @@ def _directives(text: str, draft: Translation) -> Iterator[_Directive]:
             continue
         if begun:
             draft.dropped(number, "#SBATCH", "it stands below the first command, where sbatch does not read it either")
+            continue
+        if len(line) > LONGEST:
+            draft.wrong(number, 1, f"{len(line):,} characters", f"expected {LONGEST:,} at most")
             continue
         try:
             words = shlex.split(line[len("#SBATCH") :], comments=True)
@@ -227,21 +230,20 @@ def _body(text: str, draft: Translation) -> JobLine | None:
 
 def _commands(text: str) -> Iterator[_BodyLine]:
     """Lines of the body, continued ones put together."""
-    start, held = 0, ""
-    for number, line in enumerate(text.splitlines(), 1):
+    start, held = 0, list[str]()
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
         stripped = line.strip()
         if not held and (not stripped or stripped.startswith("#")):
             continue
         start = start if held else number
-        held = f"{held} {stripped}" if held else stripped
-        if held.endswith("\\"):
-            held = held[:-1].rstrip() or " "
+        goes_on = stripped.endswith("\\")
+        held.append(stripped[:-1].rstrip() if goes_on else stripped)
+        if goes_on and number < len(lines):
             continue
-        if held.strip():
-            yield _BodyLine(start, held.strip())
-        held = ""
-    if held.strip():
-        yield _BodyLine(start, held.strip())
+        if whole := " ".join(held).strip():
+            yield _BodyLine(start, whole)
+        held = []
 
 
 def _notes_of(number: int, command: JobLine, draft: Translation) -> None:
