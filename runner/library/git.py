@@ -636,7 +636,7 @@ def _exchanged(process: subprocess.Popen[bytes], given: bytes, until: float, gro
             process.stdin.close()
         while waiting.get_map():
             ready = waiting.select(max(0.0, min(until - time.monotonic(), growth.seconds())))
-            if not ready and time.monotonic() >= until:
+            if time.monotonic() >= until:  # whatever is ready: a remote may print for ever
                 raise TimeoutError
             growth.check()
             for key, _ in ready:

@@ -24,7 +24,8 @@ from runner.cli.render.library import library_table
 from runner.errors import DisttuiError, InputError
 from runner.library import files, store
 from runner.library.files import put
-from runner.library.git import url_flaw
+from runner.library.git import GitError, url_flaw
+from runner.library.git import run as run_git
 from runner.library.join import join, join_lines
 from runner.library.store import save
 from runner.profile import load
@@ -151,6 +152,16 @@ def test_a_fetch_that_would_fill_the_disk_is_ended_while_it_runs(
             user.sync()
     assert alice.read("a") == PROFILE and not bob.library.folder.exists()
     assert not list(alice.library.folder.glob(".git/objects/**/tmp_*")), "what came of it is removed"
+
+
+def test_a_remote_that_never_stops_talking_is_left_in_time(tmp_path: Path) -> None:
+    program = tmp_path / "git"
+    program.write_text("#!/bin/sh\nwhile :; do echo remote: soon >&2; done\n")
+    program.chmod(0o755)
+    began = time.monotonic()
+    with pytest.raises(GitError, match="git fetch has not ended after 1 s"):
+        run_git(["fetch"], {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, seconds=1)
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.git

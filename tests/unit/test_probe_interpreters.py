@@ -236,3 +236,10 @@ def test_a_folder_in_the_place_of_a_library_leaves_no_descriptor_open(tmp_path: 
     before = len(list(Path("/proc/self/fd").iterdir()))
     assert elf.needed(str(tmp_path)) is None
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_library_whose_tables_lie_beyond_any_file_is_none(tmp_path: Path) -> None:
+    head = bytearray(b"\x7fELF\x02\x01".ljust(64, b"\0"))
+    head[32:40], head[54:58] = b"\xff" * 8, bytes((56, 0, 1, 0))
+    (path := tmp_path / "x.so").write_bytes(head)
+    assert elf.needed(str(path)) is None

@@ -17,7 +17,7 @@ def needed(path: str) -> Optional[List[str]]:
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             return _needed(file)
-    except (OSError, struct.error, StopIteration, ValueError):
+    except (OSError, struct.error, StopIteration, ValueError, OverflowError):
         return None
 
 
