@@ -146,6 +146,23 @@ def test_a_counter_of_each_epoch_counts_on() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("Epoch: [3][ 10/200]\tTime 0.1 (0.2)\tLoss 6.9 (7.0)", {"step": 610}),
+        ("Epoch: [1][ 10/200]\tTime 0.1 (0.2)\tLoss 6.9 (7.0)", {"step": 10}),
+        ("Epoch [3/5], Step [100/600], Loss: 0.5", {"step": 1300, "steps": 3000}),
+        ("| epoch   3 |   200/ 1000 batches | loss  7.63", {"step": 2200}),
+        ("Epoch 3/5:  50%|█████     | 4/8 [00:01<00:10,  2.00it/s, loss=1]", {"step": 20, "steps": 40}),
+        ("epoch 3 | step 500/1000 | loss 1.5", {"step": 500, "steps": 1000}),
+    ],
+)
+def test_an_attempt_that_goes_on_in_a_later_epoch_counts_the_ones_before(line: str, step: dict[str, int]) -> None:
+    """Its counter starts anew in every epoch; epoch 1 alone may also be the first one."""
+    found = read(line) or {}
+    assert {name: value for name, value in found.items() if name in ("step", "steps")} == step
+
+
 def test_a_table_of_losses_has_its_names_from_its_head() -> None:
     known = Recogniser()
     assert not known.read(b"      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size")

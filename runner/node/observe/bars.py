@@ -107,10 +107,12 @@ class Bars:
         if self.step is not None and done < self.step - self._earlier:
             self._earlier += self._total
         elif self.step is None and total:
-            begun = _UNCOUNTED_EPOCH.match(title)
+            begun, counted = _UNCOUNTED_EPOCH.match(title), EPOCH.search(title)
             if begun and int(begun.group(1)) > 1:
                 # Goes on from a checkpoint; with 1, the epochs may be counted from 1.
                 self._earlier = int(begun.group(1)) * total
+            elif counted and counted.group(2):
+                self._earlier = max(0, int(counted.group(1)) - 1) * total
         self._total = total
         self.step = self._earlier + done
         found["step"] = self.step

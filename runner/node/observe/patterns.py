@@ -54,6 +54,8 @@ _MEASURED = re.compile(
     re.IGNORECASE,
 )
 _METER = re.compile(r"\bTime\s{1,8}(\d{1,12}\.\d{1,12}) \(\s{0,8}\d")
+# The loss of a batch, and in brackets the mean of all batches so far: Loss 6.9412e+00 (6.9400e+00).
+_MEAN_LOSS = re.compile(rf"\bloss:?\s{{1,8}}(?:{_NUMBER}) \(\s{{0,8}}({_NUMBER})\)", re.IGNORECASE)
 # A line of a validation: its loss is not the training loss, its counter not a step.
 _VALIDATION = re.compile(r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set)?\s?:", re.IGNORECASE)
 # An evaluation as accelerate's examples and many others print it: epoch 0: {'accuracy': 0.84, 'f1': 0.89}
@@ -109,14 +111,14 @@ def recognise(line: str) -> Optional[Record]:
     if not found:
         _unquoted(found, line)
     if _VALIDATION.match(line):
-        found = _validation(found)
+        found = _validation(found, line)
     trained = "loss" in found or "val_loss" in found
     return found if trained or ("step" in found and not _TELLING.isdisjoint(found)) else None
 
 
-def of_an_epoch(line: str) -> bool:
-    """Whether the step that a line shows counts the batches of one epoch, and its total is that of the epoch."""
-    return bool(_BRACKETS.search(line) or _BATCHES.search(line))
+def first_epoch(line: str) -> Optional[int]:
+    """The number of a training's first epoch, where the step of a line counts the batches of one epoch; else None."""
+    return 0 if _BRACKETS.search(line) else 1 if _BATCHES.search(line) else None
 
 
 def _unquoted(found: Record, line: str) -> None:
@@ -151,9 +153,10 @@ def _is_source(line: str, match: "re.Match[str]") -> bool:
     return line[: match.start()].endswith(":") and _canonical(name)[0] not in _KNOWN
 
 
-def _validation(found: Record) -> Record:
-    """The metrics of a validation line: its loss only, as the validation loss."""
-    loss = found.get("val_loss", found.get("loss", found.get("average_loss")))
+def _validation(found: Record, line: str) -> Record:
+    """The metrics of a validation line: its loss only, as the validation loss; the mean where the line has both."""
+    mean = _MEAN_LOSS.search(line)
+    loss = _value(mean.group(1)) if mean else found.get("val_loss", found.get("loss", found.get("average_loss")))
     rest = {name: value for name, value in found.items() if name in ("epoch", "accuracy")}
     return {} if loss is None else {"val_loss": loss, **rest}
 

@@ -6,7 +6,7 @@ import re
 from typing import Optional
 
 from .bars import EPOCH, Bars
-from .patterns import HINTS, Record, of_an_epoch, recognise
+from .patterns import HINTS, Record, first_epoch, recognise
 
 # Colours and cursor moves; titles and links (OSC), whose addresses hold names and numbers of their own.
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)")
@@ -56,14 +56,19 @@ class Recogniser:
         step, total, epoch = record["step"], record.get("steps"), record.get("epoch")
         if not (isinstance(step, int) and isinstance(total, int) and isinstance(epoch, (int, float))):
             return
-        if epoch > self._epoch and step < self._step:
+        named = EPOCH.search(text)
+        epochs = int(named.group(2) or 0) if named else 0
+        first = 1 if epochs else first_epoch(text)
+        if self._total == 0 and first is not None and epoch > 1:
+            # Goes on from a checkpoint; with 1, that is not known.
+            self._earlier = int(epoch - first) * total
+        elif epoch > self._epoch and step < self._step:
             self._earlier += self._total
         self._epoch, self._step, self._total = float(epoch), step, total
         record["step"] = self._earlier + step
-        named = EPOCH.search(text)
-        if named and named.group(2):
-            record["steps"] = total * int(named.group(2))
-        elif self._earlier or of_an_epoch(text):
+        if epochs:
+            record["steps"] = total * epochs
+        elif self._earlier or first is not None:
             del record["steps"]
 
 
