@@ -103,16 +103,17 @@ def progress(state: RunState) -> tuple[float, float] | None:
 
 
 def eta(state: RunState) -> float | None:
-    """Seconds until the last step at the mean pace of this attempt, None while that is unknown."""
+    """Seconds until the last step at the pace of the later part of this attempt, None while that is unknown.
+
+    Its beginning does not count: there, scripts that go on from a checkpoint pass over the steps before it.
+    """
     for _, _, series in state.ranks():
-        first, latest = series.first, series.latest
-        begun, now = number(first.get("t")), number(latest.get("t"))
-        start, step, steps = number(first.get("step")), number(latest.get("step")), number(latest.get("steps"))
-        if None in (begun, now, start, step, steps):
+        now, step, steps = (number(series.latest.get(name)) for name in ("t", "step", "steps"))
+        if now is None or step is None or steps is None or not series.marks:
             continue
-        assert begun is not None and now is not None and start is not None and step is not None and steps is not None
-        if step > start and now > begun:
-            return (steps - step) * (now - begun) / (step - start)
+        since = series.marks[-2] if len(series.marks) > 1 else series.marks[0]
+        if step > since.step and now > since.t:
+            return (steps - step) * (now - since.t) / (step - since.step)
     return None
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from runner.formatting import number
 from runner.protocol import events
 from runner.protocol.cause import Cause
 from runner.protocol.events import IN_LINE, Alarm, Event, LeftProcess, Note, Stall, Straggler, Unhandled, Verdict
@@ -96,6 +97,13 @@ class Story:
     last: float = 0.0
 
 
+class Mark(NamedTuple):
+    """A step that a rank had made, and when, as unix time of its host."""
+
+    t: float
+    step: float
+
+
 @dataclass(frozen=True)
 class Series:
     """The content of a rank's metrics file, without its history."""
@@ -103,6 +111,9 @@ class Series:
     first: Metrics = field(default_factory=dict)
     latest: Metrics = field(default_factory=dict)
     count: int = 0
+    marks: tuple[Mark, ...] = ()
+    """The first step above 0, then the two newest of further ones, each twice as long after the first as the one
+    before it."""
 
 
 @dataclass(frozen=True)
@@ -303,7 +314,17 @@ def job_nodes(spec: Mapping[str, object], count: int) -> tuple[str, ...]:
 def _fold_metrics(series: Series, record: Metrics) -> Series:
     # Most records have no new names of metrics: they share one `first`.
     first = series.first if record.keys() <= series.first.keys() else {**record, **series.first}
-    return Series(first, updated(series.latest, record), series.count + 1)
+    return Series(first, updated(series.latest, record), series.count + 1, _marked(series.marks, record))
+
+
+def _marked(marks: tuple[Mark, ...], record: Metrics) -> tuple[Mark, ...]:
+    t, step = number(record.get("t")), number(record.get("step"))
+    if t is None or step is None or step <= 0:
+        return marks
+    begun, newest = (marks[0].t, marks[-1].t) if marks else (t, t)
+    if marks and (t <= begun or t - begun < 2 * (newest - begun)):
+        return marks
+    return (*marks[:1], *marks[1:][-1:], Mark(t, step))
 
 
 def _fold_event(story: Story, event: Event) -> Story:  # noqa: C901, PLR0911, PLR0912 one case for each kind

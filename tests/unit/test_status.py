@@ -45,6 +45,33 @@ def test_progress_and_eta() -> None:
     assert eta(training()) == 80.0
 
 
+def paced(*marks: tuple[float, int]) -> RunState:
+    """A run of one rank whose bar has shown these steps of 100,000 at these times."""
+    state = begin("demo-1a2b", ("node1",), (1,))
+    word = {"t": 0.0, "e": "attempt", "attempt": 1, "master": "10.0.0.1", "port": 29501, "world_size": 1}
+    state = fold(state, 0, "events.jsonl", word)
+    for t, step in marks:
+        state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", {"t": t, "step": step, "steps": 100_000})
+    return state
+
+
+def test_the_steps_before_a_checkpoint_do_not_shorten_the_eta() -> None:
+    """Trainer's bar goes from 0 to the first step after the checkpoint; other loops pass over steps one by one."""
+    assert eta(paced((0, 0), (10, 50_000))) is None
+    assert eta(paced((0, 0), (10, 50_000), (20, 50_010))) == 49_990
+    passed = [(float(t), 1000 * t) for t in range(1, 51)]
+    trained = [(float(t), 50_000 + t - 50) for t in range(51, 240)]
+    assert eta(paced(*passed, *trained)) == 100_000 - trained[-1][1]
+
+
+def test_the_eta_counts_the_pauses_of_the_later_part() -> None:
+    """After every 10 steps of a second each comes a validation of 10 s."""
+    marks = [(float(t), t // 20 * 10 + min(t % 20, 10)) for t in range(1, 2001)]
+    left = eta(paced(*marks))
+    assert left is not None
+    assert abs(left - 2 * (100_000 - 1000)) < 2000
+
+
 def test_status_line_fits_and_says_what_matters() -> None:
     line = status_line(training(), 33, 200)
     for word in ("20 %", "step 20/100", "loss 3", "41.2k tok/s", "eta 1:20", "node1 ● running", "node2 ● running"):
