@@ -186,7 +186,8 @@ def _run_row(run: KnownRun, now: float) -> RunRow:
         loss=_number(summary.get("loss"), float),
         started=run.started, ended=_number(summary.get("ended"), float), seen=seen, by=clean(run.by),
         folder=run.folder, profile=run.name, source=run.source, problem=clean(run.problem),
-        losses=losses(run.folder, _number(summary.get("attempt"), int) or 1), cause=_cause(run.folder),
+        losses=losses(run.folder, _number(summary.get("attempt"), int) or 1),
+        cause=_dropped(summary) or _cause(run.folder),
         tags=noted.tags, note=noted.note, waits=_waits(summary) if state == "queued" else "",
     )  # fmt: skip
 
@@ -196,6 +197,14 @@ def _waits(summary: Mapping[str, object]) -> str:
 
     job, waits, start = (str(summary.get(name) or "") for name in ("job", "waits", "start"))
     return (f"job {clean(job)}: " if job else "") + waiting_words(waits, start)
+
+
+def _dropped(summary: Mapping[str, object]) -> str:
+    from runner.ids import short
+    from runner.render.waiting import dropped_words
+
+    why = str(summary.get("dropped") or "")
+    return dropped_words(short(str(summary["run"])), why) if why else ""
 
 
 def losses(folder: Path, attempt: int) -> tuple[float, ...]:

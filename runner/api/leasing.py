@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from runner.api.listing import RunStatus, list_runs
 from runner.api.viewer import Viewer
 from runner.bounded import text, whole
 from runner.errors import DisttuiError, HostError, InputError
@@ -131,6 +132,24 @@ def queue(hosts: Sequence[HostLeases]) -> tuple[WaitingRun, ...]:
     return tuple(
         WaitingRun(place.run, user, -place.before, parts[0].wanted["since"], tuple(parts))
         for (place, user), parts in sorted(found.items())
+    )
+
+
+def dropped(viewer: Viewer, hosts: Collection[str]) -> tuple[RunStatus, ...]:
+    """The runs that are known here, were queued on any of these hosts, and ended there before their turn.
+
+    Those whose profile was run or queued again since then are left out.
+    """
+    rows = list_runs(viewer).rows
+    return tuple(
+        row
+        for row in rows
+        if row.get("dropped")
+        and not set(hosts).isdisjoint(row["hosts"])
+        and not any(
+            other["name"] == row["name"] and other["started"] > row["started"] and not other.get("dropped")
+            for other in rows
+        )
     )
 
 

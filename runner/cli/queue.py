@@ -10,6 +10,7 @@ import click
 from runner.cli.options import AS_JSON, complete_hosts, example, ssh_options
 from runner.cli.run_selector import finding, run_options, warn
 from runner.errors import HostError, InputError
+from runner.ids import short
 from runner.text import clean
 
 _SHORT = "disttui.queue.short"
@@ -45,25 +46,32 @@ def list_queue(hosts: tuple[str, ...], as_json: bool, ssh_config: str | None, ac
     """List the runs of all users that wait on each HOST.
 
     In their order, and what each waits for, as far as that is known. They were started by disttui run --when-free;
-    disttui stop takes one of yours out of the line. Jobs of Slurm are not here: disttui ps shows them, with Slurm's
-    reason. Without HOST, the hosts of disttui who. Exit code 3 when a host could not be asked.
+    disttui stop takes one of yours out of the line. Below them are runs of yours that ended before their turn: their
+    host was rebooted, for example. Jobs of Slurm are not here: disttui ps shows them, with Slurm's reason. Without
+    HOST, the hosts of disttui who. Exit code 3 when a host could not be asked.
     """
+    from runner.api.leasing import dropped
     from runner.api.leasing import queue as in_line
     from runner.api.leasing import who as ask
     from runner.cli.viewing import viewing
     from runner.render.leases import queue_json, render_queue
+    from runner.render.waiting import dropped_words
 
     if hosts and click.get_current_context().meta.get(_SHORT):
         _refuse_command(clean(hosts[0]))
     with viewing(ssh_config, accept_new_host_keys) as viewer:
         found = ask(viewer, hosts, gpus=False)
+        lost = dropped(viewer, [host.host for host in found.hosts])
     runs = in_line(found.hosts)
     if as_json:
         errors = {error.host: error.sentence for error in found.problems if isinstance(error, HostError)}
-        click.echo(json.dumps({"runs": queue_json(runs), "errors": errors}, indent=2))
+        gone = {row["run"]: row["dropped"] for row in lost}
+        click.echo(json.dumps({"runs": queue_json(runs), "dropped": gone, "errors": errors}, indent=2))
     else:
         warn([error.sentence for error in found.problems])
         click.echo(render_queue(runs))
+        for row in lost:
+            click.echo(f"{short(row['run'])}: {dropped_words(short(row['run']), row['dropped'])}")
     raise SystemExit(3 if found.problems else 0)
 
 

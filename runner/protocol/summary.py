@@ -52,6 +52,7 @@ def summarize(folder: str, alive: Callable[[], bool | None]) -> dict[str, object
         "size": disk_use(folder),
         "disttui": spec.get("disttui"),
         "waits": _waits(folder) if state == "queued" else "",
+        "dropped": _dropped(end) if spec.get("queue") and not attempt else None,
         **{name: _figure(metrics.get(name)) for name in ("step", "steps", "loss")},
     }
 
@@ -87,6 +88,12 @@ def _waits(folder: str) -> str:
         line.get("text") for line in reversed(ends(os.path.join(folder, "events.jsonl"))) if line.get("e") == "note"
     )
     return next((text[len(IN_LINE) :] for text in texts if isinstance(text, str) and text.startswith(IN_LINE)), "")
+
+
+def _dropped(end: dict[str, object] | None) -> str:
+    """Why a queued run ended before its turn; empty: it has not, was stopped, or nothing is known."""
+    cause = end.get("cause") if end and end.get("state") != "stopped" else None
+    return str(cause.get("message") or cause.get("kind")) if isinstance(cause, dict) else ""
 
 
 def _newest_attempt(folder: str) -> int:

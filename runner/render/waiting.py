@@ -1,4 +1,4 @@
-"""Why a run has not begun, in one sentence."""
+"""Why a run has not begun, or never will, in one sentence."""
 
 from __future__ import annotations
 
@@ -19,3 +19,13 @@ def waits_for(state: RunState) -> str:
         return queue_words(state.queued)
     texts = (note["text"] for note in reversed(state.hosts[0].story.notes))
     return clean(next((text for text in texts if text.startswith(IN_LINE)), ""))
+
+
+def dropped_words(run: str, why: str) -> str:
+    """Why a queued run is no longer in line: `out of line: the host was started anew; queue it again: …`.
+
+    Args:
+        run: Its id, as short as it is shown.
+        why: As in the run's summary.
+    """
+    return f"out of line: {clean(why)}; queue it again: disttui rerun {run} --when-free"

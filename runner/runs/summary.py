@@ -16,7 +16,7 @@ _NAME, _SENTENCE = 255, 2000
 STATES = ("queued", "joining", "running", "stopping", "finished", "failed", "stopped", "lost", "unknown")
 _TEXTS = {
     "name": _NAME, "by": _NAME, "problem": _SENTENCE, "cure": _SENTENCE, "job": _NAME, "waits": _SENTENCE,
-    "start": _NAME,
+    "start": _NAME, "dropped": _SENTENCE,
 }  # fmt: skip
 _COUNTS = ("attempt", "step", "steps", "size", "disttui")
 _NUMBERS = ("started", "ended", "loss")
@@ -49,6 +49,8 @@ class Summary(TypedDict, total=False):
     """What a queued run waits for; of a job of Slurm: its reason."""
     start: str
     """Of a queued job: when it is expected to start."""
+    dropped: str
+    """Why a queued run ended before its turn; empty: it has not, or was stopped."""
 
 
 def summaries(answer: Any) -> tuple[Summary, ...]:

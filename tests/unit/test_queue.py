@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
+import re
 import signal
 import sys
 import time
@@ -19,16 +21,18 @@ from click.testing import CliRunner
 from runner.api.leasing import Moved, _moved, move
 from runner.cli.group import cli
 from runner.errors import HostError, InputError
-from runner.node import leases
+from runner.node import leases, procs
 from runner.node.problem import Problem
-from runner.node.serve import runs
+from runner.node.serve import listing, runs
 from runner.node.serve.leasing import list_leases
+from runner.profile import parse
 from runner.protocol.leases import LATEST, LinePlace
 from runner.render.leases import moved_line
-from runner.runs.registry import KnownHost, KnownRun
+from runner.runs.registry import KnownHost, KnownRun, keep
 from runner.runs.remote import Reached
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making, same
 from tests.unit.waiting import wait_for
+from tui.inventory import read_shelf
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hosts are Linux")
 
@@ -87,6 +91,71 @@ def test_a_killed_run_hands_over_too_and_a_killed_waiter_is_passed(cluster: Make
             os.kill(who["pid"], signal.SIGKILL)
     killed = time.time()
     assert later.wait_event(0, "attempt")["t"] - killed < 5.0
+
+
+def rebooted(*died: Cluster) -> None:
+    """What a host has after a power cut: these runs' files, of another boot, whose pids are those of new processes."""
+    new = procs.identity(os.getpid())
+    pid, start = f'"pid":{new["pid"]}', f'"start_time":{new["start_time"]}'
+    for run in died:
+        up = run.supervisor(0)
+        for who in (up, up["warden"]):
+            os.kill(who["pid"], signal.SIGKILL)
+            wait_for(lambda: not procs.alive(who), "its death")  # noqa: B023 - called at once
+        lease = next(path for path in leases_folder().iterdir() if run.run.encode() in path.read_bytes())
+        for path in (run.path(0, "supervisor.json"), lease):
+            text = re.sub(r'"pid": ?\d+', pid, path.read_text().replace(new["boot_id"], "0" * 36))
+            path.write_text(re.sub(r'"start_time": ?\d+', start, text))
+
+
+def leases_folder() -> Path:
+    return Path(os.environ[leases.VARIABLE])
+
+
+def test_after_a_reboot_no_gpu_is_leased_and_a_run_that_was_in_line_says_what_has_happened(
+    cluster: Make, tmp_path: Path
+) -> None:
+    """Also where a stranger has locked the files that are left."""
+    first, second, beside = (
+        cluster(SLEEP, gpus=[0]),
+        cluster(SLEEP, gpus=[0], **queued(1.0)),
+        cluster(SLEEP, gpus=[1], **queued(2.0)),
+    )
+    for run in (first, second):
+        run.start()
+    in_line(second)
+    rebooted(first, second)
+    strangers = [path.open("rb") for path in leases_folder().iterdir()]
+    try:
+        for file in strangers:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert leases.look().leases == []
+        again = cluster(SLEEP, gpus=[0])
+        for run in (again, beside):
+            run.start()
+        beside.wait_event(0, "attempt")
+        assert {(one["run"], one["state"]) for one in leases.look().leases} == {
+            (again.run, "held"),
+            (beside.run, "held"),
+        }
+    finally:
+        for file in strangers:
+            file.close()
+    rows = {str(row["run"]): row for row in listing.list_runs(str(second.run_dir(0)), None)}
+    assert (rows[second.run]["state"], rows[second.run]["dropped"]) == ("lost", "the host was started anew")
+    assert not rows[first.run]["dropped"] and not rows[again.run]["dropped"]
+    said = f"out of line: the host was started anew; queue it again: disttui rerun {second.run} --when-free"
+    environ = {"XDG_DATA_HOME": str(tmp_path / "data")}
+    text = "disttui: 1\nhosts: [{name: host0, host: local}]\njob: {script: x.py}\n"
+    text += f"launch: {{run_dir: {second.run_dir(0)}}}"
+    keep(parse(text, "mine.yaml"), [1], second.run, environ)
+    shown = [CliRunner().invoke(cli, words, env=environ).output for words in (["queue", "host0"], ["ps"])]
+    assert shown[0].splitlines()[-1] == f"{second.run}: {said}"
+    assert shown[1].splitlines()[-1].endswith(f"({said})")
+    assert [row.cause for row in read_shelf(environ, time.time()).runs] == [said], "the home screen"
+    assert runs.status(second.folder(0))["exit"] == second.exit(0), "who attaches writes its end"
+    (row,) = listing.list_runs(str(second.run_dir(0)), second.run)
+    assert (row["state"], row["dropped"]) == ("failed", "the host was started anew")
 
 
 class Viewer:

@@ -10,6 +10,7 @@ from runner.formatting import duration, number
 from runner.ids import short
 from runner.render.slurm import waiting_words
 from runner.render.status import GLYPHS
+from runner.render.waiting import dropped_words
 from runner.text import clean
 
 Row = Mapping[str, object]
@@ -39,14 +40,16 @@ def render_runs(rows: Sequence[Row]) -> str:
             cell.rjust(width) if to_right else cell.ljust(width)
             for to_right, cell, width in zip(right, cells, widths, strict=True)
         ]
-        note = _note(rows[index - 1]) if index else ""
+        note = _note(rows[index - 1], cells[0]) if index else ""
         lines.append("  ".join([*padded, f"({note})" if note else ""]).rstrip())
     return "\n".join(lines)
 
 
-def _note(row: Row) -> str:
+def _note(row: Row, run: str) -> str:
     if row.get("state") == "queued" and not row.get("note"):
         return waiting_words(str(row.get("waits") or ""), str(row.get("start") or ""))
+    if row.get("dropped") and not row.get("note"):
+        return dropped_words(run, str(row["dropped"]))
     return clean(str(row.get("note") or ""))
 
 

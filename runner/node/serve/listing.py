@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 from ...protocol.names import RUN
 from ...protocol.summary import ends, load, summarize
@@ -52,6 +53,8 @@ def _nodes(folder: str, run: str) -> list[dict[str, object]]:
             summary = summarize(path, lambda path=path, watch=watch: watch.alive() if watch else _lives(path))  # type: ignore[misc]
             if summary:
                 job = watch.summary(bool(summary["ended"])) if watch else {}
+                if summary["state"] == "lost" and summary["dropped"] is not None:
+                    summary["dropped"] = lost_by(load(os.path.join(path, "supervisor.json")))
                 found.append({**summary, **job, "run": run, "node_rank": int(name)})
     except OSError as error:
         return [{"run": run, "problem": "%s: %s" % (folder, error.strerror), "cure": _ask_owner(folder)}]
@@ -69,6 +72,12 @@ def _lives(folder: str) -> bool:
         return time.time() - os.stat(os.path.join(folder, "telemetry.jsonl")).st_mtime < _FRESH
     except OSError:
         return False
+
+
+def lost_by(up: Any) -> str:
+    """What became of a dead supervisor, by its supervisor.json, that had no time to write the run's end."""
+    again = isinstance(up, dict) and up.get("boot_id") == procs.boot_id()
+    return "the supervisor and warden were killed" if again else "the host was started anew"
 
 
 def stop_waits(folder: str) -> str | None:

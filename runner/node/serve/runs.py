@@ -240,10 +240,8 @@ def _settle(folder: str) -> requests.Alive:
     found = _look(folder)
     up = journal.read_json(os.path.join(folder, "supervisor.json")) or {}
     if found["exit"] is None and not found["alive"] and up:
-        again = up.get("boot_id") == procs.boot_id()
-        why = "supervisor and warden were killed" if again else "the host was started anew"
         try:
-            warden.conclude(folder, f"the {why}" if again else why, None)
+            warden.conclude(folder, listing.lost_by(up), None)
         except OSError as error:
             raise Problem(f"{folder} cannot be written: {error.strerror}", "make room on the disk") from None
         return _look(folder)
