@@ -5,6 +5,9 @@ from __future__ import annotations
 from .leases import Lease
 from .names import short
 
+_YEARS = 2 * 365 * 86400.0
+"""Seconds from which on nothing more exact is said: hosts, other users and scripts give the figures."""
+
 
 def holder(lease: Lease, now: float) -> str:
     """Who has what: `alice's llama-7f3a holds GPUs 0, 1, 41 % done, about 3 h`."""
@@ -45,7 +48,9 @@ def progress(lease: Lease, now: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time that is not known exactly: `12 s`, `45 min`, `3 h`, `2 d`."""
+    """A length of time that is not known exactly: `12 s`, `45 min`, `3 h`, `2 d`; `years`, as of an impossible one."""
+    if seconds >= _YEARS:
+        return "years"
     if seconds < 60:
         return f"{max(0, round(seconds))} s"
     minutes = round(seconds / 60)

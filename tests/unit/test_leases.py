@@ -38,6 +38,7 @@ from runner.node.serve.leasing import Claims
 from runner.node.supervise.line import Line
 from runner.node.supervise.supervisor import Supervisor
 from runner.profile.sections import Host
+from runner.protocol.lease_words import holder
 from runner.protocol.leases import LeaseText, Wish, in_the_way
 from runner.render.leases import queue_json, render_queue, render_who, who_json
 from tests.neighbours import UID
@@ -709,6 +710,16 @@ def test_whatever_a_host_says_of_its_leases_can_be_shown(lies: list[dict[str, An
     shown = render_who([host]) + render_queue(waiting)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", shown)
     json.dumps([who_json([host]), queue_json(waiting)], allow_nan=False)
+
+
+def test_a_clock_that_no_host_has_costs_its_figures_alone() -> None:
+    told = {**leases.new_text("r-1", 0, [], "a@b", step=1, steps=2**53 - 1), "user": "a", "uid": 1}
+    found = read_leases([told, {**told, "run": "r-2", "state": "waiting", "gpus": None}])
+    for moment in (1e308, 1e15, -1e308):
+        host = HostLeases("box1", found, (), "", moment, 0)
+        shown = f"{render_who([host])}\n{render_queue(queue([host]))}"
+        assert ("about years" in shown) == (moment > 0) and max(map(len, shown.splitlines())) < 120
+    assert "% done, about years" in holder(found[0], time.time())
 
 
 def test_a_host_that_tells_of_thousands_of_waiting_runs_costs_seconds_at_most() -> None:
