@@ -25,6 +25,10 @@ DTYPES = {
 """Types of numbers that are read, with their bytes."""
 _LARGEST = 2**30
 """Bytes of an index: some hundred for each part of a tensor."""
+MOST_SHARED = 16
+"""How often the bytes of a file may count: tensors may share them, and a small file must not become an endless one."""
+_FEW, _NUMBER = 64, 2**63
+"""The most dimensions of a tensor, as in torch, and fields of a record; one more than the largest number of a shape."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class _Record:
         pass
 
     def __setstate__(self, state: object) -> None:
-        if isinstance(state, dict):
+        if isinstance(state, dict) and len(state) <= _FEW:
             self.__dict__.update(state)
         elif isinstance(state, tuple) and state:
             self.dtype = state[0]  # of TensorProperties
@@ -69,6 +73,18 @@ class _Record:
     def _key(self) -> tuple[object, object]:
         """Of a MetadataIndex."""
         return self.__dict__.get("fqn"), self.__dict__.get("offset")
+
+
+def counts(values: Any) -> tuple[int, ...]:
+    """Numbers of a shape or of a place in a file. Raises ValueError where they cannot be such."""
+    if len(values) > _FEW or not all(isinstance(one, int) and 0 <= one < _NUMBER for one in values):
+        raise ValueError("no numbers of a tensor")
+    return tuple(values)
+
+
+def dictionary() -> "OrderedDict[Any, Any]":
+    """An empty one: a pickle adds the items. Given any, it would copy them, thousands of times for a few bytes."""
+    return OrderedDict()
 
 
 def _ignored(*_: object) -> None:
@@ -87,8 +103,8 @@ _KNOWN: Mapping[tuple[str, str], Any] = {
     ("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"): _ignored,
     ("builtins", "getattr"): _ignored,  # how some versions of Python write a member of an enumeration
     ("torch.serialization", "_get_layout"): _ignored,
-    ("torch", "Size"): tuple,
-    ("collections", "OrderedDict"): OrderedDict,
+    ("torch", "Size"): counts,
+    ("collections", "OrderedDict"): dictionary,
     **{("pathlib", name): _ignored for name in ("Path", "PosixPath", "PurePosixPath")},
     **{("torch", name): name for name in DTYPES},
 }
@@ -134,22 +150,20 @@ def _stored(name: str, described: Any, storage: Any) -> StoredTensor:
     parts = []
     for chunk in described.chunks:
         place = storage[_place_of(name, chunk.offsets)]
-        if "/" in place.relative_path or place.relative_path in ("", ".", ".."):
-            raise Problem(f"a part of {name} lies outside, in {place.relative_path!r}")
+        file = place.relative_path
+        if not isinstance(file, str) or {"/", "\0"} & {*file} or file in ("", ".", ".."):
+            raise Problem(f"a part of {name} lies outside, in {file!r}")
         if getattr(place, "transform_descriptors", None):
             raise Problem(f"a part of {name} is stored by an extension ({place.transform_descriptors[0]})")
-        begin, length = _counts((place.offset, place.length))
-        parts.append(StoredPart(_counts(chunk.offsets), _counts(chunk.sizes), place.relative_path, begin, length))
+        begin, length = counts((place.offset, place.length))
+        parts.append(StoredPart(counts(chunk.offsets), counts(chunk.sizes), file, begin, length))
     dtype = described.properties.dtype
     if dtype not in DTYPES:
         raise ValueError(f"{name} has no type")
-    return StoredTensor(_counts(described.size), dtype, tuple(parts))
-
-
-def _counts(values: Any) -> tuple[int, ...]:
-    if not all(isinstance(one, int) and one >= 0 for one in values):
-        raise ValueError("a size below zero")
-    return tuple(values)
+    shape = counts(described.size)
+    if any({len(part.offsets), len(part.sizes)} != {len(shape)} for part in parts):
+        raise ValueError(f"a part of {name} has other dimensions")
+    return StoredTensor(shape, dtype, tuple(parts))
 
 
 def _place_of(name: str, offsets: object) -> _Record:
@@ -160,16 +174,22 @@ def _place_of(name: str, offsets: object) -> _Record:
 
 def _check_files(folder: Path, tensors: Mapping[str, StoredTensor]) -> None:
     ends: dict[str, int] = {}
+    left = 0
     for stored in tensors.values():
         for part in stored.parts:
             ends[part.file] = max(ends.get(part.file, 0), part.begin + part.length)
+            left -= part.length
     for name, end in sorted(ends.items()):
         try:
             size = (folder / name).stat().st_size
-        except OSError as error:
-            raise Problem(f"checkpoint {folder} is incomplete: {name}: {error.strerror}") from None
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise Problem(f"checkpoint {folder} is incomplete: {name}: {why}") from None
+        left += MOST_SHARED * size
         if size < end:
             raise Problem(f"checkpoint {folder} is incomplete: {name} has {size:,} bytes of {end:,}")
+    if left < 0:
+        raise Problem(f"checkpoint {folder}: {NAME} is damaged (its tensors are larger than its files)")
 
 
 class FileSlice(io.RawIOBase):

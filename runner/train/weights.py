@@ -11,7 +11,6 @@ import os
 import pickle
 import struct
 import zipfile
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -127,9 +126,10 @@ def _of_parts(checkpoint: Path, name: str, stored: index.StoredTensor) -> Weight
     blocks = []
     for part in stored.parts:
         where = f"checkpoint {checkpoint}: {name} in {part.file}"
-        (only,) = _Archive(checkpoint / part.file, part.begin, part.length, where).tensors().values()
-        if (only.shape, only.dtype) != (part.sizes, stored.dtype):
+        held = [*_Archive(checkpoint / part.file, part.begin, part.length, where).tensors().values()]
+        if [(only.shape, only.dtype) for only in held] != [(part.sizes, stored.dtype)]:
             raise Problem(f"{where} has another shape or type than {index.NAME} says")
+        (only,) = held
         blocks.append(ByteBox(part.offsets, part.sizes, only.blocks[0].path, only.blocks[0].begin))
     return Weight(stored.shape, stored.dtype, tuple(blocks))
 
@@ -150,7 +150,7 @@ class _TensorUnpickler(pickle.Unpickler):
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
             return _Array
         if (module, name) == ("collections", "OrderedDict"):
-            return OrderedDict
+            return index.dictionary
         if module == "torch" and name in _STORAGES:
             return _STORAGES[name]
         raise pickle.UnpicklingError(f"{module}.{name} is no tensor")
@@ -162,8 +162,8 @@ class _Array:
     def __init__(self, storage: _Stored, offset: int, shape: Sequence[int], strides: Sequence[int], *_: object) -> None:
         self.dtype, self.record = storage
         self.offset = int(offset)
-        self.shape = tuple(map(int, shape))
-        self.strides = tuple(map(int, strides))
+        self.shape = index.counts(shape)
+        self.strides = index.counts(strides)
 
 
 class _Archive:
@@ -182,9 +182,13 @@ class _Archive:
                 self._path.open("rb") as file,
                 zipfile.ZipFile(index.FileSlice(file, self._begin, self._length)) as zipped,
             ):
+                _refuse_bomb(zipped, self._length)
                 if damaged := zipped.testzip():
                     raise Problem(f"{self._where} is damaged (at {damaged})")
-                return self._read(file, zipped)
+                found = self._read(file, zipped)
+                if sum(weight.size for weight in found.values()) > index.MOST_SHARED * self._length:
+                    raise ValueError("its tensors are larger than the file")
+                return found
         except OSError as error:
             raise Problem(f"{self._where}: {error.strerror or error}") from None
         except Problem:
@@ -204,7 +208,7 @@ class _Archive:
             content = content.get("tensors", content)
         arrays = content if isinstance(content, dict) else {"": content}
         return {
-            str(key): self._weight(file, zipped, root, array)
+            str(key).encode().decode(): self._weight(file, zipped, root, array)  # text that can be written
             for key, array in arrays.items()
             if isinstance(array, _Array)
         }
@@ -220,10 +224,18 @@ class _Archive:
         fits = (array.offset + math.prod(array.shape)) * width <= info.file_size and min(
             (array.offset, *array.shape)
         ) >= 0
-        if info.compress_type != zipfile.ZIP_STORED or not (dense and fits):
+        if not (dense and fits):
             raise ValueError("a tensor's bytes do not lie in a row")
         block = ByteBox((0,) * len(array.shape), array.shape, self._path, begin)
         return Weight(array.shape, array.dtype, (block,))
+
+
+def _refuse_bomb(zipped: zipfile.ZipFile, length: int) -> None:
+    """Raise ValueError for an archive with more in it than its own bytes: torch.save compresses nothing."""
+    records = zipped.infolist()
+    packed = any(one.compress_type != zipfile.ZIP_STORED for one in records)
+    if packed or sum(one.file_size for one in records) > length:
+        raise ValueError("its records are compressed, or overlap")
 
 
 def _write_safetensors(file: BinaryIO, weights: Mapping[str, Weight]) -> None:
@@ -283,6 +295,8 @@ def _numbers(values: Sequence[int]) -> bytes:
 
 def _copy(name: str, weight: Weight, to: Any) -> None:
     """Write the tensor's bytes in order. Raises Problem where a part is missing, OSError where the disk is full."""
+    if not weight.size:
+        return  # a shape such as (10 ** 18, 0) has no bytes, and many rows
     files: dict[Path, BinaryIO] = {}
     with ExitStack() as opened:
         for block, begin, length in _runs(name, weight, ()):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import pickle
 import resource
 import subprocess
 import sys
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ from runner.errors import InputError
 from runner.train import checkpoint, sharded
 from runner.train.problem import Problem
 from runner.train.state import Box, HeldTensor
-from runner.train.weights import export
+from runner.train.weights import Weight, _pickled, export
 from tests import frameworks
 from tests.unit.liar_kit import liar, lied, viewer
 from tests.unit.test_train_run import Job
@@ -229,6 +232,82 @@ def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[content.index(bytes(WEIGHTS["columns.weight"][:1, :2].view(torch.uint8).flatten().tolist()))] ^= 1
     path.write_bytes(content)
+
+
+def archived(path: Path, shape: tuple[int, ...], packed: bytes = b"") -> None:
+    """A file of one tensor as torch.save writes it; `packed` is a compressed record of it."""
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a/data.pkl", _pickled({"x": Weight(shape, "float32", ())}))
+        file.writestr("a/data/0", bytes(64))
+        if packed:
+            file.writestr("a/byteorder", packed, compress_type=zipfile.ZIP_DEFLATED)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda path: archived(path, (0, 2**70)), "no numbers of a tensor"),
+        (lambda path: archived(path, (1,) * 1000), "no numbers of a tensor"),
+        (lambda path: archived(path, (4,), bytes(1 << 20)), "its records are compressed, or overlap"),
+        (lambda path: torch.save({"\ud800": torch.ones(1)}, path), "surrogates not allowed"),
+        (
+            lambda path: torch.save(dict.fromkeys(map(str, range(400)), torch.ones(4096)), path),
+            "its tensors are larger than the file",
+        ),
+    ],
+)
+def test_a_file_that_a_stranger_made_gives_one_line_and_takes_neither_memory_nor_disk(
+    tmp_path: Path, make: Any, named: str
+) -> None:
+    make(tmp_path / "step-000005-a1.pt")
+    with pytest.raises(Problem, match=f"is incomplete or damaged .*{named}"):
+        export(tmp_path, tmp_path / "model.pt")
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000005-a1.pt"]
+
+
+def test_a_tensor_without_numbers_has_no_rows_to_copy(tmp_path: Path) -> None:
+    archived(tmp_path / "step-000005-a1.pt", (2**60, 2, 0))
+    assert export(tmp_path, tmp_path / "model.safetensors").parameters == 0
+
+
+def _rename(index: Any, name: str) -> None:
+    for place in index.storage_data.values():
+        place.relative_path = name
+
+
+def _flatten(index: Any) -> None:
+    for described in index.state_dict_metadata.values():
+        described.size = torch.Size((5,))
+
+
+def _repeat(index: Any) -> None:
+    index.state_dict_metadata |= {f"{name}{at}": one for at in range(99) for name, one in _tensors(index)}
+    index.storage_data |= {
+        replace(key, fqn=f"{key.fqn}{at}"): place for at in range(99) for key, place in [*index.storage_data.items()]
+    }
+
+
+def _tensors(index: Any) -> list[tuple[str, Any]]:
+    return [*index.state_dict_metadata.items()]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda index: _rename(index, "a\0b"), "lies outside"),
+        (lambda index: _rename(index, "../b"), "lies outside"),
+        (lambda index: _rename(index, "\ud800"), "is incomplete"),
+        (_flatten, "has other dimensions"),
+        (_repeat, "its tensors are larger than its files"),
+    ],
+)
+def test_an_index_that_a_stranger_made_gives_one_line(tmp_path: Path, change: Any, named: str) -> None:
+    path = cut(tmp_path) / ".metadata"
+    index = pickle.loads(path.read_bytes())
+    change(index)
+    path.write_bytes(pickle.dumps(index))
+    with pytest.raises(Problem, match=named):
+        export(tmp_path, tmp_path / "model.pt")
 
 
 def test_bad_names_are_said(tmp_path: Path) -> None:
