@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def import_profile(
-    path: Path, kind: Kind | None = None, *, hosts: Sequence[str] = (), script: str | None = None
+    path: Path,
+    kind: Kind | None = None,
+    *,
+    hosts: Sequence[str] = (),
+    script: str | None = None,
+    login: str | None = None,
 ) -> Imported:
     """The profile that says the same as a file of Accelerate, MPI, DeepSpeed or Slurm. Nothing of it is run.
 
@@ -23,13 +28,14 @@ def import_profile(
         kind: None: recognised from the content.
         hosts: For a file that names none, in the order of the node ranks.
         script: What runs, for a file that does not say.
+        login: The login node: a job script becomes a profile that is run as a job of Slurm.
 
     Raises:
         InputError: It cannot be read or used.
     """
     from runner.planning.interop.read import read_foreign
 
-    return read_foreign(_text(path), printable(str(path)), kind, hosts, script)
+    return read_foreign(_text(path), printable(str(path)), kind, hosts, script, login)
 
 
 def _text(path: Path) -> str:

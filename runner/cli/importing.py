@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     epilog=example(
         "disttui import default_config.yaml --host box1 --host box2 --script train.py -o mine.yaml",
         "disttui import hostfile --script train.py > mine.yaml",
+        "disttui import job.sbatch --login cluster -o mine.yaml",
     ),
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 @click.option(
     "--host", "hosts", multiple=True, shell_complete=complete_hosts, help="A host; several in the order of node ranks."
 )
+@click.option(
+    "--login",
+    metavar="HOST",
+    shell_complete=complete_hosts,
+    help="The login node: a job script becomes a profile that is run as a job of Slurm.",
+)
 @click.option("--script", metavar="PATH", help="What runs, for a file that does not say.")
 @click.option(
     "-o",
@@ -38,7 +45,14 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write it here; else it is printed.",
 )
-def import_(file: Path, kind: Kind | None, hosts: tuple[str, ...], script: str | None, output: Path | None) -> None:
+def import_(
+    file: Path,
+    kind: Kind | None,
+    hosts: tuple[str, ...],
+    login: str | None,
+    script: str | None,
+    output: Path | None,
+) -> None:
     """Make a profile of another launcher's FILE.
 
     FILE is a configuration of Accelerate or DeepSpeed, a hostfile of MPI or DeepSpeed, or a job script of Slurm.
@@ -50,7 +64,7 @@ def import_(file: Path, kind: Kind | None, hosts: tuple[str, ...], script: str |
     from runner.profile.save import save
     from runner.text import clean
 
-    imported = import_profile(file, kind, hosts=hosts, script=script)
+    imported = import_profile(file, kind, hosts=hosts, script=script, login=login)
     if output is not None:
         save(imported.text, output, replace=False)
     else:

@@ -65,10 +65,16 @@ def run_profile(
         raise InputError("--when-free and --ignore-leases exclude each other", "Give one of them.")
     if sharing.priority and not sharing.when_free:
         raise InputError("--priority needs --when-free", "Give both, or none.")
+    if sharing.priority and profile.slurm is not None:
+        what = "--priority is of disttui's own queue, and a job of Slurm waits in Slurm's"
+        raise InputError(what, 'Leave it out; slurm: {options: ["--nice=100"]} lets other jobs go first.')
     make_folder(os.environ)
     wanted = notices_wanted()
     begun = time.monotonic()
     printer = _printer(profile, as_json=as_json)
+    if profile.slurm is not None and (sharing.when_free or sharing.ignore_leases):
+        option = "--when-free" if sharing.when_free else "--ignore-leases"
+        printer.say(f"{option} changes nothing for a job of Slurm: Slurm's queue lets it wait, and gives it its nodes")
     try:
         with viewing(ssh_config, accept_new, profile if sandbox else None) as viewer:
             kept = {"source": source, "resume_from": earlier.resume_from if earlier else None}

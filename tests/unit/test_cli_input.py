@@ -23,6 +23,7 @@ WRONG = [
     ("plan -", "-: a profile is not read from standard input\n  → Save it in a file."),
     ("top --once nope.yaml", "nope.yaml: no profile has this name and no file this path"),
     ("run 2node --sandbox --detach", "a sandbox lives only as long as its command, so it cannot be left"),
+    ("run local --priority 5 --when-free --set slurm.nodes=2", "--priority is of disttui's own queue"),
     ("run 2node --priority 5", "--priority needs --when-free\n  → Give both, or none."),
     ("run 2node --when-free --ignore-leases", "--when-free and --ignore-leases exclude each other"),
     ("lease box1 --until 2020-01-01", "--until '2020-01-01' is in the past\n  → Give a later time."),

@@ -195,6 +195,26 @@ def test_the_lines_that_start_a_job(line: str, kind: str, value: str, processes:
     assert profile.hosts[0].num_processes == processes
 
 
+def test_a_job_script_becomes_a_job_of_slurm_on_its_login_node() -> None:
+    head = "#!/bin/sh\n#SBATCH -N2 --ntasks-per-node 4 -c 8 -w n[1,3] -t 4:00:00 -p gpu --gres=gpu:a100:4\n"
+    more = "#SBATCH --mem=64G --comment='a b' --requeue --burst-buffer=x\nsrun python train.py\n"
+    imported = read_foreign(head + more, "file", login="cluster")
+    profile, said = parse(imported.text, "imported.yaml"), notes(imported)
+    assert profile.slurm and imported.missing is None
+    assert ([host.host for host in profile.hosts], profile.hosts[0].num_processes) == (["cluster"], 4)
+    assert profile.launch.launcher == "slurm" and profile.slurm.nodes == 2 and profile.slurm.cpus_per_node == 32
+    assert profile.slurm.sbatch() == [
+        "--partition=gpu", "--time=4:00:00", "--gres=gpu:4", "--nodelist=n[1,3]", "--mem=64G", "--gres=gpu:a100:4",
+    ]  # fmt: skip
+    assert "3: comment: dropped: a b is no value for slurm.options" in said and "3: burst-buffer: ambiguous" in said
+    assert "0: launch.run_dir: ambiguous" in said and "0: job.workdir: ambiguous" in said
+    with pytest.raises(InputError, match="file:2:1: time: 'soon', expected minutes"):
+        read_foreign("#!/bin/sh\n#SBATCH --time=soon -n 1\nsrun python a.py\n", "file", login="cluster")
+    for other in (("box slots=1\n", ()), (head, ("n1",))):
+        with pytest.raises(InputError, match="--login is"):
+            read_foreign(other[0], "file", hosts=other[1], login="cluster")
+
+
 @pytest.mark.parametrize("text", ["a \\\n" * 200_000, "a" * 1_000_000, "#SBATCH" + " --x" * 250_000])
 def test_a_script_of_one_endless_line_costs_no_time(text: str) -> None:
     began = time.process_time()

@@ -71,6 +71,10 @@ class Translation:
     job: dict[str, object] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     launch: dict[str, object] = field(default_factory=dict)
+    login: str = ""
+    """The login node, where the profile is to be run as a job of Slurm."""
+    slurm: dict[str, object] = field(default_factory=dict)
+    """What such a job asks for."""
 
     def translated(self, line: int, key: str, what: str) -> None:
         """Note what a line has become."""
@@ -124,9 +128,11 @@ def finish(draft: Translation, hosts: Sequence[str], script: str | None) -> Impo
 def _machines(draft: Translation, hosts: Sequence[str]) -> tuple[list[Machine], InputError | None]:
     line, key = draft.wanted_by
     place = f"{draft.source}:{line}" if line else draft.source
-    for host in hosts:
+    for option, host in [*(("--host", each) for each in hosts), *([("--login", draft.login)] if draft.login else [])]:
         if flaw := flaw_of(host):
-            raise InputError(f"--host {clean(host)}: {flaw}", "Give an ssh alias, user@host:port or local.")
+            raise InputError(f"{option} {clean(host)}: {flaw}", "Give an ssh alias, user@host:port or local.")
+    if draft.login:
+        return [Machine(draft.login)], None
     if hosts and draft.listed:
         raise InputError("the file names its hosts", "Leave --host out, or change the file.", place=place)
     if hosts and draft.wanted and len(hosts) != draft.wanted:
@@ -176,6 +182,7 @@ def _data(draft: Translation, machines: Sequence[Machine]) -> dict[str, object]:
         "python": draft.python,
         "job": {**draft.job, **({"env": draft.env} if draft.env else {})},
         "launch": draft.launch,
+        "slurm": draft.slurm,
     }
     return {key: value for key, value in data.items() if value not in (None, "", {})}
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from runner.errors import InputError
 from runner.hosts.discovery.candidate import flaw_of, spread
+from runner.planning.interop import slurm_section
 from runner.planning.interop.command_words import LONGEST, JobLine, command_of
 from runner.planning.interop.draft import Machine, Translation, count, shown
 from runner.profile.fields import slug
@@ -19,7 +21,7 @@ _LONG = {
     "-e": "error", "-i": "input", "-n": "ntasks", "-o": "output", "-p": "partition", "-q": "qos", "-t": "time",
     "-w": "nodelist", "-x": "exclude", "-C": "constraint", "-d": "dependency", "-a": "array",
 }  # fmt: skip
-_QUEUE = "of Slurm's queue: to run as a job of it, write it into the profile's section slurm"
+_QUEUE = "of Slurm's queue: to run as a job of it, import with --login, the login node"
 _LOGS = "every rank has a log of its own in launch.run_dir"
 _DROPPED = {
     **dict.fromkeys(
@@ -65,6 +67,10 @@ def read(text: str, draft: Translation) -> None:
     for one in directives.values():
         _take(one, draft)
     numbers = _counts(directives, draft)
+    if draft.login:
+        cpus = directives.get("cpus-per-task")
+        given = (cpus.line, cpus.value) if cpus else None
+        slurm_section.count(numbers.nodes, numbers.tasks, numbers.gpus, given, draft)
     command = _body(text, draft)
     if command is not None:
         _job(command, draft)
@@ -118,10 +124,13 @@ def _take(one: _Directive, draft: Translation) -> None:
     elif name == "chdir" and value.startswith(("/", "~")) and "%" not in value:
         draft.job["workdir"] = value
         draft.translated(line, name, f"{shown(value)} → job.workdir")
+    elif draft.login and (name == "cpus-per-task" or slurm_section.take(line, name, value, draft)):
+        return
     elif name == "nodelist":
         _nodelist(one, draft)
     elif name in _DROPPED:
-        draft.dropped(line, name, _DROPPED[name])
+        fits_not = draft.login and _DROPPED[name] == _QUEUE
+        draft.dropped(line, name, f"{shown(value)} is no value for slurm.options" if fits_not else _DROPPED[name])
     elif name in _AMBIGUOUS:
         draft.ambiguous(line, name, f"{shown(value)}: {_AMBIGUOUS[name]}" if value else _AMBIGUOUS[name])
     else:
@@ -165,18 +174,24 @@ class _Numbers(NamedTuple):
     gpus: int | None
 
 
-def _counts(directives: dict[str, _Directive], draft: Translation) -> _Numbers:
-    def number(name: str, pattern: str = r"(\d+)", most: int = 1024) -> tuple[int, int | None]:
-        one = directives.get(name)
-        if one is None:
-            return 0, None
-        found = re.fullmatch(pattern, one.value)
-        return one.line, count(draft, one.line, name, found[1] if found else one.value, most)
+def _number(
+    directives: dict[str, _Directive], draft: Translation, name: str, pattern: str = r"(\d+)", most: int = 1024
+) -> tuple[int, int | None]:
+    """The line and the value of a directive that says a number; None where it is not there."""
+    one = directives.get(name)
+    if one is None:
+        return 0, None
+    found = re.fullmatch(pattern, one.value)
+    return one.line, count(draft, one.line, name, found[1] if found else one.value, most)
 
+
+def _counts(directives: dict[str, _Directive], draft: Translation) -> _Numbers:
+    number = partial(_number, directives, draft)
     line, nodes = number("nodes", r"(\d+)(?:-\1)?", MOST_HOSTS)
     if nodes is not None:
         draft.wanted, draft.wanted_by = nodes, (line, "nodes")
-        draft.translated(line, "nodes", f"{nodes} → {nodes} host{'s' if nodes > 1 else ''}")
+        become = "slurm.nodes" if draft.login else f"{nodes} host{'s' if nodes > 1 else ''}"
+        draft.translated(line, "nodes", f"{nodes} → {become}")
         if draft.listed and len(draft.hosts) != nodes:
             draft.wrong(line, 1, f"nodes: {nodes}, and the nodelist has {len(draft.hosts)}", "expected the same number")
     nodes = nodes or len(draft.hosts) or 1
@@ -190,20 +205,32 @@ def _counts(directives: dict[str, _Directive], draft: Translation) -> _Numbers:
     elif total is not None:
         draft.translated(line, "ntasks", f"{total} in all: {total // nodes} tasks on each host")
         tasks = tasks or total // nodes
+    return _Numbers(nodes, tasks, _gpus(directives, draft))
+
+
+def _gpus(directives: dict[str, _Directive], draft: Translation) -> int | None:
+    """GPUs on each host."""
+
+    def left(one: _Directive, why: str) -> None:
+        if not (draft.login and slurm_section.take(*one, draft)):
+            draft.ambiguous(one.line, one.name, f"{shown(one.value)}: {why}; dropped")
+
     gpus = None
     for name, pattern in (("gpus-per-node", r"(?:[\w.-]+:)?(\d+)"), ("gres", r"gpu(?::[\w.-]+)?:(\d+)")):
         one = directives.get(name)
         if one is not None and name == "gres" and not one.value.startswith("gpu"):
-            draft.ambiguous(one.line, name, f"{shown(one.value)}: not known here; dropped")
+            left(one, "not known here")
             continue
-        line, found = number(name, pattern)
-        if found is not None:
+        line, found = _number(directives, draft, name, pattern)
+        if one is not None and found is not None:
             gpus = found
             draft.translated(line, name, f"{found} GPUs on each host")
+            if draft.login and one.value.count(":") > (name == "gres"):
+                slurm_section.take(line, "gres", f"gpu:{one.value.removeprefix('gpu:')}", draft)  # with their kind
     for name in ("gpus", "gpus-per-task"):
         if one := directives.get(name):
-            draft.ambiguous(one.line, name, f"{shown(one.value)}: disttui takes the GPUs that nobody uses; dropped")
-    return _Numbers(nodes, tasks, gpus)
+            left(one, "disttui takes the GPUs that nobody uses")
+    return gpus
 
 
 def _body(text: str, draft: Translation) -> JobLine | None:

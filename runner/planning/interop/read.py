@@ -17,7 +17,12 @@ _KINDS = "accelerate, hostfile, deepspeed or sbatch"
 
 
 def read_foreign(
-    text: str, source: str, kind: Kind | None = None, hosts: Sequence[str] = (), script: str | None = None
+    text: str,
+    source: str,
+    kind: Kind | None = None,
+    hosts: Sequence[str] = (),
+    script: str | None = None,
+    login: str | None = None,
 ) -> Imported:
     """The profile that says the same as a file of another launcher.
 
@@ -26,6 +31,7 @@ def read_foreign(
         kind: None: recognised from the content.
         hosts: For a file that names none, in the order of the node ranks.
         script: What runs, for a file that does not say.
+        login: The login node: a job script becomes a profile that is run as a job of Slurm.
 
     Raises:
         InputError: It cannot be used, with the lines.
@@ -36,7 +42,12 @@ def read_foreign(
     if found is None:
         what = f"this is no file of {_KINDS}" if text.strip() else "the file is empty"
         raise InputError(what, f"Say by --from what it is: {_KINDS}.", place=source)
-    draft = Translation(source)
+    if login is not None and (hosts or found != "sbatch"):
+        what = (
+            "--login is the only host of a job of Slurm" if hosts else f"--login is for a job script, this is {found}"
+        )
+        raise InputError(what, "Give one of the two." if hosts else "Leave it out.", place=source)
+    draft = Translation(source, login=login or "")
     if found == "hostfile":
         from_hostfile.read(text, draft)
     elif found == "sbatch":
