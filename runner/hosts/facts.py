@@ -133,6 +133,8 @@ class Needs:
     programs: tuple[str, ...] = ()
     package: str | None = None
     """The launcher's, if it is missing; empty: it exists; None: unknown."""
+    version: str | None = None
+    """What the launcher says to `--version`; None: unknown."""
 
 
 @dataclass(frozen=True)
@@ -391,6 +393,7 @@ def _needs(data: Any) -> Needs:
         _maybe_text(data, "module"),
         _texts(data, "programs") if "programs" in data else (),
         _maybe_text(data, "package"),
+        _maybe_text(data, "version"),
     )
 
 

@@ -120,6 +120,7 @@ def probe_request(profile: Profile, node: int) -> ProbeRequest:
         "module": _wanted_module(profile, node),
         "programs": _wanted_programs(profile, node),
         "package": _wanted_package(profile, node),
+        "version_of": "mpirun" if "mpirun" in _launcher_programs(profile, node) else "",
     }
 
 
@@ -141,11 +142,16 @@ def _elsewhere(profile: Profile, node: int) -> bool:
 
 def _wanted_programs(profile: Profile, node: int) -> list[str]:
     """The programs that it searches for; none with another search path."""
-    target, wrap = profile.job.target, profile.job.wrap
+    target = profile.job.target
     slurm = [] if profile.slurm is None else list(PROGRAMS)
     if "PATH" in profile.host_env(node):
         return slurm
-    if wrap:
-        return [*slurm, wrap[0]]
-    launcher = _PROGRAMS.get(profile.launch.launcher, ())
-    return [*slurm, *launcher, *([target.value] if target.kind == "command" else [])]
+    if profile.job.wrap:
+        return [*slurm, profile.job.wrap[0]]
+    return [*slurm, *_launcher_programs(profile, node), *([target.value] if target.kind == "command" else [])]
+
+
+def _launcher_programs(profile: Profile, node: int) -> tuple[str, ...]:
+    """Those of the launcher, where the job's search path is known."""
+    known = not profile.job.wrap and "PATH" not in profile.host_env(node)
+    return _PROGRAMS.get(profile.launch.launcher, ()) if known else ()

@@ -16,6 +16,7 @@ from runner.formatting import gibibytes
 from runner.hosts.facts import Git, HostFacts, Interpreter
 from runner.planning import bytegpt, deepspeed_file, network
 from runner.planning.interpreter import find_python, release
+from runner.planning.launchers import mpirun_versions
 from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.plan import HostPlan, Plan
 from runner.planning.processes import free_gpus, offered_gpus, who_uses
@@ -74,6 +75,8 @@ def check(profile: Profile, facts: Sequence[HostFacts], plan: Plan, environ: Map
     found += _arguments(profile)
     found += _division(profile, plan)
     found += _launch(profile, plan)
+    versions = {host.name: one.needs.version for host, one in zip(plan.hosts, facts, strict=True) if one.needs.version}
+    found += [Finding("error", None, *refused) for refused in mpirun_versions.refusals(profile, versions)]
     found += _deepspeed(profile)
     found += _network(profile, plan, facts)
     found += _code(profile, plan, facts)
@@ -251,12 +254,8 @@ def _needs(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Findi
         if profile.slurm is not None and program in PROGRAMS:
             continue
         if program in ("mpirun", "orted") and launcher.startswith("mpirun"):
-            cure = (
-                "Install Open MPI there, set `activate` to what puts it into PATH, or choose another `launch.launcher`"
-            )
-            yield Finding(
-                "error", host.name, f"launch.launcher is {launcher}, and {program} is not in PATH{after}", cure
-            )
+            what = f"launch.launcher is {launcher}, and {program} is not in PATH{after}"
+            yield Finding("error", host.name, what, mpirun_versions.INSTALL)
             continue
         key = "job.wrap" if profile.job.wrap else "job.command"
         cure = f"Install it, or correct `{key}`" + ("" if after else ", or set `activate` to what puts it into PATH")

@@ -88,6 +88,8 @@ class Needs(TypedDict):
     programs: list[str]
     package: str | None
     """The launcher's; empty if it exists, null if it is not known."""
+    version: str | None
+    """The first line of what the program `version_of` says to `--version`; null if it is not known."""
 
 
 class Software(TypedDict):

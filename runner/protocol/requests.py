@@ -41,6 +41,8 @@ class ProbeRequest(TypedDict, total=False):
     programs: list[str]
     package: str
     """That the launcher is in."""
+    version_of: str
+    """The launcher's program that is asked for its `--version`."""
     python: str | None
     activate: str
     run_dir: str

@@ -218,6 +218,57 @@ def test_the_probe_finds_out_which_launcher_is_missing(tmp_path: Path, host: dic
     assert lacks("mpirun", job={"wrap": ["sh"]}).programs == ()
 
 
+_4, _40, _5 = (f"mpirun (Open MPI) {version}" for version in ("4.1.4", "4.0.3", "5.0.8"))
+_MPICH = "HYDRA build details:"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "first", "second", "words"),
+    [
+        ("mpirun", _4, _4, None),
+        ("mpirun", _4, None, None),
+        ("mpirun-per-host", _4, _5, None),
+        ("mpirun", _4, _40, f"on all hosts: {_4} on node1; {_40} on node2 → Install the same, or set launch.launcher"),
+        ("mpirun", _5, _5, f"is built for Open MPI 4: {_5} is on node1, node2 → Set launch.launcher to mpirun-per-h"),
+        ("mpirun-per-host", _4, _MPICH, "mpirun of node2 is not that of Open MPI: it says HYDRA build details: → Inst"),
+        ("mpirun", _MPICH, _4, "mpirun of node1 is not that of Open MPI"),
+    ],
+)
+def test_a_plan_says_which_versions_of_mpirun_the_hosts_would_refuse(
+    launcher: str, first: str, second: str | None, words: str | None
+) -> None:
+    desk = facts("cpu_desk")
+    hosts = (replace(desk, needs=Needs(version=one), boot_id=one or "") for one in (first, second))
+    found = planned(*hosts, job={"script": "x.py"}, launch={"launcher": launcher}).found("error")
+    assert len(found) == (words is not None) and (words or "") in "".join(found), found
+
+
+@pytest.mark.parametrize("activated", [False, True])
+def test_the_probe_asks_the_mpirun_of_the_job_for_its_version(
+    tmp_path: Path, activated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (program := tmp_path / "mpirun").write_text(
+        '#!/bin/sh\n[ "$*" = --version ] && echo "mpirun (Open MPI) 4.9" && echo x\n'
+    )
+    program.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    host = {"activate": f"export PATH={path}"} if activated else {}
+    if not activated:
+        monkeypatch.setenv("PATH", path)
+
+    def version(launcher: str, **job: Any) -> str | None:
+        data = {"disttui": 1, "hosts": [{"host": "a", **host}], "launch": {"launcher": launcher}}
+        data["job"] = {"script": "x.py", "workdir": str(tmp_path), **job}
+        answer = probe({**probe_request(parse(json.dumps(data), "x"), 0), "gpus": False})
+        return HostFacts.from_json(json.loads(json.dumps(answer))).needs.version
+
+    assert version("mpirun") == version("mpirun-per-host") == "mpirun (Open MPI) 4.9"
+    assert version("torchrun") is None and version("mpirun", wrap=["sh"]) is None
+    program.write_text("no program\n")
+    program.chmod(0o755)
+    assert version("mpirun") is None
+
+
 def test_backend_mpi_is_refused_where_torch_has_none_and_without_one_mpi_world() -> None:
     data = {"disttui": 1, "hosts": ["a"], "job": {"script": "x.py"}, "launch": {"backend": "mpi"}}
     with pytest.raises(ProfileErrors, match=r"1:\d+: backend mpi needs one MPI world over all hosts.*launcher: mpirun"):

@@ -18,7 +18,7 @@ from .torch_files import PythonLayout, layout, torch_in
 
 _MARK = "disttui-interpreter "
 # Runs in the interpreter in question, and must not fail under Python 2. Arguments: a module or "", a package or "",
-# then programs.
+# a program whose version to ask for or "", then programs.
 # The module is not imported, and no file of the working folder may shadow the imports here.
 _QUESTION = (
     r"""
@@ -26,7 +26,7 @@ import sys
 path = sys.path[:]
 sys.path[:] = [p for p in path if p]
 import json
-module, package = (sys.argv + ["", ""])[1:3]
+module, package, asked = (sys.argv + ["", "", ""])[1:4]
 programs = {}
 def missing(name):
     places = whole = None
@@ -39,20 +39,22 @@ def missing(name):
     if places is not None and PathFinder.find_spec(whole + ".__main__", list(places)) is None:
         return whole + ".__main__"
     return ""
-answer = lacks = None
+answer = lacks = says = None
 try:
     from importlib.machinery import PathFinder
     from importlib.util import find_spec
     from os import getcwd
     from shutil import which
-    programs = {p: bool(which(p)) for p in sys.argv[3:]}
+    from subprocess import STDOUT, check_output
+    programs = {p: bool(which(p)) for p in sys.argv[4:]}
     sys.path[:] = [getcwd()] + sys.path
     lacks = find_spec(package) is None if package else None
     answer = missing(module) if module else None
+    says = check_output([which(asked), "--version"], stderr=STDOUT, timeout=5).decode("utf-8", "replace") if asked else None
 except Exception:
     pass
 version = ".".join(map(str, sys.version_info[:3]))
-print(%r + json.dumps([sys.executable, sys.prefix, version, [p for p in path if p], answer, programs, lacks]))
+print(%r + json.dumps([sys.executable, sys.prefix, version, [p for p in path if p], answer, programs, lacks, says]))
 """
     % _MARK
 )
@@ -79,6 +81,8 @@ class Requirements(NamedTuple):
     programs: Tuple[str, ...] = ()
     package: str = ""
     """The launcher's."""
+    version_of: str = ""
+    """A program of the launcher, which says its version to `--version`."""
 
 
 _NOTHING = Requirements()
@@ -90,6 +94,7 @@ class Lacking(NamedTuple):
     module: Optional[str] = None
     programs: Tuple[str, ...] = ()
     package: Optional[str] = None
+    version: Optional[str] = None
 
 
 class _Found(NamedTuple):
@@ -121,7 +126,12 @@ def software(
 
 
 def _missing(needs: Lacking) -> facts_types.Needs:
-    return {"module": needs.module, "programs": list(needs.programs), "package": needs.package}
+    return {
+        "module": needs.module,
+        "programs": list(needs.programs),
+        "package": needs.package,
+        "version": needs.version,
+    }
 
 
 def _lacking(wanted: Requirements, found: List[Interpreter], workdir: str, limit: float) -> Lacking:
@@ -133,11 +143,21 @@ def _lacking(wanted: Requirements, found: List[Interpreter], workdir: str, limit
     chosen = next((one for one in found if one["source"] == "profile"), None) or next(
         (one for one in found if one["torch"]), None
     )
+    version = _version_of(wanted.version_of, limit, workdir) if wanted.version_of else None
     if not chosen or not (wanted.module or wanted.package):
-        return Lacking(None, tuple(missing))
+        return Lacking(None, tuple(missing), version=version)
     words = [chosen["path"], "-c", _QUESTION, wanted.module, wanted.package]
     asked = _answered(ask(words, limit, workdir), "path", wanted.package)
-    return (asked.needs if asked and asked.needs else Lacking())._replace(programs=tuple(missing))
+    known = asked.needs if asked and asked.needs else Lacking()
+    return known._replace(programs=tuple(missing), version=version)
+
+
+def _version_of(program: str, limit: float, workdir: str) -> Optional[str]:
+    try:
+        answer = ask([shutil.which(program) or program, "--version"], limit, workdir)
+    except OSError:
+        return None
+    return _first_line(answer.out + answer.err) if answer.code == 0 else None
 
 
 def facts(
@@ -222,7 +242,7 @@ def _activated(
     """Run the profile's shell line in the job's folder, then query the interpreter of its environment."""
     there = os.path.isdir(workdir)
     folder = workdir if there else "/"
-    wanted_words = (wanted.module, wanted.package, *wanted.programs) if there else ()
+    wanted_words = (wanted.module, wanted.package, wanted.version_of, *wanted.programs) if there else ()
     answer = ask(["bash", "-c", activate + _AFTER_ACTIVATE, "bash", python, _QUESTION, *wanted_words], limit, folder)
     if answer.code is None:
         problems.append(f"activate did not end in {limit:g} s and was killed: {_last_line(answer)}")
@@ -239,7 +259,7 @@ def _answered(answer: Answer, source: Source, package: str = "") -> Optional[_Fo
     if not lines:
         return None
     try:
-        path, prefix, version, folders, module, programs, lacks = json.loads(lines[-1][len(_MARK) :])
+        path, prefix, version, folders, module, programs, lacks, says = json.loads(lines[-1][len(_MARK) :])
     except ValueError:
         return None
     if not version.startswith("3."):
@@ -248,8 +268,14 @@ def _answered(answer: Answer, source: Source, package: str = "") -> Optional[_Fo
         module,
         tuple(name for name, there in programs.items() if not there),
         package if lacks else "" if lacks is False else None,
+        _first_line(says or ""),
     )
     return _Found(path, source, PythonLayout(prefix, version, folders), needs)
+
+
+def _first_line(said: str) -> Optional[str]:
+    """The first line of a version; None where nothing is said."""
+    return said.strip().partition("\n")[0][:200] or None
 
 
 def _last_line(answer: Answer) -> str:

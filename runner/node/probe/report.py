@@ -52,7 +52,10 @@ def probe(request: ProbeRequest, gpu_limit: float = 10.0) -> Facts:
             folder,
             problems,
             interpreters.Requirements(
-                request.get("module") or "", tuple(request.get("programs") or ()), request.get("package") or ""
+                request.get("module") or "",
+                tuple(request.get("programs") or ()),
+                request.get("package") or "",
+                request.get("version_of") or "",
             ),
         ),
         "code": partial(code.facts, folder, request.get("script"), request.get("module") or ""),
@@ -111,7 +114,7 @@ def _unread(folder: str, run_dir: str) -> Parts:
         "nics": [],
         "interpreters": [],
         "activate_problem": "",
-        "needs": {"module": None, "programs": [], "package": None},
+        "needs": {"module": None, "programs": [], "package": None, "version": None},
         "code": None,
         "disk": {"path": run_dir, "total": 0, "free": 0, "writable": False},
         "workdir": {"path": folder, "exists": False, "script": None, "script_exists": None},

@@ -15,6 +15,7 @@ import sys
 import time
 from typing import Callable, List, NoReturn, Optional, Tuple
 
+from ...protocol import open_mpi
 from ...protocol.files import LauncherFailure
 from .. import procs
 from . import mpi_session, mpi_world
@@ -57,7 +58,7 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
     except (OSError, subprocess.SubprocessError) as error:
         raise UnusableError("%s cannot be run: %s" % (program, error)) from None
     version = said.decode("utf-8", "replace").strip().partition("\n")[0]
-    if "Open MPI" not in version and "OpenRTE" not in version:
+    if not open_mpi.is_open_mpi(version):
         raise UnusableError("%s is not that of Open MPI: it says %r" % (program, version[:200]))
 
     def run(args: List[str], _listener: Optional[int]) -> None:
@@ -265,7 +266,7 @@ def _all_well() -> bool:
 
 
 def _require_tried(version: str) -> None:
-    if " 4." not in version:
+    if not open_mpi.forms_worlds(version):
         _refuse(
             "one MPI world over several hosts is built for Open MPI 4, and mpirun is %s: "
             "set launch.launcher to mpirun-per-host" % version
