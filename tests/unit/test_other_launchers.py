@@ -215,6 +215,15 @@ def test_a_stop_while_mpirun_starts_and_more_while_ranks_are_asked_reach_each_ra
 
 
 @pytest.mark.openmpi
+def test_a_run_of_mpirun_whose_exit_codes_are_lost_is_not_taken_for_a_success(
+    tmp_path: Path, started: list[Launch]
+) -> None:
+    lose = "import os\nos.mkdir(os.environ['DISTTUI_DIR'] + '/mpirun.codes')\nos._exit(7)"
+    started.append(one := start(tmp_path, "mpirun", "script", script(tmp_path, lose)))
+    assert one.end()["error"] == "mpirun has ended, and not every rank's exit code is known"
+
+
+@pytest.mark.openmpi
 @pytest.mark.parametrize(("begin", "end"), [("", "raise SystemExit(7)"), (_INIT, _ABORT)], ids=["exit", "MPI_Abort"])
 def test_a_rank_of_one_mpi_world_that_fails_is_its_own_hosts_failure(
     tmp_path: Path, started: list[Launch], begin: str, end: str

@@ -119,7 +119,11 @@ class _Mpirun:
         self._look()
         code = 1 if self._failures or self._stopped else self._code()
         code = code if code >= 0 else _SIGNALLED - code
-        tell_end(code=code, signal=self._stopped, failures=self._failures)
+        error = None
+        if code == 0 and not _all_well():
+            # It ends with 0 whatever its ranks have done; their codes are lost where the disk was full.
+            code, error = 1, "mpirun has ended, and not every rank's exit code is known"
+        tell_end(code=code, error=error, signal=self._stopped, failures=self._failures)
         sys.exit(code)
 
     def _code(self) -> int:
