@@ -17,7 +17,7 @@ from tests.bench.harness import Comparison, compare
 from tests.bench.terminals import TRAIN, Line, disttui, lines
 from tests.cluster import Cluster
 
-NAMES = ("accelerate", "accelerate-launch", "mpirun-per-host", "deepspeed")
+NAMES = ("accelerate", "accelerate-launch", "mpirun-per-host", "mpirun", "deepspeed")
 
 
 def measure(runs: int) -> Iterator[Comparison]:
@@ -33,7 +33,7 @@ def measure(runs: int) -> Iterator[Comparison]:
 
 
 class _Hand:
-    """One launcher, typed into one ssh per host."""
+    """One launcher, typed into one ssh per host; mpirun into that of the first, from where it logs in to the others."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -42,7 +42,8 @@ class _Hand:
     def __call__(
         self, cluster: Cluster, script: Path, args: Sequence[str], nproc: Sequence[int]
     ) -> Iterator[Iterator[Line]]:
-        with lines([self._command(cluster, node, script, args, nproc) for node in range(len(nproc))]) as read:
+        typed = 1 if self._name == "mpirun" else len(nproc)
+        with lines([self._command(cluster, node, script, args, nproc) for node in range(typed)]) as read:
             yield read
 
     def _command(
@@ -50,6 +51,12 @@ class _Hand:
     ) -> list[str]:
         hosts = ", ".join(host.name for host in cluster.hosts)
         profile = parse(f"{{disttui: 1, hosts: [{hosts}], job: {{script: {script}}}}}", "bench.yaml")
+        env = {
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "eth0",
+            "ACCELERATE_USE_CPU": "true",
+            "PYTHONUNBUFFERED": "1",
+        }
         place = Place(
             profile=profile,
             counts=tuple(nproc),
@@ -60,8 +67,9 @@ class _Hand:
             backend="gloo",
             master=cluster[0].address,
             port=29500,
+            exported=tuple(env),
         )
-        env = ["OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=eth0", "ACCELERATE_USE_CPU=true", "PYTHONUNBUFFERED=1"]
-        env += [f"{name}={one.value}" for name, one in LAUNCHERS[self._name].variables(place).items()]
-        words = shlex.join([*env, *LAUNCHERS[self._name].by_hand(place)])
+        env |= {name: one.value for name, one in LAUNCHERS[self._name].variables(place).items()}
+        env["OMPI_MCA_plm_rsh_args"] = f"-F {cluster.ssh_config}"
+        words = shlex.join([*(f"{name}={value}" for name, value in env.items()), *LAUNCHERS[self._name].by_hand(place)])
         return cluster.ssh(cluster[node], f"exec env {words}")

@@ -50,7 +50,7 @@ try:
     sys.path[:] = [getcwd()] + sys.path
     lacks = find_spec(package) is None if package else None
     answer = missing(module) if module else None
-    says = check_output([which(asked), "--version"], stderr=STDOUT, timeout=5).decode("utf-8", "replace") if asked else None
+    says = asked and check_output([which(asked), "--version"], stderr=STDOUT, timeout=5).decode("utf-8", "replace")
 except Exception:
     pass
 version = ".".join(map(str, sys.version_info[:3]))

@@ -40,6 +40,8 @@ _LINGER = 2.0
 """Seconds that mpirun has to end once the ranks of this host have."""
 _LOOK = 0.1
 """Seconds between two looks at what has ended."""
+_SOON = 0.01
+"""The same on the first host, while the others wait until mpirun asks for their daemons."""
 _SCAN = 1.0
 """Seconds between two scans of all processes, for ranks that have not been asked to end."""
 _MOST = 64 << 10
@@ -106,6 +108,7 @@ class _Mpirun:
         self._asked: "set[int]" = set()
         self._scan_at = 0.0
         self._well_at: Optional[float] = None
+        self._pause = _LOOK
         signal.signal(signal.SIGTERM, self._stop)
         # By a name with a slash, mpirun would put its own folder before all others of the ranks' PATH.
         words = [os.path.basename(command[0]), *command[1:]]
@@ -115,7 +118,7 @@ class _Mpirun:
         """Wait for its end, and exit."""
         while self._child.poll() is None:
             self._look()
-            time.sleep(_LOOK)
+            time.sleep(self._pause)
         self._look()
         code = 1 if self._failures or self._stopped else self._code()
         code = code if code >= 0 else _SIGNALLED - code
@@ -214,6 +217,7 @@ class _Leading(_OfWorld):
         super().__init__(command)
         self._version = version
         self._asked_for = False
+        self._pause = _SOON
         # A host that cannot reach this one says so before.
         self._late = time.monotonic() + _MEETING + _LATER
 
@@ -224,7 +228,7 @@ class _Leading(_OfWorld):
             wrong = mpi_world.wrong_field(found)
             if wrong:
                 self._give_up("mpirun gives a value for %s that other hosts would refuse: %.200r" % wrong)
-            self._asked_for = True
+            self._asked_for, self._pause = True, _LOOK
             place(mpi_world.PLACE, found)
 
     def _no_rank(self) -> None:

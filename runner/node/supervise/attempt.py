@@ -185,13 +185,13 @@ class LauncherProcess:
 
     def listens(self, port: int) -> bool:
         """Whether this attempt's launcher is ready for those of the other hosts; most listen on a port then."""
-        # Searching for sockets would slow down its imports; before it is ready it has none.
-        late = self._went is not None and time.monotonic() - self._went > _READY
-        ready = late or os.path.exists(self._path("launcher.ready"))
         if start_line.is_mpi_world(self._host):
             return self.mpi is not None
         if not start_line.listens(self._host):
-            return ready
+            return True  # the launchers need nothing of each other, and the ranks wait for rank 0
+        # Searching for sockets would slow down its imports; before it is ready it has none.
+        late = self._went is not None and time.monotonic() - self._went > _READY
+        ready = late or os.path.exists(self._path("launcher.ready"))
         return ready and ports.is_listening(port, lambda: {self._pid, *procs.descendants(procs.table(), self._pid)})
 
     def _give(self, server: socket.socket) -> bool:
