@@ -20,6 +20,7 @@ from ...protocol.files import LauncherFailure
 from .. import procs
 from . import mpi_session, mpi_world
 from .ends import UnusableError, place, tell_end
+from .mpi_messages import Messages
 from .parent import VARIABLE, die_with_parent
 
 CODES = "mpirun.codes"
@@ -112,7 +113,11 @@ class _Mpirun:
         signal.signal(signal.SIGTERM, self._stop)
         # By a name with a slash, mpirun would put its own folder before all others of the ranks' PATH.
         words = [os.path.basename(command[0]), *command[1:]]
-        self._child = subprocess.Popen(words, executable=command[0], preexec_fn=die_with_parent)  # there is one thread
+        self._messages = Messages()
+        self._child = subprocess.Popen(  # there is one thread
+            words, executable=command[0], preexec_fn=die_with_parent, stderr=self._messages.writer
+        )
+        os.close(self._messages.writer)
 
     def run(self) -> None:
         """Wait for its end, and exit."""
@@ -120,6 +125,7 @@ class _Mpirun:
             self._look()
             time.sleep(self._pause)
         self._look()
+        self._messages.end()
         code = 1 if self._failures or self._stopped else self._code()
         code = code if code >= 0 else _SIGNALLED - code
         error = None
@@ -138,6 +144,7 @@ class _Mpirun:
         self._stopped = number
 
     def _look(self) -> None:
+        self._messages.pass_on()
         failures = _failures()
         if len(failures) > len(self._failures):
             self._failures = failures
@@ -192,6 +199,7 @@ class _OfWorld(_Mpirun):
 
     def _give_up(self, why: str) -> NoReturn:
         self._child.kill()
+        self._messages.end()
         _refuse(why)
 
     def _linger(self) -> None:
