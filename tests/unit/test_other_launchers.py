@@ -239,8 +239,8 @@ def test_a_rank_of_one_mpi_world_that_fails_is_its_own_hosts_failure(
         one.process.send_signal(signal.SIGTERM)
     assert world[0].end()["failures"] == [] and world[1].end()["failures"]
     assert world[0].log("rank-0") == "up\nTERM\n"
-    said = world[0].log("launcher") + world[1].log("launcher")
-    assert "PMIX ERROR" not in said and ("MPI_ABORT was invoked on rank 1" in said) == bool(begin)
+    logs = world[0].log("launcher") + world[1].log("launcher")
+    assert "PMIX ERROR" not in logs and ("MPI_ABORT was invoked on rank 1" in logs) == bool(begin)
 
 
 @pytest.mark.openmpi
