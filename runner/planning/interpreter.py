@@ -41,6 +41,11 @@ def is_written(profile: Profile, key: str, value: str) -> bool:
     return value in [one.get(key) for one in (written, *hosts)]
 
 
+def in_sandbox(profile: Profile, host: Host) -> bool:
+    """Whether this machine plays the host: its network interface was set for the run."""
+    return host.interface is not None and not is_written(profile, "interface", host.interface)
+
+
 def expand(path: str, facts: HostFacts) -> str:
     """Put this host's home folder in place of a leading tilde."""
     if path == "~" or path.startswith("~/"):

@@ -15,7 +15,7 @@ from typing import Literal
 from runner.formatting import gibibytes
 from runner.hosts.facts import Git, HostFacts, Interpreter
 from runner.planning import bytegpt, deepspeed_file, network
-from runner.planning.interpreter import find_python, release
+from runner.planning.interpreter import find_python, in_sandbox, release
 from runner.planning.launchers import mpirun_versions
 from runner.planning.launchers.known import LAUNCHERS
 from runner.planning.plan import HostPlan, Plan
@@ -220,11 +220,11 @@ def _ask(users: str, facts: HostFacts) -> str:
 def _places(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Finding]:
     work, disk = facts.workdir, facts.disk
     if not work.exists:
-        cure = "Make it, or correct `job.workdir` in the profile"
+        cure = _in_empty_home(profile, host, facts) or "Make it, or correct `job.workdir` in the profile"
         yield Finding("error", host.name, f"the working folder {work.path} is not there", cure)
     elif profile.job.target.kind == "script" and work.script_exists is False:
         where = work.script or f"{work.path}/{profile.job.target.value}"
-        cure = _where_is(profile, host)
+        cure = _in_empty_home(profile, host, facts) or _where_is(profile, host)
         # Inside a container it may be there all the same.
         level: Level = "warning" if profile.job.wrap else "error"
         yield Finding(level, host.name, f"the script {where} is not there", cure)
@@ -235,6 +235,14 @@ def _places(profile: Profile, host: HostPlan, facts: HostFacts) -> Iterator[Find
         level = "error" if disk.free < LITTLE_DISK / 100 else "warning"
         what = f"the disk of {disk.path} has {gibibytes(disk.free)} free of {gibibytes(disk.total)}"
         yield Finding(level, host.name, what, "Make room, or choose another by `launch.run_dir`")
+
+
+def _in_empty_home(profile: Profile, host: HostPlan, facts: HostFacts) -> str:
+    """The cure for what a sandbox's host lacks in its home folder, which is gone with the sandbox; else empty."""
+    below = Path(facts.workdir.path).is_relative_to(facts.home)
+    if not (below and in_sandbox(profile, profile.hosts[host.node_rank])):
+        return ""
+    return f"Home folders of a sandbox are empty: set `job.workdir` to a folder of this machine, such as {Path.cwd()}"
 
 
 def _where_is(profile: Profile, host: HostPlan) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from runner.formatting import gibibytes, plural
 from runner.hosts.facts import Gpu, HostFacts
 from runner.planning import network
-from runner.planning.interpreter import SAID, find_python, is_written
+from runner.planning.interpreter import SAID, find_python, in_sandbox
 from runner.profile import Host, Profile
 from runner.profile.fields import MOST_PROCESSES
 from runner.protocol.lease_words import who_has
@@ -66,8 +66,8 @@ def choose(profile: Profile, rank: int, facts: HostFacts, backend: str, share: S
     dial = (host.address,) if host.address else network.candidates(facts)
     interface = _INTERFACE
     if host.interface:
-        said = is_written(profile, "interface", host.interface)
-        interface = f"{host.interface}: {SAID if said else 'a sandbox stays on this machine'}"
+        why = "a sandbox stays on this machine" if in_sandbox(profile, host) else SAID
+        interface = f"{host.interface}: {why}"
     return HostChoice(
         node_rank=rank,
         name=host.name,

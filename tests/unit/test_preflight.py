@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from runner.api.preparing import as_run
 from runner.hosts.facts import HostFacts
+from runner.planning.preflight import check
 from tests.unit.planning import FOLDER, Planned, facts, planned
 
 SCRIPT = {"script": "train.py", "workdir": "~/p"}
+EMPTY = "Home folders of a sandbox are empty: set `job.workdir` to a folder of this machine, such as "
 
 
 def one_error(it: Planned, *parts: str) -> None:
@@ -100,6 +103,19 @@ def test_a_script_that_lies_here_is_pointed_at(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir("/")
     (seen,) = planned(missing, job=job).found("error")
     assert seen.endswith("→ Copy it there, or correct `job.script` or `job.workdir`"), seen
+
+
+def test_what_the_empty_homes_of_a_sandbox_lack_is_looked_for_on_this_machine() -> None:
+    """Nothing can be put into a folder that is made anew for each run."""
+    desk = facts("cpu_desk")
+    nowhere = changed(desk, "workdir", path="/home/ada/p", exists=False)
+    missing = changed(desk, "workdir", path="/home/ada", script="/home/ada/train.py", script_exists=False)
+    elsewhere = changed(desk, "workdir", path="/srv/p", exists=False)
+    for host, in_home in ((nowhere, True), (missing, True), (elsewhere, False)):
+        it = planned(host, job=SCRIPT)
+        found = check(as_run(it.profile, sandbox=True), it.facts, it.plan, {})
+        (cure,) = (one.cure for one in found if "is not there" in one.what and one.cure.count("workdir"))
+        assert (cure == f"{EMPTY}{Path.cwd()}") is in_home, cure
 
 
 def test_an_interface_that_is_not_there() -> None:
