@@ -42,14 +42,13 @@ from runner.runs.adopt import adopt
 from runner.runs.follow import HostMirror, Notice
 from runner.runs.registry import KnownHost, KnownRun
 from runner.runs.store import HostStore
-from runner.runs.summary import summaries
+from runner.runs.summary import Summary, summaries
 from tests.unit.liar_kit import connector, liar, lied, viewer
 from tests.unit.planning import FOLDER
 
 KEYS = (
-    "runs", "run", "node_rank", "hosts", "nproc", "state", "alive", "started", "ended", "step", "steps", "loss", "by",
-    "size", "files", "name", "mtime", "found", "pid", "ports", "age", "exit", "t", "left", "held", "cause", "port",
-    "gpu_memory", "stopped", "ranks", "0", "threads", "frames", "recorder", "problem", "cure", "kind", "gang", "bytes",
+    *Summary.__annotations__, "runs", "files", "mtime", "found", "pid", "ports", "age", "exit", "t", "left", "held",
+    "cause", "port", "gpu_memory", "stopped", "ranks", "0", "threads", "frames", "recorder", "kind", "gang", "bytes",
 )  # fmt: skip
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**400), 10**400) | st.floats() | st.text(max_size=8)
