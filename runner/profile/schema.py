@@ -41,7 +41,8 @@ class Profile(Model):
     num_processes: f.Processes = None
     """Processes per machine, as torchrun's --nproc-per-node; auto: one for each GPU, or each core."""
     python: f.Python = None
-    """The interpreter on the hosts; auto: the first that has torch."""
+    """The interpreter on the hosts; auto: the first that has torch of the login's python3, Conda's environments, and
+    .venv, venv and env in `workdir` and in the home folder."""
     activate: f.Word = ""
     """A line for bash that is run first, in `workdir`, such as `conda activate x`; if it fails nothing is started."""
     env: Mapping[f.EnvName, f.EnvValue] = {}

@@ -173,11 +173,12 @@ class Launch(Model):
     host_timeout: f.SomeSeconds = 60.0
     """How long a host may be silent until it counts as lost."""
     rejoin_timeout: f.Seconds = 0.0
-    """With restarts left: how long a lost host is waited for, once it must have ended its ranks; 0: not at all."""
+    """With restarts left: how long a lost host is waited for; the time counts from when it must have ended its own
+    ranks; 0: not at all."""
     restarts: Annotated[int, whole(0, 1000)] = 0
-    """Further attempts after a failure; none after one that ended within a minute before anything showed that it trains
-    (a metric, a process group or a log that grows for some seconds), or after two with the same error at the same
-    logged step, the second of which has written no file to the job's folder or to that of checkpoints."""
+    """Further attempts after a failure. None follows an attempt that ended within a minute and never showed that it
+    trains (by a metric, a process group or a log that grows for some seconds). None follows two attempts with the same
+    error at the same logged step, if the second has written no file to the job's folder or to that of checkpoints."""
     resume_args: tuple[f.Word, ...] = ()
     """Added to the job's arguments from the second attempt on, such as [--init_from=resume]; by `rerun --resume`
     from the first."""
@@ -204,8 +205,8 @@ class Parallel(Model):
     """How the model is spread over the ranks."""
 
     strategy: Annotated[Strategy, f.one_of("auto", "ddp", "fsdp", "hsdp")] = "auto"
-    """Of the built-in job, and of Accelerate by its launchers; auto: as the sizes say, without any fsdp where the model
-    is too large for the smallest rank's memory, else ddp."""
+    """Of the built-in job, and of Accelerate by its launchers; auto: as the sizes say; where they say nothing ddp, or
+    hsdp or fsdp where the model is too large for the smallest rank's memory."""
     dp_replicate: f.Size = None
     """Copies of the model, each training on samples of its own; auto: what the other sizes leave."""
     dp_shard: f.Size = None
