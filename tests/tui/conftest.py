@@ -8,11 +8,16 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import textual.app
 import textual.pilot
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
+
+from tui import startup
 
 FRAME = 0.010
 """Seconds: longer than a frame of the app (see tui/__init__.py), so that a pending repaint is never missed."""
@@ -72,3 +77,28 @@ def _the_app_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module in (textual.app, textual.pilot):
         monkeypatch.setattr(module, "wait_for_idle", wait_for_idle)
     yield
+
+
+@pytest.fixture(autouse=True)
+def _the_collector_keeps_away_from_what_tests_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or each dashboard would have it visit the modules of all tests: a third of its CPU (see tests/conftest.py)."""
+    monkeypatch.setattr(startup, "gc", SimpleNamespace(freeze=int, unfreeze=int, collect=int))
+
+
+_parse_rules = Stylesheet._parse_rules
+_parsed: dict[tuple[object, ...], list[RuleSet]] = {}
+
+
+def _parsed_once(
+    self: Stylesheet, css: str, read_from: Any, is_default_rules: bool = False, tie_breaker: int = 0, scope: str = ""
+) -> list[RuleSet]:
+    key = (css, read_from, is_default_rules, tie_breaker, scope, *self._variables.items())
+    if key not in _parsed:
+        _parsed[key] = _parse_rules(self, css, read_from, is_default_rules, tie_breaker, scope)
+    return _parsed[key]
+
+
+@pytest.fixture(autouse=True)
+def _css_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what was parsed for the apps of all tests, as Textual keeps it for all screens of one app."""
+    monkeypatch.setattr(Stylesheet, "_parse_rules", _parsed_once)
