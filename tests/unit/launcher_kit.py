@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.hosts import ship
 from runner.node.rank import mpi_session
+from tests.kept import node_program
 from tests.unit.waiting import wait_for
 
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -52,11 +52,10 @@ class Launch:
     ) -> None:
         self.attempt = folder / "attempt-1"
         self.attempt.mkdir()
-        (folder / "node.zip").write_bytes(ship.node_parcel().data)
-        node_zip = str(folder / "node.zip")
+        program = str(node_program())
         with (self.attempt / "launcher.log").open("wb") as log:
             self.process = subprocess.Popen(
-                [python, "-u", node_zip, part, *options, node_zip, "shim", *job],
+                [python, "-u", program, part, *options, program, "shim", *job],
                 cwd=folder, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
                 env={**PLAIN, "DISTTUI_DIR": str(self.attempt), "DISTTUI_RUN": folder.name, "DISTTUI_NODE": "0",
                      "DISTTUI_ATTEMPT": "1", "OMP_NUM_THREADS": "1", **(env or {})}, pass_fds=keep,

@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from runner.hosts.ship import node_parcel
 from runner.node import procs
 from runner.node.serve import runs
 from runner.protocol.files import Secrets
 from runner.protocol.requests import Started, Stopped
+from tests.kept import node_program
 from tests.unit.waiting import PATIENCE, wait_for
 
 STUB = Path(__file__).with_name("stub_torchrun.py")
@@ -40,8 +40,7 @@ class Cluster:
         self.run = "t" + uuid.uuid4().hex[:12]
         self.key = os.urandom(32).hex()
         self.gang: Any = None
-        self.zip = base / "node.zip"
-        self.zip.write_bytes(node_parcel().data)
+        self.zip = node_program()
         self.job = base / "job.py"
         self.job.write_text(JOB + job)
         self.python = base / "python"

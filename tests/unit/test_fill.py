@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,16 @@ from runner.runs.registry import KnownHost, KnownRun
 from runner.runs.remote import TAIL, Reached, sync
 from runner.runs.store import HostStore
 from runner.transport.local import LocalConnection, LocalStream
+from tests.kept import has_been_reached
 
 MIB = 1 << 20
 SIZE = 50 * MIB + 777
 LOG = "attempt-1/rank-0.log"
+
+
+@cache
+def whole_log() -> bytes:
+    return b"".join(b"%031d\n" % at for at in range(0, SIZE, 32))[:SIZE]
 
 
 @pytest.fixture
@@ -30,7 +37,7 @@ def log(tmp_path: Path) -> Path:
     """A finished run's log on its host."""
     path = tmp_path / "runs/t-1234/0" / LOG
     path.parent.mkdir(parents=True)
-    path.write_bytes(b"".join(b"%031d\n" % at for at in range(0, SIZE, 32))[:SIZE])
+    path.write_bytes(whole_log())
     (path.parents[1] / "exit.json").write_text('{"state": "finished", "code": 0}')
     return path
 
@@ -42,7 +49,7 @@ def run(tmp_path: Path, log: Path) -> KnownRun:
 
 @pytest.fixture
 def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Link]:
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(has_been_reached(tmp_path)))
     opened = Link(LocalConnection(), "local", sys.executable)
     yield opened
     opened.close()

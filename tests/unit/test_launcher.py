@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from runner.hosts import ship
 from runner.node.ports import is_listening, listen, reserve
+from tests.kept import node_program
 from tests.unit.launcher_kit import PLAIN, Launch, alive, free_port, script
 from tests.unit.waiting import wait_for
 
@@ -178,14 +178,13 @@ def test_no_word_no_ranks(launch: Callable[..., Launch], tmp_path: Path) -> None
 
 
 def test_the_launcher_dies_with_who_started_it(tmp_path: Path) -> None:
-    (tmp_path / "node.zip").write_bytes(ship.node_parcel().data)
     starter = (
         "import os, subprocess, sys\n"
-        "child = subprocess.Popen([sys.executable, 'node.zip', 'torchrun'], stdin=subprocess.PIPE)\n"
+        "child = subprocess.Popen([sys.executable, sys.argv[1], 'torchrun'], stdin=subprocess.PIPE)\n"
         "print(child.pid, flush=True)\nsys.stdin.read()\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", starter], cwd=tmp_path, env={**os.environ, "DISTTUI_DIR": str(tmp_path)},
+        [sys.executable, "-c", starter, node_program()], cwd=tmp_path, env={**os.environ, "DISTTUI_DIR": str(tmp_path)},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     ) as parent:  # fmt: skip
         assert parent.stdout is not None

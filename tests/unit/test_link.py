@@ -22,6 +22,7 @@ from runner.hosts import ship
 from runner.hosts.link import Link
 from runner.hosts.ship import COMMAND, node_parcel, train_parcel
 from runner.transport.local import LocalConnection
+from tests.kept import has_been_reached
 from tests.unit.waiting import wait_for
 
 SHELLS = [shell for shell in ("sh", "dash", "bash", "zsh", "fish", "tcsh") if Path(f"/bin/{shell}").exists()]
@@ -38,8 +39,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def link(home: Path) -> Iterator[Link]:
+    """To a host that was reached before."""
+    has_been_reached(home)
     opened = Link(LocalConnection("local"), "local", sys.executable)
-    opened.request("probe")  # the first answer comes when the node program is in place
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def first_link(home: Path) -> Iterator[Link]:
+    opened = Link(LocalConnection("local"), "local", sys.executable)
+    opened.request("list", run_dir="~/x")  # the first answer comes when the node program is in place
     yield opened
     opened.close()
 
@@ -62,7 +72,7 @@ class Shelled:
         self._inner.close()
 
 
-def test_the_node_program_is_sent_once_and_kept_private(home: Path, link: Link) -> None:
+def test_the_node_program_is_sent_once_and_kept_private(home: Path, first_link: Link) -> None:
     cache = home / ".cache" / "disttui"
     kept = {path.name for path in cache.iterdir()}
     assert kept == {Path(node_parcel().remote_path).name, Path(train_parcel().remote_path).name}
@@ -242,7 +252,7 @@ def test_no_writable_home_is_no_obstacle(home: Path, tmp_path: Path, monkeypatch
     assert (tmp_path / "disttui").is_dir()
 
 
-def test_the_kept_program_is_compiled_for_this_python_and_readable_by_others(home: Path, link: Link) -> None:
+def test_the_kept_program_is_compiled_for_this_python_and_readable_by_others(home: Path, first_link: Link) -> None:
     kept = home / ".cache" / "disttui" / Path(node_parcel().remote_path).name
     with zipfile.ZipFile(kept) as archive:
         names = set(archive.namelist())

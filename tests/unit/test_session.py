@@ -25,6 +25,7 @@ from runner.runs.registry import KnownHost, KnownRun
 from runner.runs.session import CaughtUp, Session, Wishes
 from runner.runs.state import begin
 from runner.transport.local import LocalConnection
+from tests.kept import has_been_reached
 from tests.unit.state_kit import fold
 from tests.unit.waiting import wait_for
 
@@ -41,7 +42,7 @@ def _followed(session: Session, printer: TextPrinter, links: list[Link]) -> int:
 
 @pytest.mark.parametrize("delay", [0.0, 1.5])
 def test_a_removed_run_folder_ends_the_viewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delay: float) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(has_been_reached(tmp_path)))
     folder = tmp_path / "runs" / "r-1" / "0"
     folder.mkdir(parents=True)
     (folder / "spec.json").write_text("{}")
@@ -61,7 +62,7 @@ def test_a_removed_run_folder_ends_the_viewer(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_removed_mirror_is_reported_once_with_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(has_been_reached(tmp_path)))
     logs = []
     for node in range(2):
         folder = tmp_path / "runs" / "r-1" / str(node)
@@ -117,7 +118,7 @@ def test_a_host_that_stays_away_is_reported_once_for_every_reason(tmp_path: Path
 
 
 def test_logs_that_are_followed_show_every_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(has_been_reached(tmp_path)))
     folder = tmp_path / "runs" / "r-1" / "0" / "attempt-1"
     folder.mkdir(parents=True)
     (folder.parent / "spec.json").write_text("{}")

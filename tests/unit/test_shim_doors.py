@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from runner.hosts import ship
 from runner.node import procs, sockets
 from runner.node.observe import stacks
+from tests.kept import node_program
 from tests.unit.waiting import wait_for
 
 STUCK = """
@@ -41,8 +41,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Start a rank with a script, and wait until the script says "up"."""
     attempt = tmp_path / "attempt-1"
     attempt.mkdir()
-    node_zip = tmp_path / "node.zip"
-    node_zip.write_bytes(ship.node_parcel().data)
     children: list[subprocess.Popen[bytes]] = []
 
     def start_one(text: str, rank: int = 0, wait: bool = True, **env: str) -> subprocess.Popen[bytes]:
@@ -54,7 +52,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         }  # fmt: skip
         children.append(
             subprocess.Popen(
-                [sys.executable, "-u", node_zip, "shim", "script", script], env={**os.environ, **known, **env}
+                [sys.executable, "-u", node_program(), "shim", "script", script], env={**os.environ, **known, **env}
             )
         )
         log = attempt / f"rank-{rank}.log"
