@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from runner.protocol.frames import Unpacker, pack_data, pack_json
+from runner.protocol.frames import pack_data
+from tests.answering import Answer, serve
 from tests.tui.hostile import bad, mirror, stacks, telemetry
 
 ROOT = Path(__file__).parents[2]
-Answer = Mapping[str, Any] | bytes
 
 
 def live_run(home: Path, run: str) -> None:
@@ -64,37 +63,6 @@ def main() -> None:
     """Answer for a folder until nobody asks any more."""
     folder = Path(sys.argv[1])
     serve(lambda request: _answers(request, folder), bad("Wlogin"), bad("3.11"))
-
-
-def serve(answers: Callable[[Mapping[str, Any]], Iterator[Answer]], login: str = "", python: str = "3.11") -> None:
-    """Answer requests until nobody asks any more: with frames without their `id`, or raw bytes."""
-    lock = threading.Lock()
-    out, read = sys.stdout.buffer, open(0, "rb", buffering=0)  # noqa: SIM115
-    read.readline()
-    marker = json.loads(read.readline())["marker"]
-
-    def say(data: bytes) -> None:
-        with lock:
-            out.write(data)
-            out.flush()
-
-    def answer(request: Mapping[str, Any]) -> None:
-        for said in answers(request):
-            say(said if isinstance(said, bytes) else pack_json({"id": request["id"], **said}))
-
-    def beat() -> None:
-        while True:
-            say(pack_json({"beat": time.time()}))
-            time.sleep(1.0)
-
-    hello = json.dumps({"python": python, "missing": []})
-    say(f"{login}\n{marker} {hello}\n".encode())
-    threading.Thread(target=beat, daemon=True).start()
-    frames = Unpacker()
-    while data := read.read(65536):
-        for request in frames.feed(data):
-            if isinstance(request, dict) and "op" in request:
-                threading.Thread(target=answer, args=(request,), daemon=True).start()
 
 
 if __name__ == "__main__":

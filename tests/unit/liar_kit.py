@@ -16,7 +16,7 @@ PROGRAM = """\
 import json, os, struct, sys, time
 sys.path.insert(0, {root!r})
 from runner.protocol.frames import HEADER, pack_data
-from tests.tui.evil_host import serve
+from tests.answering import serve
 def answers(request):
     op = request["op"]
 {body}
