@@ -8,6 +8,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -38,6 +39,16 @@ _PROGRAMS = {
 """Marker → the program that its tests need, and the packages that bring it."""
 
 _IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def pytest_configure() -> None:
+    """Find python3 past pyenv's shell script, which takes 0.1 s of CPU time of each of some hundred starts."""
+    found = shutil.which("python3")
+    if found and Path(found).parent.name == "shims":
+        words = [found, "-c", "import sys; print(sys.executable)"]
+        asked = subprocess.run(words, capture_output=True, text=True, check=False)
+        if asked.returncode == 0:
+            os.environ["PATH"] = f"{Path(asked.stdout.strip()).parent}{os.pathsep}{os.environ['PATH']}"
 
 
 @pytest.fixture(scope="session", autouse=True)
