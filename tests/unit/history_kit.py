@@ -16,6 +16,7 @@ from runner.cli.render.log_lines import LogPrinter
 from runner.profile import Profile, parse
 from runner.runs.registry import KnownRun, keep
 from runner.runs.session import CaughtUp
+from tests.command import disttui
 
 DISTTUI = str(Path(sys.executable).with_name("disttui"))
 PROFILE = (
@@ -60,4 +61,4 @@ def printed(run: KnownRun, wanted: LineFilter) -> str:
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **environ(folder), "HOME": str(folder)}
-    return subprocess.run([DISTTUI, *words], capture_output=True, text=True, env=env, timeout=100, check=False)
+    return disttui(*words, env=env)

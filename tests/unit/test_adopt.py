@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ import pytest
 from runner.errors import DisttuiError
 from runner.runs.adopt import adopt
 from runner.runs.registry import load_run
+from tests.command import disttui
+from tests.kept import has_been_reached
 from tests.unit.history_kit import DISTTUI, environ, kept
 from tests.unit.liar_kit import connector, liar
 
@@ -25,7 +26,7 @@ class Viewer:
     """A user at a machine that is also the host `local`, which lies about a run."""
 
     def __init__(self, home: Path, **changes: Any) -> None:
-        self.home = home
+        self.home = has_been_reached(home)
         self.marker = home / "was-run"
         evil = home / "evil"
         evil.write_text(f"#!/bin/sh\ntouch '{self.marker}'\nexec '{sys.executable}' \"$@\"\n")
@@ -48,10 +49,7 @@ class Viewer:
 
     def type(self, *words: str) -> tuple[int, str]:
         """Type a command where no terminal is."""
-        done = subprocess.run(
-            [DISTTUI, *words], capture_output=True, text=True, env=self.env(), timeout=100, check=False,
-            stdin=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+        done = disttui(*words, env=self.env())
         assert "Traceback" not in done.stderr
         return done.returncode, done.stdout + done.stderr
 

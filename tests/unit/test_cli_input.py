@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from runner.errors import InputError
 from runner.profile import parse_host
+from tests.command import disttui
 
-DISTTUI = str(Path(sys.executable).with_name("disttui"))
 PROFILE = "disttui: 1\nhosts: [local]\njob: {builtin: bytegpt, args: [--stepz, 3]}\n"
 
 WRONG = [
@@ -41,9 +39,7 @@ WRONG = [
 def test_one_sentence_and_the_exit_code_of_bad_input(line: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(PROFILE)
     env = {**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    done = subprocess.run(
-        [DISTTUI, *line.split(" ")], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = disttui(*line.split(" "), cwd=tmp_path, env=env)
     assert done.returncode == 2
     assert message in done.stderr and "Traceback" not in done.stderr
     assert not done.stdout
@@ -51,7 +47,7 @@ def test_one_sentence_and_the_exit_code_of_bad_input(line: str, message: str, tm
 
 def test_a_variable_that_names_no_file_is_named(tmp_path: Path) -> None:
     env = {**os.environ, "DISTTUI_SSH_CONFIG": str(tmp_path / "gone")}
-    done = subprocess.run([DISTTUI, "ps"], env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = disttui("ps", env=env)
     assert done.returncode == 2 and "(env var: 'DISTTUI_SSH_CONFIG')" in done.stderr
 
 

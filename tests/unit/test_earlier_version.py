@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from runner.transport.sandbox import Sandbox
-from tests.unit.history_kit import DISTTUI
+from tests.command import disttui
+from tests.kept import has_been_reached
 
 RECORDED = Path(__file__).parents[1] / "data" / "run-1ea0f66"
 
@@ -34,10 +34,7 @@ class Place:
 
     def type(self, *words: str) -> tuple[int, str]:
         env = {**os.environ, "XDG_DATA_HOME": str(self._folder), "HOME": str(self._folder)}
-        done = subprocess.run(
-            [DISTTUI, *words], capture_output=True, text=True, env=env, timeout=200, check=False,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        done = disttui(*words, env=env)
         assert "Traceback" not in done.stderr.replace('\nTraceback (most recent call last):\n  File "/home/me/', "")
         return done.returncode, done.stdout + done.stderr
 
@@ -45,6 +42,8 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     with Sandbox(["left", "right"], tmp_path / "homes") as sandbox:
+        for home in sandbox.homes.values():
+            has_been_reached(home)
         yield Place(tmp_path, sandbox)
 
 

@@ -17,6 +17,7 @@ from runner.profile import parse
 from runner.profile.disclosure import effect_lines
 from runner.profile.trust import doubt
 from runner.render.plan import plan_json, render_plan
+from tests.command import disttui
 from tests.unit.planning import facts, planned
 
 DISTTUI = str(Path(sys.executable).with_name("disttui"))
@@ -43,10 +44,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 def command(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Without a terminal to ask at."""
-    return subprocess.run(
-        [DISTTUI, *words], env=environment(home, **more), cwd=home, capture_output=True, text=True, timeout=120,
-        check=False, start_new_session=True,
-    )  # fmt: skip
+    return disttui(*words, env=environment(home, **more), cwd=home)
 
 
 EVIL = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ from runner.api.viewer import Viewer
 from runner.cli.gc import parse_age, parse_size
 from runner.cli.logs import parse_grep, parse_since
 from runner.errors import InputError
-from tests.unit.history_kit import DISTTUI, command, environ, kept, lines, mirrored, printed
+from tests.command import disttui
+from tests.unit.history_kit import command, environ, kept, lines, mirrored, printed
 
 FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
 
@@ -106,9 +106,7 @@ def test_run_ids_complete(tmp_path: Path) -> None:
     kept(tmp_path, "two-7f3a")
     kept(tmp_path, "other-1")
     env = {"_DISTTUI_COMPLETE": "bash_complete", "COMP_WORDS": "disttui attach t", "COMP_CWORD": "2"}
-    done = subprocess.run(
-        [DISTTUI], capture_output=True, text=True, env={**os.environ, **environ(tmp_path), **env}, check=False
-    )
+    done = disttui(env={**os.environ, **environ(tmp_path), **env})
     assert done.stdout == "plain,two-7f3a\n"
 
 

@@ -31,6 +31,7 @@ from runner.library.store import save
 from runner.profile import load
 from runner.profile.edit import as_data
 from runner.profile.library import Library
+from tests.command import disttui
 from tests.unit.library_kit import PROFILE, User, bare
 
 
@@ -402,11 +403,10 @@ def test_lines_that_are_all_alike_cost_no_time() -> None:
 
 def test_a_hook_of_the_library_checks_all_of_it(tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text(PROFILE)
-    disttui = str(Path(sys.executable).with_name("disttui"))
-    words = [disttui, "library", "validate", "--ci"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    words = ("library", "validate", "--ci")
+    done = disttui(*words, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     (tmp_path / "bad.yaml").write_text(PROFILE + "env: {HF_TOKEN: hf_abcdefghijklmnopqrstuvwxyz012345}\nlanch: 1\n")
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = disttui(*words, cwd=tmp_path)
     assert done.returncode == 2 and "bad.yaml:12:1: unknown key 'lanch'" in done.stderr
     assert "looks like a token of Hugging Face" in done.stderr and "hf_abc" not in done.stderr

@@ -19,6 +19,7 @@ from runner.node import descent, procs
 from runner.node.serve import runs
 from runner.node.serve.orphans import orphans
 from runner.protocol.requests import Orphan
+from tests.command import disttui
 from tests.unit.runs_kit import Cluster
 from tests.unit.waiting import wait_for
 
@@ -182,9 +183,7 @@ def test_hosts_that_were_not_asked_are_not_called_clean() -> None:
 
 def test_a_host_that_is_off_is_said_not_to_have_been_asked(tmp_path: Path) -> None:
     """`local` answers, and nothing listens on the other's port."""
-    disttui = str(Path(sys.executable).with_name("disttui"))
-    words = [disttui, "orphans", "--run", "orphan-none", "local", "root@127.0.0.1:1"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    done = disttui("orphans", "--run", "orphan-none", "local", "root@127.0.0.1:1")
     assert done.returncode == 3
     assert done.stdout == "nothing is left of any ended run on local; 1 host could not be asked\n", done.stderr
 

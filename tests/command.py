@@ -1,0 +1,122 @@
+"""`disttui` as a process of its own, forked where its imports are done: they are nearly all of its CPU time, 0.2 s.
+
+What is tested is what it says and does. Its streams are files, its process inherits nothing else of the tests. How
+it starts, and what its streams and terminals do to it, is tested with the installed program (test_cli_process.py).
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+PATIENCE = 200.0
+"""Seconds that a command may take."""
+
+
+def disttui(
+    *words: str, env: Mapping[str, str] | None = None, cwd: Path | str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in a session of its own, where no terminal is, to its end."""
+    asked = {"words": words, "env": dict(os.environ if env is None else env), "cwd": str(cwd or Path.cwd())}
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                socket.send_fds(_forker(), [b"."], [theirs.fileno(), out.fileno(), err.fileno()])
+            ours.sendall(json.dumps(asked).encode())
+            ours.shutdown(socket.SHUT_WR)
+            ours.settimeout(PATIENCE)
+            code = int(ours.recv(16))
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(words, code, out.read(), err.read())
+
+
+@cache
+def _forker() -> socket.socket:
+    """Start the process that imports and forks; it ends with this one, whose end of the line it reads."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen([sys.executable, "-m", __name__, str(theirs.fileno())], pass_fds=[theirs.fileno()])
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
+    return ours
+
+
+def _import_all(*packages: str) -> None:
+    for package in packages:
+        for found in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
+            importlib.import_module(found.name)
+
+
+def _serve(line: socket.socket) -> dict[str, Any]:
+    """Fork for each command; returns in the child, with what it is to do."""
+    while fds := socket.recv_fds(line, 1, 3)[1]:
+        with socket.socket(fileno=fds[0]) as caller:
+            request = b"".join(iter(lambda: caller.recv(1 << 16), b""))
+            child = os.fork()
+            if child == 0:
+                line.close()
+                for fd, stream in enumerate((os.open(os.devnull, os.O_RDONLY), *fds[1:])):
+                    os.dup2(stream, fd)
+                    os.close(stream)
+                return dict(json.loads(request))
+            for fd in fds[1:]:
+                os.close(fd)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            caller.sendall(str(code).encode())
+    raise SystemExit
+
+
+def _become(words: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
+    os.setsid()
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv[:] = ["disttui", *words]
+
+
+def _run(main: Callable[[], None]) -> NoReturn:
+    """End as Python does, but for modules and their objects, which it would free one by one."""
+    code: Any = 1
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code or 0)
+
+
+if __name__ == "__main__":
+    from runner.cli import main
+
+    _import_all("runner.cli", "runner.api", "runner.transport")
+    gc.collect()
+    gc.freeze()
+    _become(**_serve(socket.socket(fileno=int(sys.argv[1]))))
+    _run(main)
