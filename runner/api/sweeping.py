@@ -54,7 +54,7 @@ def combinations(settings: Sequence[str]) -> tuple[tuple[str, ...], tuple[Mappin
     `job.args.lr` is the job's option `--lr`. A value that begins as a list, an object or a quoted text does is one.
 
     Raises:
-        InputError: A word is no setting, nothing has several values, or there are too many combinations.
+        InputError: A word is no setting or gives a key again, nothing has several values, or there are too many.
     """
     plain, swept = [], {}
     for word in settings:
@@ -66,6 +66,8 @@ def combinations(settings: Sequence[str]) -> tuple[tuple[str, ...], tuple[Mappin
             raise InputError(f"--set {word!r} has an empty value", "Remove the extra comma.")
         if len(values) == 1 and not _ARGUMENT.fullmatch(key):
             plain.append(word)
+        elif key in swept:
+            raise InputError(f"--set gives values of {key} twice", f"Give them together: --set {key}=A,B.")
         else:
             swept[key] = values
     count = math.prod(map(len, swept.values()))
@@ -86,14 +88,17 @@ def overrides(values: Mapping[str, str], args: Sequence[str]) -> tuple[str, ...]
             others.append(f"{key}={value}")
             continue
         name = f"--{option[1]}"
-        at = next((index for index, word in enumerate(words) if word == name or word.startswith(f"{name}=")), None)
-        if at is None:
+        # Of an option that is given twice the last one counts.
+        found = [index for index, word in enumerate(words) if word == name or word.startswith(f"{name}=")]
+        if not found:
             words += [name, value]
-        elif "=" in words[at]:
-            words[at] = f"{name}={value}"
+        elif "=" in words[found[-1]]:
+            words[found[-1]] = f"{name}={value}"
         else:
-            words[at + 1 : at + 2] = [value]
-    return (*others, f"job.args={json.dumps(words)}")
+            behind = found[-1] + 1
+            has_value = behind < len(words) and not words[behind].startswith("--")
+            words[behind : behind + has_value] = [value]
+    return (*others, *([f"job.args={json.dumps(words)}"] if words != [*args] else []))
 
 
 def start_sweep(

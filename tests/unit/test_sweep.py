@@ -27,6 +27,25 @@ def test_every_combination_of_the_values_is_a_run_with_these_arguments() -> None
     assert overrides({"launch.restarts": "1"}, [])[0] == "launch.restarts=1"
 
 
+def test_a_sweep_of_other_keys_leaves_the_jobs_arguments_to_the_job() -> None:
+    """A command has none: its words are its own."""
+    assert overrides({"env.SEED": "1"}, ["--lr", "1"]) == ("env.SEED=1",)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (["--lr", "--steps", "9"], ["--lr", "5", "--steps", "9"]),  # a flag takes no word from the option behind it
+        (["--lr", "1", "--lr", "2"], ["--lr", "1", "--lr", "5"]),  # the last one counts
+        (["--lr", "-1"], ["--lr", "5"]),
+        (["--lr"], ["--lr", "5"]),
+    ],
+)
+def test_the_option_that_counts_gets_the_value_and_no_other_loses_its_word(before: list[str], after: list[str]) -> None:
+    (words,) = overrides({"job.args.lr": "5"}, before)
+    assert json.loads(words.removeprefix("job.args=")) == after
+
+
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
@@ -34,6 +53,7 @@ def test_every_combination_of_the_values_is_a_run_with_these_arguments() -> None
         (["job.args.lr=1"], "nothing to sweep"),
         (["lr"], "no KEY=VALUE"),
         (["job.args.lr=1,,2"], "an empty value"),
+        (["job.args.lr=1,2", "job.args.lr=3,4"], r"gives values of job\.args\.lr twice"),
         ([f"a{n}=1,2" for n in range(9)], "512 runs is more than 256"),
         ([f"a{n}=1,2" for n in range(99)], "runs is more than 256"),
     ],
