@@ -86,6 +86,9 @@ if TYPE_CHECKING:
     from runner.api.rerunning import Again as Again
     from runner.api.rerunning import newest_checkpoint as newest_checkpoint
     from runner.api.rerunning import rerun as rerun
+    from runner.api.searching import begin_search as begin_search
+    from runner.api.searching import best_of as best_of
+    from runner.api.searching import continue_search as continue_search
     from runner.api.sweeping import Sweep as Sweep
     from runner.api.sweeping import SweptRun as SweptRun
     from runner.api.sweeping import find_sweep as find_sweep
@@ -139,6 +142,7 @@ _HOMES = {
     "runner.api.replaying": "replay",
     "runner.api.rerunning": "Again newest_checkpoint rerun",
     "runner.api.tracking": "Sent send_metrics",
+    "runner.api.searching": "begin_search best_of continue_search",
     "runner.api.sweeping": "Sweep SweptRun find_sweep start_sweep",
     "runner.api.trial": "LogTrial",
     "runner.api.viewer": "Viewer",

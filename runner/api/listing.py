@@ -69,6 +69,13 @@ def refresh(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, str]:
     return {run: str(row["note"]) for run, row in rows.items() if row["note"]}
 
 
+def statuses(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, RunStatus]:
+    """The same as rows: what the hosts say, or what was last known."""
+    rows: dict[str, dict[str, object]] = {run.run: {**run.summary(), "note": ""} for run in runs}
+    _refresh_all(viewer, [run for run in runs if not run.problem], rows, PATIENCE)
+    return cast("dict[str, RunStatus]", rows)
+
+
 def _refresh_all(viewer: Viewer, runs: Sequence[KnownRun], rows: dict[str, dict[str, object]], limit: float) -> None:
     for config in dict.fromkeys(run.ssh_config for run in runs):
         _refresh([run for run in runs if run.ssh_config == config], viewer.connector(config), rows, limit)

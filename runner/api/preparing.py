@@ -218,6 +218,7 @@ def launch(
     ssh_config: str | None = None,
     command: Sequence[str] = (),
     priority: int = 0,
+    run: str | None = None,
 ) -> KnownRun:
     """Start a prepared run on all its hosts; first its record is written, so that it can be attached to later.
 
@@ -227,6 +228,7 @@ def launch(
         ssh_config: Of that run.
         command: The words that started it, to be kept with it; what looks like a secret is masked.
         priority: Of a queued run, -100 to 100: it goes before those with a lower one.
+        run: Its id, of `new_run_id`; None: a new one.
 
     Raises:
         PreflightError: Checks forbid the start.
@@ -242,7 +244,7 @@ def launch(
     known = keep(
         profile,
         [host.num_processes for host in plan.hosts],
-        new_run_id(profile.name, run_names(environ)),
+        run or new_run_id(profile.name, run_names(environ)),
         environ,
         source=source,
         sandbox=viewer.sandbox is not None,

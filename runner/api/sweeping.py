@@ -1,4 +1,7 @@
-"""Sweeps: one queued run for each combination of values of a profile's keys, and a table of how they did."""
+"""Sweeps: one queued run for each combination of values of a profile's keys, and a table of how they did.
+
+Of a search, whose values Optuna chooses (`searching`), the file is the same.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal, get_args
 
 from runner.api.library import load_again, load_profile
 from runner.api.listing import RunStatus, list_runs
 from runner.api.preparing import launch, prepare, resolve_secrets
+from runner.api.search_space import Search
 from runner.api.viewer import Viewer
 from runner.errors import DisttuiError, InputError
 from runner.ids import pick
@@ -27,6 +32,8 @@ MOST = 256
 """Runs of one sweep."""
 _ARGUMENT = re.compile(r"job\.args\.([A-Za-z][A-Za-z0-9_-]*)")
 _QUOTED = ("[", "{", '"', "'")
+Outcome = Literal["finished", "stopped", "failed"]
+"""How a trial ended: with a value; stopped before its end, which Optuna calls pruned; or without a value."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,14 @@ class SweptRun:
     """Key → the value that this run has."""
     status: RunStatus | None = None
     """As its hosts tell; None: not asked, or forgotten."""
+    trial: int | None = None
+    """Of a search: its number in Optuna's study."""
+    outcome: Outcome | None = None
+    """Of a trial: what Optuna knows; None: no end of it yet."""
+    value: float | None = None
+    """Of a finished trial: its value of the search's goal."""
+    why: str = ""
+    """Of a failed trial: why it has no value."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,8 @@ class Sweep:
 
     name: str
     runs: tuple[SweptRun, ...]
+    search: Search | None = None
+    """None: every combination of some values."""
 
 
 def combinations(settings: Sequence[str]) -> tuple[tuple[str, ...], tuple[Mapping[str, str], ...]]:
@@ -125,42 +142,85 @@ def start_sweep(
     loaded = [
         load_again(base, source, (*plain, *overrides(one, base.job.target.args))) for one in made
     ]  # all of them before any is started
-    name = f"{base.name}-sweep-{secrets.token_hex(4)}"
+    name = new_name(base.name)
     runs: list[SweptRun] = []
     for values, one in zip(made, loaded, strict=True):
         resolve_secrets(viewer, one)
         with prepare(viewer, one, queued=True) as prepared:
             runs.append(SweptRun(launch(viewer, prepared, source=str(source)).run, values))
-        _keep(viewer.environ, Sweep(name, tuple(runs)))
+        keep_sweep(viewer.environ, Sweep(name, tuple(runs)))
         tell(runs[-1])
     return Sweep(name, tuple(runs))
 
 
+def new_name(profile: str) -> str:
+    """A name for a new sweep of a profile."""
+    return f"{profile}-sweep-{secrets.token_hex(4)}"
+
+
 def find_sweep(viewer: Viewer, name: str) -> Sweep:
     """A sweep that was started here, with how its runs are now. Raises InputError."""
-    folder = _folder(viewer.environ)
+    found = load_sweep(viewer.environ, name)
+    rows = {row["run"]: row for row in list_runs(viewer).rows}
+    return replace(found, runs=tuple(replace(one, status=rows.get(one.run)) for one in found.runs))
+
+
+def load_sweep(environ: Mapping[str, str], name: str) -> Sweep:
+    """A sweep that was started here, by its name or the beginning of it. Raises InputError."""
+    folder = sweeps_folder(environ)
     known = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
     if not known:
         raise InputError("no sweep was started here", "Start one: disttui sweep PROFILE --set job.args.lr=1e-3,3e-4")
     path = inside(folder, f"{pick(name, known)}.json")
     try:
-        kept = json.loads(path.read_bytes())["runs"]
-        runs = [(one["run"], dict(one["values"])) for one in kept if RUN.fullmatch(one["run"])]
+        kept = json.loads(path.read_bytes())
+        runs = tuple(_swept(one) for one in kept["runs"] if RUN.fullmatch(one["run"]))
+        return Sweep(path.stem, runs, _search(kept["search"]) if kept.get("search") else None)
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(f"{path} cannot be read: {error}", "Remove it.") from None
-    rows = {row["run"]: row for row in list_runs(viewer).rows}
-    return Sweep(path.stem, tuple(SweptRun(run, values, rows.get(run)) for run, values in runs))
 
 
-def _keep(environ: Mapping[str, str], sweep: Sweep) -> None:
-    folder = _folder(environ)
-    text = json.dumps({"runs": [{"run": one.run, "values": dict(one.values)} for one in sweep.runs]}, indent=1)
+def _swept(one: Mapping[str, object]) -> SweptRun:
+    """Raises ValueError, TypeError or KeyError for what `keep_sweep` has not written."""
+    values, trial, value = one["values"], one.get("trial"), one.get("value")
+    outcome: Outcome | None = next((known for known in get_args(Outcome) if known == one.get("outcome")), None)
+    if not (isinstance(values, dict) and isinstance(trial, int | None) and isinstance(value, int | float | None)):
+        raise TypeError("one of its runs is not as it was written")
+    number = None if value is None else float(value)
+    return SweptRun(str(one["run"]), values, None, trial, outcome, number, str(one.get("why") or ""))
+
+
+def _search(one: Mapping[str, object]) -> Search:
+    """Raises as `_swept`."""
+    settings, space, trials, parallel = (one[name] for name in ("settings", "space", "trials", "parallel"))
+    if not (isinstance(settings, list) and isinstance(space, list)):
+        raise TypeError("its search has no lists of settings and keys")
+    if not (isinstance(trials, int) and isinstance(parallel, int)):
+        raise TypeError("its search has no numbers of trials")
+    return Search(
+        str(one["profile"]), tuple(map(str, settings)), tuple(map(str, space)), str(one["goal"]),
+        one["best"] is True, trials, parallel, str(one["digest"]),
+    )  # fmt: skip
+
+
+def keep_sweep(environ: Mapping[str, str], sweep: Sweep) -> None:
+    """Write a sweep's file, as a whole. Raises DisttuiError where that is not possible."""
+    folder = sweeps_folder(environ)
+    runs = []
+    for one in sweep.runs:
+        more = {"trial": one.trial, "outcome": one.outcome, "value": one.value, "why": one.why} if sweep.search else {}
+        runs.append({"run": one.run, "values": dict(one.values), **more})
+    kept = {"runs": runs, **({"search": asdict(sweep.search)} if sweep.search else {})}
+    path = inside(folder, f"{sweep.name}.json")
+    part = path.with_suffix(".part")
     try:
         make_folder(folder)
-        write(inside(folder, f"{sweep.name}.json"), text)
+        write(part, json.dumps(kept, indent=1))
+        part.replace(path)
     except OSError as error:
         raise DisttuiError(f"{folder} cannot be written: {error.strerror}", "Make room there.") from None
 
 
-def _folder(environ: Mapping[str, str]) -> Path:
+def sweeps_folder(environ: Mapping[str, str]) -> Path:
+    """Where the sweeps that were started here are kept."""
     return user_folder("data", environ) / "sweeps"

@@ -1,0 +1,414 @@
+"""Searches: sweeps whose values Optuna chooses, by what the runs before have reached.
+
+A search has no process of its own on any host. It goes on while `continue_search` is iterated; its runs go on without
+it, and the next call takes up what they have reached meanwhile. Optuna's trials are in a journal beside the sweep's
+file, which says which run each of them is. The file is written before a run starts, and after Optuna knows its end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import time
+import warnings
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from runner.api.library import load_again, load_profile
+from runner.api.listing import RunStatus, statuses
+from runner.api.news import HostNotice
+from runner.api.preparing import launch, prepare, refuse, resolve_secrets
+from runner.api.replaying import replay
+from runner.api.search_space import OneOf, Range, Search, Space, parse_goal, parse_space
+from runner.api.sweeping import (
+    MOST,
+    Outcome,
+    Sweep,
+    SweptRun,
+    keep_sweep,
+    load_sweep,
+    new_name,
+    overrides,
+    sweeps_folder,
+)
+from runner.api.viewer import Viewer
+from runner.errors import DisttuiError, HostError, InputError
+from runner.hosts.survey import HostsError
+from runner.ids import new_run_id, short
+from runner.paths import inside
+from runner.private import lock
+from runner.profile import Profile
+from runner.profile.library import find
+from runner.runs.registry import KnownRun, find_run, run_names
+from runner.runs.remote import missing
+from runner.text import clean
+from runner.trackers.points import points
+
+POLL = 10.0
+"""Seconds between two looks at the runs."""
+_HOPELESS = 3
+"""So many trials that fail, and none before that has not, are no accident."""
+_OVER = ("finished", "failed", "stopped", "lost", "gone")
+
+
+def begin_search(
+    viewer: Viewer,
+    profile: str,
+    space: Sequence[str],
+    goal: str,
+    *,
+    settings: Sequence[str] = (),
+    trials: int = 20,
+    parallel: int = 1,
+    best: bool = False,
+    trusted: bool = False,
+) -> str:
+    """Check and keep a search, for `continue_search`; returns its name. Starts nothing.
+
+    Args:
+        space: `KEY=LOW..HIGH`, `KEY=log:LOW..HIGH` or `KEY=A,B,C`; `job.args.lr` is the job's option `--lr`.
+        goal: `min:METRIC` or `max:METRIC`.
+        settings: `KEY=VALUE`, of all its runs.
+        best: A run counts by its best value, not by its last.
+        trusted: Use the profile without asking.
+
+    Raises:
+        InputError: Something of it is wrong, or Optuna is not installed.
+    """
+    keys = parse_space(space)
+    parse_goal(goal)
+    if not keys:
+        raise InputError("there is nothing to search", "Give --search job.args.lr=log:1e-5..1e-2.")
+    if not (1 <= trials <= MOST and parallel >= 1):
+        raise InputError(f"a search has 1 to {MOST} trials, at least one at a time", "Give --trials 20 --parallel 2.")
+    _optuna()
+    source = Path(os.path.abspath(find(profile)))  # noqa: PTH100 - links stay
+    base = load_profile(str(source), tuple(settings), questions=viewer.questions, trusted=trusted)
+    ends = {key: one.values[0] if isinstance(one, OneOf) else one.text(one.low) for key, one in keys.items()}
+    load_again(base, source, (*settings, *overrides(ends, base.job.target.args)))
+    name = new_name(base.name)
+    wanted = Search(
+        str(source), tuple(settings), tuple(space), goal, best=best, trials=trials, parallel=parallel,
+        digest=_digest(base),
+    )  # fmt: skip
+    keep_sweep(viewer.environ, Sweep(name, (), wanted))
+    return name
+
+
+def continue_search(
+    viewer: Viewer,
+    name: str,
+    *,
+    trials: int | None = None,
+    parallel: int | None = None,
+    trusted: bool = False,
+    every: float = POLL,
+) -> Generator[SweptRun | HostNotice]:
+    """Go on with a search until it has had all its trials; leaving it early ends no run.
+
+    Yields each trial when it is queued and when it has ended, and what a host is waited for.
+
+    Args:
+        trials: Another number of all its trials; None: as before.
+        parallel: Another number of runs at a time; None: as before.
+        trusted: Use the profile without asking.
+        every: Seconds between two looks at its runs.
+
+    Raises:
+        InputError: There is no such search, its profile has changed, or Optuna is not installed.
+        DisttuiError: A run cannot be started, or the first trials have all failed. Those that run go on.
+    """
+    _optuna()
+    sweep = load_sweep(viewer.environ, name)
+    if sweep.search is None:
+        raise InputError(f"{sweep.name} is no search", f"See its runs: disttui sweep --results {sweep.name}")
+    with _alone(viewer.environ, sweep.name):
+        sweep = load_sweep(viewer.environ, sweep.name)  # as the one before has left it
+        search = sweep.search
+        assert search is not None
+        search = replace(search, trials=trials or search.trials, parallel=parallel or search.parallel)
+        source = Path(search.profile)
+        base = load_profile(search.profile, search.settings, questions=viewer.questions, trusted=trusted)
+        if _digest(base) != search.digest:
+            what = f"{clean(search.profile)} is not what the trials of {sweep.name} have used"
+            raise InputError(what, "Put it back as it was, or begin another search.")
+        study = _Study(viewer.environ, sweep.name, search)
+        study.drop_unknown({one.trial for one in sweep.runs})
+        yield from _Searching(viewer, replace(sweep, search=search), base, source, study).run(every)
+
+
+def best_of(sweep: Sweep) -> SweptRun | None:
+    """The finished trial with the best value of a search, None: there is none yet."""
+    if sweep.search is None:
+        return None
+    found = [one for one in sweep.runs if one.value is not None]
+    least = parse_goal(sweep.search.goal).direction == "min"
+    return min(found, key=lambda one: (one.value or 0.0) * (1 if least else -1), default=None)
+
+
+class _Asked(NamedTuple):
+    """A trial that Optuna has asked for."""
+
+    number: int
+    values: Mapping[str, str]
+
+
+class _Searching:
+    """One session of a search."""
+
+    def __init__(self, viewer: Viewer, sweep: Sweep, base: Profile, source: Path, study: _Study) -> None:
+        assert sweep.search is not None
+        self._viewer = viewer
+        self._sweep = sweep
+        self._search = sweep.search
+        self._base = base
+        self._source = source
+        self._study = study
+        self._goal = parse_goal(self._search.goal)
+        self._asked: _Asked | None = None
+        self._failed: list[SweptRun] = []
+        """The trials of this session that have failed."""
+        self._said: HostNotice | None = None
+
+    def run(self, every: float) -> Iterator[SweptRun | HostNotice]:
+        while True:
+            yield from self._look()
+            while len(self._open()) < self._search.parallel and len(self._sweep.runs) < self._search.trials:
+                try:
+                    yield self._begin()
+                except (HostError, HostsError) as error:
+                    if not self._sweep.runs:
+                        raise
+                    yield from self._say(HostNotice(error.host, f"{_first(error.reason)}: it is tried again"))
+                    break
+            if not self._open() and len(self._sweep.runs) >= self._search.trials:
+                return
+            time.sleep(every)
+
+    def _open(self) -> list[SweptRun]:
+        return [one for one in self._sweep.runs if one.outcome is None]
+
+    def _begin(self) -> SweptRun:
+        """Queue the next trial."""
+        environ = self._viewer.environ
+        self._asked = self._asked or self._study.ask()
+        values = self._asked.values
+        settings = (*self._search.settings, *overrides(values, self._base.job.target.args))
+        profile = load_again(self._base, self._source, settings)
+        resolve_secrets(self._viewer, profile)
+        with prepare(self._viewer, profile, queued=True) as prepared:
+            refuse(prepared.planned)
+            made = SweptRun(new_run_id(profile.name, run_names(environ)), values, trial=self._asked.number)
+            self._asked = None
+            self._keep((*self._sweep.runs, made))
+            try:
+                launch(self._viewer, prepared, source=str(self._source), run=made.run)
+            except DisttuiError as error:
+                self._end(made, "failed", why=error.sentence)
+                raise
+        return made
+
+    def _look(self) -> Iterator[SweptRun | HostNotice]:
+        """Tell Optuna of the trials that have ended."""
+        known: dict[str, KnownRun] = {}
+        for one in self._open():
+            try:
+                known[one.run] = find_run(one.run, self._viewer.environ)
+            except InputError:
+                yield self._end(one, "failed", why="it is not known here any more, or was never started")
+        rows = statuses(self._viewer, list(known.values())) if known else {}
+        for one in self._open():
+            row = rows[one.run]
+            state = row.get("state")
+            if state == "finished":
+                yield from self._finish(one, known[one.run])
+            elif state in _OVER:
+                yield self._end(one, "stopped" if state == "stopped" else "failed", why=_why(known[one.run], row))
+        if len(self._failed) >= _HOPELESS and all(one.value is None for one in self._sweep.runs):
+            named = "; ".join(f"{short(one.run)}: {one.why}" for one in self._failed[:_HOPELESS])
+            cure = f"See disttui diagnose {short(self._failed[0].run)}; go on all the same: {_again(self._sweep.name)}"
+            raise DisttuiError(f"all {len(self._failed)} trials so far have failed: {named}", cure)
+
+    def _finish(self, one: SweptRun, run: KnownRun) -> Iterator[SweptRun | HostNotice]:
+        found = replay(self._viewer, run)
+        if missing(run, run.folder):
+            host = run.hosts[missing(run, run.folder)[0]].name
+            why = found.warnings[0] if found.warnings else "not all of them are here"
+            yield from self._say(HostNotice(host, f"the metrics of {short(one.run)} are waited for: {why}"))
+            return
+        attempt = max((record[1] for record in found.metrics), default=0)
+        made = points([(rank, record) for _, of, rank, record in found.metrics if of == attempt], run.started)
+        values = [point.values[self._goal.metric] for point in made if self._goal.metric in point.values]
+        finite = [value for value in values if math.isfinite(value)]
+        if not values:
+            names = ", ".join(sorted({name for point in made for name in point.values})[:10]) or "none at all"
+            yield self._end(one, "failed", why=f"it has no metric {self._goal.metric}, but {names}")
+        elif not finite or not (self._search.best or math.isfinite(values[-1])):
+            yield self._end(one, "failed", why=f"its {self._goal.metric} is {values[-1]}")
+        else:
+            better = min if self._goal.direction == "min" else max
+            yield self._end(one, "finished", value=better(finite) if self._search.best else values[-1])
+
+    def _end(self, one: SweptRun, outcome: Outcome, value: float | None = None, why: str = "") -> SweptRun:
+        assert one.trial is not None
+        self._study.tell(one.trial, outcome, value)
+        ended = replace(one, outcome=outcome, value=value, why=why)
+        self._keep(tuple(ended if other.run == one.run else other for other in self._sweep.runs))
+        if outcome == "failed":
+            self._failed.append(ended)
+        return ended
+
+    def _keep(self, runs: tuple[SweptRun, ...]) -> None:
+        self._sweep = replace(self._sweep, runs=runs)
+        keep_sweep(self._viewer.environ, self._sweep)
+
+    def _say(self, notice: HostNotice) -> Iterator[HostNotice]:
+        """Once, until another one has been said."""
+        if notice != self._said:
+            self._said = notice
+            yield notice
+
+
+class _Study:
+    """Optuna's study of a search. Raises DisttuiError where its journal cannot be read or written."""
+
+    def __init__(self, environ: Mapping[str, str], name: str, search: Search) -> None:
+        self._optuna = optuna = _optuna()
+        self._path = inside(sweeps_folder(environ), f"{name}.journal")
+        self._space = parse_space(search.space)
+        self._distributions = _distributions(optuna, self._space)
+        with self._errors(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is experimental in Optuna
+            _cut_half_line(self._path)
+            backend = optuna.storages.journal.JournalFileBackend(str(self._path), _HeldLock())
+            self._study = optuna.create_study(
+                study_name=name,
+                storage=optuna.storages.JournalStorage(backend),
+                sampler=optuna.samplers.TPESampler(constant_liar=search.parallel > 1),
+                direction="minimize" if parse_goal(search.goal).direction == "min" else "maximize",
+                load_if_exists=True,
+            )
+
+    def ask(self) -> _Asked:
+        """The next trial."""
+        with self._errors():
+            trial = self._study.ask(self._distributions)
+        values = {}
+        for key, one in self._space.items():
+            chosen = trial.params[key]
+            values[key] = one.text(float(chosen)) if isinstance(one, Range) else str(chosen)
+        return _Asked(int(trial.number), values)
+
+    def tell(self, trial: int, outcome: Outcome, value: float | None) -> None:
+        """The end of a trial; one that Optuna knows already stays as it is."""
+        states = self._optuna.trial.TrialState
+        with self._errors():
+            if outcome == "finished":
+                self._study.tell(trial, value, skip_if_finished=True)
+            else:
+                state = states.PRUNED if outcome == "stopped" else states.FAIL
+                self._study.tell(trial, state=state, skip_if_finished=True)
+
+    def drop_unknown(self, known: set[int | None]) -> None:
+        """End the trials that were asked for, and whose run was not kept: it was not started."""
+        with self._errors():
+            running = self._study.get_trials(deepcopy=False, states=[self._optuna.trial.TrialState.RUNNING])
+        for trial in running:
+            if trial.number not in known:
+                self.tell(trial.number, "failed", None)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # of a package, and of a file that anybody may have changed
+            why = clean(_first(str(error))) or type(error).__name__
+            raise DisttuiError(
+                "Optuna's journal of this search cannot be used", place=str(self._path), cause=why
+            ) from None
+
+
+class _HeldLock:
+    """The lock of a journal for Optuna: who goes on with a search has one already.
+
+    Optuna's own would be left by a process that is killed, and keep the next one waiting.
+    """
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+def _cut_half_line(path: Path) -> None:
+    """Cut off the end of a journal behind its last line, which a full disk or a kill has left. Raises OSError."""
+    with suppress(FileNotFoundError), path.open("r+b") as file:
+        end = file.read().rfind(b"\n") + 1
+        file.truncate(end)
+
+
+def _distributions(optuna: Any, space: Space) -> Mapping[str, object]:
+    found: dict[str, object] = {}
+    for key, one in space.items():
+        if isinstance(one, OneOf):
+            found[key] = optuna.distributions.CategoricalDistribution(one.values)
+        elif one.whole:
+            found[key] = optuna.distributions.IntDistribution(int(one.low), int(one.high), log=one.log)
+        else:
+            found[key] = optuna.distributions.FloatDistribution(one.low, one.high, log=one.log)
+    return found
+
+
+def _optuna() -> Any:
+    """Optuna, quiet. Raises InputError where it is not installed."""
+    try:
+        import optuna
+    except ImportError as error:
+        cure = "Install it in disttui's own environment: pip install 'disttui[search]'."
+        raise InputError("a search needs Optuna, which cannot be imported", cure, cause=clean(str(error))) from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+@contextmanager
+def _alone(environ: Mapping[str, str], name: str) -> Iterator[None]:
+    """Keep other processes from the same search for a block. Raises InputError where one has it."""
+    path = inside(sweeps_folder(environ), f"{name}.lock")
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DisttuiError("it cannot be written", place=str(path), cause=error.strerror or "") from None
+    try:
+        if not lock(descriptor, 0.0):
+            raise InputError(f"another disttui goes on with {name} already", "Leave it to that one, or end that one.")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _digest(profile: Profile) -> str:
+    return hashlib.sha256(json.dumps(profile.as_written(), sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _why(run: KnownRun, row: RunStatus) -> str:
+    """Why a run has no result, in words."""
+    state = row.get("state")
+    if state == "stopped":
+        return "it was stopped"
+    if state == "gone":
+        return row.get("note") or "it is gone"
+    return run.problem or row.get("dropped") or f"see disttui diagnose {short(run.run)}"
+
+
+def _first(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _again(name: str) -> str:
+    return f"disttui sweep --resume {name}"
