@@ -97,6 +97,10 @@ class Story:
     last: float = 0.0
 
 
+_LEAP = 4
+"""Times faster than the steps after it that the first ones must be made to be those of a checkpoint."""
+
+
 class Mark(NamedTuple):
     """A step that a rank had made, and when, as unix time of its host."""
 
@@ -314,7 +318,21 @@ def job_nodes(spec: Mapping[str, object], count: int) -> tuple[str, ...]:
 def _fold_metrics(series: Series, record: Metrics) -> Series:
     # Most records have no new names of metrics: they share one `first`.
     first = series.first if record.keys() <= series.first.keys() else {**record, **series.first}
-    return Series(first, updated(series.latest, record), series.count + 1, _marked(series.marks, record))
+    marks = _marked(series.marks, record)
+    latest = updated(series.latest, record)
+    if "steps_per_s" in latest and _leapt(first, marks):
+        latest = {name: value for name, value in latest.items() if name != "steps_per_s"}
+    return Series(first, latest, series.count + 1, marks)
+
+
+def _leapt(first: Metrics, marks: tuple[Mark, ...]) -> bool:
+    """Whether a bar has gone from 0 to the step of a checkpoint: then the speed that it shows counts those steps."""
+    if first.get("step") != 0 or len(marks) < 2:
+        return False
+    began, (mark, *_, newest) = number(first.get("t")), marks
+    if began is None or newest.step <= mark.step:
+        return False
+    return mark.step / max(1.0, mark.t - began) > _LEAP * (newest.step - mark.step) / (newest.t - mark.t)
 
 
 def _marked(marks: tuple[Mark, ...], record: Metrics) -> tuple[Mark, ...]:

@@ -13,7 +13,7 @@ from runner.diagnose.cause import find
 from runner.diagnose.hints import hint
 from runner.node.observe import last_words
 from runner.node.observe.harvest import Harvest
-from runner.render.status import progress
+from runner.render.status import eta, progress
 from runner.render.story import attempt_words, ending
 from runner.runs.state import RunState, begin
 from tests.unit.state_kit import fold
@@ -65,6 +65,18 @@ def test_a_loss_printed_in_the_place_of_a_bar_has_its_own_step(tmp_path: Path) -
     losses = [(one["step"], one["loss"]) for one in found if "loss" in one]
     assert losses == [(10, 5.596), (20, 5.554), (30, 5.504), (40, 5.448), (440, 4.74), (450, 4.738), (460, 4.739)]
     assert [(one["step"], one["val_loss"]) for one in found if "val_loss" in one] == [(465, 4.727)]
+
+
+def test_a_trainer_that_goes_on_from_a_checkpoint_makes_only_the_steps_after_it(tmp_path: Path) -> None:
+    """Its bar goes from 0 to 182, and calls that 1572 steps a second for the rest of the run; here it makes 20."""
+    state = started()
+    for record in harvested("run_clm_resumed", tmp_path):
+        t = 1.0 + max(0, record["step"] - 180) / 20
+        state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", {**record, "t": t})
+        if record["step"] == 220:
+            assert eta(state) == pytest.approx(16 / 20)
+    state = fold(state, 0, "exit.json", {"state": "finished", "code": 0})
+    assert ending(state, 34.0, tmp_path, {})[0] == "✓ t-1 finished in 0:34: 1 rank on 1 host  loss 5.122 → 5.103"
 
 
 @pytest.mark.parametrize("name", ["imagenet", "imagenet_end"])

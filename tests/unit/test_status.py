@@ -51,7 +51,8 @@ def paced(*marks: tuple[float, int]) -> RunState:
     word = {"t": 0.0, "e": "attempt", "attempt": 1, "master": "10.0.0.1", "port": 29501, "world_size": 1}
     state = fold(state, 0, "events.jsonl", word)
     for t, step in marks:
-        state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", {"t": t, "step": step, "steps": 100_000})
+        values = {"t": t, "step": step, "steps": 100_000, "steps_per_s": step / (t + 0.1)}
+        state = fold(state, 0, "attempt-1/rank-0.metrics.jsonl", values)
     return state
 
 
@@ -62,6 +63,13 @@ def test_the_steps_before_a_checkpoint_do_not_shorten_the_eta() -> None:
     passed = [(float(t), 1000 * t) for t in range(1, 51)]
     trained = [(float(t), 50_000 + t - 50) for t in range(51, 240)]
     assert eta(paced(*passed, *trained)) == 100_000 - trained[-1][1]
+
+
+def test_the_speed_of_a_bar_that_counts_the_steps_before_a_checkpoint_is_not_shown() -> None:
+    """tqdm divides all steps by the time since it was made: Trainer's bar shows 1572 it/s after 2 steps."""
+    leapt = paced((0, 0), (0.2, 180), (1.2, 182), (2.2, 184))
+    assert "steps/s" not in status_line(leapt, 3, 200)
+    assert "2 steps/s" in status_line(paced((0, 0), (0.2, 1), (1.2, 3), (2.2, 5)), 3, 200)
 
 
 def test_the_eta_counts_the_pauses_of_the_later_part() -> None:

@@ -59,7 +59,7 @@ class Recogniser:
         named = EPOCH.search(text)
         epochs = int(named.group(2) or 0) if named else 0
         first = 1 if epochs else first_epoch(text)
-        if self._total == 0 and first is not None and epoch > 1:
+        if self._total == 0 and first is not None and 1 < epoch < 1e6:
             # Goes on from a checkpoint; with 1, that is not known.
             self._earlier = int(epoch - first) * total
         elif epoch > self._epoch and step < self._step:
