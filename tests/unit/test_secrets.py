@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -221,10 +222,19 @@ def test_a_command_line_is_kept_without_its_secrets() -> None:
     assert hidden("launch.restarts=2") == "launch.restarts=2"
 
 
-def test_no_script_puts_a_secret_into_the_arguments_of_a_process() -> None:
+def test_no_script_puts_a_secret_into_the_arguments_of_a_process(tmp_path: Path) -> None:
     env = {"A": "Bearer ${env:TOKEN}", "B": "${file:~/.token}", "C": "${cmd:pass x}${cmd:pass y}", "D": "plain"}
     it = planned(facts("cpu_desk"), job={"command": ["true"], "env": env})
     command = shell_command(it.plan, it.plan.hosts[0])
+    (tmp_path / "env").write_text('#!/bin/sh\necho "words $*"\necho "A=$A B=$B C=$C"\n')
+    (tmp_path / "env").chmod(0o755)
+    given = {"TOKEN": "s3cret", "B": "s3cret-b", "C": "s3cret-c", "C_2": "2", "HOME": str(tmp_path)}
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-c", f"cd() {{ :; }}; {command}"], env={**given, **path}, capture_output=True, text=True, check=True
+    )
+    said, values = done.stdout.splitlines()
+    assert "s3cret" not in said and "D=plain" in said and values == "A=Bearer s3cret B=s3cret-b C=s3cret-c2"
     before, _, words = command.partition(" && env ")
     assert "TOKEN" not in words and "D=plain" in words
     assert "export A='Bearer '\"${TOKEN:?}\" && " in before and 'export B="${B:?}" && ' in before

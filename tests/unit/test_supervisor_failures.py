@@ -79,6 +79,17 @@ def test_exit_code_of_a_silent_end(cluster: Make) -> None:
     assert run.exit(0)["cause"]["code"] == 3
 
 
+def test_a_launcher_that_is_killed_while_it_writes_leaves_no_part_of_a_file(cluster: Make) -> None:
+    run = cluster("""
+folder = os.path.dirname(os.environ["DISTTUI_METRICS"])
+open(f"{folder}/launcher.json.{os.getppid()}", "w").write('{"code"')
+os.kill(os.getppid(), 9)
+""")
+    run.start()
+    assert run.exit(0)["cause"]["type"] == "" and "SIGKILL" in run.exit(0)["cause"]["message"]
+    assert not list(Path(run.folder(0), "attempt-1").glob("launcher.json.*"))
+
+
 def test_launcher_without_torch(cluster: Make) -> None:
     run = cluster(SLEEP, env={"STUB_NO_TORCH": "1"})
     run.start()

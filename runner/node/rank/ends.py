@@ -57,5 +57,16 @@ def place(name: str, record: Mapping[str, object]) -> None:
             json.dump(record, file)
         os.rename(part, path)
     except OSError as error:
+        remove_parts(os.environ["DISTTUI_DIR"], name)
         # A full disk must not take the exit code with it.
         sys.stderr.write("disttui: cannot write %s: %s\n" % (path, error))
+
+
+def remove_parts(folder: str, name: str) -> None:
+    """Remove what is left of `place` where its process was killed, or the disk was full."""
+    try:
+        for entry in os.listdir(folder):
+            if entry.startswith(name + ".") and entry[len(name) + 1 :].isdigit():
+                os.unlink(os.path.join(folder, entry))
+    except OSError:
+        pass  # it goes with the run's folder

@@ -24,6 +24,7 @@ from ..observe.ranks import MESSAGE_LIMIT, Ranks, signal_name
 from ..observe.reports import launcher_end
 from ..observe.scalars.finding import ScalarFiles
 from ..rank import mpi_session, mpi_world
+from ..rank.ends import remove_parts
 from . import routes, spawn, start_line, stop
 
 _LOG_TAIL = 2000
@@ -128,6 +129,8 @@ class LauncherProcess:
             os.close(self._word)
             self._gift.close()
         mpi_session.remove(self._folder)
+        for name in ("launcher.json", "launcher.ready", mpi_world.PLACE):
+            remove_parts(self._folder, name)
         code = procs.exit_code(status)
         end = self._end_so_far(code)
         self.ranks.poll()
