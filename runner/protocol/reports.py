@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Literal, Mapping, TypedDict
 
-Kind = Literal["start", "group", "error", "exit"]
-KINDS: Mapping[str, Kind] = {"start": "start", "group": "group", "error": "error", "exit": "exit"}
+Kind = Literal["start", "group", "grouped", "error", "exit"]
+KINDS: Mapping[str, Kind] = {
+    "start": "start",
+    "group": "group",
+    "grouped": "grouped",
+    "error": "error",
+    "exit": "exit",
+}
 """What is read as which kind."""
 
 

@@ -87,7 +87,7 @@ def _alone(state: RunState) -> list[str]:
         if len(alone) == len(state.hosts)
         else f"on {', '.join(alone[:_SHOWN])}{', …' if len(alone) > _SHOWN else ''}"
     )
-    short = "a group that a script destroys within half a second is not seen"
+    short = "a group over a store of the script's own that ends within half a second is not seen"
     return [f"no rank was seen in a process group {where}: each may have trained by itself ({short})"]
 
 

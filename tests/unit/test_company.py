@@ -157,9 +157,45 @@ def test_a_short_run_without_any_process_group_says_so_in_its_closing_lines(clus
     lines = closing([(node, event) for node in (0, 1) for event in run.events(node)], result)
     assert lines[1:3] == [
         "! no rank was seen in a process group on any host: each may have trained by itself "
-        "(a group that a script destroys within half a second is not seen)",
+        "(a group over a store of the script's own that ends within half a second is not seen)",
         "! no metric was recognised in what the ranks printed",
     ]
+
+
+_DESTROYS = """
+import types
+torch = types.ModuleType("torch.distributed")
+torch.is_available, torch.is_initialized = lambda: True, lambda: False
+sys.modules["torch.distributed"] = torch
+core = sys.modules["torch.distributed.distributed_c10d"] = types.ModuleType("core")
+core._default_pg_init_method = "env://"
+"""
+
+
+def test_ranks_that_have_destroyed_their_group_at_once_are_not_said_to_train_alone(cluster: Make) -> None:
+    """A script may check its hosts, or save its last words, by a group that is there for a moment."""
+    run = cluster(_DESTROYS + _UNTIL_SEEN, [1, 1])
+    run.start()
+    run.wait_ranks()
+    (run.base / "seen").touch()
+    result = same(run)
+    assert result["state"] == "finished"
+    lines = closing([(node, event) for node in (0, 1) for event in run.events(node)], result)
+    assert lines[1:2] == ["! no metric was recognised in what the ranks printed"]
+
+
+@pytest.mark.torch
+def test_torch_keeps_the_trace_of_a_group_that_was_destroyed(tmp_path: Path) -> None:
+    code = (
+        "import sys, torch.distributed as dist; from runner.node.rank import stack_server as it; said = []\n"
+        "class Reports: say = lambda self, *words, **more: said.append(words)\n"
+        "reports = Reports(); it.tell_group(reports); assert not said\n"
+        "dist.init_process_group('gloo', init_method='file://' + sys.argv[1], rank=0, world_size=1)\n"
+        "dist.destroy_process_group(); it.tell_group(reports); it.tell_group(reports); print(said)\n"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "store")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout == "[('grouped',)]\n", done.stderr
 
 
 def test_a_short_run_of_one_rank_needs_no_process_group(cluster: Make) -> None:

@@ -81,6 +81,7 @@ class Ranks:
         self._handlers: Dict[Kind, Callable[[Report, int], None]] = {
             "start": self._on_start,
             "group": self._on_group,
+            "grouped": self._on_grouped,
             "error": self._on_error,
             "exit": self._on_exit,
         }
@@ -200,6 +201,9 @@ class Ranks:
         size, backend = record["world_size"], record["backend"]
         self._say(Group(t=record["t"], e="group", attempt=self._attempt, rank=rank, world_size=size, backend=backend))
         self._check_world_size(rank, size, record["t"])
+
+    def _on_grouped(self, record: Report, rank: int) -> None:
+        self.company.join()
 
     def _on_error(self, record: Report, rank: int) -> None:
         self._say(

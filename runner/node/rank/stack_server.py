@@ -30,6 +30,8 @@ _LOOK_EVERY = 0.5
 """Seconds between two checks whether the process group is up."""
 _GROUPED: "List[Reports]" = []
 """Those by which this process has reported its process group."""
+_DESTROYED: "List[Reports]" = []
+"""Those by which it has reported one that it had destroyed before it was seen."""
 
 
 def open_signal(path: str) -> Optional[int]:
@@ -93,7 +95,14 @@ def tell_group(reports: Reports) -> bool:
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or getattr(getattr(distributed, "__spec__", None), "_initializing", False):
         return False
-    if not distributed.is_available() or not distributed.is_initialized():
+    if not distributed.is_available():
+        return False
+    if not distributed.is_initialized():
+        # torch keeps this when a group is destroyed.
+        core = sys.modules.get("torch.distributed.distributed_c10d")
+        if getattr(core, "_default_pg_init_method", None) is not None and reports not in _DESTROYED:
+            _DESTROYED.append(reports)
+            reports.say("grouped")
         return False
     _GROUPED.append(reports)
     reports.say("group", world_size=distributed.get_world_size(), backend=str(distributed.get_backend()))
