@@ -54,9 +54,10 @@ class Change(NamedTuple):
 
 def difference(before: Profile | None, now: Profile) -> list[Change]:
     """What is new (`+`) and what is gone (`-`) from one profile to another, as safe text; None: all is new."""
-    old = _lines(before) if before else {}
-    new = _lines(now)
-    run = {key: None for each in (now, before) if each for key, _ in effect_lines(each)}
+    effects = [list(effect_lines(each)) for each in (now, before) if each]
+    new = _lines(now, effects[0])
+    old = _lines(before, effects[1]) if before else {}
+    run = {key: None for lines in effects for key, _ in lines}
     lines = []
     # What runs comes before hosts and secrets, of which there may be many.
     for key in {**dict.fromkeys(key for key in run if not key.startswith("${")), **new, **old}:
@@ -119,10 +120,10 @@ def flat(data: Mapping[str, object]) -> dict[str, str]:
     return dict(_flat(data, ""))
 
 
-def _lines(profile: Profile) -> dict[str, list[_Statement]]:
+def _lines(profile: Profile, effects: list[tuple[str, str]]) -> dict[str, list[_Statement]]:
     """Key → its lines, those that decide what runs, and where, first."""
     found: dict[str, list[_Statement]] = {"hosts": [_Statement(*[_with_ascii(login)] * 2) for login in logins(profile)]}
-    for key, text in effect_lines(profile):
+    for key, text in effects:
         # Two addresses may differ in what is not shown.
         more = f" ({_digest(profile.on_end.webhook or '')})" if key == "on_end.webhook" else ""
         found.setdefault(key, []).append(_statement(text + more))

@@ -30,7 +30,7 @@ def names(where: Sequence[str]) -> str:
 
 def _all_names(where: Sequence[str], profile: Profile) -> str:
     """`node1, node2`, or `all 32 hosts` of a profile; of some of them none is left out, the user decides by them."""
-    if len(where) > _MOST_NAMES and {*where} == {host.name for host in profile.hosts}:
+    if len(where) > _MOST_NAMES and len(where) == len(profile.hosts):  # each has a name of its own
         return f"all {len(profile.hosts)} hosts"
     return ", ".join(where)
 
@@ -75,6 +75,5 @@ def foreign_lines(profile: Profile) -> Iterator[tuple[str, str]]:
     """The same of a profile that came from a host, with the logins and the variables that it has for its hosts."""
     yield "hosts", ", ".join(logins(profile))
     yield from effect_lines(profile)
-    variables = dict.fromkeys(name for rank in range(len(profile.hosts)) for name in profile.host_env(rank))
-    if variables:
+    if variables := profile.variables:
         yield "env", printable(", ".join(variables))

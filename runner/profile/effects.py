@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -60,15 +60,31 @@ def effects(profile: Profile) -> tuple[Effect, ...]:
 
 def secrets(profile: Profile) -> tuple[Secret, ...]:
     """All that the profile refers to: variables by name, then files and commands."""
-    variables: dict[Reference, dict[str, None]] = {}
-    where: dict[Reference, dict[str, None]] = {}
+    names = tuple(host.name for host in profile.hosts)
+    everybody = frozenset(range(len(names)))
+    own: dict[str, dict[int, str]] = {}
     for rank, host in enumerate(profile.hosts):
-        for variable, text in profile.host_env(rank).items():
-            for found in references(text):
-                variables.setdefault(found, {})[variable] = None
-                where.setdefault(found, {})[host.name] = None
+        for variable, text in host.env.items():
+            own.setdefault(variable, {})[rank] = text
+    variables: dict[Reference, dict[str, None]] = {}
+    ranks: dict[Reference, set[int]] = {}
+
+    def goes(text: str, variable: str, where: Set[int]) -> None:
+        for found in references(text) if where else ():
+            variables.setdefault(found, {})[variable] = None
+            ranks.setdefault(found, set()).update(where)
+
+    # A text that all hosts get is looked at once: there may be 1,000 hosts and thousands of variables.
+    for variable, text in profile.common_env.items():
+        goes(text, variable, everybody - own[variable].keys() if variable in own else everybody)
+    for variable, texts in own.items():
+        for rank, text in texts.items():
+            goes(text, variable, {rank})
     order = sorted(variables, key=lambda one: (("env", "file", "cmd").index(one.kind), one.name))
-    return tuple(Secret(one.kind, one.name, tuple(variables[one]), tuple(where[one])) for one in order)
+    where = {
+        one: names if ranks[one] == everybody else tuple(names[rank] for rank in sorted(ranks[one])) for one in order
+    }
+    return tuple(Secret(one.kind, one.name, tuple(variables[one]), where[one]) for one in order)
 
 
 def shown_address(url: str) -> str:
@@ -82,9 +98,10 @@ def _effects(profile: Profile) -> Iterator[Effect]:
     # A bare name is looked up after `activate`; only a path is run as it stands. Our own is no choice of the profile's.
     yield from _by_host(profile, "python", "plan", [_path_of(host.python) for host in profile.hosts])
     yield from _by_host(profile, "activate", "plan", [_line_of(host.activate) for host in profile.hosts])
-    for variable in dict.fromkeys(name for rank in range(len(profile.hosts)) for name in profile.host_env(rank)):
+    common = profile.common_env
+    for variable in profile.variables:
         if variable in _LOADERS or variable.startswith(_LOADING):
-            values = [profile.host_env(rank).get(variable) for rank in range(len(profile.hosts))]
+            values = [host.env.get(variable, common.get(variable)) for host in profile.hosts]
             yield from _by_host(profile, f"env.{variable}", "start", [(v,) if v is not None else () for v in values])
     everywhere = tuple(host.name for host in profile.hosts)
     if profile.job.wrap:

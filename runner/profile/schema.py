@@ -103,7 +103,17 @@ class Profile(Model):
 
     def host_env(self, rank: int) -> dict[str, str]:
         """The environment of the host of this node rank, top level < job < host, references unresolved."""
-        return {**self.env, **self.job.env, **self.hosts[rank].env}
+        return {**self.common_env, **self.hosts[rank].env}
+
+    @property
+    def common_env(self) -> dict[str, str]:
+        """The environment of a host that has nothing of its own in it."""
+        return {**self.env, **self.job.env}
+
+    @property
+    def variables(self) -> list[str]:
+        """The names of all variables that some host gets."""
+        return list(dict.fromkeys([*self.common_env, *(name for host in self.hosts for name in host.env)]))
 
     def split_env(self, rank: int, lookup: Lookup) -> tuple[dict[str, str], dict[str, str]]:
         """The same as plain values, and as secret ones whose references were resolved: never to be stored.

@@ -7,14 +7,19 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from runner.profile import parse
+from runner.profile.changes import bounded, difference
 from runner.profile.disclosure import effect_lines
+from runner.profile.effects import secrets
 from runner.profile.trust import doubt
 from runner.render.plan import plan_json, render_plan
 from tests.command import disttui
@@ -238,3 +243,30 @@ def test_the_profiles_that_come_with_disttui_need_no_yes() -> None:
         if entry.origin == "built in":
             assert doubt(entry.path, entry.path.stat()) == ""
             assert list(effect_lines(parse(entry.path.read_text(), "x")))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from("ABC"), st.sampled_from(["x", "${env:P}", "${env:P}${env:Q}"])), min_size=3
+    )
+)
+def test_every_host_that_gets_a_secret_is_named(envs: list[dict[str, str]]) -> None:
+    common, job, *own = envs
+    hosts = [{"host": f"n{rank}", "env": env} for rank, env in enumerate(own)]
+    data = {"disttui": 1, "hosts": hosts, "env": common, "job": {"command": ["true"], "env": job}}
+    profile = parse(json.dumps(data), "p")
+    for name in ("P", "Q"):
+        texts = [{one for one, text in profile.host_env(rank).items() if name in text} for rank in range(len(own))]
+        found = [(set(one.variables), one.where) for one in secrets(profile) if one.name == name]
+        named = tuple(f"n{rank}" for rank, these in enumerate(texts) if these)
+        assert found == ([(set.union(*texts), named)] if named else [])
+
+
+def test_a_question_about_many_hosts_and_secrets_is_not_waited_for() -> None:
+    env = {f"V{number}": f"${{env:S{number}}}" for number in range(2000)}
+    hosts = [f"n{number}" for number in range(500)]
+    profile = parse(json.dumps({"disttui": 1, "hosts": hosts, "job": {"command": ["true"], "env": env}}), "p")
+    began = time.process_time()
+    assert "+ ${env:S7}: to all 500 hosts, as V7" in bounded(difference(None, profile))
+    assert time.process_time() - began < 2
