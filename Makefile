@@ -59,7 +59,7 @@ walls: .venv/tools
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- runner/train
 
 parts: .venv/tools
-	$(BIN)/pytest -q -n $(PARTS) -m 'not (cluster or root or torch or frameworks or openmpi or slurm or slow)' tests/unit tests/tui
+	$(BIN)/pytest -q -n $(PARTS) -m 'not (cluster or root or torch or search or frameworks or openmpi or slurm or slow)' tests/unit tests/tui
 
 cluster: .venv/tools ## Two hosts on this machine to try things on, until Ctrl-C (as root on Linux; N=3: three)
 	$(BIN)/python -m tests.cluster $(N)
@@ -105,5 +105,10 @@ clean: ## Remove the environment and everything that was built
 		--no-build-isolation -c .ci/constraints.txt -r .ci/frameworks.txt
 	touch $@
 
-.venv/dev: .venv/tools .venv/train .venv/frameworks/installed
+# Apart from the tools: `make check` does without its numpy and SQLAlchemy.
+.venv/search: .venv/tools
+	$(PIP) -e '.[search]'
+	touch $@
+
+.venv/dev: .venv/tools .venv/train .venv/search .venv/frameworks/installed
 	touch $@
