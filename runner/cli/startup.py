@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
+from types import FrameType
 from typing import TextIO
 
 from runner.glyphs import fit
@@ -14,8 +16,9 @@ from runner.masking import masked
 
 
 def begin() -> None:
-    """Set up the streams and the imports of this process."""
+    """Set up the streams, the signals and the imports of this process."""
     _set_up_streams()
+    _end_in_order()
     _hide_invoke()
 
 
@@ -45,6 +48,21 @@ def _import_rest() -> None:
     import runner.planning.preflight
     import runner.planning.recommend
     import runner.render.story  # noqa: F401
+
+
+def _end_in_order() -> None:
+    """End by SIGTERM and by a closed terminal as by Ctrl-C: leases taken so far are given back, copies are removed.
+
+    A second signal ends the process at once. One that is ignored, as by nohup, stays so.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    raise KeyboardInterrupt
 
 
 def _set_up_streams() -> None:

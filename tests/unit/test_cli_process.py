@@ -87,6 +87,30 @@ def test_ctrl_c_before_the_start_says_that_nothing_was_started(tmp_path: Path) -
     assert "Traceback" not in seen
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_closed_terminal_gives_back_what_a_lease_of_several_hosts_has_taken(
+    number: int, tmp_path: Path, leases_of_the_tests: Path
+) -> None:
+    env = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        port = door.getsockname()[1]
+        (tmp_path / "two.yaml").write_text(
+            f"disttui: 1\nhosts: [local, {{name: silent, host: 127.0.0.1, port: {port}}}]\njob: {{command: [x]}}\n"
+        )
+        with subprocess.Popen(
+            [DISTTUI, "lease", "two.yaml", "--gpus", "9"], cwd=tmp_path, env=env, text=True, stderr=subprocess.PIPE
+        ) as child:
+            door.settimeout(60)
+            taken, _ = door.accept()
+            assert len([*leases_of_the_tests.iterdir()]) == 1  # the hosts are leased one after the other
+            child.send_signal(number)
+            assert child.stderr is not None
+            assert child.stderr.read().endswith("disttui: interrupted\n")
+            assert child.wait(60) == 130
+            taken.close()
+    assert not [*leases_of_the_tests.iterdir()]
+
+
 def test_ctrl_c_while_the_first_modules_are_imported_is_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(300)\n")
     with subprocess.Popen(
