@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 
 from tests.tui import shelf_kit as kit
 from tests.tui.shelf_kit import Doors
-from tests.tui.snap import assert_snapshots, screen_text, until
+from tests.tui.snap import SIZES, assert_snapshots, screen_text, until
 from tui.app import DisttuiApp
 from tui.home.news import ask_hosts
 from tui.widgets.table import Table
@@ -26,7 +26,7 @@ def test_of_a_busy_machine(tmp_path: Path) -> None:
     kit.busy_machine(tmp_path)
 
     async def look(app: Doors, pilot: Pilot[None]) -> None:
-        await assert_snapshots(pilot, "home_{}")
+        await assert_snapshots(pilot, "home_{}", (*SIZES, (120, 35)))
 
     kit.play(tmp_path, look)
 
@@ -264,6 +264,10 @@ def test_a_queued_run_is_not_counted_as_running_and_says_what_it_waits_for(tmp_p
         await until(pilot, lambda: kit.shows(app, "waits"))
         assert "nothing running · 2 queued" in screen_text(app)
         assert "◌ queued" in screen_text(app) and "ada: bob's llama-02c1 holds GPU 1" in screen_text(app)
+        lines = screen_text(app).splitlines()
+        head, row = (next(line for line in lines if words in line) for words in (" took ", "◌ queued "))
+        end = head.index("took") + len("took")
+        assert not row[end - len("1:40") : end].strip(), "its wait is not how long it took"
         await pilot.press("j")
         await until(pilot, lambda: kit.shows(app, "job 12: Resources (waits for free nodes)"))
 

@@ -92,7 +92,7 @@ def _run_cells(row: RunRow, now: float, run: str) -> list[Cell]:
         f"{row.processes}",
         _step(row),
         _loss(row.loss),
-        _span(-_started_until(row, now)),
+        _span(-_started_until(row, now)) if row.state != "queued" else "",
         [(_when(row.started, now), "table--muted")],
         [(row.by, "table--muted")],
     ]

@@ -42,6 +42,8 @@ class HomeScreen(DisttuiScreen):
 
     HELP = """Runs that this machine has started or looked at, the profiles that can be run, and the hosts that either
     names. A run goes on without this screen; the hosts of the newest are asked how they are every 20 seconds."""
+    # Side by side only where that costs no column: below, the panes are stacked.
+    HORIZONTAL_BREAKPOINTS = [*DisttuiScreen.HORIZONTAL_BREAKPOINTS[:2], (160, "-wide")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("home.new", "n", "new", "new", "describe hosts and job in the wizard", group=OPEN),
         bind("home.run", "r", "run", "run", "run this profile, or this run's again", group=CHANGE),
@@ -72,8 +74,8 @@ class HomeScreen(DisttuiScreen):
     HomeScreen {
         #panes { height: 1fr; layout: grid; grid-size: 1; grid-rows: 1fr auto auto; }
         #runs { height: 1fr; }
-        #profiles, #hosts { height: auto; max-height: 8; }
-        #hosts { max-height: 5; }
+        #profiles, #hosts { height: auto; max-height: 34vh; }
+        #hosts { max-height: 21vh; }
         #details { display: none; height: auto; max-height: 9; padding: 0 2; border-top: solid $rule;
                    border-title-color: $muted; overflow-y: auto; }
         #filter { display: none; margin: 0 1; }
@@ -90,7 +92,6 @@ class HomeScreen(DisttuiScreen):
     HomeScreen.-details.-medium #hosts { display: none; }
     HomeScreen.-details.-medium.-wide #hosts { display: block; }
     HomeScreen.-details.-short #details { max-height: 5; }
-    HomeScreen.-tall { #profiles { max-height: 14; } #hosts { max-height: 10; } }
     HomeScreen.-wide {
         #panes { grid-size: 2; grid-columns: 3fr 2fr; grid-rows: 1fr 1fr; grid-gutter: 0 1; }
         #runs { row-span: 2; }
