@@ -1,7 +1,8 @@
-"""Why a run has not begun, or never will, in one sentence."""
+"""How far a run is that makes no steps yet; why it has not begun, or never will."""
 
 from __future__ import annotations
 
+from runner.formatting import number
 from runner.protocol.events import IN_LINE
 from runner.render.slurm import queue_words
 from runner.runs.state import RunState
@@ -29,3 +30,21 @@ def dropped_words(run: str, why: str) -> str:
         why: As in the run's summary.
     """
     return f"out of line: {clean(why)}; queue it again: disttui rerun {run} --when-free"
+
+
+def stage(state: RunState) -> str:
+    """How far a run is whose last step is not known, in a few words."""
+    if state.result is not None:
+        return "no step was made"
+    if waits_for(state):
+        return "waiting for its turn"
+    missing = state.hosts[0].story.missing
+    if missing:
+        names = ", ".join(clean(state.hosts[node].name) for node in missing[:4] if node < len(state.hosts))
+        return f"waiting for {names}"
+    step = number(state.metrics.get("step"))
+    if step is not None:
+        return f"step {step:,.0f}"
+    if not state.attempt:
+        return "waiting for the hosts to join"
+    return "no step yet" if any(True for _ in state.ranks()) else "starting the ranks"

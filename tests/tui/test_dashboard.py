@@ -30,7 +30,7 @@ from tui.charts.chart import LABELS, Chart
 from tui.dashboard.progress import facts
 from tui.dashboard.rank_grid import RankGrid
 from tui.dashboard.run_screen import TYPING, RunScreen
-from tui.dashboard.story import story
+from tui.dashboard.story import StoryPane, story
 from tui.log.view import TAIL
 from tui.replay.bar import ReplayBar
 from tui.router import First, Opener
@@ -419,15 +419,23 @@ async def test_a_run_in_line_says_what_it_waits_for(tmp_path: Path) -> None:
     mirror = write(tmp_path / "run-1", hosts=2, per_host=1, steps=0, ended=False)
     for node in "01":
         shutil.rmtree(mirror / node / "attempt-1")
-        (mirror / node / "events.jsonl").write_text("")
+        for name in ("events.jsonl", "telemetry.jsonl"):
+            (mirror / node / name).write_text("")
     note = {"t": BEGIN + 3, "e": "note", "level": "info", "text": f"in line: n2: bob's llama-7f3a{HOSTILE}, 41 % done"}
     (mirror / "0" / "events.jsonl").write_text(
         json.dumps({"t": BEGIN, "e": "join", "node": 0}) + f"\n{json.dumps(note)}\n"
     )
-    async with opened("replay", str(mirror), tmp_path, (80, 24)) as (pilot, _):
+    async with opened("replay", str(mirror), tmp_path, (80, 24)) as (pilot, screen):
         await until(pilot, lambda: "─What it waits for" in shown(pilot))
         assert "◌ in line: n2: bob's llama-7f3a" in shown(pilot) and "waiting for its turn" in shown(pilot)
         assert "\x1b" not in shown(pilot)
+        await pilot.resize_terminal(200, 50)
+        await until(pilot, lambda: shown(pilot).count("No numbers yet: waiting for its turn") == 1)
+        assert shown(pilot).count("in line: n2: bob's llama-7f3a") == 3, "story, events and the one chart say why"
+        await pilot.resize_terminal(40, 24)
+        await until(pilot, lambda: "41 % done" not in shown(pilot).partition("What it waits for")[2].splitlines()[1])
+        rows = [screen.query_one(StoryPane).render_line(y) for y in (0, 1)]
+        assert all(segment.style and segment.style.bold for row in rows for segment in row if segment.text.strip())
 
 
 def test_a_job_of_slurm_says_its_number_and_why_it_waits(tmp_path: Path) -> None:

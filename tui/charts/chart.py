@@ -11,16 +11,18 @@ from textual.events import Click, Leave, MouseEvent, MouseMove
 from textual.message import Message
 from textual.strip import Strip
 
+from runner.render.waiting import stage, waits_for
 from runner.text import clean
 from tui.charts.axes import Axis, StepAxis, TimeAxis
 from tui.charts.axes import AxisInterval as At
 from tui.charts.plot import Canvas, Scale, longest_bridge, scale, smooth
 from tui.keys import MOVE, VIEW, bind
 from tui.run.feed import Snapshot
-from tui.run.metrics import Metric, available, plain
+from tui.run.metrics import Metric, available, charted, plain
 from tui.run.series import Bucket, Place, Track
 from tui.theme import SERIES
 from tui.widgets.drawn import Drawn, Piece, cells, line
+from tui.widgets.wrap import wrapped
 
 LINES = SERIES
 """The most lines with distinct colours; more are drawn as a band."""
@@ -115,19 +117,16 @@ class Chart(Drawn):
         """The metric that is drawn."""
         if self._snapshot is None:
             return None
-        metrics = available(self._snapshot.history)
-        named = next((one for one in metrics if one.name == self.chosen), None)
-        if named or self.chosen:
-            return named
-        beside = {one.beside for one in metrics if one.beside}
-        offered = [one for one in metrics if one.name not in beside]
+        if self.chosen:
+            return next((one for one in available(self._snapshot.history) if one.name == self.chosen), None)
+        offered = charted(self._snapshot.history)
         return offered[self._index] if self._index < len(offered) else None
 
     def draw(self, width: int, height: int) -> list[Strip]:
         """Draw axes, labels and dots."""
         metric, snapshot = self.metric, self._snapshot
         if metric is None or snapshot is None:
-            return [line([("no numbers yet", self.component("chart--label"))])] if height else []
+            return self._empty(snapshot, width) if height else []
         if width < 16 or height < 1:
             return []
         lines = self._lines(metric, snapshot)
@@ -157,6 +156,15 @@ class Chart(Drawn):
         if len(strips) < height:
             strips += self._labels(width, labels, axis, snapshot)
         return strips
+
+    def _empty(self, snapshot: Snapshot | None, width: int) -> list[Strip]:
+        """Why there are no numbers."""
+        texts = ["No numbers yet"]
+        if snapshot is not None:
+            yet = "" if snapshot.state.result is not None else " yet"
+            texts = [f"No numbers{yet}: {stage(snapshot.state)}", *filter(None, [waits_for(snapshot.state)])]
+        quiet = self.component("chart--label")
+        return [Strip([]), *(line([(text, quiet)]) for text in wrapped([f"  {one}" for one in texts], max(10, width)))]
 
     def _axis(self, snapshot: Snapshot, room: int) -> Axis:
         return (StepAxis if self._by_step else TimeAxis)(snapshot, self._window, max(1, room) * 2)

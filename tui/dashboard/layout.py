@@ -35,6 +35,8 @@ class PaneLayout:
         """Id of the pane that has the focus, or had it last."""
         self.zoomed = False
         """Whether that pane is shown alone."""
+        self._charts = 1
+        """How many charts have something to show; the first is shown in any case."""
 
     @property
     def stacked(self) -> bool:
@@ -42,10 +44,12 @@ class PaneLayout:
         width, height = self._screen.size
         return width < STACKED[0] or height < STACKED[1]
 
-    def tell(self, *, story: bool) -> None:
-        """Set whether the story has a text to show."""
-        if story != self._screen.has_class("-story"):
+    def tell(self, *, story: bool, charts: int) -> None:
+        """Set whether the story has a text to show, and how many charts have numbers."""
+        charts = max(1, min(CHARTS, charts))
+        if story != self._screen.has_class("-story") or charts != self._charts:
             self._screen.set_class(story, "-story")
+            self._charts = charts
             self.arrange()
 
     def arrange(self) -> None:
@@ -59,10 +63,12 @@ class PaneLayout:
         columns = 1 if width < 130 else 2
         for chart in screen.query(Chart):
             number = int(str(chart.id)[5:])
-            chart.display = one == chart.id if one else number // 2 < rows and number % 2 < columns
+            fits = number < self._charts and number // 2 < rows and number % 2 < columns
+            chart.display = one == chart.id if one else fits
         for row in range(CHARTS // 2):
-            charts = [screen.query_one(f"#chart{2 * row + side}") for side in (0, 1)]
-            screen.query_one(f"#row{row}").display = any(chart.display for chart in charts)
+            left, right = (screen.query_one(f"#chart{2 * row + side}") for side in (0, 1))
+            screen.query_one(f"#row{row}").display = left.display or right.display
+            left.set_class(not right.display, "-last")
         crowded = screen.has_class("-many") or (screen.has_class("-story") and height < ROOMY and self.pane != "events")
         for name in ("hosts", "ranks", "log", "events"):
             shown = one == name if one else name != "events" or not crowded
@@ -110,9 +116,9 @@ class PaneLayout:
             return top, ("log", "hosts")
         return "hosts" if self.pane == "hosts" else top, ("log",)
 
-    def names(self, offered: int) -> list[str]:
-        """The panes that tab visits. `offered`: number of metrics that charts can show."""
-        charts = [f"chart{number}" for number in range(min(CHARTS, max(1, offered)))]
+    def names(self) -> list[str]:
+        """The panes that tab visits."""
+        charts = [f"chart{number}" for number in range(self._charts)]
         names = ["hosts", "ranks", *charts, "events", "log"]
         if self._screen.has_class("-alone") or self._screen.has_class("-stack"):
             return names

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from textual.strip import Strip
 
-from runner.formatting import duration, number
+from runner.formatting import duration
 from runner.render.status import eta, metric_words, progress
-from runner.render.waiting import waits_for
+from runner.render.waiting import stage
 from runner.runs.state import RunState
 from runner.text import clean
 from tui.run.feed import Snapshot
@@ -52,7 +52,7 @@ class ProgressLine(Drawn):
             most = max(snapshot.setup.attempts, state.attempt)
             ends.append([("  attempt ", quiet), f"{state.attempt}", (f" of {most}", quiet)])
         if state_done is None:
-            return [line([(self._begun(snapshot), quiet), *chain(*ends)])]
+            return [line([(stage(state), quiet), *chain(*ends)])]
         step, steps = state_done
         share = max(0.0, min(1.0, step / steps))
         total = f"{steps:,.0f}"
@@ -68,23 +68,6 @@ class ProgressLine(Drawn):
         head = "╸" if full < width else ""
         rest = "─" * (width - full - len(head))
         return [("━" * full + head, self.component("progress--done")), (rest, self.component("progress--rest"))]
-
-    def _begun(self, snapshot: Snapshot) -> str:
-        state = snapshot.state
-        if state.result is not None:
-            return "no step was made"
-        if waits_for(state):
-            return "waiting for its turn"
-        missing = state.hosts[0].story.missing
-        if missing:
-            names = ", ".join(clean(state.hosts[node].name) for node in missing[:4] if node < len(state.hosts))
-            return f"waiting for {names}"
-        step = number(state.metrics.get("step"))
-        if step is not None:
-            return f"step {step:,.0f}"
-        if not state.attempt:
-            return "waiting for the hosts to join"
-        return "no step yet" if any(True for _ in state.ranks()) else "starting the ranks"
 
 
 def time_left(state: RunState) -> float | None:

@@ -37,7 +37,7 @@ from tui.log.blame import Blame
 from tui.run.again import run_again
 from tui.run.events import Moment
 from tui.run.feed import Snapshot
-from tui.run.metrics import available
+from tui.run.metrics import available, charted
 from tui.run.ranks import blamed
 from tui.screen import DisttuiScreen
 from tui.startup import settle, unsettle
@@ -70,7 +70,7 @@ class RunScreen(DisttuiScreen):
         .-off { display: none; }
         .row { height: 1fr; }
         Chart.pane { width: 1fr; margin: 0 2 0 0; }
-        .row Chart.-last { margin: 0; }
+        .row Chart.pane.-last { margin: 0; }
         #log { height: 2fr; min-height: 5; }
         .pane { padding: 0 1; }
         #log { padding: 0; }
@@ -162,7 +162,8 @@ class RunScreen(DisttuiScreen):
         self.log_place.set_clocks(snapshot.state.hosts[0].story.offsets)
         self.query_one(ProgressLine).show(snapshot)
         self.query_one(TimelinePane).show(snapshot)
-        self.arrangement.tell(story=self.query_one(StoryPane).show(snapshot))
+        story = self.query_one(StoryPane).show(snapshot)
+        self.arrangement.tell(story=story, charts=len(charted(snapshot.history)))
         if first:
             self.set_class(snapshot.state.world_size > MANY, "-many")
             self.call_after_refresh(settle)
@@ -239,7 +240,7 @@ class RunScreen(DisttuiScreen):
 
     def action_pane(self, by: int) -> None:
         """Focus another pane."""
-        names = self.arrangement.names(len(available(self.snapshot.history)) if self.snapshot else 1)
+        names = self.arrangement.names()
         at = names.index(self.arrangement.pane) if self.arrangement.pane in names else 0
         self.go_to(names[(at + by) % len(names)])
 

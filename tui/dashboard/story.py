@@ -53,10 +53,11 @@ class StoryPane(Drawn):
     def draw(self, width: int, height: int) -> list[Strip]:
         """Draw as much as fits: the beginning, and the last lines, which contain the exception."""
         lines = wrapped(self._lines, max(10, width))
+        bold = len(wrapped(self._lines[:1], max(10, width)))
         if len(lines) > height > 3:
-            lines = [*lines[:2], "  …", *lines[-(height - 3) :]]
+            lines, bold = [*lines[:2], "  …", *lines[-(height - 3) :]], min(bold, 2)
         first = self.component(look(self._kind).css) + Style(bold=True)
-        return [line([(text, first)] if at == 0 else [text]) for at, text in enumerate(lines)]
+        return [line([(text, first)] if at < bold else [text]) for at, text in enumerate(lines)]
 
 
 def story(snapshot: Snapshot) -> tuple[list[str], str]:

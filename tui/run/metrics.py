@@ -89,6 +89,13 @@ METRICS = (
 """The metrics that every job can have, the most important first."""
 
 
+def charted(history: MetricHistory) -> list[Metric]:
+    """Those of them that have a chart of their own: none that is drawn beside another."""
+    metrics = available(history)
+    beside = {one.beside for one in metrics if one.beside}
+    return [one for one in metrics if one.name not in beside]
+
+
 def available(history: MetricHistory) -> list[Metric]:
     """The metrics that a run has; those that only its job defines come last."""
     known = [metric for metric in METRICS if metric.name in history.all]
