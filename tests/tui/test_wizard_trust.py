@@ -6,9 +6,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from textual.widgets import Static
 
 from tests.tui.shelf_kit import environ
-from tests.tui.snap import until
+from tests.tui.snap import screen_text, until
+from tests.tui.widget_kit import Alone, asynchronous
 from tests.tui.wizard_kit import facts, record
 from tui.app import DisttuiApp
 from tui.dialogs.confirm import ConfirmScreen
@@ -93,3 +95,15 @@ def test_a_profile_that_everybody_can_write_is_asked_about(
             assert "${env:HOME} to desk, as A" in text
 
     asyncio.run(play())
+
+
+@asynchronous
+async def test_a_question_longer_than_the_screen_begins_at_its_top_and_keys_show_the_rest() -> None:
+    async with Alone(Static()).run_test(size=(40, 12)) as pilot:
+        lines = [f"key{number}: on a host, whose name is long, a command" for number in range(20)]
+        pilot.app.push_screen(ConfirmScreen("Open theirs.yaml?", "\n".join(lines), "open"))
+        await until(pilot, lambda: "Open theirs.yaml?" in screen_text(pilot.app))
+        assert "open y    cancel n" in screen_text(pilot.app) and "key19" not in screen_text(pilot.app)
+        await pilot.press("end")
+        await until(pilot, lambda: "key19" in screen_text(pilot.app))
+        assert "open y    cancel n" in screen_text(pilot.app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -13,6 +14,9 @@ from textual.widgets import Button, Static
 from runner.text import clean, clean_lines
 from tui.dialogs.question import Question
 from tui.keys import bind
+
+_NAMED = re.compile(r"^(?:[+-] )?\S+:(?= )", re.MULTILINE)
+"""What a line is about, in a consequence of several lines: without it, wrapped lines read as one paragraph."""
 
 
 class ConfirmScreen(Question[bool]):
@@ -38,7 +42,7 @@ class ConfirmScreen(Question[bool]):
         """Yield the question, the consequence and two answers."""
         with VerticalScroll(classes="box", can_focus=False):
             yield Static(Content.styled(self._question, "bold"))
-            yield Static(Content(self._consequence), classes="quiet")
+            yield Static(Content(self._consequence).highlight_regex(_NAMED, style="$foreground"), classes="quiet")
             with Horizontal(classes="answers"):
                 for name, word, key in zip(("yes", "no"), (self._yes, "cancel"), self.KEYS, strict=True):
                     yield Button(Content.assemble(word, (f" {key}", "$muted")), id=name, compact=True)
