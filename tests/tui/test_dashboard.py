@@ -63,7 +63,7 @@ def shown(pilot: Pilot[None]) -> str:
     return screen_text(pilot.app)
 
 
-@pytest.mark.parametrize("sizes", [(*SIZES[:3], (200, 50)), SIZES[3:]], ids=["all panes", "few panes"])
+@pytest.mark.parametrize("sizes", [(*SIZES[:3], (200, 50), (79, 24)), SIZES[3:]], ids=["all panes", "few panes"])
 def test_looks(sizes: Sequence[tuple[int, int]], tmp_path: Path) -> None:
     """Begun where it has room and where it has little: what has the focus at the beginning differs."""
     write(tmp_path / "run-1", hosts=2, per_host=8, steps=60)

@@ -85,13 +85,18 @@ class PaneLayout:
             upper.move_child(first, before=second)
         screen.set_class(alone, "-alone")
         screen.set_class(stack, "-stack")
-        screen.set_class(stack and not top.startswith("chart"), "-listed")
+        # As high as it is; the log has the rest.
+        grid = top == "ranks" and "hosts" in beside and not screen.has_class("-many")
+        screen.set_class(stack and grid, "-grid")
+        for name in ("hosts", "ranks"):
+            screen.query_one(f"#{name}").styles.max_height = self._room(height) // 3 if stack and grid else None
+        screen.set_class(stack and not grid and not top.startswith("chart"), "-listed")
         screen.query_one(StoryPane).styles.max_height = _most_of_story(height)
 
     def _spare(self) -> int:
         """Rows beside the charts that hosts, ranks and events leave for the load."""
         width, height = self._screen.size
-        upper = (height - 4 - self._story_rows()) * 3 // 5
+        upper = self._room(height) * 3 // 5
         panes = (self._screen.query_one(HostsPane), self._screen.query_one(RankGrid))
         left = min(76, width * 2 // 5 if width >= 130 else width // 2) - 4
         taken = sum(pane.rows(left) + 1 for pane in panes) + EVENTS
@@ -104,13 +109,17 @@ class PaneLayout:
         width, height = self._screen.size
         return min(_most_of_story(height), self._screen.query_one(StoryPane).rows(width - 2) + 1)
 
+    def _room(self, height: int) -> int:
+        """Rows of hosts, ranks, events, charts and log."""
+        return height - 4 - self._story_rows()
+
     def _stacked(self, height: int) -> tuple[str, tuple[str, ...]]:
         """The pane at the top of a stack, and the other panes shown."""
-        room = height - 4 - self._story_rows()
+        room = self._room(height)
         if room < 2 * LEAST:
             return self.pane, ()
         if self.pane in ("ranks", "events"):
-            return self.pane, ("log",)
+            return self.pane, ("log", "hosts") if self.pane == "ranks" and room >= 3 * LEAST else ("log",)
         top = self.pane if self.pane.startswith("chart") else "chart0"
         if room >= 3 * LEAST:
             return top, ("log", "hosts")

@@ -89,6 +89,7 @@ class RunScreen(DisttuiScreen):
             #log { height: 2fr; min-height: 4; }
         }
         &.-stack #hosts, &.-stack.-story #hosts { max-height: 6; }
+        &.-grid #upper { height: auto; }
         &.-listed {
             #left { height: 1fr; }
             #hosts, #ranks { height: 1fr; max-height: 100%; }
