@@ -18,7 +18,7 @@ may call of the app; `self.disttui` is one.
 **Looks** come from `tui.theme` alone: `state_words("running")` for text; for strips `component` of a `Drawn`, with its
 COMPONENT_CLASSES and the names in `COLOURS`; in CSS the variables $muted, $rule, $selected, $selected-text,
 $state-running and so on beside Textual's. Screens get the classes -narrow (under 80 columns), -normal, -wide (from
-120) and -short (under 24 rows), -medium, -tall (from 40). Use `tui.widgets.table.Table` for rows and
+160) and -short (under 24 rows), -medium, -tall (from 40). Use `tui.widgets.table.Table` for rows and
 `tui.widgets.empty.Empty` for a pane that has no content yet.
 
 Text from a host, a file or the user is never parsed as markup: clean it, then build `Content`.

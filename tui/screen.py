@@ -47,7 +47,8 @@ class DisttuiScreen(_EndsWorkers[None]):
     """A few sentences for the top of the help screen: what this screen is for."""
     MIN_SIZE: ClassVar[tuple[int, int]] = (40, 12)
     """Columns and rows below which the screen only says which size it needs."""
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (120, "-wide")]  # noqa: RUF012
+    # Wide: where panes side by side lose no column of what they have at 80.
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (160, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (24, "-medium"), (40, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("screen.back", "q,escape", "back", "back", "back to the screen before", group=APP),

@@ -42,8 +42,6 @@ class HomeScreen(DisttuiScreen):
 
     HELP = """Runs that this machine has started or looked at, the profiles that can be run, and the hosts that either
     names. A run goes on without this screen; the hosts of the newest are asked how they are every 20 seconds."""
-    # Side by side only where that costs no column: below, the panes are stacked.
-    HORIZONTAL_BREAKPOINTS = [*DisttuiScreen.HORIZONTAL_BREAKPOINTS[:2], (160, "-wide")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("home.new", "n", "new", "new", "describe hosts and job in the wizard", group=OPEN),
         bind("home.run", "r", "run", "run", "run this profile, or this run's again", group=CHANGE),
