@@ -78,17 +78,26 @@ class Tabs(Widget):
 
     def render(self) -> Content:
         """Draw the labels, that of the shown pane bold."""
-        parts = ((label, "bold $accent" if here else "$muted") for _, label, here in self._panes)
-        return Content(" " * self.GAP).join(Content.styled(*part) for part in parts)
+        labels, gap = self._fitting()
+        styles = ("bold $accent" if here else "$muted" for _, _, here in self._panes)
+        return Content(" " * gap).join(map(Content.styled, labels, styles))
+
+    def _fitting(self) -> tuple[list[str], int]:
+        """The labels and the cells between them; where they do not fit, without what follows their names."""
+        labels = [label for _, label, _ in self._panes]
+        if sum(map(cell_len, labels)) + self.GAP * (len(labels) - 1) <= self.content_size.width:
+            return labels, self.GAP
+        return [label.partition(":")[0] for label in labels], self.GAP - 1
 
     def on_click(self, event: events.Click) -> None:
         """Show the pane under the pointer."""
         offset = event.get_content_offset(self)
+        labels, gap = self._fitting()
         at = 0
-        for name, label, _ in self._panes:
+        for (name, _, _), label in zip(self._panes, labels, strict=True):
             if offset is not None and at <= offset.x < at + cell_len(label):
                 self.post_message(self.Chosen(name))
-            at += cell_len(label) + self.GAP
+            at += cell_len(label) + gap
 
 
 class CheckStep(Step):

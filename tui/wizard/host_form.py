@@ -59,7 +59,6 @@ class HostForm(DisttuiModal[None]):
     HostForm FormTable { height: auto; max-height: 55vh; background: $panel; }
     HostForm StepNotes { height: 5; padding: 0; background: $panel; }
     HostForm.-short StepNotes { height: 3; }
-    HostForm.-short .quiet { display: none; }
     """
 
     def __init__(self, rank: int, view: WizardState, change: Callable[[Draft], WizardState]) -> None:
