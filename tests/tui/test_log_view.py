@@ -96,8 +96,22 @@ def test_a_bad_regular_expression_is_said_in_the_prompt(writer: Writer) -> None:
     async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
         await pilot.press("slash", "ctrl+r", "(", "enter")
         await until(pilot, lambda: "not a regular expression" in screen_text(app))
+        await pilot.resize_terminal(44, 12)
+        await until(pilot, lambda: "/ ( " in screen_text(app) and "✗ missing ), " in screen_text(app))
+        await pilot.resize_terminal(100, 30)
         await pilot.press("backspace", "s", "t", ".", "p", "enter")
         await until(pilot, lambda: "of " in screen_text(app) and "(regex)" in screen_text(app))
+
+    play(writer, scenario)
+
+
+def test_the_end_of_a_long_pattern_stays_in_sight_when_the_terminal_becomes_narrow(writer: Writer) -> None:
+    writer.steps(0, 5)
+
+    async def scenario(app: DemoLog, pilot: Pilot[None]) -> None:
+        await pilot.press("slash", *"abcdefghijklmnopqrstuvwxyz" * 2)
+        await pilot.resize_terminal(44, 12)
+        await until(pilot, lambda: re.search(r"^ / [a-z]+xyz +○r ○c", screen_text(app), re.MULTILINE))
 
     play(writer, scenario)
 

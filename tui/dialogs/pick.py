@@ -30,6 +30,7 @@ class PickScreen(DisttuiModal[str | None]):
     PickScreen OptionList {
         height: auto; max-height: 20; margin: 1 0 0 0; padding: 0; border: none; background: $panel;
     }
+    PickScreen.-short OptionList { max-height: 60vh; }
     """
 
     def __init__(self, title: str, offered: Sequence[tuple[str, str]], chosen: str | None) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
+from textual.events import Resize
+from textual.geometry import Region
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Input, Static
@@ -37,7 +40,9 @@ class LogPrompt(Horizontal):
         display: none;
         & > #log-prompt-label { width: auto; padding: 0 1; color: $accent; text-style: bold; }
         & > Input { width: 1fr; }
-        & > #log-prompt-flags { width: auto; padding: 0 1; color: $text-muted; }
+        & > #log-prompt-flags {
+            width: auto; max-width: 70%; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis;
+        }
     }
     """
 
@@ -100,13 +105,25 @@ class LogPrompt(Horizontal):
         if self.kind == "filter":
             flags.append(("not", self.inverse))
         if self.problem:
-            shown = Content.assemble((f"✗ {self.problem}", "$error"))
+            # In little room the part that says what is wrong with this text.
+            words = self.problem.partition(": ")[2] if narrow and ": " in self.problem else self.problem
+            shown = Content.assemble((f"✗ {words}", "$error"))
         elif self.kind == "time":
             shown = Content("")
         else:
             texts = [(word[0] if narrow else f" {word}", on) for word, on in flags]
             shown = Content.assemble(*((f"{'●' if on else '○'}{text} ", "$accent" if on else "") for text, on in texts))
         self.query_one("#log-prompt-flags", Static).update(shown)
+
+    def on_resize(self, event: Resize) -> None:
+        """Fit the words to the new width, and keep the cursor in sight."""
+        self._say()
+        self.call_after_refresh(self._show_cursor)
+
+    def _show_cursor(self) -> None:
+        box = self.query_one(Input)
+        cursor = Region(cell_len(box.value[: box.cursor_position]), 0, 1, 1)
+        box.scroll_to_region(cursor, force=True, animate=False)
 
     def action_switch(self, name: str) -> None:
         """Switch regex, case or inverse."""
