@@ -179,7 +179,7 @@ _GROUPS = {
     "how the ranks divide the work (the sizes multiply to the number of ranks; what is not given follows)": (
         _option(
             "--strategy", "ddp: a whole copy per rank; fsdp: weights, gradients and optimizer state sharded over all "
-            "ranks; hsdp: sharded inside each host, copied between hosts; auto: as the sizes say, ddp without any",
+            "ranks; hsdp: sharded inside each host, copied between hosts; auto: as the sizes say, else ddp",
             choices=STRATEGIES, default="auto",
         ),
         _option("--dp-replicate", "copies of the model that train on samples of their own", type=_COUNT, metavar="N"),

@@ -184,3 +184,13 @@ def test_no_room_is_forgotten_in_the_list_of_a_wall(wall: str, without: set[str]
     listed = set(re.findall('"([a-z.]+)"', contract.split("source_modules = [", 1)[1].partition("]")[0]))
     rooms = {f"runner.{path.parent.name}" for path in (ROOT / "runner").glob("*/__init__.py")}
     assert rooms - listed == {f"runner.{name}" for name in without}
+
+
+def test_the_page_of_architecture_has_every_room() -> None:
+    rooms = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("## The rooms", 1)[1]
+    table = rooms.split("\n## ", 1)[0]
+    names = [
+        path.name for path in (ROOT / "runner").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    ]
+    known = set(re.findall(r"`(?:runner/)?([a-z_]+)(?:/|\.py)`", table))
+    assert sorted({name.removesuffix(".py") for name in names} - known) == ["__init__"]
