@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from runner.node.observe.bars import Bars
-from runner.node.observe.harvest import Harvest
+from runner.node.observe.harvest import Harvest, _Guard, _TooSlowError
 from runner.node.observe.patterns import LONGEST
 from runner.node.observe.recogniser import Recogniser, may_tell
 from tests.unit.waiting import wait_for
@@ -201,6 +201,19 @@ def test_a_pattern_that_never_ends_is_given_up(tmp_path: Path) -> None:
     rank.print("Step 1 | Loss: 0.5\n")
     harvest.poll({})
     assert rank.records() == [{"step": 1, "loss": 0.5}]
+
+
+def test_both_timers_of_a_slow_pattern_may_run_out_and_none_is_left_on() -> None:
+    """The second signal of a match is handled after it, and must not end what calls it."""
+    guard = _Guard()
+    try:
+        with pytest.raises(_TooSlowError), guard:
+            signal.raise_signal(signal.SIGALRM)
+        signal.raise_signal(signal.SIGPROF)
+        guard.__enter__()
+    finally:
+        guard.close()
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == signal.getitimer(signal.ITIMER_PROF)[0] == 0
 
 
 @pytest.mark.slow

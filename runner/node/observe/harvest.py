@@ -243,31 +243,40 @@ class _Guard:
     def __init__(self) -> None:
         self._main = threading.current_thread() is threading.main_thread()
         self._began = 0.0
+        self._guarding = False
         if self._main:
             self._before = {number: signal.signal(number, self._stop) for _, number, _ in _TIMERS}
 
     def __enter__(self) -> None:
         self._began = time.thread_time()
+        self._guarding = True
         if self._main:
             for timer, _, limit in _TIMERS:
                 signal.setitimer(timer, limit)
 
     def __exit__(self, *_: object) -> None:
-        if self._main:
-            for timer, _number, _limit in _TIMERS:
-                signal.setitimer(timer, 0)
+        self._guarding = False
+        self._stop_timers()
         if time.thread_time() - self._began > _MATCH_LIMIT:
             raise _TooSlowError
 
     def close(self) -> None:
-        """Restore the signal handlers."""
+        """Stop the timers, which an exception in `__exit__` may have left on, and restore the signal handlers."""
+        self._stop_timers()
         if self._main:
             for number, before in self._before.items():
                 signal.signal(number, before)
 
-    @staticmethod
-    def _stop(_number: int, _frame: Optional[FrameType]) -> None:
-        raise _TooSlowError
+    def _stop_timers(self) -> None:
+        if self._main:
+            for timer, _number, _limit in _TIMERS:
+                signal.setitimer(timer, 0)
+
+    def _stop(self, _number: int, _frame: Optional[FrameType]) -> None:
+        # Where both timers run out in one match, the second signal is handled after it: it must end nothing else.
+        if self._guarding:
+            self._guarding = False
+            raise _TooSlowError
 
 
 def _size(path: str) -> Optional[int]:
