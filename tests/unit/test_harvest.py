@@ -163,6 +163,22 @@ def test_an_attempt_that_goes_on_in_a_later_epoch_counts_the_ones_before(line: s
     assert {name: value for name, value in found.items() if name in ("step", "steps")} == step
 
 
+def test_an_attempt_that_goes_on_in_epoch_1_counts_epoch_0_where_the_first_attempt_had_one(tmp_path: Path) -> None:
+    (tmp_path / "attempt-1").mkdir()
+    (tmp_path / "attempt-2").mkdir()
+    first, second = str(tmp_path / "attempt-1"), str(tmp_path / "attempt-2")
+    for folder, earlier, epoch, steps in ((first, None, 0, [10, 20]), (second, first, 1, [210, 220])):
+        rank, harvest = Rank(Path(folder)), Harvest(folder, [0], None, first_dir=earlier)
+        for step in (10, 20):
+            rank.print(f"Epoch: [{epoch}][{step}/200]\tTime 0.1 (0.2)\tLoss 6.9 (7.0)\n")
+        harvest.poll({})
+        assert [record["step"] for record in rank.records()] == steps
+    assert [bar["step"] for bar in map(Bars(from_0=True).recognise, LIGHTNING) if bar] == [20, 25]
+
+
+LIGHTNING = [f"Epoch 1:   0%|          | {done}/20 [00:00<00:00, 16.70it/s, loss=0.012]" for done in (0, 5)]
+
+
 def test_a_table_of_losses_has_its_names_from_its_head() -> None:
     known = Recogniser()
     assert not known.read(b"      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size")

@@ -35,12 +35,16 @@ class Bars:
     """The bars of one rank. A script also shows bars for downloads and evaluation: a bar counts if it shows a loss, or
     if its title is empty or a training's and its length is that of the bars that counted before.
 
+    Args:
+        from_0: Whether an earlier attempt has shown that the script counts its epochs from 0.
+
     Attributes:
         step: Steps made in the whole run, None before the first bar.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, from_0: bool = False) -> None:
         self.step: Optional[int] = None
+        self._first_epoch = 0 if from_0 else 1
         self._total = 0
         self._earlier = 0
         """Steps of the epochs before this one, each of which had a bar of its own."""
@@ -108,11 +112,11 @@ class Bars:
             self._earlier += self._total
         elif self.step is None and total:
             begun, counted = _UNCOUNTED_EPOCH.match(title), EPOCH.search(title)
-            if begun and int(begun.group(1)) > 1:
+            if begun and int(begun.group(1)) > self._first_epoch:
                 # Goes on from a checkpoint; with 1, the epochs may be counted from 1.
                 self._earlier = int(begun.group(1)) * total
             elif counted and counted.group(2):
-                self._earlier = max(0, int(counted.group(1)) - 1) * total
+                self._earlier = max(0, int(counted.group(1)) - self._first_epoch) * total
         self._total = total
         self.step = self._earlier + done
         found["step"] = self.step

@@ -22,6 +22,8 @@ from .scalars.sample import Sample
 
 _RATE = 1 << 20
 _NEWEST = 64 << 10
+_HEAD = 64 << 10
+"""Bytes of a file of metrics that are searched for its first epoch."""
 _MOST_LINES = 400
 """Lines of a host that are parsed at each poll, the newest of every rank."""
 _MATCH_LIMIT = 0.2
@@ -99,17 +101,30 @@ class Harvest:
     Args:
         pattern: The profile's expression; its named groups are the metrics, and nothing else is looked for.
         files: The files of metrics that the ranks write.
+        first_dir: The folder of the first attempt, where this is another.
 
     Attributes:
         notes: Notes for the user; the caller of `poll` takes them out.
     """
 
     def __init__(
-        self, attempt_dir: str, ranks: Sequence[int], pattern: Optional[str], files: Optional[ScalarFiles] = None
+        self,
+        attempt_dir: str,
+        ranks: Sequence[int],
+        pattern: Optional[str],
+        files: Optional[ScalarFiles] = None,
+        first_dir: Optional[str] = None,
     ) -> None:
         self._reader = Reader(pattern)
         self.notes = self._reader.notes
-        self._rows = {rank: _RankFiles(os.path.join(attempt_dir, "rank-%d" % rank)) for rank in ranks}
+        self._rows = {
+            rank: _RankFiles(
+                os.path.join(attempt_dir, "rank-%d" % rank),
+                from_0=first_dir is not None
+                and _counts_from_0(os.path.join(first_dir, "rank-%d.metrics.jsonl" % rank)),
+            )
+            for rank in ranks
+        }
         self._polled = time.monotonic()
         self._files = files
 
@@ -146,8 +161,8 @@ class Harvest:
 class _RankFiles:
     """One rank's log and metrics file, with the position in both."""
 
-    def __init__(self, base: str) -> None:
-        self.known = Recogniser()
+    def __init__(self, base: str, *, from_0: bool) -> None:
+        self.known = Recogniser(from_0=from_0)
         self._log = base + ".log"
         self._metrics = base + ".metrics.jsonl"
         self._size = 0
@@ -277,6 +292,23 @@ class _Guard:
         if self._guarding:
             self._guarding = False
             raise _TooSlowError
+
+
+def _counts_from_0(path: str) -> bool:
+    """Whether the first epoch in a rank's metrics file is 0."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            lines = (file.read(_HEAD) or b"").split(b"\n")
+    except OSError:
+        return False
+    for line in lines[:-1]:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict) and "epoch" in record:
+            return bool(record["epoch"] == 0)
+    return False
 
 
 def _size(path: str) -> Optional[int]:

@@ -22,10 +22,14 @@ class Recogniser:
     """Recognises the common formats of training scripts.
 
     A counter that restarts with every epoch is continued, so that steps increase over the whole run.
+
+    Args:
+        from_0: Whether an earlier attempt has shown that the script counts its epochs from 0.
     """
 
-    def __init__(self) -> None:
-        self._bars = Bars()
+    def __init__(self, *, from_0: bool = False) -> None:
+        self._bars = Bars(from_0=from_0)
+        self._from_0 = from_0
         self._epoch = 0.0
         self._step = 0
         self._total = 0
@@ -59,8 +63,10 @@ class Recogniser:
         named = EPOCH.search(text)
         epochs = int(named.group(2) or 0) if named else 0
         first = 1 if epochs else first_epoch(text)
-        if self._total == 0 and first is not None and 1 < epoch < 1e6:
-            # Goes on from a checkpoint; with 1, that is not known.
+        if first is not None and self._from_0:
+            first = 0
+        if self._total == 0 and first is not None and (0 if self._from_0 else 1) < epoch < 1e6:
+            # Goes on from a checkpoint; with 1, that is not known by itself.
             self._earlier = int(epoch - first) * total
         elif epoch > self._epoch and step < self._step:
             self._earlier += self._total
