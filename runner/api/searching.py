@@ -34,6 +34,7 @@ from runner.api.sweeping import (
     load_sweep,
     new_name,
     overrides,
+    single,
     sweeps_folder,
 )
 from runner.api.viewer import Viewer
@@ -87,10 +88,13 @@ def begin_search(
     if not (1 <= trials <= MOST and parallel >= 1):
         raise InputError(f"a search has 1 to {MOST} trials, at least one at a time", "Give --trials 20 --parallel 2.")
     _optuna()
+    plain, arguments = single(settings)
+    if twice := [key for key in keys if key in arguments or any(word.startswith(f"{key}=") for word in plain)]:
+        raise InputError(f"--set and --search both give {twice[0]}", "Leave one of them out.")
     source = Path(os.path.abspath(find(profile)))  # noqa: PTH100 - links stay
-    base = load_profile(str(source), tuple(settings), questions=viewer.questions, trusted=trusted)
+    base = load_profile(str(source), plain, questions=viewer.questions, trusted=trusted)
     ends = {key: one.values[0] if isinstance(one, OneOf) else one.text(one.low) for key, one in keys.items()}
-    load_again(base, source, (*settings, *overrides(ends, base.job.target.args)))
+    load_again(base, source, (*plain, *overrides({**arguments, **ends}, base.job.target.args)))
     name = new_name(base.name)
     wanted = Search(
         str(source), tuple(settings), tuple(space), goal, best=best, trials=trials, parallel=parallel,
@@ -133,7 +137,7 @@ def continue_search(
         assert search is not None
         search = replace(search, trials=trials or search.trials, parallel=parallel or search.parallel)
         source = Path(search.profile)
-        base = load_profile(search.profile, search.settings, questions=viewer.questions, trusted=trusted)
+        base = load_profile(search.profile, single(search.settings)[0], questions=viewer.questions, trusted=trusted)
         if _digest(base) != search.digest:
             what = f"{clean(search.profile)} is not what the trials of {sweep.name} have used"
             raise InputError(what, "Put it back as it was, or begin another search.")
@@ -198,7 +202,8 @@ class _Searching:
         environ = self._viewer.environ
         self._asked = self._asked or self._study.ask()
         values = self._asked.values
-        settings = (*self._search.settings, *overrides(values, self._base.job.target.args))
+        plain, arguments = single(self._search.settings)
+        settings = (*plain, *overrides({**arguments, **values}, self._base.job.target.args))
         profile = load_again(self._base, self._source, settings)
         resolve_secrets(self._viewer, profile)
         with prepare(self._viewer, profile, queued=True) as prepared:

@@ -96,6 +96,26 @@ def combinations(settings: Sequence[str]) -> tuple[tuple[str, ...], tuple[Mappin
     return tuple(plain), made
 
 
+def single(settings: Sequence[str]) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Split `KEY=VALUE`, of all runs, into settings of the profile and arguments of the job.
+
+    Raises:
+        InputError: A word is no setting, or has several values.
+    """
+    plain, arguments = [], {}
+    for word in settings:
+        key, equals, value = word.partition("=")
+        if not key or not equals:
+            raise InputError(f"--set {word!r} is no KEY=VALUE", "Give --set job.args.seed=1.")
+        if "," in value and not value.startswith(_QUOTED):
+            raise InputError(f"--set {word!r} has several values", f"Let Optuna choose: --search {word}.")
+        if _ARGUMENT.fullmatch(key):
+            arguments[key] = value
+        else:
+            plain.append(word)
+    return tuple(plain), arguments
+
+
 def overrides(values: Mapping[str, str], args: Sequence[str]) -> tuple[str, ...]:
     """The settings of one run; `args` are the job's arguments without them."""
     words, others = list(args), []
@@ -187,7 +207,8 @@ def _swept(one: Mapping[str, object]) -> SweptRun:
     if not (isinstance(values, dict) and isinstance(trial, int | None) and isinstance(value, int | float | None)):
         raise TypeError("one of its runs is not as it was written")
     number = None if value is None else float(value)
-    return SweptRun(str(one["run"]), values, None, trial, outcome, number, str(one.get("why") or ""))
+    texts = {key: str(text) for key, text in values.items()}
+    return SweptRun(str(one["run"]), texts, None, trial, outcome, number, str(one.get("why") or ""))
 
 
 def _search(one: Mapping[str, object]) -> Search:

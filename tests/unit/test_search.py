@@ -16,7 +16,7 @@ from runner.api import searching
 from runner.api.news import HostNotice
 from runner.api.search_space import OneOf, Range, parse_goal, parse_space
 from runner.api.searching import begin_search, best_of, continue_search
-from runner.api.sweeping import Sweep, SweptRun, find_sweep, keep_sweep, load_sweep, sweeps_folder
+from runner.api.sweeping import Sweep, SweptRun, find_sweep, keep_sweep, load_sweep, single, sweeps_folder
 from runner.api.viewer import Viewer
 from runner.cli.group import cli
 from runner.errors import DisttuiError, HostError, InputError
@@ -52,6 +52,17 @@ def test_a_search_takes_ranges_and_choices_and_says_what_is_wrong_with_others(wo
             parse_space([word])
     else:
         assert parse_space([word]) == {"k": found}
+
+
+def test_a_search_takes_single_values_for_all_its_runs(tmp_path: Path) -> None:
+    viewer = Viewer({"XDG_DATA_HOME": str(tmp_path)})
+    assert single(["launch.restarts=2", "job.args.seed=1", "hosts.0.gpus=[0, 1]"]) == (
+        ("launch.restarts=2", "hosts.0.gpus=[0, 1]"),
+        {"job.args.seed": "1"},
+    )
+    for setting, why in (("job.args.seed=1,2", "has several values"), ("job.args.lr=1", "both give job.args.lr")):
+        with pytest.raises(InputError, match=why):
+            begin_search(viewer, "2node", LR, "min:loss", settings=[setting])
 
 
 def test_a_goal_names_a_metric_and_a_direction() -> None:
@@ -148,7 +159,7 @@ def states(name: str, hosts: Hosts) -> list[tuple[str, Any]]:
 
 @pytest.mark.search
 def test_a_search_goes_on_where_it_was_left_and_tells_optuna_how_every_run_has_ended(hosts: Hosts) -> None:
-    name = hosts.begin(trials=4, parallel=2)
+    name = hosts.begin(trials=4, parallel=2, settings=["job.args.seed=7", "launch.restarts=0"])
     hosts.jobs = [GOOD, "raise SystemExit(3)", SLEEP, "step(1, loss=None, acc=1.0)"]
     session = hosts.go_on(name)
     assert [next(session).trial, next(session).trial] == [0, 1]
@@ -174,7 +185,7 @@ def test_a_search_goes_on_where_it_was_left_and_tells_optuna_how_every_run_has_e
     assert without.why == "it has no metric loss, but acc"
     assert [one.outcome for one in sweep.runs] == ["finished", "failed", "stopped", "failed"]
     args = hosts.made[0].changes["target"]["args"]
-    assert args == ["--seed", "1", "--lr", first.values["job.args.lr"], "--depth", first.values["job.args.depth"]]
+    assert args == ["--seed", "7", "--lr", first.values["job.args.lr"], "--depth", first.values["job.args.depth"]]
     table = render_sweep(sweep).splitlines()
     assert table[0].split() == ["RUN", "lr", "depth", "STATE", "STEP", "LOSS", "min:loss"]
     assert table[-1].startswith(f"best: {first.run[:9]}, loss {first.value:.6g}, with lr ")
