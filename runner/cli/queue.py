@@ -6,6 +6,7 @@ import json
 from typing import Any, Literal
 
 import click
+from click.shell_completion import CompletionItem
 
 from runner.cli.options import AS_JSON, complete_hosts, example, ssh_options
 from runner.cli.run_selector import finding, run_options, warn
@@ -21,10 +22,16 @@ class _Queue(click.Group):
     """Lists where no command is named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and ctx.resilient_parsing:  # completion: a command, or a host
+            return super().parse_args(ctx, args)
         if not args or args[0] not in (*self.commands, *ctx.help_option_names):
             args = ["list", *args]
             ctx.meta[_SHORT] = True
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete commands, and the hosts that may stand in their place."""
+        return [*super().shell_complete(ctx, incomplete), *complete_hosts(ctx, self, incomplete)]
 
 
 @click.group(

@@ -63,6 +63,8 @@ class HeldLease:
         self.text = text
         """What the file is to say; it may say something else after a `write` that failed."""
         self._unwritten = False
+        self._since = text["since"]
+        """The time since which it waits, where it does."""
 
     def write(self, text: LeaseText) -> None:
         """Replace the content. Raises OSError: `repair` tries again."""
@@ -102,7 +104,7 @@ class HeldLease:
 
     def wait(self) -> None:
         """Go back into line. Raises OSError."""
-        self.write(cast("LeaseText", {**self.text, "state": "waiting"}))
+        self.write(cast("LeaseText", {**self.text, "state": "waiting", "since": self._since}))
 
     def move(self, priority: int, order: float) -> None:
         """Take another place in the line. Raises OSError."""

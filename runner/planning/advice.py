@@ -10,7 +10,7 @@ from runner.formatting import plural
 from runner.hosts.facts import HostFacts, Interpreter
 from runner.planning import bytegpt, network
 from runner.planning.interpreter import find_python
-from runner.planning.processes import HostChoice, free_gpus, who_uses
+from runner.planning.processes import HostChoice, gpus_within_quota, who_uses
 from runner.profile import Profile
 from runner.train.batching import DEFAULT_BATCH_SIZE
 from runner.train.layout import Layout, crossings
@@ -40,7 +40,7 @@ def advise(
     found: list[Advice] = []
     for host, choice in zip(facts, choices, strict=True):
         found += (Advice(choice.name, text) for text in _of_host(host, choice))
-    found += _idle_gpus(facts, choices, backend)
+    found += _idle_gpus(profile, facts, choices, backend)
     if len(choices) > 1:
         found += _needless_hosts(profile, facts, choices)
         found += _global_batch(profile, choices, layout)
@@ -65,12 +65,14 @@ def _of_host(facts: HostFacts, choice: HostChoice) -> Iterator[str]:
             yield f"GPUs of different kinds, {kinds}: the slowest sets the pace"
 
 
-def _idle_gpus(facts: Sequence[HostFacts], choices: Sequence[HostChoice], backend: str) -> Iterator[Advice]:
+def _idle_gpus(
+    profile: Profile, facts: Sequence[HostFacts], choices: Sequence[HostChoice], backend: str
+) -> Iterator[Advice]:
     if backend != "gloo":
         return
-    for host, choice in zip(facts, choices, strict=True):
-        if free_gpus(host) and not choice.gpus:
-            names = plural(len(free_gpus(host)), "free GPU")
+    for given, host, choice in zip(profile.hosts, facts, choices, strict=True):
+        if (free := gpus_within_quota(given, host)) and not choice.gpus:
+            names = plural(len(free), "free GPU")
             yield Advice(choice.name, f"{names} will lie idle, because this run computes on the CPU")
 
 
@@ -80,8 +82,8 @@ def _needless_hosts(profile: Profile, facts: Sequence[HostFacts], choices: Seque
         return  # all are one machine, as in a sandbox
     world = sum(choice.num_processes for choice in choices)
     on_gpus = all(choice.gpus for choice in choices)
-    for host, choice in zip(facts, choices, strict=True):
-        room = len(free_gpus(host)) if on_gpus else host.cpu.available
+    for given, host, choice in zip(profile.hosts, facts, choices, strict=True):
+        room = len(gpus_within_quota(given, host)) if on_gpus else host.cpu.available
         if room >= world:
             what = "free GPUs" if on_gpus else "physical cores"
             yield Advice(

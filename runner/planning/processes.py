@@ -108,13 +108,19 @@ def offered_gpus(host: Host, facts: HostFacts, share: Share) -> tuple[int, ...]:
     """The GPUs for this run: those that the profile lists, else this host's share of the free ones."""
     if host.gpus is not None:
         return tuple(host.gpus)
-    free = [gpu.index for gpu in free_gpus(facts)]
-    if host.quota is not None:
-        room = max(0, host.quota - len(facts.own_gpus))
-        more = [one for one in free if one not in facts.own_gpus][:room]
-        free = [one for one in free if one in facts.own_gpus or one in more][: host.quota]
+    free = gpus_within_quota(host, facts)
     index, parts = share
     return tuple(free[len(free) * index // parts : len(free) * (index + 1) // parts])
+
+
+def gpus_within_quota(host: Host, facts: HostFacts) -> list[int]:
+    """The free GPUs that this user may have."""
+    free = [gpu.index for gpu in free_gpus(facts)]
+    if host.quota is None:
+        return free
+    room = max(0, host.quota - len(facts.own_gpus))
+    more = [one for one in free if one not in facts.own_gpus][:room]
+    return [one for one in free if one in facts.own_gpus or one in more][: host.quota]
 
 
 def _count_gpus(host: Host, facts: HostFacts, share: Share) -> _Count:

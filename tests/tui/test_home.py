@@ -263,6 +263,7 @@ def test_a_queued_run_is_not_counted_as_running_and_says_what_it_waits_for(tmp_p
         await pilot.press("d")
         await until(pilot, lambda: kit.shows(app, "waits"))
         assert "nothing running · 2 queued" in screen_text(app)
+        assert "1:40" not in screen_text(app), "it has taken no time yet"
         assert "◌ queued" in screen_text(app) and "ada: bob's llama-02c1 holds GPU 1" in screen_text(app)
         lines = screen_text(app).splitlines()
         head, row = (next(line for line in lines if words in line) for words in (" took ", "◌ queued "))

@@ -426,6 +426,21 @@ def test_gpus_that_nvidia_smi_does_not_list_can_be_leased_by_hand_where_it_lists
     assert len(leases.release_by_hand([1])) == 1
 
 
+def test_a_turn_that_fails_leaves_the_time_since_which_the_run_waits(place: Path) -> None:
+    held = leases.take(leases.new_text("first-1", 0, [0], ""))
+    waits = leases.take(leases.new_text("second-1", 0, [0], "", state="waiting", order=1.0, since=5.0))
+
+    def since() -> float:
+        return next(one["since"] for one in leases.look().leases if one["run"] == "second-1")
+
+    assert not waits.take_turn() and since() == 5.0
+    held.release()
+    assert waits.take_turn() and since() > 5.0, "since it has its GPUs"
+    waits.wait()
+    assert since() == 5.0, "another host had no room"
+    waits.release()
+
+
 def test_a_quota_keeps_a_user_from_more_gpus_of_a_host_and_nobody_else(place: Path) -> None:
     def wish(run: str, gpus: list[int], by: str = "alice@laptop", **more: Any) -> LeaseText:
         return leases.new_text(run, 0, gpus, by, quota=2, **more)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from runner.api.leasing import Moved, _moved, move
@@ -344,6 +345,19 @@ def test_a_move_in_the_line_says_whether_the_run_has_its_place_now(
 def test_a_command_of_the_queue_that_is_misspelled_names_no_host(words: str, said: str) -> None:
     result = CliRunner().invoke(cli, ["queue", *words.split()])
     assert isinstance(result.exception, InputError) and said in str(result.exception)
+
+
+def test_behind_queue_a_shell_offers_its_commands_and_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+    def offered(incomplete: str, *before: str) -> list[str]:
+        shell = ShellComplete(cli, {}, "disttui", "_COMPLETE")
+        return [str(one.value) for one in shell.get_completions(["queue", *before], incomplete)]
+
+    assert {"list", "move", "local"} <= set(offered(""))
+    assert (offered("mo"), offered("loc")) == (["move"], ["local"])
+    assert "local" in offered("", "list") and "move" not in offered("", "list")
+    assert "local" in offered("", "box1") and "move" not in offered("", "box1"), "one host more"
 
 
 def test_a_queued_run_whose_lease_was_removed_makes_another_and_still_waits_for_its_turn(

@@ -56,6 +56,7 @@ def test_of_a_quota_what_the_user_holds_already_is_not_offered_again() -> None:
     none = plan([0, 5], 2)
     assert none.recommendation.hosts[0].gpus is None
     assert "node1 has no GPU left in your quota" in none.recommendation.reasons["backend"]
+    assert "lie idle" not in none.advice(), "they are not for this user"
     (error,) = errors(none)
     assert error.startswith("node1: each user may have 2 of its GPUs (its `quota`), and you hold 0, 5 → Wait")
     (error,) = errors(plan([0, 5], 2, gpus=[1]))
