@@ -7,11 +7,11 @@
 PYTHON ?= python3
 TESTS ?=
 # How many tests run at a time, for two cores: those of parts and screens wait for some of their time, those on real
-# hosts train, and the chaos beside them mostly waits. The other tests of faults measure times, one after the other.
+# hosts train. The chaos and cut links mostly wait; the other tests of faults measure times, one after the other.
 PARTS ?= 4
 HOSTS ?= 2
 N ?= 2
-CHAOS := tests/faults/test_chaos.py
+WAITING := tests/faults/test_chaos.py tests/faults/test_links.py tests/faults/test_viewers.py
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c .ci/constraints.txt
 
@@ -39,9 +39,10 @@ test: .venv/dev lint ## Everything: lint, and all tests (as root on Linux)
 ifneq ($(TESTS),)
 	$(BIN)/pytest $(TESTS)
 else
-	$(BIN)/pytest -n $(PARTS) tests/unit tests/tui
-	$(BIN)/pytest -n $(HOSTS) --dist worksteal $(CHAOS) tests/cluster
-	$(BIN)/pytest --ignore $(CHAOS) tests/faults tests/bench
+	$(BIN)/pytest -n $(PARTS) --dist worksteal tests/unit tests/tui
+	$(BIN)/pytest -n $(HOSTS) --dist worksteal tests/cluster
+	$(BIN)/pytest -n $(HOSTS) --dist worksteal $(WAITING)
+	$(BIN)/pytest $(WAITING:%=--ignore %) tests/faults tests/bench
 endif
 
 lint: style types walls ## Style, types, the walls between the parts, the Python of the hosts
@@ -59,7 +60,7 @@ walls: .venv/tools
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- runner/train
 
 parts: .venv/tools
-	$(BIN)/pytest -q -n $(PARTS) -m 'not (cluster or root or torch or search or frameworks or openmpi or slurm or slow)' tests/unit tests/tui
+	$(BIN)/pytest -q -n $(PARTS) --dist worksteal -m 'not (cluster or root or torch or search or frameworks or openmpi or slurm or slow)' tests/unit tests/tui
 
 cluster: .venv/tools ## Two hosts on this machine to try things on, until Ctrl-C (as root on Linux; N=3: three)
 	$(BIN)/python -m tests.cluster $(N)
