@@ -2,7 +2,7 @@
 
 `import tui` runs this file before Textual is imported. The figures are those of `python -m tests.bench app-keys`: from
 a key to the terminal while 64 ranks print 50 lines a second each. They were measured in one go, to be compared with
-each other; with the settings here: median 6 ms, 99 % 42 ms. docs/performance.md has the present ones.
+each other; with the settings here: median 6 ms, 99 % 42 ms. docs/performance.md has newer ones, as `app-keys`.
 """
 
 from __future__ import annotations
