@@ -43,6 +43,16 @@ def test_three_unequal_hosts_train(cluster: Make) -> None:
     assert went["port"] != run.gang["port"]
 
 
+def test_a_host_waits_for_the_first_ones_launcher_only_where_that_listens(cluster: Make) -> None:
+    """Launchers of mpirun-per-host and deepspeed need nothing of each other. It would wait for 5 s."""
+    slow = 'test "$DISTTUI_NODE" = 1 || sleep 600'
+    run = cluster(SLEEP, [1, 1], launcher="mpirun-per-host", activate=slow)
+    run.start()
+    first, second = (run.wait_event(node, "launch")["t"] for node in (0, 1))
+    run.stop(now=True)
+    assert second - first < 4.5
+
+
 def test_homes_shared_by_all_hosts(cluster: Make, tmp_path: Path) -> None:
     run = cluster("step(1)", [1, 1])
     run.run_dir = lambda node: tmp_path / "shared"  # type: ignore[method-assign]
