@@ -136,6 +136,8 @@ class _Read(NamedTuple):
 class _Assembler:
     def __init__(self, problems: list[ProfileProblem], sources: list[Source], trees: Trees) -> None:
         self._problems, self._sources, self._trees = problems, sources, trees
+        self._left = _MOST_FILES
+        """Names that may still be looked up; of those without a file, too: each is looked for in every library."""
 
     def whole(self, root: MappingNode, where: _Where, above: tuple[str, ...]) -> MappingNode:
         """A file's tree over those of all files that it extends."""
@@ -154,7 +156,7 @@ class _Assembler:
                 self._problem(name.place, f"{quoted(name.text)} extends itself: {chain}", "remove one of them")
             elif len(above) > _DEEPEST:
                 self._problem(name.place, f"more than {_DEEPEST} profiles extend one another", "use fewer levels")
-            elif found_there := self._read(path, name):
+            elif found_there := self.tree(path):
                 base = self.whole(found_there.root, _Where(path, found_there.status, self._trees), above)
                 entries = {key: entry for key, entry in base.entries.items() if key not in _NOT_INHERITED}
                 found = self.over(found, MappingNode(base.place, entries), ())
@@ -187,21 +189,29 @@ class _Assembler:
 
     def _by_name(self, base: SequenceNode, top: SequenceNode) -> SequenceNode:
         """Hosts over those of the same name; others behind them."""
-        items, free = list(base.items), set(range(len(base.items)))
+        items = list(base.items)
+        named: dict[str, list[int]] = {}
+        logins: dict[tuple[str | None, ...], list[int]] = {}
+        for at, item in enumerate(base.items):
+            if name := _host_name(item):
+                named.setdefault(name, []).append(at)
+                logins.setdefault((name, *_login(item)), []).append(at)
         for item in top.items:
             name = _host_name(item)
-            same = [at for at in sorted(free) if name and _host_name(base.items[at]) == name]
+            same = named.get(name, [])
             if len(same) > 1:
-                same = [at for at in same if _login(base.items[at]) == _login(item)] or same
+                same = logins.get((name, *_login(item))) or same
             if len(same) > 1:
                 what = f"there are {len(same)} hosts {quoted(name)} to change"
                 self._problem(item.place, what, "name each in its file")
             elif not same:
                 items.append(item)
             else:
-                free.remove(same[0])
+                at = same[0]
+                named[name].remove(at)
+                logins.get((name, *_login(base.items[at])), []).remove(at)
                 if isinstance(item, MappingNode):
-                    items[same[0]] = self.over(_as_mapping(items[same[0]]), item, ("hosts", name))
+                    items[at] = self.over(_as_mapping(items[at]), item, ("hosts", name))
         return SequenceNode(top.place, tuple(items))
 
     def _hosts(self, node: Node, where: _Where) -> Node:
@@ -216,7 +226,7 @@ class _Assembler:
             self._problem(name.place, "inventory: no name", "expected one, like lab")
             return SequenceNode(node.place, ())
         path = self._resolve(name, where, f"{INVENTORIES}/")
-        found = self._read(path, name) if path else None
+        found = self.tree(path) if path else None
         _, hosts = found.root.entries.get("hosts", (None, None)) if found else (None, None)
         if not isinstance(hosts, SequenceNode):
             if found:
@@ -253,7 +263,15 @@ class _Assembler:
         return [item for item in items if isinstance(item, ScalarNode) and item.text]
 
     def _resolve(self, name: ScalarNode, where: _Where, folder: str) -> Path | None:
-        """The file that a name means: beside the file, in its library, or in another one."""
+        """The file that a name means: beside the file, in its library, or in another one.
+
+        Raises ProfileErrors where there are too many.
+        """
+        self._left -= 1
+        if self._left < 0:
+            raise ProfileErrors(
+                [ProfileProblem.at(name.place, f"the profile names more than {_MOST_FILES} other files")]
+            )
         text = name.text.removeprefix("./")
         stem = next((text.removesuffix(suffix) for suffix in SUFFIXES if text.endswith(suffix)), text)
         try:
@@ -316,13 +334,6 @@ class _Assembler:
         if where.is_mine:
             return "expected a name, or a path inside the library"
         return "a shared profile extends profiles of its own library, or examples"
-
-    def _read(self, path: Path, name: ScalarNode) -> _Read | None:
-        if len(self._sources) >= _MOST_FILES:
-            raise ProfileErrors(
-                [ProfileProblem.at(name.place, f"the profile is made of more than {_MOST_FILES} files")]
-            )
-        return self.tree(path)
 
     def tree(self, path: Path) -> _Read | None:
         """A further file, which is noted in the sources. Raises ProfileErrors where it cannot be read."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from runner.cli.group import cli
 from runner.errors import InputError
-from runner.profile import Profile, load
+from runner.profile import Profile, composition, load
 
 BASE = """\
 disttui: 1
@@ -197,6 +199,33 @@ def test_what_cannot_be_composed_is_named_with_its_file_and_line(team: Path, tex
     with pytest.raises(InputError, match=message) as caught:
         load(put(team, "mine.yaml", text + "\n"))
     assert caught.value.exit_code == 2
+
+
+def test_a_file_of_a_team_library_cannot_hold_up_the_lists_of_all_others(
+    team: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Counter[str]()
+
+    def counted(name: str, of: Any) -> None:
+        work = getattr(of, name)
+
+        def call(*args: Any) -> Any:
+            calls[name] += 1
+            return work(*args)
+
+        monkeypatch.setattr(of, name, call)
+
+    counted("_elsewhere", composition._Assembler)
+    counted("_host_name", composition)
+    with pytest.raises(InputError, match="names more than 64 other files"):
+        load(put(team, "names.yaml", f"extends: [{', '.join(f'a{at}' for at in range(1000))}]\n"))
+    assert calls["_elsewhere"] == 64
+    for name, more in (("many", ""), ("more", "extends: many\n")):
+        hosts = ", ".join(f"{name}{at}" for at in range(1000))
+        path = put(team, f"{name}.yaml", f"disttui: 1\n{more}hosts: [{hosts}]\njob: {{command: [x]}}\n")
+    with pytest.raises(InputError, match="2,000 hosts, expected at most 1,024"):
+        load(path)
+    assert calls["_host_name"] < 5000  # not each with each
 
 
 def test_a_profile_of_a_run_extends_nothing(team: Path) -> None:
