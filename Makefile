@@ -60,7 +60,7 @@ walls: .venv/tools
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.9- runner/train
 
 parts: .venv/tools
-	$(BIN)/pytest -q -n $(PARTS) --dist worksteal -m 'not (cluster or root or torch or search or frameworks or openmpi or slurm or slow)' tests/unit tests/tui
+	$(BIN)/pytest -q -n $(PARTS) --dist worksteal -m 'not (cluster or root or torch or search or frameworks or openmpi or slurm or tmux or slow)' tests/unit tests/tui
 
 cluster: .venv/tools ## Two hosts on this machine to try things on, until Ctrl-C (as root on Linux; N=3: three)
 	$(BIN)/python -m tests.cluster $(N)

@@ -33,6 +33,7 @@ settings.load_profile("disttui")
 
 _PROGRAMS = {
     "git": ("git", "git"),
+    "tmux": ("tmux", "tmux"),
     "openmpi": ("mpirun", "openmpi-bin"),
     "slurm": ("/usr/sbin/slurmctld", "slurm-wlm munge"),
 }

@@ -73,12 +73,11 @@ def test_a_file_is_the_last_resort(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+@pytest.mark.tmux
 def test_through_a_real_tmux(tmp_path: Path) -> None:
     """The text is in tmux's own buffer, and what goes to the terminal is wrapped so that tmux hands it on."""
     socket = str(tmp_path / "tmux")
     tmux = ["tmux", "-S", socket, "-f", "/dev/null"]
-    if subprocess.run(["sh", "-c", "command -v tmux"], capture_output=True, check=False).returncode:
-        pytest.skip("there is no tmux")
     subprocess.run([*tmux, "new-session", "-d", "sleep 600"], check=True)
     try:
         server = subprocess.run([*tmux, "display", "-p", "#{pid}"], check=True, capture_output=True, text=True)

@@ -15,7 +15,7 @@ from tests.cluster.typed import COMMAND, wait_gone
 from tests.tui.shelf_kit import environ
 from tests.tui.tmux import Tmux, tmux
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.tmux, pytest.mark.torch, pytest.mark.timeout(600)]
 
 
 def _two_hosts(cluster: Callable[..., Cluster]) -> Cluster:

@@ -15,7 +15,7 @@ from tests.tui import evil_host, hostile
 from tests.tui.shelf_kit import environ
 from tests.tui.tmux import Tmux, tmux
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.tmux, pytest.mark.timeout(400)]
 ROOT = Path(__file__).parents[2]
 SIZES = pytest.mark.parametrize(
     "size", [pytest.param((80, 24), id="80x24"), pytest.param((200, 50), id="200x50", marks=pytest.mark.slow)]

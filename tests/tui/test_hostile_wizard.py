@@ -99,6 +99,7 @@ def _type_hosts(screen: Tmux, names: str) -> None:
     screen.press("Enter")
 
 
+@pytest.mark.tmux
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=["80x24", "200x50"])
 def test_the_wizard(tmp_path: Path, size: tuple[int, int]) -> None:

@@ -70,6 +70,7 @@ def test_a_broken_line_fits_and_loses_nothing(width: int) -> None:
         assert "".join("".join(rows).split()) == "".join(text.split())
 
 
+@pytest.mark.tmux
 @pytest.mark.parametrize("words", ["LANG=C", pytest.param("TERM=linux LANG=C.UTF-8", marks=pytest.mark.slow)])
 def test_a_terminal_without_our_glyphs_shows_charts_and_panes_in_ascii(words: str, tmp_path: Path) -> None:
     write(tmp_path / "data" / "disttui" / "runs" / "run-1", hosts=2, per_host=2, steps=30)

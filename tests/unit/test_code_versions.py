@@ -92,6 +92,7 @@ def test_a_folder_that_is_too_large_is_not_compared(tmp_path: Path, monkeypatch:
     assert known and known.script and known.folder is None
 
 
+@pytest.mark.git
 def test_the_commits_are_named(tmp_path: Path) -> None:
     def git(folder: Path, *words: str) -> str:
         who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
