@@ -44,6 +44,16 @@ def render_queue(runs: Sequence[WaitingRun]) -> str:
     return table(_QUEUE, rows) if rows else "no run is in line"
 
 
+def ahead_lines(ahead: Sequence[tuple[str, float, Lease]]) -> list[str]:
+    """What a run would wait for, a line each: `waits for box1 GPU 0: alice's llama-7f3a`.
+
+    Args:
+        ahead: Host, its unix time, and a lease there.
+    """
+    lines = [f"waits for {clean(host)} {what_of(one)}: {clean(who_has(one, now))}" for host, now, one in ahead]
+    return lines or ["waits for nobody"]
+
+
 def moved_line(run: str, moved: Moved, to: Literal["first", "last"] | None) -> str:
     """Whether a run has the place that it was to have."""
     left = moved.ahead if to == "first" else moved.behind if to == "last" else 0

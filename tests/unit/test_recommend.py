@@ -2,13 +2,18 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.api.preparing import as_run
+from runner.api import preparing
+from runner.api.preparing import Prepared, as_run, weigh
+from runner.api.viewer import Viewer
+from runner.cli.group import cli
 from runner.formatting import plural
 from runner.hosts.facts import with_leases
 from runner.hosts.leases import read_leases
@@ -17,7 +22,7 @@ from runner.planning import bytegpt, network
 from runner.planning.interpreter import release
 from runner.planning.processes import free_gpus
 from runner.planning.recommend import recommend
-from runner.profile import parse
+from runner.profile import Profile, parse
 from tests.unit.planning import FOLDER, facts, planned
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -65,6 +70,26 @@ def test_of_a_quota_what_the_user_holds_already_is_not_offered_again() -> None:
     assert by_hand.recommendation.hosts[0].gpus == (4, 5)
     assert errors(by_hand) == []
     assert errors(plan(None, 2, "hand")), "the whole host is more than its quota"
+
+
+def test_the_plan_of_a_queued_run_names_its_gpus_and_whom_it_would_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = facts("a100x8")
+    theirs = {**new_text("llama-7f3a", 0, list(range(8)), "alice@desk"), "user": "alice", "uid": host.euid + 1}
+    leased = replace(host, leases=read_leases([theirs]))
+    file = tmp_path / "mine.yaml"
+    file.write_text("disttui: 1\nhosts: [{host: node1, num_processes: 2}]\njob: {builtin: bytegpt}\n")
+
+    def prepare(viewer: Viewer, profile: Profile, news: object, *, queued: bool) -> Prepared:
+        return Prepared(weigh(profile, [leased], {}, queued=queued), ())
+
+    monkeypatch.setattr(preparing, "prepare", prepare)
+    now = CliRunner().invoke(cli, ["plan", str(file)])
+    assert now.exit_code == 3 and "none of its GPUs is free" in now.output
+    later = CliRunner().invoke(cli, ["plan", str(file), "--when-free"])
+    assert "none of its GPUs is free" not in later.output
+    assert later.output.splitlines()[-1].startswith("waits for node1 GPUs 0, 1, 2, 3, 4, 5, 6, 7: alice's llama-7f3a")
 
 
 def test_a_host_without_a_free_gpu_turns_all_to_the_cpu() -> None:
