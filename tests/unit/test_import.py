@@ -210,6 +210,8 @@ def test_a_job_script_becomes_a_job_of_slurm_on_its_login_node() -> None:
     assert "0: launch.run_dir: ambiguous" in said and "0: job.workdir: ambiguous" in said
     with pytest.raises(InputError, match="file:2:1: time: 'soon', expected minutes"):
         read_foreign("#!/bin/sh\n#SBATCH --time=soon -n 1\nsrun python a.py\n", "file", login="cluster")
+    with pytest.raises(InputError, match="file:2:1: cpus-per-task: many, expected a whole number"):
+        read_foreign("#!/bin/sh\n#SBATCH -c many -n 1\nsrun python a.py\n", "file", login="cluster")
     for other in (("box slots=1\n", ()), (head, ("n1",))):
         with pytest.raises(InputError, match="--login is"):
             read_foreign(other[0], "file", hosts=other[1], login="cluster")

@@ -70,7 +70,7 @@ def read(text: str, draft: Translation) -> None:
     if draft.login:
         cpus = directives.get("cpus-per-task")
         given = (cpus.line, cpus.value) if cpus else None
-        slurm_section.count(numbers.nodes, numbers.tasks, numbers.gpus, given, draft)
+        slurm_section.take_counts(numbers.nodes, numbers.tasks, numbers.gpus, given, draft)
     command = _body(text, draft)
     if command is not None:
         _job(command, draft)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from runner.planning.interop.draft import Translation, shown
+from runner.planning.interop.draft import Translation, count, shown
 from runner.profile.slurm import Slurm
 
 _KEYS = ("partition", "time", "account", "qos")
@@ -21,19 +21,16 @@ def take(line: int, name: str, value: str, draft: Translation) -> bool:
     option = f"--{name}={value}" if value else f"--{name}"
     if _flaw("options", [option]):
         return False
-    add_option(line, name, option, draft)
-    return True
-
-
-def add_option(line: int, name: str, option: str, draft: Translation) -> None:
-    """Put an option of sbatch into the section as it is."""
     options = draft.slurm.setdefault("options", [])
     assert isinstance(options, list)
     options.append(option)
     draft.translated(line, name, "→ slurm.options")
+    return True
 
 
-def count(nodes: int, tasks: int | None, gpus: int | None, cpus: tuple[int, str] | None, draft: Translation) -> None:
+def take_counts(
+    nodes: int, tasks: int | None, gpus: int | None, cpus: tuple[int, str] | None, draft: Translation
+) -> None:
     """Take over what is asked for on each node, and say what only the user knows.
 
     Args:
@@ -41,10 +38,11 @@ def count(nodes: int, tasks: int | None, gpus: int | None, cpus: tuple[int, str]
     """
     draft.slurm = {"nodes": nodes, **({"gpus_per_node": gpus} if gpus else {}), **draft.slurm}
     draft.launch["launcher"] = "slurm"
-    if cpus is not None:
-        each = (int(cpus[1]) if cpus[1].isascii() and cpus[1].isdigit() and len(cpus[1]) < 5 else 0) * (tasks or 1)
-        draft.slurm["cpus_per_node"] = each
-        draft.translated(cpus[0], "cpus-per-task", f"{each} processors on each node → slurm.cpus_per_node")
+    each = count(draft, cpus[0], "cpus-per-task", cpus[1]) if cpus is not None else None
+    if cpus is not None and each is not None:
+        draft.slurm["cpus_per_node"] = each * (tasks or 1)
+        what = f"{each * (tasks or 1)} processors on each node → slurm.cpus_per_node"
+        draft.translated(cpus[0], "cpus-per-task", what)
     what = "its default is in the home: give a folder that the login node and the nodes share, if that is none"
     draft.ambiguous(0, "launch.run_dir", what)
     if "workdir" not in draft.job:
