@@ -271,6 +271,17 @@ async def test_a_flat_chart_with_a_value_in_its_title_has_a_line() -> None:
             assert any("\u2800" < one < "\u2900" for one in text())
 
 
+@asynchronous
+async def test_a_host_that_is_as_busy_as_before_has_a_level_line() -> None:
+    chart, history = Chart(0), MetricHistory(1)
+    for second in range(100):
+        history.telemetry(second, 0, {"t": second, "cpu": 99.0 + second % 2, "gpus": []})
+    async with text_of(chart, (60, 14)) as (pilot, text):
+        chart.show(snapshot_of(history))
+        await pilot.pause()
+        assert "100 % ┤" in text() and " 0 % ┤" in text() and "99.5" not in text()
+
+
 def test_values_are_short() -> None:
     assert [plain(value) for value in (0, 1.8321, 41234, 1.2e7, 3e-5, 999999)] == [
         "0", "1.832", "41.2k", "12M", "3e-5", "1000k",

@@ -141,7 +141,7 @@ class Chart(Drawn):
             drawn = [(number, smooth(columns)) for number, columns in drawn]
         shares = {attempt: axis.share(place) for attempt, place in axis.begun().items()}
         breaks = {int(share * axis.count): attempt for attempt, share in shares.items() if 0 <= share < 1}
-        limits = self._plot(canvas, drawn, [] if self._by_step else sorted(breaks), binary=metric.binary)
+        limits = self._plot(canvas, drawn, [] if self._by_step else sorted(breaks), metric)
         for column, attempt in breaks.items():
             canvas.mark(MARK, column // 2, MARKED, f"attempt {attempt}")
         cell = self._cell(axis, canvas.width)
@@ -225,12 +225,15 @@ class Chart(Drawn):
         return line(pieces)
 
     def _plot(
-        self, canvas: Canvas, drawn: list[tuple[int, list[Bucket | None]]], breaks: list[int], *, binary: bool
+        self, canvas: Canvas, drawn: list[tuple[int, list[Bucket | None]]], breaks: list[int], metric: Metric
     ) -> Scale:
         kept = [[column for column in columns if column] for _, columns in drawn]
         means = [column.mean for columns in kept for column in columns]
         spread = [value for columns in kept for column in columns for value in (column.low, column.high)]
-        limits = scale(means if self._smooth else spread, log=self._log, binary=binary)
+        shown = means if self._smooth else spread
+        if metric.whole is not None and not self._log:
+            shown += [0.0, metric.whole]
+        limits = scale(shown, log=self._log, binary=metric.binary)
         for number, columns in drawn:
             if number == BAND:
                 canvas.band(BAND, columns, limits)

@@ -58,6 +58,8 @@ class Metric(NamedTuple):
     """Another metric to draw in the same chart."""
     binary: bool = False
     """Whether it counts bytes, which are round in powers of 1024."""
+    whole: float | None = None
+    """What it is a share of: its axis goes from 0 to this, so that small changes look small."""
 
     def ticks(self, values: Sequence[float]) -> list[str]:
         """The labels of an axis; bytes share one unit, except values too small for it."""
@@ -73,13 +75,13 @@ METRICS = (
     Metric("samples_per_s", "throughput", _with("samples/s")),
     Metric("steps_per_s", "throughput", _with("steps/s")),
     Metric("step_time", "step time", seconds),
-    Metric("gpu.use", "GPU use", _with("%"), "GPU"),
+    Metric("gpu.use", "GPU use", _with("%"), "GPU", whole=100.0),
     Metric("gpu.power", "GPU power", _with("W"), "GPU"),
     Metric("grad_norm", "gradient norm"),
     Metric("lr", "learning rate"),
     Metric("gpu.mem_used", "GPU memory", bytes_, "GPU", binary=True),
     Metric("gpu.temp", "GPU temperature", _with("°C"), "GPU"),
-    Metric("cpu", "CPU", _with("%"), "host"),
+    Metric("cpu", "CPU", _with("%"), "host", whole=100.0),
     Metric("net_tx", "network sent", lambda value: bytes_(value) + "/s", "host", binary=True),
     Metric("net_rx", "network received", lambda value: bytes_(value) + "/s", "host", binary=True),
     Metric("mem_used", "memory", bytes_, "host", binary=True),
