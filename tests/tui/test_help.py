@@ -6,7 +6,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from textual.pilot import Pilot
-from textual.widgets import Input
+from textual.widgets import Input, Static
 
 from runner.cli.group import cli
 from tests.tui import shelf_kit as kit
@@ -48,6 +48,13 @@ def test_the_keys_of_the_pane_with_the_cursor_come_first_and_a_key_with_two_mean
             shown = screen_text(app)
             assert "o          trouble first" in shown and "o in Log: pager" in shown, shown
             assert "0-9        choose a rank by its number" in shown, shown
+            for columns in (80, 40):
+                await pilot.resize_terminal(columns, 90)
+                await until(pilot, lambda: app.size.width == columns and _opened(app))  # noqa: B023
+                words = app.screen.query_one(".words", Static)
+                lines = str(words.content).splitlines()
+                assert "trouble first, the busiest first, as in the profile" in " ".join(" ".join(lines).split())
+                assert max(map(len, lines)) <= words.size.width, "no line is cut off"
 
     play()
 

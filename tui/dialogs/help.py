@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
 from typing import Any, ClassVar, NamedTuple
 
 from textual import on
@@ -28,6 +29,11 @@ _MEANINGS = {
     "running": "running", "waiting": "waiting", "slow": "slow", "failed": "failed or lost",
     "unseen": "not seen: the link is down, the run may go on", "done": "finished", "stopped": "stopped",
 }  # fmt: skip
+
+_WIDEST = 92
+"""Columns of the box."""
+_NARROW = 80
+"""Columns below which no ids are shown."""
 
 
 class HelpScreen(DisttuiModal[None]):
@@ -104,15 +110,17 @@ class HelpScreen(DisttuiModal[None]):
         lines = self._lines()
         fits = [line for line in lines if line.has(looked_for.casefold().split())]
         width = max((len(line.shown) for line in lines), default=0)
+        room = self._room(max((len(line.binding.id or "") for line in fits), default=0)) - width - 4
         for title, chosen in self._sections(fits):
             words += [(title, "bold"), "\n"]
             ids.append("")
             for line in chosen:
-                words += [("  " + line.shown.ljust(width), "$accent"), f"  {line.words}\n"]
-                ids.append(line.binding.id or "")
-                for other in line.others:
-                    words.append((" " * (width + 4) + f"{other}\n", "$muted"))
-                    ids.append("")
+                first, *more = wrap(line.words, max(20, room)) or [""]
+                others = [row for other in line.others for row in wrap(other, max(20, room))]
+                words += [("  " + line.shown.ljust(width), "$accent"), f"  {first}\n"]
+                words += [" " * (width + 4) + f"{rest}\n" for rest in more]
+                words += [(" " * (width + 4) + f"{other}\n", "$muted") for other in others]
+                ids += [line.binding.id or "", *[""] * len([*more, *others])]
             words.append("\n")
             ids.append("")
         typed = _commands(looked_for.casefold().split())
@@ -122,6 +130,15 @@ class HelpScreen(DisttuiModal[None]):
         self.query_one(".words", Static).update(Content.assemble(*words))
         self.query_one(".ids", Static).update(Content.styled("\n".join(ids), "$muted"))
         self.query_one("#help-signs").display = not looked_for.strip()
+
+    def _room(self, ids: int) -> int:
+        """Cells for a key and its meaning, beside ids of that width."""
+        width = self.app.size.width
+        return width - 3 if width < _NARROW else min(_WIDEST, width) - 5 - 2 - ids
+
+    def on_resize(self) -> None:
+        """Wrap the meanings to the new width."""
+        self._show(self.query_one(Input).value)
 
     def _sections(self, lines: Sequence[_Line]) -> Iterator[tuple[str, list[_Line]]]:
         """Yield the keys of the focused widget first, then those of the whole screen, then those of its other panes."""
