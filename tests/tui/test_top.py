@@ -26,6 +26,7 @@ from tui.router import First
 from tui.top import meters
 from tui.top.feed import KEEP, LoadHistory, step_of
 from tui.top.hosts import HostsTable
+from tui.top.layout import lay_out
 from tui.top.processes import ProcessPane
 from tui.top.screen import TopScreen
 
@@ -126,6 +127,10 @@ def test_down_to_one_host_and_gpu_and_back(tmp_path: Path) -> None:
         assert [one.process.gpus for one in processes.items] == [(0,)]
         await pilot.pause()
         assert "temperature" in screen_text(app)
+        before = app.size
+        await pilot.resize_terminal(40, 12)
+        await snap.until(pilot, lambda: "command" in screen_text(app) and not screen.max_scroll_y)
+        await pilot.resize_terminal(*before)
         await pilot.press("escape")
         assert load.only == "" and load.here is not None and load.here.key == "madeup1/0"
         await pilot.press("escape")
@@ -309,3 +314,9 @@ def test_ctrl_c_says_how_to_leave_and_leaves_when_it_is_pressed_again(tmp_path: 
             assert app._exit
 
     asyncio.run(run())
+
+
+def test_a_terminal_of_120_columns_has_room_for_the_names_of_runs() -> None:
+    for width, trend in ((106, 0), (118, 7), (198, 54)):
+        plan = lay_out(width, 8, 8)
+        assert plan.who >= min(12, width // 10) and plan.trend == trend

@@ -190,7 +190,7 @@ class HostsTable(RowList[LoadRow]):
         css = look(STATES.get(host.state, host.state)).css
         if host.state == "connecting":
             return [(f"connecting {max(0.0, self._now - host.since):.0f} s", self.component(css))]
-        why = clean(" ".join((host.problem + " " + host.cure).split()))
+        why = clean(" ".join(f"{host.problem}{'. ' if host.cure else ''}{host.cure}".split()))
         word = f"{host.state}  "
         return [(word, self.component(css)), (meters.fit(why, max(0, width - len(word))), self.component("top--quiet"))]
 

@@ -11,6 +11,9 @@ _LEAST = 4
 _WIDE = 106
 """The least width for the columns of the last minutes, the load, and runs."""
 
+_RUN = 12
+"""The least cells for the runs, as far as the last minutes can give them: names that are cut off say nothing."""
+
 
 class ColumnLayout(NamedTuple):
     """Widths of the columns."""
@@ -39,6 +42,9 @@ def lay_out(width: int, longest: int, gpus: int, leased: bool = False) -> Column
     name = min(longest, 26 if wide else 10 + max(0, width - 76) // 4)
     trend = min(60, (width - 90) // 2) if wide else 0
     who = min(40, (width - 96) // 4) if wide else 0
+    if wide and who < _RUN:
+        taken = min(trend, _RUN - who)
+        trend, who = trend - taken, who + taken
     if leased:
         trend, who = trend - trend // 2, who + trend // 2
     columns = [2 + name, 6, 6, *(one for one in (trend, 15 if wide else 0, who) if one)]

@@ -52,6 +52,11 @@ class TopScreen(DisttuiScreen):
         #failure { display: none; }
         .pane { padding: 0 1; }
         &.-alone #curves { display: block; }
+        &.-short.-alone {
+            #load { max-height: 3; }
+            #curves { height: 4; min-height: 4; }
+            #processes { min-height: 3; }
+        }
         &.-zoomed .pane { display: none; }
         &.-zoomed .pane.-zoom { display: block; height: 1fr; max-height: 100%; }
         &.-failed .pane { display: none; }
