@@ -148,8 +148,9 @@ def status_line(state: RunState, elapsed: float, width: int) -> str:
     On a narrow terminal the bar gets shorter, hosts are counted, and then metrics are left out.
     """
     room = max(0, width - 1)
-    done, metrics, left = progress(state), metric_words(state.metrics), eta(state)
-    clock = f"eta {duration(left)}" if left is not None and state.result is None else duration(elapsed)
+    done, metrics = progress(state), metric_words(state.metrics)
+    left = eta(state) if run_word(state) in ("running", "not seen") else None
+    clock = duration(elapsed) if left is None else f"eta {duration(left)}"
     attempt = [f"attempt {state.attempt}"] if state.attempt > 1 else []
     line = ""
     for bar, most, counted in _FORMS:

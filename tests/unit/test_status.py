@@ -56,6 +56,13 @@ def paced(*marks: tuple[float, int]) -> RunState:
     return state
 
 
+def test_an_attempt_that_is_being_ended_has_no_eta() -> None:
+    state = fold(training(), 1, "events.jsonl", {"t": 121.0, "e": "stopping", "attempt": 1, "why": "failure"})
+    line = status_line(state, 33, 200)
+    assert "eta" not in line
+    assert "step 20/100  loss 3  41.2k tok/s  0:33  node1 ● running  node2 ◌ stopping" in line
+
+
 def test_the_steps_before_a_checkpoint_do_not_shorten_the_eta() -> None:
     """Trainer's bar goes from 0 to the first step after the checkpoint; other loops pass over steps one by one."""
     assert eta(paced((0, 0), (10, 50_000))) is None
