@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from typing import Any, Callable, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
-from ...protocol.files import LauncherFailure
 from .by_torchrun import import_torchrun, report_end
 from .ends import load, tell_end
+
+if TYPE_CHECKING:
+    from ...protocol.files import LauncherFailure
 
 
 def prepare() -> Callable[[List[str], Optional[int]], None]:

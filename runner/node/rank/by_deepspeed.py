@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 from types import SimpleNamespace
-from typing import Any, Callable, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
-from ...protocol.files import LauncherFailure
 from .ends import load, tell_end
+
+if TYPE_CHECKING:
+    from ...protocol.files import LauncherFailure
 
 _PATIENCE = 30
 """Seconds until a rank that was asked to end is killed, as DeepSpeed has it. `grace` of the run is mostly less."""

@@ -13,15 +13,17 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Callable, List, NoReturn, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Tuple
 
 from ...protocol import open_mpi
-from ...protocol.files import LauncherFailure
 from .. import procs
 from . import mpi_session, mpi_world
 from .ends import UnusableError, place, tell_end
 from .mpi_messages import Messages
 from .parent import VARIABLE, die_with_parent
+
+if TYPE_CHECKING:
+    from ...protocol.files import LauncherFailure
 
 CODES = "mpirun.codes"
 """The file with a line `local rank, exit code` for every rank that has ended."""

@@ -6,10 +6,12 @@ import os
 import socket
 import sys
 import time
-from typing import Any, Callable, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
-from ...protocol.files import LauncherFailure
 from .ends import UnusableError, load, tell_end
+
+if TYPE_CHECKING:
+    from ...protocol.files import LauncherFailure
 
 OLDEST_TORCH = (2, 0)
 

@@ -7,9 +7,10 @@ import json
 import os
 import sys
 import time
-from typing import Any, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
-from ...protocol.files import LauncherFailure
+if TYPE_CHECKING:
+    from ...protocol.files import LauncherFailure
 
 
 class UnusableError(Exception):
