@@ -17,12 +17,14 @@ from runner.errors import InputError
 from runner.paths import PathError, inside
 from runner.profile.library import EXAMPLES, INVENTORIES, OWN, SUFFIXES, Library, entry_in, innermost, libraries, named
 from runner.profile.nodes import MappingNode, Node, ScalarNode, SequenceNode, compose
-from runner.profile.problems import ProfileErrors, ProfileProblem, SourceLocation, near, quoted
+from runner.profile.problems import ProfileErrors, ProfileProblem, SourceLocation, near_of_few, quoted
 from runner.profile.source import Source, read
 from runner.profile.trust import doubt
 from runner.user_folders import user_folder
 
 _DEEPEST, _MOST_FILES = 8, 64
+_LISTED = 32
+"""Names of hosts in a message."""
 _TARGETS = ("builtin", "script", "module", "command")
 _NOT_INHERITED = ("name", "description")
 """Keys that say something of one profile alone."""
@@ -241,7 +243,8 @@ class _Assembler:
         if not isinstance(only, SequenceNode) or not all(isinstance(item, ScalarNode) for item in only.items):
             self._problem(only.place, "only: no list of names", "expected one, like [node1, node2]")
             return hosts
-        chosen = []
+        chosen, names = [], [name for name in known if name]
+        listed = ", ".join(names[:_LISTED]) + ", …" * (len(names) > _LISTED)
         for item in only.items:
             assert isinstance(item, ScalarNode)
             if len(known.get(item.text, ())) > 1:
@@ -250,8 +253,8 @@ class _Assembler:
             elif item.text in known:
                 chosen += known[item.text]
             else:
-                meant = near(item.text, [name for name in known if name])
-                cure = f"did you mean {meant!r}?" if meant else f"expected one of {', '.join(filter(None, known))}"
+                meant = near_of_few(item.text, names, self._problems)
+                cure = f"did you mean {meant!r}?" if meant else f"expected one of {listed}"
                 self._problem(item.place, f"the inventory has no host {quoted(item.text)}", cure)
         return SequenceNode(only.place, tuple(chosen))
 

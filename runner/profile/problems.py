@@ -91,3 +91,8 @@ def near(word: str, known: Sequence[str]) -> str | None:
     if len(word) > 60:
         return None
     return next(iter(difflib.get_close_matches(word.lower(), known, 1)), None)
+
+
+def near_of_few(word: str, known: Sequence[str], before: Sequence[ProfileProblem]) -> str | None:
+    """The same while few problems were found before: others are not shown, and a stranger may make thousands."""
+    return near(word, known) if len(before) < _SHOWN else None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from operator import is_
 
 from runner.profile.nodes import MAX_SIZE, MappingNode, Node, ScalarNode, SequenceNode
-from runner.profile.problems import ProfileErrors, ProfileProblem, near, quoted
+from runner.profile.problems import ProfileErrors, ProfileProblem, near_of_few, quoted
 from runner.profile.references import MEANT
 
 _VARIABLE = re.compile(r"\$\{var:([A-Za-z_][A-Za-z0-9_]*)(=[^{}]*)?\}")
@@ -29,9 +29,10 @@ def filled(root: MappingNode, problems: list[ProfileProblem]) -> MappingNode:
     filler = _Filler(values, problems)
     entries = {key: (at, filler.fill(node)) for key, (at, node) in root.entries.items() if key != "var"}
     if isinstance(given, MappingNode):
+        used = sorted(filler.used)
         for name, (at, _) in given.entries.items():
             if name in values and name not in filler.used:
-                meant = near(name, sorted(filler.used))
+                meant = near_of_few(name, used, problems)
                 cure = f"did you mean {meant!r}?" if meant else f"expected ${{var:{name}}} in a value"
                 problems.append(ProfileProblem.at(at, f"nothing uses the variable {quoted(name)}", cure))
     return MappingNode(root.place, entries)

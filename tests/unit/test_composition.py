@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from runner.cli.group import cli
 from runner.errors import InputError
-from runner.profile import Profile, composition, load
+from runner.profile import Profile, composition, load, problems
 
 BASE = """\
 disttui: 1
@@ -226,6 +226,19 @@ def test_a_file_of_a_team_library_cannot_hold_up_the_lists_of_all_others(
     with pytest.raises(InputError, match="2,000 hosts, expected at most 1,024"):
         load(path)
     assert calls["_host_name"] < 5000  # not each with each
+
+    counted("near", problems)
+    put(team, "inventory/lab.yaml", f"hosts: [{', '.join(f'h{at}' for at in range(900))}]\n")
+    unknown, unused = (", ".join(f"g{at}{more}" for at in range(900)) for more in ("", ": x"))
+    for name, text in (
+        ("only", f"hosts: {{inventory: lab, only: [{unknown}]}}"),
+        ("unused", f"hosts: [a]\nvar: {{{unused}}}"),
+    ):
+        path = put(team, f"{name}.yaml", f"disttui: 1\n{text}\njob: {{command: [x]}}\n")
+        with pytest.raises(InputError, match=r"and 85\d more") as caught:
+            load(path)
+        assert len(str(caught.value)) < 50_000
+    assert calls["near"] == 100
 
 
 def test_a_profile_of_a_run_extends_nothing(team: Path) -> None:
