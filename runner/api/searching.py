@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from runner.api.library import load_again, load_profile
 from runner.api.listing import RunStatus, statuses
 from runner.api.news import HostNotice
-from runner.api.preparing import launch, prepare, refuse, resolve_secrets
+from runner.api.preparing import PreflightError, launch, prepare, refuse, resolve_secrets
 from runner.api.replaying import replay
 from runner.api.search_space import OneOf, Range, Search, Space, parse_goal, parse_space
 from runner.api.sweeping import (
@@ -185,8 +185,9 @@ class _Searching:
             while len(self._open()) < self._search.parallel and len(self._sweep.runs) < self._search.trials:
                 try:
                     yield self._begin()
-                except (HostError, HostsError) as error:
-                    if not self._sweep.runs:
+                except (HostError, HostsError, PreflightError) as error:
+                    # What cannot be checked now may be at night; what could not be started is a failed trial.
+                    if self._asked is None or not self._sweep.runs:
                         raise
                     yield from self._say(HostNotice(error.host, f"{_first(error.reason)}: it is tried again"))
                     break
@@ -198,7 +199,7 @@ class _Searching:
         return [one for one in self._sweep.runs if one.outcome is None]
 
     def _begin(self) -> SweptRun:
-        """Queue the next trial."""
+        """Queue the next trial; where its hosts cannot be used now, Optuna is not asked again."""
         environ = self._viewer.environ
         self._asked = self._asked or self._study.ask()
         values = self._asked.values

@@ -216,6 +216,22 @@ def test_a_host_that_is_away_is_waited_for_and_a_trial_that_never_began_is_no_re
 
 
 @pytest.mark.search
+def test_a_run_that_cannot_be_started_ends_the_search_and_uses_up_no_other_trial(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = hosts.begin()
+
+    def full(viewer: Viewer, prepared: Any, *, source: str, run: str) -> KnownRun:
+        raise HostError("host0", "its disk is full")
+
+    monkeypatch.setattr(searching, "launch", full)
+    with pytest.raises(HostError, match="its disk is full"):
+        list(hosts.go_on(name))
+    (failed,) = load_sweep(hosts.viewer.environ, name).runs
+    assert (failed.outcome, failed.why) == ("failed", "host0: its disk is full")
+
+
+@pytest.mark.search
 def test_two_do_not_go_on_with_the_same_search_and_another_profile_is_not_taken_for_it(hosts: Hosts) -> None:
     name = hosts.begin(trials=1)
     hosts.jobs = [SLEEP]
