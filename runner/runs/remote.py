@@ -18,6 +18,7 @@ from runner.hosts.survey import CONNECTS, HostsError, open_link
 from runner.runs.registry import KnownHost, KnownRun
 from runner.runs.store import HostStore, held, host_folder
 from runner.transport import Connector
+from runner.transport.gate import Gate
 
 REACH = 30.0
 """Seconds after which a host that does not answer counts as unreachable."""
@@ -97,7 +98,7 @@ def reach_hosts(
     others = {node: first[host.host, host.user, host.port, host.python] for node, host in hosts.items()}
     over = threading.Event()
     lock = threading.Lock()
-    gate = threading.Semaphore(CONNECTS)
+    gate = Gate(CONNECTS)
 
     def one(node: int) -> None:
         try:

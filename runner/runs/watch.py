@@ -17,6 +17,7 @@ from runner.hosts.survey import CONNECTS, open_link
 from runner.protocol.leases import Lease
 from runner.runs.places import Destination
 from runner.transport import Connector
+from runner.transport.gate import Gate
 
 AGAIN = (2.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before the first, second, … attempt to reconnect to a lost host."""
@@ -71,7 +72,7 @@ class HostsWatch:
         self._changed = changed
         self._interval = interval
         self._processes: bool | int = _FEW if len(places) > _MANY else True
-        self._gate = threading.Semaphore(CONNECTS)
+        self._gate = Gate(CONNECTS)
         self._lock = threading.Lock()
         begun = time.time()
         self._hosts = {place.name: HostNow(place.name, since=begun) for place in places}

@@ -15,6 +15,7 @@ from runner.errors import HostError, LinkLostError
 from runner.text import clean
 from runner.transport.auth import Credentials, Login
 from runner.transport.base import Address, Prompts
+from runner.transport.gate import Gate
 from runner.transport.guarded import GuardedTransport
 from runner.transport.host_keys import HostKeyCheck
 from runner.transport.sockets import ProxyProcess, dial, link_broke
@@ -87,14 +88,14 @@ class SshConnector:
         config_file: As ssh's -F, None: the user's and the system's configuration.
         prompts: Asks for passphrases, passwords and unknown host keys.
         accept_new: Trust unknown host keys without asking (never changed ones).
-        limit: Most connects at the same time: more make servers and the network refuse.
+        limit: Most connects at the same time, as `Gate` counts: more make servers and the network refuse.
     """
 
     def __init__(self, config_file: str | None, prompts: Prompts, accept_new: bool = False, limit: int = 16) -> None:
         self._config_file = config_file
         self._prompts = prompts
         self._accept_new = accept_new
-        self._slots = threading.BoundedSemaphore(limit)
+        self._gate = Gate(limit)
         self._ssh = shutil.which("ssh")
         self._secrets = Credentials()
         self._lock = threading.Lock()
@@ -103,7 +104,7 @@ class SshConnector:
         self._open: list[SshConnection] = []
 
     def connect(self, address: Address) -> SshConnection:
-        with self._slots:
+        with self._gate:
             connection = SshConnection(address.host, self._reach(self._route(self._resolve(address))))
         with self._lock:
             self._open = [*(each for each in self._open if not each.closed), connection]

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ from runner.api.watching import top
 from runner.cli.render.orphans import render_orphans
 from runner.errors import HostError, InputError
 from runner.hosts.load import load_of
+from runner.hosts.survey import CONNECTS
 from runner.node import leases, procs
 from runner.render.top import render_top, top_json
 from runner.runs.places import chosen
+from runner.runs.registry import KnownHost
+from runner.runs.remote import reach_hosts
 from runner.runs.watch import HostNow, HostsWatch
 from runner.transport import Address, Connection, Connector
 from runner.transport.base import RefusePrompts
@@ -90,6 +94,26 @@ def test_one_that_never_answers_holds_up_nobody_and_can_be_left(
     finally:
         watch.close()
         stuck.close()
+
+
+def test_hosts_that_are_cut_off_keep_no_stop_from_the_others(
+    connector: HostConnector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are, and wherever in the list."""
+    monkeypatch.setattr("runner.transport.gate.PATIENCE", 0.2)
+    stuck, here = Stuck(connector), CONNECTS + 4
+    hosts = {node: KnownHost(f"off{node}", f"off{node}") for node in range(here)}
+    reached = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(
+            reach_hosts, {**hosts, here: KnownHost("local", "local")}, stuck, 60.0, lambda node, _: reached.set()
+        )
+        try:
+            assert reached.wait(30), "while the others are still waited for"
+        finally:
+            stuck.close()
+        with done.result(60) as found:
+            assert list(found.links) == [here] and len(found.errors) == here
 
 
 def node_programs() -> list[int]:

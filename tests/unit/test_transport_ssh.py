@@ -286,6 +286,23 @@ def test_at_most_so_many_connects_at_once(place: Place) -> None:
         connector.close()
 
 
+def test_connects_that_wait_keep_no_other_host_out_for_long(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.transport.gate.PATIENCE", 0.2)
+    server = place.sshd("one")
+    patient = "Host *\n  ConnectTimeout 90\n"
+    connector = SshConnector(place.write(server.block("alias") + patient), RefusePrompts(), limit=2)
+    with silent() as listener, ThreadPoolExecutor(3) as pool:
+        stuck = Address("127.0.0.1", port=listener.getsockname()[1])
+        waiting = [pool.submit(connector.connect, stuck) for _ in range(2)]
+        held = [listener.accept()[0] for _ in range(2)]
+        assert pool.submit(output, connector, "alias", "echo in").result(60) == "in\n"
+        assert not any(each.done() for each in waiting)
+        for connection in held:
+            connection.close()
+        assert all(isinstance(each.exception(60), HostError) for each in waiting)
+    connector.close()
+
+
 def test_nothing_reaches_the_terminal(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
     server = place.sshd("one")
     connector = SshConnector(place.write(server.block("alias")), RefusePrompts())
