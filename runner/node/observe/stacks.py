@@ -7,7 +7,6 @@ import os
 import re
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List
 
 from ...protocol.files import RankStacks, Stacks
@@ -31,6 +30,8 @@ def collect(folder: str) -> Dict[str, RankStacks]:
     ranks = _started(attempt) if attempt else []
     if not ranks:
         return {}
+    from concurrent.futures import ThreadPoolExecutor  # a tenth of what a supervisor imports at its start
+
     with ThreadPoolExecutor(min(64, len(ranks))) as pool:
         answers = list(pool.map(lambda rank: _look(attempt, rank), ranks))
     return {str(rank["rank"]): answer for rank, answer in zip(ranks, answers)}  # noqa: B905

@@ -6,9 +6,7 @@ By itself Open MPI takes names that other users of the host know before, and cou
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-import tempfile
 from typing import Dict, Optional
 
 _SESSION = "OMPI_MCA_orte_tmpdir_base"
@@ -33,6 +31,8 @@ def make() -> Dict[str, str]:
 
 
 def _make(link: str, parent: Optional[str]) -> str:
+    import tempfile  # every supervisor imports this module, and few make such folders
+
     path = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
     try:
         os.symlink(path, os.path.join(os.environ["DISTTUI_DIR"], link))
@@ -57,4 +57,6 @@ def _remove(link: str) -> None:
         return
     # The job's own code may have put another link there.
     if os.path.basename(path).startswith(_PREFIX) and stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+        import shutil
+
         shutil.rmtree(path, ignore_errors=True)
