@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from runner.profile import Profile
 
 
+_PLAIN = re.compile(r"[\w./:@\[][\w./:@\[\]%+=-]*")
+"""A word in which shells run, divide and hide nothing; an address of IPv6 has brackets."""
 LOCAL = click.option("--local", is_flag=True, help="Show what this machine has, without asking any host.")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 AS_LINES = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of text.")
@@ -96,8 +99,7 @@ def complete_profiles(ctx: click.Context, param: object, incomplete: str) -> lis
     """Files, and the profiles whose names begin with `incomplete`."""
     from runner.profile.library import list_names
 
-    known = [CompletionItem(name) for name in list_names() if name.startswith(incomplete)]
-    return [paths("file", incomplete), *known]
+    return [paths("file", incomplete), *_offered(list_names(), incomplete)]
 
 
 def paths(kind: str, incomplete: str) -> CompletionItem:
@@ -113,7 +115,15 @@ def complete_hosts(ctx: click.Context, param: object, incomplete: str) -> list[C
 
     named = [found.host for found in ssh_hosts(ctx.params.get("ssh_config")).candidates]
     known = [place.host.label() for place in in_view(os.environ)]
-    return [CompletionItem(host) for host in dict.fromkeys((*known, *named)) if host.startswith(incomplete)]
+    return _offered(dict.fromkeys((*known, *named)), incomplete)
+
+
+def _offered(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """The words that begin so, but for those that a shell would read as something else.
+
+    A file of a team library may be called `$(…)`, and the shell would put that into the line as it is.
+    """
+    return [CompletionItem(word) for word in words if word.startswith(incomplete) and _PLAIN.fullmatch(word)]
 
 
 def load_profile(name: str, overrides: tuple[str, ...] = (), *, trusted: bool | None = None) -> Profile:

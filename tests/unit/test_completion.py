@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+
+from runner.cli.options import complete_profiles
 
 # Each prints the words that the shell would offer for the last of the words it is given.
 SHELLS = {
@@ -61,3 +64,17 @@ def test_what_a_shell_offers(shell: str, environ: dict[str, str], tmp_path: Path
     assert {"mine-1a2b", "example"} <= offered("replay", "")
     assert offered("comp") == {"completion"}
     assert offered("ow") == {"own"}, "a profile in the place of a command"
+
+
+def test_a_shell_is_offered_no_name_that_it_would_run_or_divide(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    folder = Path(environ["XDG_CONFIG_HOME"]) / "disttui/profiles"
+    strange = ("own$(id)", "own`id`", "own;id", "own two", "own\nplain,id", "own\x1b[2J", "own\u202e", "-own", "~own")
+    for name in (*strange, "own-modèle", "own_2.5"):
+        (folder / f"{name}.yaml").write_text((folder / "own.yaml").read_text())
+    context = click.Context(click.Command("run"))
+    assert [item.value for item in complete_profiles(context, None, "own")[1:]] == ["own", "own-modèle", "own_2.5"]
+    assert not [item.value for item in complete_profiles(context, None, "-")[1:]]
