@@ -128,7 +128,7 @@ class HostsTable(RowList[LoadRow]):
     def draw(self, width: int, height: int) -> list[Strip]:
         """Choose the columns, then draw the rows."""
         if not self.items:
-            return []
+            return [self.none_left()] if self.words else []
         self._plan = self._laid_out(width - 2)
         return super().draw(width, height)
 

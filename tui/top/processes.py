@@ -100,8 +100,8 @@ class ProcessPane(RowList[Running]):
         """Choose the columns, then draw the rows."""
         self._columns = self._fitting(width - 2)
         if not self.items:
-            words = "none that this filter leaves" if self.words else "none reported yet"
-            return [line([("  " + words, self.component("top--quiet"))])]
+            none = line([("  none reported yet", self.component("top--quiet"))])
+            return [self.none_left() if self.words else none]
         return super().draw(width, height)
 
     def _fitting(self, room: int) -> list[_ProcessColumn]:

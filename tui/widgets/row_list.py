@@ -162,10 +162,16 @@ class RowList(Drawn, Generic[Item]):
                 # Below the row's own styles, so that states keep their colours.
                 strip = strip.apply_style(self.component("rows--cursor" if self.has_focus else "rows--cursor-far"))
             strips.append(strip)
+        if self.words and not self.items:
+            strips.append(self.none_left())
         if width < whole:
             bar = self._bar(height)
             strips = [Strip([*strip.adjust_cell_length(width), cell]) for strip, cell in zip(strips, bar, strict=False)]
         return strips
+
+    def none_left(self) -> Strip:
+        """The line in place of rows that the filter has left out."""
+        return line([("  none that this filter leaves", self.component("rows--quiet"))])
 
     def _barred(self, height: int) -> bool:
         """Whether there is a scroll bar at a height."""
@@ -182,7 +188,7 @@ class RowList(Drawn, Generic[Item]):
 
     def rows(self, width: int) -> int:
         """A line per row and one for the head."""
-        return len(self.items) + 1
+        return max(len(self.items), bool(self.words)) + 1
 
     def _keep_in_sight(self) -> None:
         page = max(1, self.size.height - 1)
