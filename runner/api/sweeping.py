@@ -26,6 +26,7 @@ from runner.paths import inside
 from runner.private import make_folder, write
 from runner.profile.library import find
 from runner.protocol.names import RUN
+from runner.text import clean
 from runner.user_folders import user_folder
 
 MOST = 256
@@ -191,6 +192,8 @@ def load_sweep(environ: Mapping[str, str], name: str) -> Sweep:
     known = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
     if not known:
         raise InputError("no sweep was started here", "Start one: disttui sweep PROFILE --set job.args.lr=1e-3,3e-4")
+    if not any(one.startswith(name) for one in known):
+        raise InputError(f"no sweep {clean(name)!r} was started here", f"These were: {', '.join(known[:5])}.")
     path = inside(folder, f"{pick(name, known)}.json")
     try:
         kept = json.loads(path.read_bytes())

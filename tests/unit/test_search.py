@@ -267,6 +267,8 @@ def test_a_damaged_file_of_a_sweep_is_named(tmp_path: Path) -> None:
     keep_sweep(environ, Sweep("s", (SweptRun("a-7f3a000011112222", {"k": "1"}),)))
     file = sweeps_folder(environ) / "s.json"
     assert load_sweep(environ, "s").search is None
+    with pytest.raises(InputError, match="no sweep 'other' was started here"):
+        load_sweep(environ, "other")
     run = '{"run": "a-1", "values": {}, "trial": "x"}'
     for text in (f'{{"runs": [{run}]}}', '{"runs": [], "search": {"profile": 1}}', "[]"):
         file.write_text(text)
