@@ -28,4 +28,6 @@ def until_both(way: Way, cluster: Cluster, script: Path) -> float:
             seen += text == "step 0"
             if seen == 2:
                 took = when - begun
+    if not took:
+        raise RuntimeError("a rank has printed no first step")
     return took

@@ -46,7 +46,8 @@ for step in range(args.steps):
     if step == 0:
         begun = time.perf_counter()
     if not args.quiet or step == 0:
-        print("step", step, flush=True)
+        sys.stdout.write(f"step {step}\\n")  # whole: mpirun mixes what its ranks write
+        sys.stdout.flush()
 print("rate", (args.steps - 1) / (time.perf_counter() - begun), flush=True)
 del model, optimizer
 gc.collect()  # DDP holds the group: one run in twenty ended with SIGABRT, whatever had started it
