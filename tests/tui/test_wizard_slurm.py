@@ -26,7 +26,7 @@ def test_a_profile_for_slurm_is_walked_to_its_batch_script(tmp_path: Path, monke
     path.write_text(_TEXT)
 
     async def scenario() -> None:
-        async with wizard(tmp_path, size=(120, 60), profile=path) as (pilot, opened):
+        async with wizard(tmp_path, size=(165, 60), profile=path) as (pilot, opened):
             await until(pilot, lambda: opened._at == 4)
             shown = screen_text(pilot.app)
             assert "#SBATCH --nodes=3" in shown and "#SBATCH --partition=gpu" in shown
