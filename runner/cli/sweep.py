@@ -63,7 +63,7 @@ def sweep(
     ssh_config: str | None,
     accept_new_host_keys: bool,
 ) -> None:
-    """Queue PROFILE once for each combination of values, or for those that a search asks for.
+    """Queue PROFILE for each combination of values, or by a search.
 
     Each is a run of its own that starts when its GPUs are free, on the CPU when its hosts are: disttui queue, ps, stop.
     --results prints a table of their values, states and losses.

@@ -54,6 +54,7 @@ def test_a_search_takes_ranges_and_choices_and_says_what_is_wrong_with_others(wo
         assert parse_space([word]) == {"k": found}
 
 
+@pytest.mark.search
 def test_a_search_takes_single_values_for_all_its_runs(tmp_path: Path) -> None:
     viewer = Viewer({"XDG_DATA_HOME": str(tmp_path)})
     assert single(["launch.restarts=2", "job.args.seed=1", "hosts.0.gpus=[0, 1]"]) == (
