@@ -5,9 +5,13 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from runner.errors import DisttuiError
 from runner.hosts.link import Link
 from runner.runs.follow import PIECES, HostMirror, LinkNews, LogRead, News, Notice, QueueNews, RecordRead, Skipped
 from runner.runs.state import RunState, exit_code, fold, link, queue_up
@@ -28,9 +32,11 @@ class CaughtUp:
 
 @dataclass(frozen=True)
 class StopSent:
-    """Every reachable host was asked to stop the run; `now`: to kill it."""
+    """The run is to be stopped; `now`: to be killed. A host that is not reached is asked once it is."""
 
     now: bool
+    reached: bool
+    """Whether a host was asked at once."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,9 @@ class Session:
         self.state = state
         self.wishes = wishes or Wishes()
         self._request = request
-        self._stops_sent = 0
+        self._stops_said = 0
+        self._stops_sent: dict[int, tuple[int, Link]] = {}
+        """Node rank → the last wish that was sent, and by which link: it may have been lost with that."""
         self._ended: set[int] = set()
         self._result_at: float | None = None
         self._failed = False
@@ -191,16 +199,28 @@ class Session:
         return True
 
     def _obey(self) -> Iterator[Update]:
-        """Send a stop for the first wish, a kill for the second."""
+        """Send a stop for the first wish, a kill for the second; again by every new link to a host."""
         wanted = min(self.wishes.stops, 2)
-        if wanted <= self._stops_sent:
+        if not wanted:
             return
-        self._stops_sent = wanted
-        now = wanted > 1
+        now, reached = wanted > 1, False
         for follower in self._followers:
-            if follower.link:
-                follower.link.submit("stop", **self._request, node_rank=follower.node, now=now, reason="user")
-        yield StopSent(now)
+            opened = follower.link
+            if opened is None or opened.closed:
+                continue
+            reached = True
+            if self._stops_sent.get(follower.node) != (wanted, opened):
+                self._stops_sent[follower.node] = wanted, opened
+                asked = opened.submit("stop", **self._request, node_rank=follower.node, now=now, reason="user")
+                asked.add_done_callback(partial(self._note_refusal, follower.node, opened))
+        if wanted > self._stops_said:
+            self._stops_said = wanted
+            yield StopSent(now, reached)
+
+    def _note_refusal(self, node: int, opened: Link, asked: Future[Any]) -> None:
+        error = None if asked.cancelled() else asked.exception()
+        if isinstance(error, DisttuiError) and not opened.closed:
+            self._news.put(Notice(node, f"the stop was refused: {error.sentence}"))
 
 
 def _notice(skipped: Skipped) -> Notice:

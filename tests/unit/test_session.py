@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
-from threading import Thread, Timer
+from threading import Event, Thread, Timer
 from typing import Any
 
 import pytest
@@ -20,9 +22,10 @@ from runner.cli.render.live import TextPrinter
 from runner.cli.render.printer import show_update
 from runner.errors import HostError
 from runner.hosts.link import Link
+from runner.node import procs
 from runner.runs.follow import LinkNews
 from runner.runs.registry import KnownHost, KnownRun
-from runner.runs.session import CaughtUp, Session, Wishes
+from runner.runs.session import CaughtUp, Session, StopSent, Wishes
 from runner.runs.state import begin
 from runner.transport.local import LocalConnection
 from tests.kept import has_been_reached
@@ -59,6 +62,44 @@ def test_a_removed_run_folder_ends_the_viewer(tmp_path: Path, monkeypatch: pytes
     assert _followed(session, printer, [_link()]) == 1
     removal.join()
     assert "node1: its run folder is gone" in err.getvalue()
+
+
+def test_a_stop_that_no_link_could_take_goes_out_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(has_been_reached(tmp_path)))
+    folder = tmp_path / "runs" / "r-1" / "0"
+    for each in (folder.parent.parent, folder.parent, folder):
+        each.mkdir(0o700)
+    (folder / "spec.json").write_text("{}")
+    (folder / "supervisor.json").write_text(json.dumps(procs.identity(os.getpid())))
+    asked, links, wishes = Event(), list[Link](), Wishes()
+    wishes.stops = 1
+
+    def reopen(node: int) -> Link:
+        assert asked.wait(60)
+        links.append(_link())
+        return links[-1]
+
+    session = Session(
+        begin("r-1", ("node1",), (1,)),
+        folder=tmp_path / "mirror",
+        request={"run": "r-1", "run_dir": str(tmp_path / "runs")},
+        reopen=reopen,
+        wishes=wishes,
+    )
+    said, received, deadline = list[StopSent](), 0, time.monotonic() + 60
+    for update in session.follow([None]):
+        assert time.monotonic() < deadline, (said, received)
+        if isinstance(update, StopSent):
+            said.append(update)
+            asked.set()
+        if (folder / "stop").exists():
+            (folder / "stop").unlink()
+            received += 1
+            wishes.leave = received == 2
+            links[-1].close()  # it may have been lost: by the next link it is sent again
+    assert said == [StopSent(now=False, reached=False)] and received == 2
 
 
 def test_a_removed_mirror_is_reported_once_with_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

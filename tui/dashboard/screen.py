@@ -178,7 +178,10 @@ class DashboardScreen(RunScreen):
         if await self.disttui.ask(question, will, "kill" if self._stops else "stop"):
             feed.stop()
             self._stops += 1
-            self.app.notify("killing" if self._stops > 1 else "stopping; s again kills at once")
+            words = "killing" if self._stops > 1 else "stopping; s again kills at once"
+            if self.snapshot and all(host.link != "seen" for host in self.snapshot.state.hosts):
+                words += "; no host is reached now: it goes out once one is"
+            self.app.notify(words)
 
     @work(group="diagnose", exclusive=True)
     async def action_diagnose(self) -> None:

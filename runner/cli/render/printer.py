@@ -48,6 +48,9 @@ def show_update(printer: Printer, state: RunState, update: Update) -> None:
             printer.say(words)
     elif isinstance(update, StopSent):
         words = "killing every process of the run" if update.now else "stopping the run; Ctrl-C again kills it at once"
+        if not update.reached:
+            what = "killed" if update.now else "stopped"
+            words = f"no host is reached: the run is {what} once one is; a third Ctrl-C leaves it running"
         printer.say(words)
     elif isinstance(update, CaughtUp):
         printer.caught_up(state)
