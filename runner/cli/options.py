@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from runner.profile import Profile
 
 
-_PLAIN = re.compile(r"[\w./:@\[][\w./:@\[\]%+=-]*")
-"""A word in which shells run, divide and hide nothing; an address of IPv6 has brackets."""
+_PLAIN = re.compile(r"(?:[\w./:][\w./:%+=-]*@)?(?:[\w./:@][\w./:@%+=-]*|\[[0-9A-Fa-f]*:[0-9A-Fa-f:.]+\](?::\d+)?)")
+"""A word in which shells run, divide, replace and hide nothing; brackets are those of an IPv6 address alone."""
 LOCAL = click.option("--local", is_flag=True, help="Show what this machine has, without asking any host.")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 AS_LINES = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of text.")

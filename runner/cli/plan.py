@@ -13,7 +13,9 @@ from runner.cli.options import AS_JSON, example, load_profile, profile_options, 
 
 @click.command(epilog=example("disttui plan mine.yaml", "disttui plan 2x8gpu --set hosts='[box1, alice@box2:2222]'"))
 @profile_options
-@click.option("--when-free", is_flag=True, help="Show what run --when-free would queue, and whom it would wait for.")
+@click.option(
+    "--when-free", is_flag=True, help="Show what run --when-free would queue, and, as text, whom it would wait for."
+)
 @AS_JSON
 @ssh_options
 def plan(
@@ -43,6 +45,8 @@ def plan(
     startup.import_ahead()
     # On standard error: standard output carries the plan only.
     news = host_words(loaded, lambda text: put(sys.stderr, f"disttui: {text}\n"))
+    if when_free and loaded.slurm is not None:
+        put(sys.stderr, "disttui: --when-free changes nothing for a job of Slurm: it waits in Slurm's queue\n")
     with (
         viewing(ssh_config, accept_new_host_keys, loaded if sandbox else None) as viewer,
         prepare(viewer, loaded, news, queued=when_free) as prepared,

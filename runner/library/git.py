@@ -75,7 +75,8 @@ class TooLargeError(GitError):
     def __init__(self, where: str = "") -> None:
         super().__init__(
             f"its clone would take more than {_MOST_STORED >> 20:,} MiB",
-            "Have large files taken out of the repository and its history: a library is one of profiles.",
+            "Have large files taken out of the repository and its history: a library is one of profiles. Then remove "
+            "the library, and add it again.",
             place=where,
         )
 

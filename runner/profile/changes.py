@@ -146,13 +146,19 @@ def _lines(profile: Profile, effects: list[tuple[str, str]]) -> dict[str, list[_
     data = profile.as_written()
     rest, shown = flat(data), flat(_without_leaks(data))
     for key in sorted(rest, key=lambda key: not key.startswith(_FIRST)):
-        of_host = key.startswith("hosts.") and key.rpartition(".")[2] in _OF_A_HOST and key.count(".") == 2
-        if key not in _SHOWN_ABOVE and not of_host:
+        if key not in _SHOWN_ABOVE and not (_is_of_host(key) and key.rpartition(".")[2] in _OF_A_HOST):
             seen = rest if key in found else shown  # the same as what runs, which is not masked
             text = printable(rest[key])
-            repeats = said.get((key.rpartition(".")[2], text), "")
+            above, _, last = key.rpartition(".")
+            # A variable may be called python, too.
+            repeats = said.get((last, text), "") if not above or _is_of_host(key) else ""
             found.setdefault(printable(key), []).append(_statement(text, printable(seen[key]), repeats))
     return found
+
+
+def _is_of_host(key: str) -> bool:
+    """Whether it is a key of a host itself, as `hosts.NAME.python`."""
+    return key.startswith("hosts.") and key.count(".") == 2
 
 
 def _statement(text: str, shown: str | None = None, repeats: str = "") -> _Statement:

@@ -34,15 +34,15 @@ def dropped_words(run: str, why: str) -> str:
 
 def stage(state: RunState) -> str:
     """How far a run is whose last step is not known, in a few words."""
+    step = number(state.metrics.get("step"))
     if state.result is not None:
-        return "no step was made"
+        return "no step is known" if step is None else f"step {step:,.0f}"
     if waits_for(state):
         return "waiting for its turn"
     missing = state.hosts[0].story.missing
     if missing:
         names = ", ".join(clean(state.hosts[node].name) for node in missing[:4] if node < len(state.hosts))
         return f"waiting for {names}"
-    step = number(state.metrics.get("step"))
     if step is not None:
         return f"step {step:,.0f}"
     if not state.attempt:

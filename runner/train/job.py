@@ -56,12 +56,10 @@ def run(options: Options, layout: Layout, plan: BatchPlan, place: RankIdentity) 
 
 def _find_compiler(device: Any) -> None:
     """Raise Problem where torch.compile would fail in the first step: this host has no compiler."""
-    given = os.environ.get("CXX", "g++") if device.type == "cpu" else os.environ.get("CC", "gcc")
-    first = next(iter(given.split()), "")  # such as ccache g++
-    if not shutil.which(first) and (device.type == "cpu" or not shutil.which("clang")):
+    names = [os.environ.get("CXX", "g++")] if device.type == "cpu" else [os.environ.get("CC", "gcc"), "clang"]
+    if not any(map(shutil.which, names)):
         raise Problem(
-            f"--compile yes needs {first or 'a compiler'}, which {platform.node()} does not have: "
-            "install it, or leave it out",
+            f"--compile yes needs {names[0]}, which {platform.node()} does not have: install it, or leave it out",
             host_only=True,
         )
 

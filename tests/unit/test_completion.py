@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from runner.cli.options import complete_profiles
+from runner.cli.options import _offered, complete_profiles
 
 # Each prints the words that the shell would offer for the last of the words it is given.
 SHELLS = {
@@ -72,9 +72,26 @@ def test_a_shell_is_offered_no_name_that_it_would_run_or_divide(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     folder = Path(environ["XDG_CONFIG_HOME"]) / "disttui/profiles"
-    strange = ("own$(id)", "own`id`", "own;id", "own two", "own\nplain,id", "own\x1b[2J", "own\u202e", "-own", "~own")
+    strange = (
+        "own$(id)",
+        "own`id`",
+        "own;id",
+        "own two",
+        "own\nplain,id",
+        "own\x1b[2J",
+        "own\u202e",
+        "-own",
+        "~own",
+        "[ab]own",
+        "own[ab]",
+    )
     for name in (*strange, "own-modèle", "own_2.5"):
         (folder / f"{name}.yaml").write_text((folder / "own.yaml").read_text())
     context = click.Context(click.Command("run"))
     assert [item.value for item in complete_profiles(context, None, "own")[1:]] == ["own", "own-modèle", "own_2.5"]
     assert not [item.value for item in complete_profiles(context, None, "-")[1:]]
+
+
+def test_an_address_is_offered_with_its_brackets() -> None:
+    found = _offered(["[fd00::1]:22", "me@[fd00::1]", "me@box:22", "[ab]"], "")
+    assert [item.value for item in found] == ["[fd00::1]:22", "me@[fd00::1]", "me@box:22"]

@@ -206,8 +206,15 @@ def test_a_job_script_becomes_a_job_of_slurm_on_its_login_node() -> None:
     assert profile.slurm.sbatch() == [
         "--partition=gpu", "--time=4:00:00", "--gres=gpu:4", "--nodelist=n[1,3]", "--mem=64G", "--gres=gpu:a100:4",
     ]  # fmt: skip
-    assert "3: comment: dropped: a b is no value for slurm.options" in said and "3: burst-buffer: ambiguous" in said
+    assert "3: comment: dropped: '--comment=a b'" in said and "3: burst-buffer: ambiguous" in said
     assert "0: launch.run_dir: ambiguous" in said and "0: job.workdir: ambiguous" in said
+    for asked, each in (("--gpus-per-task=2", 8), ("--gpus=a100:6", 3), ("-G 8", 4)):
+        made = parse(read_foreign(f"#!/bin/sh\n#SBATCH -N2 --ntasks-per-node 4 {asked}\nsrun python a.py\n", "file",
+                                  login="cluster").text, "imported.yaml")  # fmt: skip
+        assert made.slurm and made.slurm.gpus_per_node == each, asked
+    odd = notes(read_foreign("#!/bin/sh\n#SBATCH -N2 --gpus=3 --array=1-9 --no-requeue\nsrun python a.py\n", "file",
+                             login="cluster"))  # fmt: skip
+    assert "gpus: ambiguous: 3: write slurm.gpus_per_node" in odd and "array: dropped: a run is one job" in odd
     with pytest.raises(InputError, match="file:2:1: time: 'soon', expected minutes"):
         read_foreign("#!/bin/sh\n#SBATCH --time=soon -n 1\nsrun python a.py\n", "file", login="cluster")
     with pytest.raises(InputError, match="file:2:1: cpus-per-task: many, expected a whole number"):

@@ -16,6 +16,7 @@ from runner.protocol.slurm import Queued
 from runner.render.signals import code_words
 from runner.render.status import eta, host_words, progress, run_word, status_line
 from runner.render.story import ending
+from runner.render.waiting import stage
 from runner.runs.contents import read_content
 from runner.runs.state import RunState, begin, link, queue_up
 from tests.unit.state_kit import fold
@@ -148,6 +149,12 @@ def test_a_run_in_line_is_queued_until_its_first_attempt() -> None:
 def test_before_anything_is_known() -> None:
     line = status_line(begin("r", ("a", "b"), (1, 1)), 3, 100)
     assert line == "0:03  a ◌ connecting  b ◌ connecting"
+
+
+def test_a_run_that_has_ended_is_not_said_to_have_made_no_step() -> None:
+    state = begin("r", ("a",), (1,))
+    assert stage(finish(state, {"state": "finished", "code": 0})) == "no step is known"
+    assert stage(finish(paced((1.0, 1200)), {"state": "finished", "code": 0})) == "step 1,200"
 
 
 def test_a_hostile_host_cannot_steer_the_status_line() -> None:

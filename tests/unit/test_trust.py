@@ -424,6 +424,8 @@ def test_what_runs_is_said_once_also_where_the_profile_says_it_for_a_host() -> N
     assert {*changes(now, moved)} == both, "the same runs, said in another place"
     unused = changes(None, profile(hosts=[{"host": "a", "activate": "true"}], activate=line, python="python3.11"))
     assert {f"+ activate: {line}", "+ python: python3.11"} <= {*unused}, "what runs nowhere is shown as written"
+    variables = changes(None, profile(hosts=["a"], python=path, job={"script": "x.py", "env": {"python": path}}))
+    assert f"+ job.env.python: {path}" in variables, "a variable of that name is another thing"
 
 
 def test_no_number_of_other_lines_hides_what_runs() -> None:

@@ -25,12 +25,13 @@ _QUEUE = "of Slurm's queue: to run as a job of it, import with --login, the logi
 _LOGS = "every rank has a log of its own in launch.run_dir"
 _DROPPED = {
     **dict.fromkeys(
-        ("account", "partition", "qos", "time", "constraint", "dependency", "array", "reservation", "exclusive",
+        ("account", "partition", "qos", "time", "constraint", "dependency", "reservation", "exclusive",
          "comment", "exclude", "begin", "deadline", "priority", "nice", "licenses", "hint", "oversubscribe",
-         "wckey", "time-min", "mem", "mem-per-cpu", "mem-per-gpu", "tmp", "clusters", "mail-type", "mail-user",
-         "no-requeue", "parsable"),
+         "wckey", "time-min", "mem", "mem-per-cpu", "mem-per-gpu", "tmp", "mail-type", "mail-user"),
         _QUEUE,
     ),
+    **dict.fromkeys(("clusters", "no-requeue", "parsable"), "disttui submits the job, and chooses this"),
+    "array": "a run is one job: disttui sweep starts many",
     **dict.fromkeys(("output", "error", "open-mode"), _LOGS),
     "input": "ranks read nothing from their standard input",
     "cpus-per-task": "disttui sets OMP_NUM_THREADS from the cores of the host",
@@ -130,7 +131,7 @@ def _take(one: _Directive, draft: Translation) -> None:
         _nodelist(one, draft)
     elif name in _DROPPED:
         fits_not = draft.login and _DROPPED[name] == _QUEUE
-        draft.dropped(line, name, f"{shown(value)} is no value for slurm.options" if fits_not else _DROPPED[name])
+        draft.dropped(line, name, slurm_section.why_not(name, value) if fits_not else _DROPPED[name])
     elif name in _AMBIGUOUS:
         draft.ambiguous(line, name, f"{shown(value)}: {_AMBIGUOUS[name]}" if value else _AMBIGUOUS[name])
     else:
@@ -205,11 +206,11 @@ def _counts(directives: dict[str, _Directive], draft: Translation) -> _Numbers:
     elif total is not None:
         draft.translated(line, "ntasks", f"{total} in all: {total // nodes} tasks on each host")
         tasks = tasks or total // nodes
-    return _Numbers(nodes, tasks, _gpus(directives, draft))
+    return _Numbers(nodes, tasks, _gpus(directives, draft, nodes, tasks))
 
 
-def _gpus(directives: dict[str, _Directive], draft: Translation) -> int | None:
-    """GPUs on each host."""
+def _gpus(directives: dict[str, _Directive], draft: Translation, nodes: int, tasks: int | None) -> int | None:
+    """GPUs on each host. A job of disttui's has one task on each node: requests by task or in all become such."""
 
     def left(one: _Directive, why: str) -> None:
         if not (draft.login and slurm_section.take(*one, draft)):
@@ -228,8 +229,19 @@ def _gpus(directives: dict[str, _Directive], draft: Translation) -> int | None:
             if draft.login and one.value.count(":") > (name == "gres"):
                 slurm_section.take(line, "gres", f"gpu:{one.value.removeprefix('gpu:')}", draft)  # with their kind
     for name in ("gpus", "gpus-per-task"):
-        if one := directives.get(name):
-            left(one, "disttui takes the GPUs that nobody uses")
+        if (one := directives.get(name)) is None:
+            continue
+        kind, _, number = one.value.rpartition(":")
+        asked = int(number) if re.fullmatch(r"\d{1,6}", number) else 0
+        each = asked * (tasks or 0) if name == "gpus-per-task" else asked // nodes if asked % nodes == 0 else 0
+        if not (draft.login and each):
+            why = "disttui takes the GPUs that nobody uses" if not draft.login else "write slurm.gpus_per_node"
+            draft.ambiguous(one.line, name, f"{shown(one.value)}: {why}; dropped")
+            continue
+        gpus = each
+        draft.translated(one.line, name, f"{each} GPUs on each node → slurm.gpus_per_node")
+        if kind:
+            slurm_section.take(one.line, "gres", f"gpu:{kind}:{each}", draft)
     return gpus
 
 

@@ -18,7 +18,7 @@ def take(line: int, name: str, value: str, draft: Translation) -> bool:
         draft.slurm[name] = value
         draft.translated(line, name, f"{shown(value)} → slurm.{name}")
         return True
-    option = f"--{name}={value}" if value else f"--{name}"
+    option = _option(name, value)
     if _flaw("options", [option]):
         return False
     options = draft.slurm.setdefault("options", [])
@@ -26,6 +26,11 @@ def take(line: int, name: str, value: str, draft: Translation) -> bool:
     options.append(option)
     draft.translated(line, name, "→ slurm.options")
     return True
+
+
+def why_not(name: str, value: str) -> str:
+    """Why the section does not take an option."""
+    return next(iter(_flaw("options", [_option(name, value)]) or ()), "")
 
 
 def take_counts(
@@ -47,6 +52,10 @@ def take_counts(
     draft.ambiguous(0, "launch.run_dir", what)
     if "workdir" not in draft.job:
         draft.ambiguous(0, "job.workdir", "sbatch starts in the folder where it is typed: write that folder")
+
+
+def _option(name: str, value: str) -> str:
+    return f"--{name}={value}" if value else f"--{name}"
 
 
 def _flaw(key: str, value: object) -> tuple[str, str] | None:
