@@ -29,7 +29,11 @@ class Range:
 
     def text(self, value: float) -> str:
         """A value of it as the job gets it."""
-        return f"{value:.0f}" if self.whole else f"{value:.6g}"
+        return f"{value:.0f}" if self.whole else repr(value)
+
+    def ends(self) -> tuple[str, ...]:
+        """The lowest and the highest as the job gets them."""
+        return self.text(self.low), self.text(self.high)
 
 
 @dataclass(frozen=True)

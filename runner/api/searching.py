@@ -93,8 +93,10 @@ def begin_search(
         raise InputError(f"--set and --search both give {twice[0]}", "Leave one of them out.")
     source = Path(os.path.abspath(find(profile)))  # noqa: PTH100 - links stay
     base = load_profile(str(source), plain, questions=viewer.questions, trusted=trusted)
-    ends = {key: one.values[0] if isinstance(one, OneOf) else one.text(one.low) for key, one in keys.items()}
-    load_again(base, source, (*plain, *overrides({**arguments, **ends}, base.job.target.args)))
+    tried = {key: one.values if isinstance(one, OneOf) else one.ends() for key, one in keys.items()}
+    first = {key: values[0] for key, values in tried.items()}
+    for values in [{**first, key: value} for key in keys for value in tried[key]]:
+        load_again(base, source, (*plain, *overrides({**arguments, **values}, base.job.target.args)))
     name = new_name(base.name)
     wanted = Search(
         str(source), tuple(settings), tuple(space), goal, best=best, trials=trials, parallel=parallel,
@@ -177,7 +179,8 @@ class _Searching:
         self._asked: _Asked | None = None
         self._failed: list[SweptRun] = []
         """The trials of this session that have failed."""
-        self._said: HostNotice | None = None
+        self._said: set[HostNotice] = set()
+        """Since a trial was last queued or has ended."""
 
     def run(self, every: float) -> Iterator[SweptRun | HostNotice]:
         while True:
@@ -185,8 +188,9 @@ class _Searching:
             while len(self._open()) < self._search.parallel and len(self._sweep.runs) < self._search.trials:
                 try:
                     yield self._begin()
+                    self._refuse_hopeless()
                 except (HostError, HostsError, PreflightError) as error:
-                    # What cannot be checked now may be at night; what could not be started is a failed trial.
+                    # What a host refuses now it may take at night; what could not be started is a failed trial.
                     if self._asked is None or not self._sweep.runs:
                         raise
                     yield from self._say(HostNotice(error.host, f"{_first(error.reason)}: it is tried again"))
@@ -199,24 +203,40 @@ class _Searching:
         return [one for one in self._sweep.runs if one.outcome is None]
 
     def _begin(self) -> SweptRun:
-        """Queue the next trial; where its hosts cannot be used now, Optuna is not asked again."""
-        environ = self._viewer.environ
-        self._asked = self._asked or self._study.ask()
-        values = self._asked.values
+        """Queue the next trial; where its hosts cannot be used now, Optuna is not asked again.
+
+        A trial whose values are refused on any host has failed.
+        """
+        self._asked = asked = self._asked or self._study.ask()
         plain, arguments = single(self._search.settings)
-        settings = (*plain, *overrides({**arguments, **values}, self._base.job.target.args))
-        profile = load_again(self._base, self._source, settings)
+        settings = (*plain, *overrides({**arguments, **asked.values}, self._base.job.target.args))
+        try:
+            profile = load_again(self._base, self._source, settings)
+        except InputError as error:
+            return self._end(self._add(asked), "failed", why=clean(_first(error.sentence)))
         resolve_secrets(self._viewer, profile)
         with prepare(self._viewer, profile, queued=True) as prepared:
-            refuse(prepared.planned)
-            made = SweptRun(new_run_id(profile.name, run_names(environ)), values, trial=self._asked.number)
-            self._asked = None
-            self._keep((*self._sweep.runs, made))
+            try:
+                refuse(prepared.planned)
+            except PreflightError as error:
+                of_values = [finding for finding in error.findings if finding.host is None]
+                if not of_values:
+                    raise
+                return self._end(self._add(asked), "failed", why=clean(_first(of_values[0].what)))
+            made = self._add(asked)
             try:
                 launch(self._viewer, prepared, source=str(self._source), run=made.run)
             except DisttuiError as error:
                 self._end(made, "failed", why=error.sentence)
                 raise
+        return made
+
+    def _add(self, asked: _Asked) -> SweptRun:
+        """Keep a trial, before its run starts."""
+        run = new_run_id(self._base.name, run_names(self._viewer.environ))
+        made = SweptRun(run, asked.values, trial=asked.number)
+        self._asked = None
+        self._keep((*self._sweep.runs, made))
         return made
 
     def _look(self) -> Iterator[SweptRun | HostNotice]:
@@ -235,10 +255,18 @@ class _Searching:
                 yield from self._finish(one, known[one.run])
             elif state in _OVER:
                 yield self._end(one, "stopped" if state == "stopped" else "failed", why=_why(known[one.run], row))
-        if len(self._failed) >= _HOPELESS and all(one.value is None for one in self._sweep.runs):
-            named = "; ".join(f"{short(one.run)}: {one.why}" for one in self._failed[:_HOPELESS])
-            cure = f"See disttui diagnose {short(self._failed[0].run)}; go on all the same: {_again(self._sweep.name)}"
-            raise DisttuiError(f"all {len(self._failed)} trials so far have failed: {named}", cure)
+        self._refuse_hopeless()
+
+    def _refuse_hopeless(self) -> None:
+        """Raise DisttuiError where so many trials have failed, and none has a value, that the next ones would, too."""
+        if len(self._failed) < _HOPELESS or any(one.value is not None for one in self._sweep.runs):
+            return
+        named = "; ".join(f"{short(one.run)}: {one.why}" for one in self._failed[:_HOPELESS])
+        more = f"; {count} go on" if (count := len(self._open())) > 1 else "; 1 goes on" if count else ""
+        known = run_names(self._viewer.environ)
+        started = next((f"See disttui diagnose {short(one.run)}; g" for one in self._failed if one.run in known), "G")
+        cure = f"{started}o on all the same: {_again(self._sweep.name)}"
+        raise DisttuiError(f"{len(self._failed)} trials have failed, and none has a value{more}: {named}", cure)
 
     def _finish(self, one: SweptRun, run: KnownRun) -> Iterator[SweptRun | HostNotice]:
         found = replay(self._viewer, run)
@@ -271,12 +299,13 @@ class _Searching:
 
     def _keep(self, runs: tuple[SweptRun, ...]) -> None:
         self._sweep = replace(self._sweep, runs=runs)
+        self._said.clear()
         keep_sweep(self._viewer.environ, self._sweep)
 
     def _say(self, notice: HostNotice) -> Iterator[HostNotice]:
-        """Once, until another one has been said."""
-        if notice != self._said:
-            self._said = notice
+        """Once, until the search gets on."""
+        if notice not in self._said:
+            self._said.add(notice)
             yield notice
 
 

@@ -14,12 +14,14 @@ from click.testing import CliRunner
 
 from runner.api import searching
 from runner.api.news import HostNotice
+from runner.api.preparing import PreflightError
 from runner.api.search_space import OneOf, Range, parse_goal, parse_space
 from runner.api.searching import begin_search, best_of, continue_search
 from runner.api.sweeping import Sweep, SweptRun, find_sweep, keep_sweep, load_sweep, single, sweeps_folder
 from runner.api.viewer import Viewer
 from runner.cli.group import cli
 from runner.errors import DisttuiError, HostError, InputError
+from runner.planning.preflight import Finding
 from runner.profile import Profile
 from runner.render.sweep import progress_line, render_sweep
 from runner.runs.registry import KnownRun, keep
@@ -150,6 +152,11 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leases_of_the_tests: 
         next(cluster)
 
 
+def trials(news: Iterator[Any]) -> Iterator[SweptRun]:
+    """Without what hosts are waited for, which depends on how fast this machine is."""
+    return (one for one in news if isinstance(one, SweptRun))
+
+
 def states(name: str, hosts: Hosts) -> list[tuple[str, Any]]:
     optuna: Any = pytest.importorskip("optuna")
     file = sweeps_folder(hosts.viewer.environ) / f"{name}.journal"
@@ -173,7 +180,7 @@ def test_a_search_goes_on_where_it_was_left_and_tells_optuna_how_every_run_has_e
     with journal.open("ab") as file:
         file.write(b'{"op_code": 4, "work')
     news = []
-    for one in hosts.go_on(name):
+    for one in trials(hosts.go_on(name)):
         news.append(one)
         if len(hosts.made) == 3 and one.trial == 2:
             hosts.made[2].wait_ranks()
@@ -208,11 +215,11 @@ def test_a_host_that_is_away_is_waited_for_and_a_trial_that_never_began_is_no_re
     session = hosts.go_on(name)
     assert next(session).trial == 1
     hosts.away = True
-    ended = next(session)
+    ended = next(trials(session))
     assert (ended.outcome, ended.value) == ("finished", 1.0)
     assert next(session) == HostNotice("host0", "it cannot be reached: it is tried again")
     hosts.away = False
-    assert [one.outcome for one in session] == [None, "finished"]
+    assert [one.outcome for one in trials(session)] == [None, "finished"]
     assert [state for state, _ in states(name, hosts)] == ["FAIL", "COMPLETE", "COMPLETE"]
 
 
@@ -259,8 +266,69 @@ def test_a_search_whose_first_runs_all_fail_ends_with_the_reason(hosts: Hosts, m
         "launch",
         lambda viewer, prepared, source, run: keep(prepared.planned, [1], run, viewer.environ, source=source),
     )
-    with pytest.raises(DisttuiError, match=r"all 3 trials so far have failed: mine-\w+: why not"):
+    with pytest.raises(DisttuiError, match=r"3 trials have failed, and none has a value: mine-\w+: why not") as error:
         list(hosts.go_on(name))
+    assert error.value.cure.startswith("See disttui diagnose mine-")
+
+
+@pytest.mark.search
+def test_values_that_a_check_refuses_are_failed_trials_and_three_of_them_end_the_search(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a check finds on a host may be gone the next time; what it finds in the values stays."""
+    name = hosts.begin(trials=9, parallel=2)
+    hosts.jobs = [SLEEP]
+    session = hosts.go_on(name)
+    assert next(session).outcome is None
+    of_host = Finding("error", "host0", "its disk is full", "Make room")
+    found = [of_host, Finding("error", None, "3 does not divide 4", "Correct it")]
+
+    def refused(planned: Any) -> None:
+        raise PreflightError(found)
+
+    monkeypatch.setattr(searching, "refuse", refused)
+    bad = next(session)
+    assert (bad.trial, bad.outcome, bad.why) == (1, "failed", "3 does not divide 4")
+    del found[1]
+    assert "its disk is full: it is tried again" in next(session).text
+    monkeypatch.setattr(searching, "refuse", lambda planned: None)
+
+    def unknown(profile: Profile, path: Path, overrides: Sequence[str]) -> Profile:
+        raise InputError("no such option", "Correct it.")
+
+    monkeypatch.setattr(searching, "load_again", unknown)
+    assert [next(session).why, next(session).why] == ["no such option"] * 2
+    with pytest.raises(DisttuiError, match=r"3 trials have failed, and none has a value; 1 goes on: .*divide") as error:
+        next(session)
+    assert error.value.cure == f"Go on all the same: disttui sweep --resume {name}"
+    assert [state for state, _ in states(name, hosts)] == ["RUNNING", "FAIL", "FAIL", "FAIL"]
+
+
+@pytest.mark.search
+@pytest.mark.parametrize("space", ["launch.restarts=0..9999999", "launch.launcher=torchrun,mpirun,slurrm"])
+def test_every_choice_and_both_ends_of_a_range_are_checked_before_a_search_begins(hosts: Hosts, space: str) -> None:
+    with pytest.raises(InputError, match=r"9999999|slurrm"):
+        begin_search(hosts.viewer, str(hosts.profile), [*LR, space], "min:loss")
+    assert not sweeps_folder(hosts.viewer.environ).exists()
+
+
+@pytest.mark.search
+def test_what_is_waited_for_is_said_once_until_the_search_gets_on(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = hosts.begin(trials=3, parallel=2)
+    hosts.jobs = [SLEEP]
+    session = hosts.go_on(name)
+    next(session)
+    turns = iter(["a", "b", "a", "b", "a", "c"])
+
+    @contextmanager
+    def away(viewer: Viewer, profile: Profile, *, queued: bool) -> Iterator[Any]:
+        raise HostError("host0", next(turns))
+        yield
+
+    monkeypatch.setattr(searching, "prepare", away)
+    assert [next(session).text[0] for _ in range(3)] == ["a", "b", "c"]
 
 
 def test_a_damaged_file_of_a_sweep_is_named(tmp_path: Path) -> None:
