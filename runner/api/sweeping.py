@@ -199,7 +199,7 @@ def load_sweep(environ: Mapping[str, str], name: str) -> Sweep:
         kept = json.loads(path.read_bytes())
         runs = tuple(_swept(one) for one in kept["runs"] if RUN.fullmatch(one["run"]))
         return Sweep(path.stem, runs, _search(kept["search"]) if kept.get("search") else None)
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise InputError(f"{path} cannot be read: {error}", "Remove it.") from None
 
 
