@@ -11,7 +11,7 @@ from runner.formatting import number
 from runner.profile import parse_host
 from runner.protocol.names import RUN_DIR
 from runner.runs.registry import KnownHost, KnownRun, known_runs
-from runner.runs.remote import reach_hosts
+from runner.runs.remote import missing, reach_hosts
 from runner.runs.summary import Summary, summaries
 from runner.text import clean
 from runner.transport import Connector
@@ -70,9 +70,9 @@ def refresh(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, str]:
 
 
 def statuses(viewer: Viewer, runs: Sequence[KnownRun]) -> dict[str, RunStatus]:
-    """The same as rows: what the hosts say, or what was last known."""
+    """The same as rows: what the hosts say, or what was last known; of a run with a complete mirror, what that says."""
     rows: dict[str, dict[str, object]] = {run.run: {**run.summary(), "note": ""} for run in runs}
-    _refresh_all(viewer, [run for run in runs if not run.problem], rows, PATIENCE)
+    _refresh_all(viewer, [run for run in runs if not run.problem and missing(run, run.folder)], rows, PATIENCE)
     return cast("dict[str, RunStatus]", rows)
 
 

@@ -45,10 +45,11 @@ from runner.paths import inside
 from runner.private import lock
 from runner.profile import Profile
 from runner.profile.library import find
+from runner.protocol.metrics import Metrics
 from runner.runs.registry import KnownRun, find_run, run_names
 from runner.runs.remote import missing
 from runner.text import clean
-from runner.trackers.points import points
+from runner.trackers.points import points, usable
 
 POLL = 10.0
 """Seconds between two looks at the runs."""
@@ -269,19 +270,19 @@ class _Searching:
         raise DisttuiError(f"{len(self._failed)} trials have failed, and none has a value{more}: {named}", cure)
 
     def _finish(self, one: SweptRun, run: KnownRun) -> Iterator[SweptRun | HostNotice]:
-        found = replay(self._viewer, run)
         if missing(run, run.folder):
-            host = run.hosts[missing(run, run.folder)[0]].name
-            why = found.warnings[0] if found.warnings else "not all of them are here"
-            yield from self._say(HostNotice(host, f"the metrics of {short(one.run)} are waited for: {why}"))
-            return
-        attempt = max((record[1] for record in found.metrics), default=0)
-        made = points([(rank, record) for _, of, rank, record in found.metrics if of == attempt], run.started)
-        values = [point.values[self._goal.metric] for point in made if self._goal.metric in point.values]
+            warnings = replay(self._viewer, run).warnings
+            if left := missing(run, run.folder):
+                why = warnings[0] if warnings else "not all of them are here"
+                notice = HostNotice(run.hosts[left[0]].name, f"the metrics of {short(one.run)} are waited for: {why}")
+                yield from self._say(notice)
+                return
+        found = replay(self._viewer, run, local=True)  # of the mirror, which is complete now
+        values, names = _values(found.metrics, usable(self._goal.metric), run.started)
         finite = [value for value in values if math.isfinite(value)]
         if not values:
-            names = ", ".join(sorted({name for point in made for name in point.values})[:10]) or "none at all"
-            yield self._end(one, "failed", why=f"it has no metric {self._goal.metric}, but {names}")
+            others = ", ".join(sorted(names)[:10]) or "none at all"
+            yield self._end(one, "failed", why=f"it has no metric {self._goal.metric}, but {others}")
         elif not finite or not (self._search.best or math.isfinite(values[-1])):
             yield self._end(one, "failed", why=f"its {self._goal.metric} is {values[-1]}")
         else:
@@ -425,6 +426,20 @@ def _alone(environ: Mapping[str, str], name: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _values(
+    metrics: Sequence[tuple[str, int, int, Metrics]], metric: str, since: float
+) -> tuple[list[float], set[str]]:
+    """A metric's values over all attempts, and the names of all metrics; an attempt's own replace those before it."""
+    values: dict[int, float] = {}
+    names: set[str] = set()
+    for attempt in sorted({of for _, of, _, _ in metrics}):
+        made = points([(rank, record) for _, of, rank, record in metrics if of == attempt], since)
+        names.update(name for point in made for name in point.values)
+        own = {point.step: point.values[metric] for point in made if metric in point.values}
+        values = {step: value for step, value in values.items() if step not in own} | own
+    return list(values.values()), names
 
 
 def _digest(profile: Profile) -> str:

@@ -72,8 +72,8 @@ def points(records: Iterable[tuple[int, Metrics]], since: float, *, by_rank: boo
             times[step] = max(when, times.get(step, when))
         for name, value in record.items():
             number = None if name in _NO_METRICS else _number(value)
-            if number is not None and (usable := _usable(name)):
-                found[step][usable][rank] = number
+            if number is not None and (kept := usable(name)):
+                found[step][kept][rank] = number
     several = by_rank and len(newest) > 1
     made = []
     last = since
@@ -96,7 +96,7 @@ def _number(value: object) -> float | None:
         return None
 
 
-def _usable(name: str) -> str:
+def usable(name: str) -> str:
     """A name that every tracker takes, also those that make paths of it; empty where nothing is left."""
     parts = (_OTHER.sub("_", part) for part in name[:_LONGEST_NAME].split("/"))
     return "/".join(part for part in parts if part.strip(". "))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from runner.planning.preflight import Finding
 from runner.profile import Profile
 from runner.render.sweep import progress_line, render_sweep
 from runner.runs.registry import KnownRun, keep
+from tests.unit.history_kit import lines, mirrored
 from tests.unit.runs_kit import SLEEP, Cluster, Make, making
 
 LR = ["job.args.lr=log:1e-4..1e-1", "job.args.depth=2,4"]
@@ -331,6 +333,36 @@ def test_what_is_waited_for_is_said_once_until_the_search_gets_on(
     assert [next(session).text[0] for _ in range(3)] == ["a", "b", "c"]
 
 
+@pytest.mark.search
+@pytest.mark.parametrize(("best", "value"), [(False, 0.5), (True, 0.9)])
+def test_the_value_of_a_run_that_is_complete_here_is_of_all_its_attempts_also_when_its_host_has_removed_it(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, *, best: bool, value: float
+) -> None:
+    """Also of a metric whose name trackers would not take, and where the last attempt has written others alone."""
+    name = begin_search(hosts.viewer, str(hosts.profile), LR, "max:acc@1", trials=1, best=best)
+    attempts = [[(1, 0.9), (2, 0.8), (3, 7.0)], [(2, 0.7), (3, 0.5)]]
+    metrics = {
+        f"attempt-{number}/rank-0.metrics.jsonl": lines(*({"step": step, "acc@1": acc} for step, acc in written))
+        for number, written in enumerate(attempts, 1)
+    }
+    files = {
+        "spec.json": json.dumps({"run": "x", "node_rank": 0, "hosts": ["host0"], "nproc": [1]}),
+        "events.jsonl": lines({"t": 9.0, "e": "supervisor"}),
+        "attempt-3/rank-0.metrics.jsonl": lines({"step": 4, "loss": 1.0}),
+        **metrics,
+        "exit.json": json.dumps({"t": 12.0, "state": "finished", "code": 0}),
+    }
+
+    def done(viewer: Viewer, prepared: Any, *, source: str, run: str) -> KnownRun:
+        made = keep(prepared.planned, [1], run, viewer.environ, source=source)
+        mirrored(made, 0, dict(files))
+        return made
+
+    monkeypatch.setattr(searching, "launch", done)
+    _, ended = hosts.go_on(name)
+    assert (ended.outcome, ended.value, ended.why) == ("finished", value, "")
+
+
 def test_a_damaged_file_of_a_sweep_is_named(tmp_path: Path) -> None:
     environ = {"XDG_DATA_HOME": str(tmp_path)}
     keep_sweep(environ, Sweep("s", (SweptRun("a-7f3a000011112222", {"k": "1"}),)))
@@ -339,7 +371,8 @@ def test_a_damaged_file_of_a_sweep_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no sweep 'other' was started here"):
         load_sweep(environ, "other")
     run = '{"run": "a-1", "values": {}, "trial": "x"}'
-    for text in (f'{{"runs": [{run}]}}', '{"runs": [], "search": {"profile": 1}}', "[]"):
+    huge = f'{{"run": "a-1", "values": {{}}, "value": 1{"0" * 400}}}'
+    for text in (f'{{"runs": [{run}]}}', f'{{"runs": [{huge}]}}', '{"runs": [], "search": {"profile": 1}}', "[]"):
         file.write_text(text)
         with pytest.raises(InputError, match="cannot be read"):
             load_sweep(environ, "s")
