@@ -14,7 +14,7 @@ import os
 import time
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from runner.api.sweeping import (
     Outcome,
     Sweep,
     SweptRun,
+    Whole,
     keep_sweep,
     load_sweep,
     new_name,
@@ -115,6 +116,7 @@ def continue_search(
     parallel: int | None = None,
     trusted: bool = False,
     every: float = POLL,
+    whole: Whole = nullcontext,
 ) -> Generator[SweptRun | HostNotice]:
     """Go on with a search until it has had all its trials; leaving it early ends no run.
 
@@ -125,6 +127,7 @@ def continue_search(
         parallel: Another number of runs at a time; None: as before.
         trusted: Use the profile without asking.
         every: Seconds between two looks at its runs.
+        whole: Around the start of a run on all its hosts: keeps signals from ending it halfway.
 
     Raises:
         InputError: There is no such search, its profile has changed, or Optuna is not installed.
@@ -146,7 +149,7 @@ def continue_search(
             raise InputError(what, "Put it back as it was, or begin another search.")
         study = _Study(viewer.environ, sweep.name, search)
         study.drop_unknown({one.trial for one in sweep.runs})
-        yield from _Searching(viewer, replace(sweep, search=search), base, source, study).run(every)
+        yield from _Searching(viewer, replace(sweep, search=search), base, source, study, whole).run(every)
 
 
 def best_of(sweep: Sweep) -> SweptRun | None:
@@ -168,7 +171,7 @@ class _Asked(NamedTuple):
 class _Searching:
     """One session of a search."""
 
-    def __init__(self, viewer: Viewer, sweep: Sweep, base: Profile, source: Path, study: _Study) -> None:
+    def __init__(self, viewer: Viewer, sweep: Sweep, base: Profile, source: Path, study: _Study, whole: Whole) -> None:
         assert sweep.search is not None
         self._viewer = viewer
         self._sweep = sweep
@@ -176,6 +179,7 @@ class _Searching:
         self._base = base
         self._source = source
         self._study = study
+        self._whole = whole
         self._goal = parse_goal(self._search.goal)
         self._asked: _Asked | None = None
         self._failed: list[SweptRun] = []
@@ -224,12 +228,13 @@ class _Searching:
                 if not of_values:
                     raise
                 return self._end(self._add(asked), "failed", why=clean(_first(of_values[0].what)))
-            made = self._add(asked)
-            try:
-                launch(self._viewer, prepared, source=str(self._source), run=made.run)
-            except DisttuiError as error:
-                self._end(made, "failed", why=error.sentence)
-                raise
+            with self._whole():
+                made = self._add(asked)
+                try:
+                    launch(self._viewer, prepared, source=str(self._source), run=made.run)
+                except DisttuiError as error:
+                    self._end(made, "failed", why=error.sentence)
+                    raise
         return made
 
     def _add(self, asked: _Asked) -> SweptRun:

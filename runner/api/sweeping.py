@@ -11,6 +11,7 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -33,6 +34,8 @@ MOST = 256
 """Runs of one sweep."""
 _ARGUMENT = re.compile(r"job\.args\.([A-Za-z][A-Za-z0-9_-]*)")
 _QUOTED = ("[", "{", '"', "'")
+Whole = Callable[[], AbstractContextManager[object]]
+"""Makes a block that must not be left halfway."""
 Outcome = Literal["finished", "stopped", "failed"]
 """How a trial ended: with a value; stopped before its end, which Optuna calls pruned; or without a value."""
 
@@ -146,12 +149,14 @@ def start_sweep(
     *,
     trusted: bool = False,
     tell: Callable[[SweptRun], object] = lambda run: None,
+    whole: Whole = nullcontext,
 ) -> Sweep:
     """Queue a run for each combination; each starts when its GPUs, or on the CPU its hosts, are free.
 
     Args:
         trusted: Use the profile without asking.
         tell: Takes each run when it is queued.
+        whole: Around the start of a run on all its hosts: keeps signals from ending it halfway.
 
     Raises:
         InputError: The profile or a setting is wrong.
@@ -167,9 +172,9 @@ def start_sweep(
     runs: list[SweptRun] = []
     for values, one in zip(made, loaded, strict=True):
         resolve_secrets(viewer, one)
-        with prepare(viewer, one, queued=True) as prepared:
+        with prepare(viewer, one, queued=True) as prepared, whole():
             runs.append(SweptRun(launch(viewer, prepared, source=str(source)).run, values))
-        keep_sweep(viewer.environ, Sweep(name, tuple(runs)))
+            keep_sweep(viewer.environ, Sweep(name, tuple(runs)))
         tell(runs[-1])
     return Sweep(name, tuple(runs))
 

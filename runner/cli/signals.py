@@ -9,6 +9,24 @@ from types import FrameType
 
 from runner.runs.session import Wishes
 
+_CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Let SIGINT, SIGTERM and SIGHUP wait until the block has ended."""
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in _CAUGHT if signal.getsignal(number) != signal.SIG_IGN}
+    try:
+        for number in before:
+            signal.signal(number, lambda number, frame: came.append(number))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
+
 
 class Signals(Wishes):
     """SIGINT and SIGTERM stop the run, a second one kills it, a third one leaves; SIGHUP leaves.
@@ -30,7 +48,7 @@ class Signals(Wishes):
     @contextmanager
     def caught(self) -> Iterator[None]:
         """Catch SIGINT, SIGTERM and SIGHUP while the block runs."""
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        before = {number: signal.getsignal(number) for number in _CAUGHT}
         try:
             signal.signal(signal.SIGINT, self._stop)
             signal.signal(signal.SIGTERM, self._stop)

@@ -73,6 +73,7 @@ def sweep(
     with --resume. Exit code 1 where no run has reached a value.
     """
     from runner.api.sweeping import find_sweep, start_sweep
+    from runner.cli.signals import held_back
     from runner.cli.viewing import viewing
     from runner.render.sweep import render_sweep
     from runner.runs.registry import make_folder
@@ -90,7 +91,7 @@ def sweep(
             with naming_trust():
                 if resume is None and not space:
                     assert profile is not None
-                    found = start_sweep(viewer, profile, settings, trusted=trust_profile)
+                    found = start_sweep(viewer, profile, settings, trusted=trust_profile, whole=held_back)
                 else:
                     if resume is None:
                         from runner.api.searching import begin_search
@@ -127,13 +128,15 @@ def _search(viewer: Viewer, name: str, trials: int | None, parallel: int | None,
     from runner.api.news import HostNotice
     from runner.api.searching import continue_search
     from runner.api.sweeping import find_sweep, load_sweep
+    from runner.cli.signals import held_back
     from runner.render.sweep import progress_line
 
     sweep = load_sweep(os.environ, name)
     again = f"disttui sweep --resume {sweep.name}"
     click.echo(f"disttui: search {sweep.name}", err=True)
     try:
-        for news in continue_search(viewer, name, trials=trials, parallel=parallel, trusted=trusted):
+        searching = continue_search(viewer, name, trials=trials, parallel=parallel, trusted=trusted, whole=held_back)
+        for news in searching:
             host = f"{news.host}: " if isinstance(news, HostNotice) and news.host else ""
             words = f"{host}{news.text}" if isinstance(news, HostNotice) else progress_line(sweep, news)
             click.echo(f"disttui: {words}", err=True)

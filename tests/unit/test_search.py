@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from runner.api import searching
+from runner.api import searching, sweeping
 from runner.api.news import HostNotice
 from runner.api.preparing import PreflightError
 from runner.api.search_space import OneOf, Range, parse_goal, parse_space
@@ -242,6 +243,27 @@ def test_a_run_that_cannot_be_started_ends_the_search_and_uses_up_no_other_trial
 
 
 @pytest.mark.search
+@pytest.mark.parametrize("words", [("--search", "job.args.lr=1..2", "--goal", "min:loss"), ("--set", "env.LR=1,2")])
+def test_ctrl_c_leaves_a_sweep_when_the_run_that_just_starts_is_on_all_its_hosts(
+    hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Sequence[str]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", hosts.viewer.environ["XDG_DATA_HOME"])
+    hosts.jobs = [SLEEP]
+
+    def launch(viewer: Viewer, prepared: Any, *, source: str, run: str = "mine-7f3a") -> KnownRun:
+        signal.raise_signal(signal.SIGINT)
+        return hosts.launch(viewer, prepared, source=source, run=run)
+
+    for module in (searching, sweeping):
+        monkeypatch.setattr(module, "prepare", hosts.prepare)
+        monkeypatch.setattr(module, "launch", launch)
+    CliRunner().invoke(cli, ["sweep", str(hosts.profile), *words])
+    (file,) = sweeps_folder(hosts.viewer.environ).glob("*.json")
+    (one,) = load_sweep(hosts.viewer.environ, file.stem).runs
+    assert [made.run for made in hosts.made] == [one.run]
+
+
+@pytest.mark.search
 def test_two_do_not_go_on_with_the_same_search_and_another_profile_is_not_taken_for_it(hosts: Hosts) -> None:
     name = hosts.begin(trials=1)
     hosts.jobs = [SLEEP]
@@ -324,10 +346,8 @@ def test_what_is_waited_for_is_said_once_until_the_search_gets_on(
     next(session)
     turns = iter(["a", "b", "a", "b", "a", "c"])
 
-    @contextmanager
-    def away(viewer: Viewer, profile: Profile, *, queued: bool) -> Iterator[Any]:
+    def away(viewer: Viewer, profile: Profile, *, queued: bool) -> Any:
         raise HostError("host0", next(turns))
-        yield
 
     monkeypatch.setattr(searching, "prepare", away)
     assert [next(session).text[0] for _ in range(3)] == ["a", "b", "c"]
