@@ -33,6 +33,8 @@ from runner.user_folders import user_folder
 MOST = 256
 """Runs of one sweep."""
 _ARGUMENT = re.compile(r"job\.args\.([A-Za-z][A-Za-z0-9_-]*)")
+_OPTION = re.compile(r"--|-[A-Za-z]")
+"""The beginning of one, which a negative number has not."""
 _QUOTED = ("[", "{", '"', "'")
 Whole = Callable[[], AbstractContextManager[object]]
 """Makes a block that must not be left halfway."""
@@ -112,7 +114,13 @@ def single(settings: Sequence[str]) -> tuple[tuple[str, ...], Mapping[str, str]]
         if not key or not equals:
             raise InputError(f"--set {word!r} is no KEY=VALUE", "Give --set job.args.seed=1.")
         if "," in value and not value.startswith(_QUOTED):
-            raise InputError(f"--set {word!r} has several values", f"Let Optuna choose: --search {word}.")
+            one = (
+                "write job.args into the profile"
+                if _ARGUMENT.fullmatch(key)
+                else f"quote it: --set '{key}=\"{value}\"'"
+            )
+            cure = f"Let Optuna choose: --search {word}; where it is one text, {one}."
+            raise InputError(f"--set {word!r} has several values", cure)
         if _ARGUMENT.fullmatch(key):
             arguments[key] = value
         else:
@@ -137,7 +145,7 @@ def overrides(values: Mapping[str, str], args: Sequence[str]) -> tuple[str, ...]
             words[found[-1]] = f"{name}={value}"
         else:
             behind = found[-1] + 1
-            has_value = behind < len(words) and not words[behind].startswith("--")
+            has_value = behind < len(words) and not _OPTION.match(words[behind])
             words[behind : behind + has_value] = [value]
     return (*others, *([f"job.args={json.dumps(words)}"] if words != [*args] else []))
 

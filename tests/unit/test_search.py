@@ -69,6 +69,11 @@ def test_a_search_takes_single_values_for_all_its_runs(tmp_path: Path) -> None:
     for setting, why in (("job.args.seed=1,2", "has several values"), ("job.args.lr=1", "both give job.args.lr")):
         with pytest.raises(InputError, match=why):
             begin_search(viewer, "2node", LR, "min:loss", settings=[setting])
+    for setting, cure in (("env.X=a,b", "quote it: --set 'env.X=\"a,b\"'"), ("job.args.x=a,b", "into the profile")):
+        with pytest.raises(InputError) as error:
+            single([setting])
+        assert cure in error.value.cure
+    assert single(['env.X="a,b"']) == (('env.X="a,b"',), {})
 
 
 def test_a_goal_names_a_metric_and_a_direction() -> None:

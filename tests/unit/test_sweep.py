@@ -38,6 +38,8 @@ def test_a_sweep_of_other_keys_leaves_the_jobs_arguments_to_the_job() -> None:
         (["--lr", "--steps", "9"], ["--lr", "5", "--steps", "9"]),  # a flag takes no word from the option behind it
         (["--lr", "1", "--lr", "2"], ["--lr", "1", "--lr", "5"]),  # the last one counts
         (["--lr", "-1"], ["--lr", "5"]),
+        (["--lr", "-.5"], ["--lr", "5"]),
+        (["--lr", "-x", "1"], ["--lr", "5", "-x", "1"]),
         (["--lr"], ["--lr", "5"]),
     ],
 )
