@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from runner.api.listing import RunStatus, list_runs
+from runner.api.listing import Place, RunStatus, list_runs, place_of_host
 from runner.api.viewer import Viewer
 from runner.bounded import text, whole
 from runner.errors import DisttuiError, HostError, InputError
@@ -87,6 +87,8 @@ class HostsInUse:
 
     hosts: tuple[HostLeases, ...]
     problems: tuple[DisttuiError, ...]
+    places: frozenset[Place]
+    """Of the hosts that have answered."""
 
 
 def who(viewer: Viewer, hosts: Sequence[str] = (), *, gpus: bool = True) -> HostsInUse:
@@ -113,9 +115,16 @@ def who(viewer: Viewer, hosts: Sequence[str] = (), *, gpus: bool = True) -> Host
         except DisttuiError as error:
             return error
 
-    answers = side_by_side(one, chosen(hosts, None, viewer.environ))
+    asked = chosen(hosts, None, viewer.environ)
+    answers = side_by_side(one, asked)
     found = tuple(answer for answer in answers if isinstance(answer, HostLeases))
-    return HostsInUse(found, tuple(answer for answer in answers if isinstance(answer, DisttuiError)))
+    places = [
+        place_of_host(place.host)
+        for place, answer in zip(asked, answers, strict=True)
+        if not isinstance(answer, DisttuiError)
+    ]
+    problems = tuple(answer for answer in answers if isinstance(answer, DisttuiError))
+    return HostsInUse(found, problems, frozenset(places))
 
 
 def queue(hosts: Sequence[HostLeases]) -> tuple[WaitingRun, ...]:
@@ -135,20 +144,20 @@ def queue(hosts: Sequence[HostLeases]) -> tuple[WaitingRun, ...]:
     )
 
 
-def dropped(viewer: Viewer, hosts: Collection[str]) -> tuple[RunStatus, ...]:
-    """The runs that are known here, were queued on any of these hosts, and ended there before their turn.
+def dropped(viewer: Viewer, places: Collection[Place]) -> tuple[RunStatus, ...]:
+    """The runs that are known here, were queued on hosts at any of these places, and ended there before their turn.
 
     Those whose profile was run or queued again since then are left out.
     """
-    rows = list_runs(viewer).rows
+    rows = list_runs(viewer, at=places).rows
+    known = list_runs(viewer, local=True).rows  # also those of other hosts, which are not asked
     return tuple(
         row
         for row in rows
         if row.get("dropped")
-        and not set(hosts).isdisjoint(row["hosts"])
         and not any(
             other["name"] == row["name"] and other["started"] > row["started"] and not other.get("dropped")
-            for other in rows
+            for other in known
         )
     )
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, cast
 
 from runner.api.viewer import Viewer
 from runner.errors import DisttuiError
 from runner.formatting import number
-from runner.profile import parse_host
+from runner.profile import Host, parse_host
 from runner.protocol.names import RUN_DIR
 from runner.runs.registry import KnownHost, KnownRun, known_runs
 from runner.runs.remote import missing, reach_hosts
@@ -41,18 +41,28 @@ class Listing(NamedTuple):
     """The named hosts that could not be asked, and why."""
 
 
-def list_runs(viewer: Viewer, hosts: Sequence[str] = (), *, local: bool = False, run_dir: str = RUN_DIR) -> Listing:
+def list_runs(
+    viewer: Viewer,
+    hosts: Sequence[str] = (),
+    *,
+    local: bool = False,
+    run_dir: str = RUN_DIR,
+    at: Collection[Place] | None = None,
+) -> Listing:
     """List the runs that are known here, with the states that their hosts report.
 
     Args:
         hosts: Further hosts, to be asked for all their runs.
         local: Use the local records, without asking the hosts of known runs.
         run_dir: The folder of runs on `hosts`.
+        at: Of the known runs, list those with a host at one of these; None: all.
 
     Raises:
         InputError: A name is not a host.
     """
     runs, problems = known_runs(viewer.environ)
+    if at is not None:
+        runs = [run for run in runs if not {place_of_host(host) for host in run.hosts}.isdisjoint(at)]
     rows = {run.run: {**run.summary(), "note": "sandbox" if run.sandbox else ""} for run in runs}
     if not local:
         open_runs = [run for run in runs if not (rows[run.run].get("ended") or run.sandbox or run.problem)]
@@ -84,8 +94,8 @@ def _refresh_all(viewer: Viewer, runs: Sequence[KnownRun], rows: dict[str, dict[
 def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dict[str, object]], limit: float) -> None:
     """Ask all hosts of the runs at once; the summary of node 0 has priority over the others."""
     answered, failed = _ask(
-        {_place(host): host for run in runs for host in run.hosts},
-        {(_place(host), run.run_dir) for run in runs for host in run.hosts},
+        {place_of_host(host): host for run in runs for host in run.hosts},
+        {(place_of_host(host), run.run_dir) for run in runs for host in run.hosts},
         connector,
         limit,
     )
@@ -93,17 +103,17 @@ def _refresh(runs: Sequence[KnownRun], connector: Connector, rows: dict[str, dic
         answers = [
             summary
             for node, host in enumerate(run.hosts)
-            for summary in answered.get((_place(host), run.run_dir), ())
+            for summary in answered.get((place_of_host(host), run.run_dir), ())
             if summary["run"] == run.run and summary.get("node_rank") == node
         ]
         if answers:
-            seen, note = _unless_unseen(answers[0], [host.name for host in run.hosts if _place(host) in failed])
+            seen, note = _unless_unseen(answers[0], [host.name for host in run.hosts if place_of_host(host) in failed])
             run.note_seen(seen)
             rows[run.run].update(seen)
             rows[run.run]["name"] = run.name
             rows[run.run]["note"] = note or rows[run.run]["note"]
-        elif _place(run.hosts[0]) in failed:
-            rows[run.run]["note"] = f"not refreshed: {failed[_place(run.hosts[0])]}"
+        elif place_of_host(run.hosts[0]) in failed:
+            rows[run.run]["note"] = f"not refreshed: {failed[place_of_host(run.hosts[0])]}"
         else:
             rows[run.run].update(state="gone", note=f"{run.hosts[0].name} has no such run any more")
 
@@ -122,7 +132,7 @@ def _others(hosts: Sequence[str], connector: Connector, run_dir: str, rows: dict
     """Add the runs of further hosts; return the hosts that could not be asked."""
     parsed = [parse_host(text) for text in hosts]
     asked = [KnownHost(host.name, host.host, host.user, host.port) for host in parsed]
-    places = {_place(host): host for host in asked}
+    places = {place_of_host(host): host for host in asked}
     answered, failed = _ask(places, {(place, run_dir) for place in places}, connector, LIMIT)
     for (place, _), answers in answered.items():
         for summary in sorted(answers, key=lambda one: one.get("node_rank", 0)):
@@ -155,7 +165,8 @@ def _ask(
     return answered, failed
 
 
-def _place(host: KnownHost) -> Place:
+def place_of_host(host: KnownHost | Host) -> Place:
+    """How it is reached, whatever its name."""
     return host.host, host.user, host.port
 
 

@@ -68,7 +68,7 @@ def list_queue(hosts: tuple[str, ...], as_json: bool, ssh_config: str | None, ac
         _refuse_command(clean(hosts[0]))
     with viewing(ssh_config, accept_new_host_keys) as viewer:
         found = ask(viewer, hosts, gpus=False)
-        lost = dropped(viewer, [host.host for host in found.hosts])
+        lost = dropped(viewer, found.places)
     runs = in_line(found.hosts)
     if as_json:
         errors = {error.host: error.sentence for error in found.problems if isinstance(error, HostError)}

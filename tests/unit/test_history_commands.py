@@ -55,7 +55,7 @@ def test_ps_says_stopped_when_it_is_known_of_every_host(
 ) -> None:
     """The leader waits for all hosts before it says so; another host's word counts for itself alone."""
     made = kept(tmp_path)
-    places = [listing._place(host) for host in made.hosts]
+    places = [listing.place_of_host(host) for host in made.hosts]
 
     def ask(*_: Any) -> Any:
         found = {

@@ -19,7 +19,10 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
-from runner.api.leasing import Moved, _moved, move
+from runner.api import listing as api_listing
+from runner.api import viewer as api_viewer
+from runner.api.leasing import Moved, _moved, dropped, move
+from runner.api.leasing import who as ask_who
 from runner.cli.group import cli
 from runner.errors import HostError, InputError
 from runner.node import leases, procs
@@ -157,6 +160,33 @@ def test_after_a_reboot_no_gpu_is_leased_and_a_run_that_was_in_line_says_what_ha
     assert runs.status(second.folder(0))["exit"] == second.exit(0), "who attaches writes its end"
     (row,) = listing.list_runs(str(second.run_dir(0)), second.run)
     assert (row["state"], row["dropped"]) == ("failed", "the host was started anew")
+
+
+def test_the_queue_of_a_host_waits_for_no_other_and_shows_no_run_of_another_host_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environ = {"XDG_DATA_HOME": str(tmp_path)}
+
+    def known(run: str, name: str, host: str) -> None:
+        text = f"disttui: 1\nname: {name}\nhosts: [{{name: box1, host: {host}}}]\njob: {{script: x.py}}\n"
+        keep(parse(text, "mine.yaml"), [1], run, environ)
+
+    known("mine-0a", "mine", "local")
+    known("other-0b", "other", "far")
+    asked = []
+
+    def answers(hosts: Any, wanted: Any, *_: object) -> Any:
+        asked.extend(hosts)
+        rows = [{"run": run, "node_rank": 0, "state": "lost", "dropped": "why"} for run in ("mine-0a", "other-0b")]
+        return dict.fromkeys(wanted, rows), {}
+
+    monkeypatch.setattr(api_listing, "_ask", answers)
+    with api_viewer.Viewer(environ) as viewer:
+        local = ask_who(viewer, ["local"], gpus=False).places
+        assert [row["run"] for row in dropped(viewer, local)] == ["mine-0a"]
+        known("mine-0c", "mine", "far")
+        assert not dropped(viewer, local), "it was run again since then, elsewhere"
+    assert set(asked) == {("local", None, None)}
 
 
 class Viewer:
