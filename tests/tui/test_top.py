@@ -25,7 +25,7 @@ from tui.app import DisttuiApp
 from tui.router import First
 from tui.top import meters
 from tui.top.feed import KEEP, LoadHistory, step_of
-from tui.top.hosts import HostsTable
+from tui.top.hosts import HostsTable, cells
 from tui.top.layout import lay_out
 from tui.top.processes import ProcessPane
 from tui.top.screen import TopScreen
@@ -319,6 +319,23 @@ def test_ctrl_c_says_how_to_leave_and_leaves_when_it_is_pressed_again(tmp_path: 
 
 
 def test_a_terminal_of_120_columns_has_room_for_the_names_of_runs() -> None:
-    for width, trend in ((106, 0), (118, 7), (198, 54)):
+    for width, trend in ((106, 0), (118, 0), (120, 9), (198, 54)):
         plan = lay_out(width, 8, 8)
         assert plan.who >= min(12, width // 10) and plan.trend == trend
+
+
+def test_heads_stand_over_their_columns_at_every_width(tmp_path: Path) -> None:
+    async def scenario(app: DisttuiApp, screen: kit.MadeUpTop, pilot: Pilot[None]) -> None:
+        load = screen.query_one(HostsTable)
+        for hosts in (kit.hosts(2, 4), kit.leased(), kit.hosts(2, 0)):
+            screen.show(hosts, kit.NOW)
+            for width in range(70, 220):
+                load._plan = load._laid_out(width)
+                assert cells(load.head(width)) == cells(load.row(load.items[0], width)), width
+        screen.show(kit.hosts(1, 1), kit.NOW)
+        screen.narrow("madeup0/0")
+        for width in range(70, 220):
+            load._plan = load._laid_out(width)
+            assert cells(load.head(width)[:-1]) == cells(load.row(load.items[0], width)[:-1]), width
+
+    play(tmp_path, scenario)

@@ -13,6 +13,8 @@ _WIDE = 106
 
 _RUN = 12
 """The least cells for the runs, as far as the last minutes can give them: names that are cut off say nothing."""
+_TREND = len("last 3:00")
+"""The least cells for the last minutes: those of their head."""
 
 
 class ColumnLayout(NamedTuple):
@@ -47,6 +49,8 @@ def lay_out(width: int, longest: int, gpus: int, leased: bool = False) -> Column
         trend, who = trend - taken, who + taken
     if leased:
         trend, who = trend - trend // 2, who + trend // 2
+    if trend < _TREND:
+        trend, who = 0, who + trend
     columns = [2 + name, 6, 6, *(one for one in (trend, 15 if wide else 0, who) if one)]
     fixed = sum(columns) + space * (len(columns) - 1)
     room = width - fixed - 2 * _LEAST
