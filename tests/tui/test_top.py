@@ -122,6 +122,9 @@ def test_down_to_one_host_and_gpu_and_back(tmp_path: Path) -> None:
         await pilot.press("j", "j", "j", "enter")
         assert load.only == "madeup1" and {entry.host.name for entry in load.items} == {"madeup1"}
         assert {one.host for one in processes.items} == {"madeup1"}
+        await pilot.resize_terminal(80, 23)
+        await snap.until(pilot, lambda: "├ 0 MADE" in screen_text(app) and "╰ 1 MADE" in screen_text(app))
+        await pilot.resize_terminal(100, 30)
         await pilot.press("j", "enter")
         assert load.only == "madeup1/0" and [entry.key for entry in load.items] == ["madeup1/0"]
         assert [one.process.gpus for one in processes.items] == [(0,)]

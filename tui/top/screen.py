@@ -53,7 +53,7 @@ class TopScreen(DisttuiScreen):
         .pane { padding: 0 1; }
         &.-alone #curves { display: block; }
         &.-short.-alone {
-            #load { max-height: 3; }
+            #load { max-height: 35%; }
             #curves { height: 4; min-height: 4; }
             #processes { min-height: 3; }
         }
