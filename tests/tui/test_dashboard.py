@@ -221,7 +221,7 @@ async def test_a_narrow_terminal_stacks_loss_hosts_and_log(tmp_path: Path) -> No
         await pilot.press("shift+tab")
         # Hosts and log stay, and the ranks take no more rows than they need.
         await until(pilot, lambda: _panes(pilot)[:2] == ["Hosts 3", "Ranks 2"] and "step 19/40" in shown(pilot))
-        assert _panes(pilot)[2].startswith("Log 1"), "more than nine rows"
+        assert int(_panes(pilot)[2].removeprefix("Log ")) > 9
         await pilot.resize_terminal(40, 12)
         await until(pilot, lambda: [pane.split()[0] for pane in _panes(pilot)] == ["Ranks", "Log"])
         await pilot.press("tab")
