@@ -137,8 +137,9 @@ class HelpScreen(DisttuiModal[None]):
         return width - 3 if width < _NARROW else min(_WIDEST, width) - 5 - 2 - ids
 
     def on_resize(self) -> None:
-        """Wrap the meanings to the new width."""
-        self._show(self.query_one(Input).value)
+        """Wrap the meanings to the new width; while the screen opens or closes, some widgets are missing."""
+        if self.is_mounted and self.is_attached:
+            self._show(self.query_one(Input).value)
 
     def _sections(self, lines: Sequence[_Line]) -> Iterator[tuple[str, list[_Line]]]:
         """Yield the keys of the focused widget first, then those of the whole screen, then those of its other panes."""

@@ -121,6 +121,8 @@ class LogPrompt(Horizontal):
         self.call_after_refresh(self._show_cursor)
 
     def _show_cursor(self) -> None:
+        if not (self.is_mounted and self.is_attached):  # its screen opens or closes
+            return
         box = self.query_one(Input)
         cursor = Region(cell_len(box.value[: box.cursor_position]), 0, 1, 1)
         box.scroll_to_region(cursor, force=True, animate=False)
