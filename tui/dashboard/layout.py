@@ -85,7 +85,7 @@ class PaneLayout:
             upper.move_child(first, before=second)
         screen.set_class(alone, "-alone")
         screen.set_class(stack, "-stack")
-        # As high as it is; the log has the rest.
+        # Hosts and ranks take the rows that they need; the log has the rest.
         grid = top == "ranks" and "hosts" in beside and not screen.has_class("-many")
         screen.set_class(stack and grid, "-grid")
         for name in ("hosts", "ranks"):

@@ -92,7 +92,7 @@ METRICS = (
 
 
 def charted(history: MetricHistory) -> list[Metric]:
-    """Those of them that have a chart of their own: none that is drawn beside another."""
+    """The metrics of a run that have a chart of their own."""
     metrics = available(history)
     beside = {one.beside for one in metrics if one.beside}
     return [one for one in metrics if one.name not in beside]
