@@ -17,6 +17,8 @@ from tests.tui.shelf_kit import Doors
 from tests.tui.snap import SIZES, assert_snapshots, screen_text, until
 from tui.app import DisttuiApp
 from tui.home.news import ask_hosts
+from tui.home.rows import run_columns, runs
+from tui.inventory import read_shelf
 from tui.widgets.table import Table
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[bold red]evil[/]\x00"
@@ -274,6 +276,20 @@ def test_a_queued_run_is_not_counted_as_running_and_says_what_it_waits_for(tmp_p
         await until(pilot, lambda: kit.shows(app, "job 12: Resources (waits for free nodes)"))
 
     kit.play(tmp_path, look)
+
+
+def test_a_run_that_only_waited_took_no_time(tmp_path: Path) -> None:
+    kit.add_run(tmp_path, "short-7f3a", {"ada": 1}, ago=100, heard=90, end="finished")
+    place = kit.add_run(tmp_path, "pair-5e20", {"ada": 1}, ago=900, heard=100, end="failed")
+    spec = json.loads((place / "0" / "spec.json").read_text())
+    (place / "0" / "spec.json").write_text(json.dumps({**spec, "queue": {"priority": 0}}))
+    (place / "0" / "events.jsonl").unlink()
+    shelf = read_shelf(kit.environ(tmp_path), kit.NOW)
+    at = [column.title for column in run_columns(shelf)].index("took")
+    assert [(row.key, row.cells[at]) for row in runs(shelf, kit.NOW, "duration")] == [
+        ("short-7f3a", "0:10"),
+        ("pair-5e20", ""),
+    ]
 
 
 def test_details_of_a_run_show_its_loss_over_time_and_the_cause_of_its_failure(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ ORDERS: Mapping[str, Callable[[RunRow, float], Any]] = {
     "newest": lambda row, now: (row.over, -row.started),
     "name": lambda row, now: (row.run.rpartition("-")[0], -row.started),
     "state": lambda row, now: (row.over, row.state, -row.started),
-    "duration": lambda row, now: (_started_until(row, now), -row.started),
+    "duration": lambda row, now: (-(_took(row, now) or 0.0), -row.started),
 }
 """How runs can be ordered: by age running ones come first, by duration the longest."""
 HEADS = {"state": "state", "run": "name", "took": "duration", "when": "newest"}
@@ -92,16 +92,18 @@ def _run_cells(row: RunRow, now: float, run: str) -> list[Cell]:
         f"{row.processes}",
         _step(row),
         _loss(row.loss),
-        _span(-_started_until(row, now)) if row.state != "queued" else "",
+        _span(took) if (took := _took(row, now)) is not None else "",
         [(_when(row.started, now), "table--muted")],
         [(row.by, "table--muted")],
     ]
 
 
-def _started_until(row: RunRow, now: float) -> float:
-    """Minus the seconds that it has run, as far as known (a sort key)."""
+def _took(row: RunRow, now: float) -> float | None:
+    """The seconds that it has run, as far as known; None: it has only waited."""
+    if row.waited:
+        return None
     until = row.ended or (now if row.state not in ENDED and row.state != "not seen" else row.seen)
-    return row.started - until
+    return until - row.started
 
 
 def profiles(shelf: Shelf) -> list[Row]:
