@@ -230,6 +230,21 @@ async def test_a_narrow_terminal_stacks_loss_hosts_and_log(tmp_path: Path) -> No
         await until(pilot, lambda: "─Hosts" in shown(pilot).split("\n")[2] and "─loss" in shown(pilot).split("\n")[2])
 
 
+@asynchronous
+async def test_charts_stand_one_below_the_other_where_two_do_not_fit_beside(tmp_path: Path) -> None:
+    write(tmp_path / "disttui" / "runs" / "run-1", hosts=1, per_host=2, steps=20)
+    async with opened("run", "run-1", tmp_path, (120, 40)) as (pilot, screen):
+        for height, count, most in ((40, 2, 6), (40, 2, 2), (72, 3, 6), (30, 1, 6)):
+            await pilot.resize_terminal(120, height)
+            screen.arrangement.tell(story=False, charts=most)
+            screen.arrangement.arrange()
+            await pilot.pause()
+            regions = [chart.region for chart in screen.query(Chart) if chart.display]
+            assert [chart.id for chart in screen.query(Chart) if chart.display] == [f"chart{n}" for n in range(count)]
+            assert len({region.x for region in regions}) == len({region.width for region in regions}) == 1
+            assert max(region.height for region in regions) - min(region.height for region in regions) <= 1
+
+
 @pytest.mark.parametrize("size", [(80, 24), (79, 24), (40, 12)], ids=lambda size: "{}x{}".format(*size))
 def test_a_failed_run_shows_more_than_titles(size: tuple[int, int], tmp_path: Path) -> None:
     _failed(tmp_path)

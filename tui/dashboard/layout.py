@@ -63,12 +63,16 @@ class PaneLayout:
         columns = 1 if width < 130 else 2
         for chart in screen.query(Chart):
             number = int(str(chart.id)[5:])
-            fits = number < self._charts and number // 2 < rows and number % 2 < columns
+            fits = number < min(self._charts, rows * columns)
             chart.display = one == chart.id if one else fits
         for row in range(CHARTS // 2):
             left, right = (screen.query_one(f"#chart{2 * row + side}") for side in (0, 1))
-            screen.query_one(f"#row{row}").display = left.display or right.display
-            left.set_class(not right.display, "-last")
+            place = screen.query_one(f"#row{row}")
+            place.display = left.display or right.display
+            # One below the other, all charts have the same height.
+            place.set_class(columns == 1, "-column")
+            place.styles.height = f"{left.display + right.display}fr" if columns == 1 else None
+            left.set_class(not right.display or columns == 1, "-last")
         crowded = screen.has_class("-many") or (screen.has_class("-story") and height < ROOMY and self.pane != "events")
         for name in ("hosts", "ranks", "log", "events"):
             shown = one == name if one else name != "events" or not crowded

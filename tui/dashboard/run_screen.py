@@ -69,6 +69,7 @@ class RunScreen(DisttuiScreen):
         #charts { width: 1fr; }
         .-off { display: none; }
         .row { height: 1fr; }
+        .row.-column { layout: vertical; }
         Chart.pane { width: 1fr; margin: 0 2 0 0; }
         .row Chart.pane.-last { margin: 0; }
         #log { height: 2fr; min-height: 5; }
