@@ -40,8 +40,11 @@ def test_the_keys_of_the_pane_with_the_cursor_come_first_and_a_key_with_two_mean
                 assert len(titles) == 1 and f"In {pane.capitalize()}, where" in titles[0]
                 shown = screen_text(app)
                 assert shown.index("where the cursor is") < shown.index("to the next pane")
+                closed = app.screen
+                assert isinstance(closed, HelpScreen)
                 await pilot.press("escape")
                 await until(pilot, lambda: app.screen is screen)
+                closed.on_resize()  # a size that comes while it closes is no error
             screen.go_to("hosts")
             await pilot.press("question_mark")
             await until(pilot, lambda: _opened(app))
