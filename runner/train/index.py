@@ -7,6 +7,7 @@ The format is that of torch.distributed.checkpoint (DCP), so that torch's own to
 from __future__ import annotations
 
 import io
+import math
 import os
 import pickle
 from collections import OrderedDict
@@ -147,6 +148,7 @@ def read(folder: Path) -> dict[str, StoredTensor]:
 
 
 def _stored(name: str, described: Any, storage: Any) -> StoredTensor:
+    name.encode()  # text that can be written
     parts = []
     for chunk in described.chunks:
         place = storage[_place_of(name, chunk.offsets)]
@@ -161,6 +163,8 @@ def _stored(name: str, described: Any, storage: Any) -> StoredTensor:
     if dtype not in DTYPES:
         raise ValueError(f"{name} has no type")
     shape = counts(described.size)
+    if math.prod(size or 1 for size in shape) >= _NUMBER:
+        raise ValueError(f"{name} is larger than any tensor")
     if any({len(part.offsets), len(part.sizes)} != {len(shape)} for part in parts):
         raise ValueError(f"a part of {name} has other dimensions")
     return StoredTensor(shape, dtype, tuple(parts))

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import pickle
+import shutil
 import struct
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,10 @@ _STORAGES = {
     "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
     "ByteStorage": "uint8", "BoolStorage": "bool",
 }  # fmt: skip
+_HEADER_ENTRY = "__metadata__"
+"""What is no tensor in the header of a safetensors file."""
+_MOST_WRITTEN = 100
+"""How often the bytes of a file may be written: a layer that is used many times has a name for each."""
 _CHUNK = 2**20
 _ALIGNMENT = 8
 
@@ -77,8 +82,11 @@ def export(source: Path, to: Path) -> ExportedWeights:
         raise Problem(f"--to {to}: the name must end with {' or '.join(SUFFIXES)}")
     checkpoint = _choose(source)
     weights = dict(sorted(_open(checkpoint).items()))
+    if _HEADER_ENTRY in weights and to.suffix == ".safetensors":
+        raise Problem(f"--to {to}: safetensors has no tensor of the name {_HEADER_ENTRY}: write a .pt file")
     unfinished = to.with_name(to.name + ".tmp")
     try:
+        _require_space(to, sum(weight.size for weight in weights.values()))
         with unfinished.open("wb") as file:
             _write_safetensors(file, weights) if to.suffix == ".safetensors" else _write_torch(file, weights)
             file.flush()
@@ -90,6 +98,13 @@ def export(source: Path, to: Path) -> ExportedWeights:
         unfinished.unlink(missing_ok=True)
     parameters = sum(math.prod(weight.shape) for weight in weights.values())
     return ExportedWeights(checkpoint, len(weights), parameters)
+
+
+def _require_space(to: Path, size: int) -> None:
+    """Raise Problem where the disk has no room for so many bytes, OSError where there is no such folder."""
+    disk = shutil.disk_usage(to.parent)
+    if disk.total and size > disk.free:  # some network disks say 0
+        raise Problem(f"{to}: the tensors are {size:,} bytes, and {disk.free:,} are free")
 
 
 def _choose(source: Path) -> Path:
@@ -186,8 +201,10 @@ class _Archive:
                 if damaged := zipped.testzip():
                     raise Problem(f"{self._where} is damaged (at {damaged})")
                 found = self._read(file, zipped)
-                if sum(weight.size for weight in found.values()) > index.MOST_SHARED * self._length:
-                    raise ValueError("its tensors are larger than the file")
+                size = sum(weight.size for weight in found.values())
+                if size > _MOST_WRITTEN * self._length:
+                    shared = f"{len(found):,} tensors share their bytes, and would be {size:,} as a file"
+                    raise Problem(f"{self._where}: {shared}, more than {_MOST_WRITTEN} times this one")
                 return found
         except OSError as error:
             raise Problem(f"{self._where}: {error.strerror or error}") from None
@@ -240,7 +257,7 @@ def _refuse_bomb(zipped: zipfile.ZipFile, length: int) -> None:
 
 def _write_safetensors(file: BinaryIO, weights: Mapping[str, Weight]) -> None:
     """A length of 8 bytes, a JSON header, and the bytes of all tensors one after the other."""
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, object] = {_HEADER_ENTRY: {"format": "pt"}}
     at = 0
     for name, weight in weights.items():
         place = {"dtype": _SAFETENSORS[weight.dtype], "shape": weight.shape, "data_offsets": (at, at + weight.size)}

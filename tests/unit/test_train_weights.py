@@ -10,6 +10,7 @@ import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -250,10 +251,6 @@ def archived(path: Path, shape: tuple[int, ...], packed: bytes = b"") -> None:
         (lambda path: archived(path, (1,) * 1000), "no numbers of a tensor"),
         (lambda path: archived(path, (4,), bytes(1 << 20)), "its records are compressed, or overlap"),
         (lambda path: torch.save({"\ud800": torch.ones(1)}, path), "surrogates not allowed"),
-        (
-            lambda path: torch.save(dict.fromkeys(map(str, range(400)), torch.ones(4096)), path),
-            "its tensors are larger than the file",
-        ),
     ],
 )
 def test_a_file_that_a_stranger_made_gives_one_line_and_takes_neither_memory_nor_disk(
@@ -263,6 +260,31 @@ def test_a_file_that_a_stranger_made_gives_one_line_and_takes_neither_memory_nor
     with pytest.raises(Problem, match=f"is incomplete or damaged .*{named}"):
         export(tmp_path, tmp_path / "model.pt")
     assert [path.name for path in tmp_path.iterdir()] == ["step-000005-a1.pt"]
+
+
+def test_a_tensor_with_many_names_is_written_for_each_but_not_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a layer that is used 24 times; as a .pt file with 400 names, or with a full disk, nothing is written."""
+    source, target = tmp_path / "step-000005-a1.pt", tmp_path / "model.safetensors"
+    torch.save(dict.fromkeys(map(str, range(24)), torch.ones(4096)), source)
+    assert export(source, target).parameters == 24 * 4096
+    target.unlink()
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(total=10**6, free=10**5))
+    with pytest.raises(Problem, match=r"the tensors are 393,216 bytes, and 100,000 are free"):
+        export(source, target)
+    torch.save(dict.fromkeys(map(str, range(400)), torch.ones(4096)), source)
+    with pytest.raises(Problem, match=r"400 tensors share their bytes, and would be 6,553,600 as a file, more than"):
+        export(source, target)
+    assert [path.name for path in tmp_path.iterdir()] == [source.name]
+
+
+def test_no_tensor_takes_the_place_of_the_header_of_safetensors(tmp_path: Path) -> None:
+    source = tmp_path / "step-000005-a1.pt"
+    torch.save({"__metadata__": torch.ones(2)}, source)
+    with pytest.raises(Problem, match="safetensors has no tensor of the name __metadata__"):
+        export(source, tmp_path / "model.safetensors")
+    assert export(source, tmp_path / "model.pt").parameters == 2
 
 
 def test_a_tensor_without_numbers_has_no_rows_to_copy(tmp_path: Path) -> None:
@@ -287,6 +309,17 @@ def _repeat(index: Any) -> None:
     }
 
 
+def _enlarge(index: Any) -> None:
+    for described in index.state_dict_metadata.values():
+        described.size, described.chunks = torch.Size((0, 2**62, 2**62)), []
+
+
+def _rename_tensor(index: Any) -> None:
+    described = next(described for described in index.state_dict_metadata.values() if hasattr(described, "chunks"))
+    described.chunks = []
+    index.state_dict_metadata["\ud800"] = described
+
+
 def _tensors(index: Any) -> list[tuple[str, Any]]:
     return [*index.state_dict_metadata.items()]
 
@@ -299,6 +332,8 @@ def _tensors(index: Any) -> list[tuple[str, Any]]:
         (lambda index: _rename(index, "\ud800"), "is incomplete"),
         (_flatten, "has other dimensions"),
         (_repeat, "its tensors are larger than its files"),
+        (_enlarge, "is larger than any tensor"),
+        (_rename_tensor, "surrogates not allowed"),
     ],
 )
 def test_an_index_that_a_stranger_made_gives_one_line(tmp_path: Path, change: Any, named: str) -> None:
