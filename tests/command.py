@@ -12,11 +12,13 @@ import importlib
 import json
 import os
 import pkgutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +27,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 PATIENCE = 200.0
-"""Seconds that a command may take."""
+"""Seconds that a command may take: then it is killed, and has ended with -9."""
+_GRACE = 10.0
+"""Seconds more for the word of its end, and for the end of the process that forks."""
 
 
 def disttui(
@@ -34,17 +38,26 @@ def disttui(
     """Run the command in a session of its own, where no terminal is, to its end."""
     asked = {"words": words, "env": dict(os.environ if env is None else env), "cwd": str(cwd or Path.cwd())}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        ours, theirs = socket.socketpair()
-        with ours:
-            with theirs:
-                socket.send_fds(_forker(), [b"."], [theirs.fileno(), out.fileno(), err.fileno()])
-            ours.sendall(json.dumps(asked).encode())
-            ours.shutdown(socket.SHUT_WR)
-            ours.settimeout(PATIENCE)
-            code = int(ours.recv(16))
+        code = _ask(json.dumps(asked).encode(), out.fileno(), err.fileno())
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(words, code, out.read(), err.read())
+
+
+def _ask(request: bytes, out: int, err: int) -> int:
+    """The exit code of a command. Raises RuntimeError where the process that forks has ended; the next call starts it
+    again."""
+    ours, theirs = socket.socketpair()
+    with ours, suppress(ConnectionError):
+        with theirs:
+            socket.send_fds(_forker(), [b"."], [theirs.fileno(), out, err])
+        ours.sendall(request)
+        ours.shutdown(socket.SHUT_WR)
+        ours.settimeout(PATIENCE + _GRACE)
+        if code := ours.recv(16):
+            return int(code)
+    _forker.cache_clear()
+    raise RuntimeError("the forker has ended")
 
 
 @cache
@@ -52,11 +65,16 @@ def _forker() -> socket.socket:
     """Start the process that imports and forks; it ends with this one, whose end of the line it reads."""
     ours, theirs = socket.socketpair()
     with theirs:
-        process = subprocess.Popen([sys.executable, "-m", __name__, str(theirs.fileno())], pass_fds=[theirs.fileno()])
+        command = [sys.executable, "-m", __name__, str(theirs.fileno())]
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd=Path(__file__).parents[1])
 
     def end() -> None:
         ours.close()
-        process.wait()
+        try:
+            process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
     atexit.register(end)
     return ours
@@ -82,9 +100,23 @@ def _serve(line: socket.socket) -> dict[str, Any]:
                 return dict(json.loads(request))
             for fd in fds[1:]:
                 os.close(fd)
-            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            caller.sendall(str(code).encode())
+            code = _end_of(child, PATIENCE)
+            with suppress(ConnectionError):
+                caller.sendall(str(code).encode())
     raise SystemExit
+
+
+def _end_of(child: int, limit: float) -> int:
+    """Wait for a process that leads a session, and return its exit code; after `limit` seconds, kill its group."""
+    until = time.monotonic() + limit
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > until:
+            with suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+        time.sleep(0.005)
 
 
 def _become(words: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
@@ -104,6 +136,9 @@ def _run(main: Callable[[], None]) -> NoReturn:
         code = end.code
     except BaseException:
         traceback.print_exc()
+    if code is not None and not isinstance(code, int):
+        sys.stderr.write(f"{code}\n")
+        code = 1
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     with suppress(OSError):
