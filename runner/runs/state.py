@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from runner.formatting import number
@@ -98,7 +99,8 @@ class Story:
 
 
 _LEAP = 4
-"""Times faster than the steps after it that the first ones must be made to be those of a checkpoint."""
+"""How many times faster than the later steps a bar must have passed the first ones, and must say that the steps are,
+so that the first ones count as those of a checkpoint."""
 
 
 class Mark(NamedTuple):
@@ -116,8 +118,7 @@ class Series:
     latest: Metrics = field(default_factory=dict)
     count: int = 0
     marks: tuple[Mark, ...] = ()
-    """The first step above 0, then the two newest of further ones, each twice as long after the first as the one
-    before it."""
+    """The first step above 0, then the two newest of those that came 1, 2, 4, 8 … times some first span after it."""
 
 
 @dataclass(frozen=True)
@@ -320,19 +321,20 @@ def _fold_metrics(series: Series, record: Metrics) -> Series:
     first = series.first if record.keys() <= series.first.keys() else {**record, **series.first}
     marks = _marked(series.marks, record)
     latest = updated(series.latest, record)
-    if "steps_per_s" in latest and _leapt(first, marks):
+    shown = number(latest.get("steps_per_s"))
+    if shown is not None and _leapt(first, marks, shown):
         latest = {name: value for name, value in latest.items() if name != "steps_per_s"}
     return Series(first, latest, series.count + 1, marks)
 
 
-def _leapt(first: Metrics, marks: tuple[Mark, ...]) -> bool:
-    """Whether a bar has gone from 0 to the step of a checkpoint: then the speed that it shows counts those steps."""
-    if first.get("step") != 0 or len(marks) < 2:
+def _leapt(first: Metrics, marks: tuple[Mark, ...], shown: float) -> bool:
+    """Whether a bar has gone from 0 to the step of a checkpoint, and the speed that it shows counts those steps."""
+    began = number(first.get("t"))
+    if first.get("step") != 0 or began is None or len(marks) < 2:
         return False
-    began, (mark, *_, newest) = number(first.get("t")), marks
-    if began is None or newest.step <= mark.step:
-        return False
-    return mark.step / max(1.0, mark.t - began) > _LEAP * (newest.step - mark.step) / (newest.t - mark.t)
+    # The faster part of the time: in the other one may have been a long evaluation.
+    pace = max((later.step - mark.step) / (later.t - mark.t) for mark, later in pairwise(marks))
+    return pace > 0 and min(marks[0].step / max(1.0, marks[0].t - began), shown) > _LEAP * pace
 
 
 def _marked(marks: tuple[Mark, ...], record: Metrics) -> tuple[Mark, ...]:

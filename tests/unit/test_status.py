@@ -80,6 +80,19 @@ def test_the_speed_of_a_bar_that_counts_the_steps_before_a_checkpoint_is_not_sho
     assert "2 steps/s" in status_line(paced((0, 0), (0.2, 1), (1.2, 3), (2.2, 5)), 3, 200)
 
 
+def test_a_run_that_slowed_down_or_was_evaluated_for_long_shows_its_speed() -> None:
+    """20 steps a second, then 2, as tqdm says it; and 5 a second with an evaluation of 10 minutes between."""
+    slow = paced((0, 0))
+    for t, step in [(t, 20 * t) for t in range(1, 6)] + [(t, 100 + 2 * (t - 5)) for t in range(6, 400)]:
+        slow = fold(slow, 0, "attempt-1/rank-0.metrics.jsonl", {"t": float(t), "step": step, "steps_per_s": 2.0})
+        assert "2 steps/s" in status_line(slow, t, 200)
+    evaluated = paced((0, 0))
+    for t, step in [(1, 5), (2, 10), (602, 11), (802, 1011), (1202, 3011), (1802, 6011)]:
+        values = {"t": float(t), "step": step, "steps_per_s": 5.0}
+        evaluated = fold(evaluated, 0, "attempt-1/rank-0.metrics.jsonl", values)
+    assert "5 steps/s" in status_line(evaluated, 1802, 200)
+
+
 def test_the_eta_counts_the_pauses_of_the_later_part() -> None:
     """After every 10 steps of a second each comes a validation of 10 s."""
     marks = [(float(t), t // 20 * 10 + min(t % 20, 10)) for t in range(1, 2001)]
