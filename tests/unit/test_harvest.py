@@ -155,10 +155,13 @@ def test_a_counter_of_each_epoch_counts_on() -> None:
         ("| epoch   3 |   200/ 1000 batches | loss  7.63", {"step": 2200}),
         ("Epoch 3/5:  50%|█████     | 4/8 [00:01<00:10,  2.00it/s, loss=1]", {"step": 20, "steps": 40}),
         ("epoch 3 | step 500/1000 | loss 1.5", {"step": 500, "steps": 1000}),
+        ("Epoch 3/10 | Step 1500/5000 | loss 0.5", {"step": 1500, "steps": 5000}),
+        ("Epoch 5/10:  50%|█████     | 5/10 [00:01<00:10,  2.00it/s, loss=1]", {"step": 5, "steps": 10}),
     ],
 )
 def test_an_attempt_that_goes_on_in_a_later_epoch_counts_the_ones_before(line: str, step: dict[str, int]) -> None:
-    """Its counter starts anew in every epoch; epoch 1 alone may also be the first one."""
+    """Its counter starts anew in every epoch, unless it shows this epoch's part of the run; epoch 1 alone may also be
+    the first one."""
     found = read(line) or {}
     assert {name: value for name, value in found.items() if name in ("step", "steps")} == step
 
@@ -167,8 +170,9 @@ def test_an_attempt_that_goes_on_in_epoch_1_counts_epoch_0_where_the_first_attem
     (tmp_path / "attempt-1").mkdir()
     (tmp_path / "attempt-2").mkdir()
     first, second = str(tmp_path / "attempt-1"), str(tmp_path / "attempt-2")
-    for folder, earlier, epoch, steps in ((first, None, 0, [10, 20]), (second, first, 1, [210, 220])):
-        rank, harvest = Rank(Path(folder)), Harvest(folder, [0], None, first_dir=earlier)
+    silent = str(tmp_path / "attempt-0")  # it ended before its first line
+    for folder, earlier, epoch, steps in ((first, [silent], 0, [10, 20]), (second, [silent, first], 1, [210, 220])):
+        rank, harvest = Rank(Path(folder)), Harvest(folder, [0], None, earlier=earlier)
         for step in (10, 20):
             rank.print(f"Epoch: [{epoch}][{step}/200]\tTime 0.1 (0.2)\tLoss 6.9 (7.0)\n")
         harvest.poll({})

@@ -115,17 +115,18 @@ class Bars:
             if begun and int(begun.group(1)) > self._first_epoch:
                 # Goes on from a checkpoint; with 1, the epochs may be counted from 1.
                 self._earlier = int(begun.group(1)) * total
-            elif counted and counted.group(2):
+            elif counted and counted.group(2) and int(counted.group(2)) != total:  # else it counts the epochs
                 self._earlier = max(0, int(counted.group(1)) - self._first_epoch) * total
         self._total = total
         self.step = self._earlier + done
         found["step"] = self.step
         epoch = EPOCH.search(title) or _ROW.match(title) or _HEADED.match(title)
+        epochs = int(epoch.group(2) or 0) if epoch and epoch.re is not _HEADED else 0
         if epoch:
             found["epoch"] = int(epoch.group(1))
-            if epoch.re is not _HEADED and epoch.group(2) and total:
-                found["steps"] = total * int(epoch.group(2))
-        elif total and not self._earlier:
+        if epochs and total and (epochs != total or self._earlier):
+            found["steps"] = total * epochs
+        elif total and not self._earlier and (epochs or not epoch):
             found["steps"] = total
         return found
 

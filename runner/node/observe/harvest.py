@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from types import FrameType
-from typing import List, Mapping, Optional, Sequence, Set
+from typing import Iterable, List, Mapping, Optional, Sequence, Set
 
 from .patterns import LONGEST, Record, by_pattern
 from .recogniser import Recogniser, may_tell
@@ -101,7 +101,7 @@ class Harvest:
     Args:
         pattern: The profile's expression; its named groups are the metrics, and nothing else is looked for.
         files: The files of metrics that the ranks write.
-        first_dir: The folder of the first attempt, where this is another.
+        earlier: The folders of the attempts before this one.
 
     Attributes:
         notes: Notes for the user; the caller of `poll` takes them out.
@@ -113,15 +113,14 @@ class Harvest:
         ranks: Sequence[int],
         pattern: Optional[str],
         files: Optional[ScalarFiles] = None,
-        first_dir: Optional[str] = None,
+        earlier: Sequence[str] = (),
     ) -> None:
         self._reader = Reader(pattern)
         self.notes = self._reader.notes
         self._rows = {
             rank: _RankFiles(
                 os.path.join(attempt_dir, "rank-%d" % rank),
-                from_0=first_dir is not None
-                and _counts_from_0(os.path.join(first_dir, "rank-%d.metrics.jsonl" % rank)),
+                from_0=_counts_from_0(os.path.join(folder, "rank-%d.metrics.jsonl" % rank) for folder in earlier),
             )
             for rank in ranks
         }
@@ -294,21 +293,26 @@ class _Guard:
             raise _TooSlowError
 
 
-def _counts_from_0(path: str) -> bool:
-    """Whether the first epoch in a rank's metrics file is 0."""
+def _counts_from_0(paths: Iterable[str]) -> bool:
+    """Whether the first epoch in a rank's metrics files is 0."""
+    return next((epoch == 0 for epoch in map(_first_epoch, paths) if epoch is not None), False)
+
+
+def _first_epoch(path: str) -> object:
+    """That of a metrics file, None where it has none."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             lines = (file.read(_HEAD) or b"").split(b"\n")
     except OSError:
-        return False
+        return None
     for line in lines[:-1]:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and "epoch" in record:
-            return bool(record["epoch"] == 0)
-    return False
+            return record["epoch"]
+    return None
 
 
 def _size(path: str) -> Optional[int]:

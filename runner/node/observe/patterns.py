@@ -55,7 +55,8 @@ _MEASURED = re.compile(
 )
 _METER = re.compile(r"\bTime\s{1,8}(\d{1,12}\.\d{1,12}) \(\s{0,8}\d")
 # The loss of a batch, and in brackets the mean of all batches so far: Loss 6.9412e+00 (6.9400e+00).
-_MEAN_LOSS = re.compile(rf"\bloss:?\s{{1,8}}(?:{_NUMBER}) \(\s{{0,8}}({_NUMBER})\)", re.IGNORECASE)
+_DECIMAL = rf"(?=[-+]?\d{{0,20}}\.|[-+]?(?:nan|inf)\b){_NUMBER}"
+_MEAN_LOSS = re.compile(rf"\bloss:?\s{{1,8}}(?:{_DECIMAL}) \(\s{{0,8}}({_DECIMAL})\)", re.IGNORECASE)
 # A line of a validation: its loss is not the training loss, its counter not a step.
 _VALIDATION = re.compile(r"\W{0,4}(?:test|val|valid|validation|eval|evaluation)(?: set)?\s?:", re.IGNORECASE)
 # An evaluation as accelerate's examples and many others print it: epoch 0: {'accuracy': 0.84, 'f1': 0.89}

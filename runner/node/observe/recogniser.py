@@ -65,13 +65,18 @@ class Recogniser:
         first = 1 if epochs else first_epoch(text)
         if first is not None and self._from_0:
             first = 0
-        if self._total == 0 and first is not None and (0 if self._from_0 else 1) < epoch < 1e6:
+        before = 0 if first is None else epoch - first
+        # The step lies in the part of the whole that is this epoch's: it counts the run.
+        whole = epochs and before > 0 and not self._earlier and before * total <= step * epochs <= (before + 1) * total
+        if self._total == 0 and not whole and first is not None and (0 if self._from_0 else 1) < epoch < 1e6:
             # Goes on from a checkpoint; with 1, that is not known by itself.
-            self._earlier = int(epoch - first) * total
+            self._earlier = int(before) * total
         elif epoch > self._epoch and step < self._step:
             self._earlier += self._total
         self._epoch, self._step, self._total = float(epoch), step, total
         record["step"] = self._earlier + step
+        if whole and not self._earlier:
+            return
         if epochs:
             record["steps"] = total * epochs
         elif self._earlier or first is not None:

@@ -50,8 +50,8 @@ class LauncherProcess:
         self.number = number
         self.ranks = Ranks(host, number, loop, say, fail)
         files = ScalarFiles(host.workdir, time.time(), host.run, host.node)
-        first = host.attempt_folder(1) if number > 1 else None
-        self._harvest = Harvest(host.attempt_folder(number), host.ranks, host.spec["metrics_pattern"], files, first)
+        earlier = [host.attempt_folder(one) for one in range(1, number)]
+        self._harvest = Harvest(host.attempt_folder(number), host.ranks, host.spec["metrics_pattern"], files, earlier)
         self._went: float | None = None
         self._began: float | None = None
         self.well = False
