@@ -8,6 +8,12 @@ def is_open_mpi(version: str) -> bool:
     return "Open MPI" in version or "OpenRTE" in version
 
 
+def version_of(said: str) -> str:
+    """Its line among what the program says, before which may be warnings; else the first line, which may be empty."""
+    lines = said.strip().splitlines() or [""]
+    return next(filter(is_open_mpi, lines), lines[0])
+
+
 def forms_worlds(version: str) -> bool:
     """Whether it is one with which a world over several hosts was built and tried."""
     return " 4." in version

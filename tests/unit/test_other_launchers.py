@@ -18,6 +18,7 @@ import pytest
 
 from runner.node import procs
 from runner.node.gang.messages import is_mpi_place
+from runner.node.probe import interpreters
 from runner.node.rank import by_mpirun, mpi_session, mpi_world
 from runner.node.supervise import warden
 from runner.planning.launchers.known import LAUNCHERS
@@ -435,6 +436,26 @@ def test_what_a_job_makes_of_mpiruns_codes_neither_stops_nor_fills_the_launcher(
     codes.unlink()
     codes.write_bytes(b"3 9\n" * 1_000_000)
     assert 1 < len(by_mpirun._failures()) < 20_000
+    codes.unlink()
+    codes.mkdir()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert by_mpirun._failures() == []
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_mpirun_that_warns_before_its_version_is_known_as_open_mpis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the survey, where it has 5 s of the probe's time to say so, and where it starts."""
+    program = tmp_path / "mpirun"
+    program.write_text("#!/bin/sh\necho a module is old >&2\necho 'mpirun (Open MPI) 4.1.4'\necho Report bugs\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    by_mpirun.prepare()
+    assert interpreters._version_of("mpirun", 15.0, str(tmp_path)) == "mpirun (Open MPI) 4.1.4"
+    program.write_text("#!/bin/sh\nexec sleep 100\n")
+    monkeypatch.setattr(interpreters, "_VERSION_LIMIT", 0.2)
+    assert interpreters._version_of("mpirun", 15.0, str(tmp_path)) is None
 
 
 @pytest.mark.torch

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from ...protocol import facts as facts_types
+from ...protocol import open_mpi
 from ...protocol.facts import Interpreter, Software, Source
 from ..child import Answer, ask
 from ..gather import together
@@ -69,7 +70,8 @@ exit $disttui_status
 _ENVIRONMENTS = (".venv", "venv", "env")
 _CONDA = ("~/miniconda3", "~/anaconda3", "~/miniforge3", "~/mambaforge", "/opt/conda")
 _MOST = 64
-
+_VERSION_LIMIT = 5.0
+"""Seconds for a program to say its version: without it, nothing else of the probe is lost."""
 
 _FAILED = "activate ended with status "
 
@@ -154,10 +156,10 @@ def _lacking(wanted: Requirements, found: List[Interpreter], workdir: str, limit
 
 def _version_of(program: str, limit: float, workdir: str) -> Optional[str]:
     try:
-        answer = ask([shutil.which(program) or program, "--version"], limit, workdir)
+        answer = ask([shutil.which(program) or program, "--version"], min(limit, _VERSION_LIMIT), workdir)
     except OSError:
         return None
-    return _first_line(answer.out + answer.err) if answer.code == 0 else None
+    return _version_line(answer.out + answer.err) if answer.code == 0 else None
 
 
 def facts(
@@ -268,14 +270,14 @@ def _answered(answer: Answer, source: Source, package: str = "") -> Optional[_Fo
         module,
         tuple(name for name, there in programs.items() if not there),
         package if lacks else "" if lacks is False else None,
-        _first_line(says or ""),
+        _version_line(says or ""),
     )
     return _Found(path, source, PythonLayout(prefix, version, folders), needs)
 
 
-def _first_line(said: str) -> Optional[str]:
-    """The first line of a version; None where nothing is said."""
-    return said.strip().partition("\n")[0][:200] or None
+def _version_line(said: str) -> Optional[str]:
+    """The line of a version; None where nothing is said."""
+    return open_mpi.version_of(said)[:200] or None
 
 
 def _last_line(answer: Answer) -> str:

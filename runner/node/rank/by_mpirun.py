@@ -62,7 +62,7 @@ def prepare() -> Callable[[List[str], Optional[int]], None]:
         said = subprocess.check_output([program, "--version"], stderr=subprocess.STDOUT, timeout=30)
     except (OSError, subprocess.SubprocessError) as error:
         raise UnusableError("%s cannot be run: %s" % (program, error)) from None
-    version = said.decode("utf-8", "replace").strip().partition("\n")[0]
+    version = open_mpi.version_of(said.decode("utf-8", "replace"))
     if not open_mpi.is_open_mpi(version):
         raise UnusableError("%s is not that of Open MPI: it says %r" % (program, version[:200]))
 
@@ -325,7 +325,7 @@ def _ends() -> List[Tuple[int, int]]:
     """Local rank and exit code of the ranks that have ended up to now."""
     try:
         path = os.path.join(os.environ["DISTTUI_DIR"], CODES)
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             words = [line.split() for line in file.read(_MOST).splitlines()]
     except OSError:
         return []

@@ -23,6 +23,8 @@ LEADS, JOINS = "leads", "joins"
 """The first word of the start line: mpirun for all hosts, or the daemon of this one."""
 PLACE = "mpirun.place"
 """The file with what the daemons of the other hosts need."""
+DAEMON = "mpirun.daemon"
+"""The file with the command of a daemon, as mpirun wants it."""
 RANK = '. "$DISTTUI_DIR/mpirun.rank"'
 """What mpirun has a shell run for each rank: the same words on all hosts, where each has a file of its own."""
 LEADER = {
@@ -32,7 +34,7 @@ LEADER = {
     "OMPI_MCA_plm_rsh_agent": 'sh -c eval\t"$DISTTUI_AGENT"',
     # With more characters it would not give the daemons the names of the hosts, but send them later.
     "OMPI_MCA_plm_base_node_regex_threshold": "100000",
-    "DISTTUI_AGENT": 'f="$DISTTUI_DIR/mpirun.daemon" && printf "%s\\n" "$@" > "$f.$$" && mv "$f.$$" "$f"',
+    "DISTTUI_AGENT": f'f="$DISTTUI_DIR/{DAEMON}" && printf "%s\\n" "$@" > "$f.$$" && mv "$f.$$" "$f"',
 }
 """The variables of mpirun."""
 _PORTS = {"OMPI_MCA_btl_tcp_port_min_": "32768", "OMPI_MCA_btl_tcp_port_range_": "28232"}
@@ -72,7 +74,7 @@ def default_ports(own: Mapping[str, str]) -> Dict[str, str]:
 def asked() -> Optional[Dict[str, str]]:
     """The settings with which mpirun wants the other hosts' daemons started, None: it has not asked yet."""
     try:
-        with open(os.path.join(os.environ["DISTTUI_DIR"], "mpirun.daemon"), encoding="utf-8") as file:
+        with open(os.path.join(os.environ["DISTTUI_DIR"], DAEMON), encoding="utf-8") as file:
             words = file.read().splitlines()
     except OSError:
         return None

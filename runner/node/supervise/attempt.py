@@ -130,7 +130,7 @@ class LauncherProcess:
             os.close(self._word)
             self._gift.close()
         mpi_session.remove(self._folder)
-        for name in ("launcher.json", "launcher.ready", mpi_world.PLACE):
+        for name in ("launcher.json", "launcher.ready", mpi_world.PLACE, mpi_world.DAEMON):
             remove_parts(self._folder, name)
         code = procs.exit_code(status)
         end = self._end_so_far(code)
