@@ -245,6 +245,20 @@ def test_a_run_that_is_moved_to_the_front_on_all_its_hosts_begins_before_those_t
         runs.move(first.folder(0), 0, 1.0)
 
 
+def test_a_queued_run_whose_supervisor_left_no_word_or_that_was_stopped_was_ended_by_no_reboot(tmp_path: Path) -> None:
+    folder = tmp_path / "mine-1" / "0"
+    folder.mkdir(parents=True)
+    (folder / "spec.json").write_text(json.dumps({"run": "mine-1", "node_rank": 0, "queue": {"order": 1.0}}))
+    for word in (None, "{", '{"pid": 1}'):
+        if word is not None:
+            (folder / "supervisor.json").write_text(word)
+        (row,) = listing.list_runs(str(tmp_path), None)
+        assert (row["state"], row["dropped"]) == ("lost", "its supervisor left no word")
+    (folder / "stop").touch()
+    (row,) = listing.list_runs(str(tmp_path), None)
+    assert not row["dropped"]
+
+
 def test_a_run_that_has_taken_its_first_host_is_in_line_and_a_supervisor_that_is_gone_is_said_at_once(
     leases_of_the_tests: Path, tmp_path: Path
 ) -> None:

@@ -53,7 +53,8 @@ def _nodes(folder: str, run: str) -> list[dict[str, object]]:
             summary = summarize(path, lambda path=path, watch=watch: watch.alive() if watch else _lives(path))  # type: ignore[misc]
             if summary:
                 job = watch.summary(bool(summary["ended"])) if watch else {}
-                if summary["state"] == "lost" and summary["dropped"] is not None:
+                waited = summary["dropped"] is not None and not os.path.exists(os.path.join(path, "stop"))
+                if summary["state"] == "lost" and waited:
                     summary["dropped"] = lost_by(load(os.path.join(path, "supervisor.json")))
                 found.append({**summary, **job, "run": run, "node_rank": int(name)})
     except OSError as error:
@@ -76,8 +77,10 @@ def _lives(folder: str) -> bool:
 
 def lost_by(up: Any) -> str:
     """What became of a dead supervisor, by its supervisor.json, that had no time to write the run's end."""
-    again = isinstance(up, dict) and up.get("boot_id") == procs.boot_id()
-    return "the supervisor and warden were killed" if again else "the host was started anew"
+    boot = up.get("boot_id") if isinstance(up, dict) else None
+    if not boot:
+        return "its supervisor left no word"
+    return "the supervisor and warden were killed" if boot == procs.boot_id() else "the host was started anew"
 
 
 def stop_waits(folder: str) -> str | None:
