@@ -102,7 +102,7 @@ def reach_hosts(
 
     def one(node: int) -> None:
         try:
-            with gate:
+            with gate.turn():
                 link = open_link(hosts[node].as_host(), connector)
         except DisttuiError as error:
             with lock:

@@ -134,7 +134,7 @@ class HostsWatch:
     def _listen(self, name: str) -> bool:
         """Follow a host until its link ends; returns whether it sent telemetry. Raises DisttuiError."""
         place = self._places[name]
-        with self._gate:
+        with self._gate.turn():
             if self._over(name):
                 return False
             link = open_link(place.host, self._connect(place.ssh_config))

@@ -2,37 +2,60 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 PATIENCE = 3.0
-"""Seconds after which a connect that still goes on does not count: it costs nobody anything, and waits."""
+"""Seconds after which a connect to a host that says nothing does not count: it costs nobody anything, and waits."""
+_LOOK = 1.0
+"""Seconds after which those that wait look again: a login may have ended, and its connect goes on."""
+
+
+class Turn:
+    """One connect that goes on."""
+
+    def __init__(self) -> None:
+        self.came = time.monotonic()
+        self.logs_in = False
+        """Whether the server waits for its login, and maybe a person is asked: it ends logins that take long."""
+
+    @contextmanager
+    def login(self) -> Iterator[None]:
+        """Count it however long this takes."""
+        self.logs_in = True
+        try:
+            yield
+        finally:
+            self.logs_in, self.came = False, time.monotonic()
 
 
 class Gate:
-    """Lets a number of threads through at a time; one that has been inside for `PATIENCE` keeps no other out."""
+    """Lets a number of connects through at a time; one whose host says nothing for `PATIENCE` keeps no other out."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._inside: dict[int, float] = {}
-        """Thread → when it came (monotonic)."""
+        self._inside: list[Turn] = []
         self._changed = threading.Condition()
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def turn(self) -> Iterator[Turn]:
+        """Wait for a turn, and have it."""
         with self._changed:
-            while len(quick := self._quick()) >= self._most:
-                self._changed.wait(max(0.01, min(quick) + PATIENCE - time.monotonic()))
-            self._inside[threading.get_ident()] = time.monotonic()
+            while len(counted := self._counted()) >= self._most:
+                soonest = min(math.inf if turn.logs_in else turn.came for turn in counted) + PATIENCE - time.monotonic()
+                self._changed.wait(max(0.01, min(soonest, _LOOK)))
+            mine = Turn()
+            self._inside.append(mine)
+        try:
+            yield mine
+        finally:
+            with self._changed:
+                self._inside.remove(mine)
+                self._changed.notify()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._changed:
-            del self._inside[threading.get_ident()]
-            self._changed.notify()
-
-    def _quick(self) -> list[float]:
-        """When those came that count."""
+    def _counted(self) -> list[Turn]:
         now = time.monotonic()
-        return [came for came in self._inside.values() if now - came < PATIENCE]
+        return [turn for turn in self._inside if turn.logs_in or now - turn.came < PATIENCE]

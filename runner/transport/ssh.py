@@ -15,7 +15,7 @@ from runner.errors import HostError, LinkLostError
 from runner.text import clean
 from runner.transport.auth import Credentials, Login
 from runner.transport.base import Address, Prompts
-from runner.transport.gate import Gate
+from runner.transport.gate import Gate, Turn
 from runner.transport.guarded import GuardedTransport
 from runner.transport.host_keys import HostKeyCheck
 from runner.transport.sockets import ProxyProcess, dial, link_broke
@@ -104,8 +104,8 @@ class SshConnector:
         self._open: list[SshConnection] = []
 
     def connect(self, address: Address) -> SshConnection:
-        with self._gate:
-            connection = SshConnection(address.host, self._reach(self._route(self._resolve(address))))
+        with self._gate.turn() as turn:
+            connection = SshConnection(address.host, self._reach(self._route(self._resolve(address)), turn))
         with self._lock:
             self._open = [*(each for each in self._open if not each.closed), connection]
         return connection
@@ -140,16 +140,16 @@ class SshConnector:
         hops = [self._resolve(hop_address(hop)) for hop in target.proxy_jump]
         return (*self._route(hops[0], (*below, target)), *hops[1:], target)
 
-    def _reach(self, route: tuple[SshTarget, ...]) -> _Link:
+    def _reach(self, route: tuple[SshTarget, ...], turn: Turn) -> _Link:
         *before, target = route
         if before:
-            return self._link(self._tunnel(self._jump(tuple(before), target), target), target)
+            return self._link(self._tunnel(self._jump(tuple(before), target, turn), target), target, turn)
         if target.proxy_command:
             proxy = ProxyProcess(target)
-            return self._link(proxy.socket, target, proxy)
-        return self._link(dial(target), target)
+            return self._link(proxy.socket, target, turn, proxy)
+        return self._link(dial(target), target, turn)
 
-    def _jump(self, route: tuple[SshTarget, ...], target: SshTarget) -> _Link:
+    def _jump(self, route: tuple[SshTarget, ...], target: SshTarget, turn: Turn) -> _Link:
         """The one link along `route`: the first thread that asks for it opens it, the others wait."""
         with self._lock:
             future = self._jumps.get(route)
@@ -158,7 +158,7 @@ class SshConnector:
                 future = self._jumps[route] = Future()
         if mine:
             try:
-                future.set_result(self._reach(route))
+                future.set_result(self._reach(route, turn))
             except BaseException as error:
                 future.set_exception(error)
         try:
@@ -176,7 +176,9 @@ class SshConnector:
             what = f"the jump host cannot reach {target.hostname}:{target.port}: {clean(str(said))}"
             raise HostError(target.name, what, "Check the address as seen from the jump host.") from None
 
-    def _link(self, connection: socket.socket | Channel, target: SshTarget, proxy: ProxyProcess | None = None) -> _Link:
+    def _link(
+        self, connection: socket.socket | Channel, target: SshTarget, turn: Turn, proxy: ProxyProcess | None = None
+    ) -> _Link:
         try:
             transport = GuardedTransport(connection, target)
         except BaseException:
@@ -187,8 +189,11 @@ class SshConnector:
         link = _Link(transport, proxy)
         try:
             address = connection.getpeername()[0] if isinstance(connection, socket.socket) and not proxy else None
-            self._shake_hands(transport, target, proxy, address)
-            Login(transport, target, self._prompts, self._secrets).run()
+            check = HostKeyCheck(target, self._prompts, self._accept_new, address)
+            key_type, blob = self._shake_hands(transport, target, proxy, check)
+            with turn.login():
+                check.verify(key_type, blob, transport.shown_key)
+                Login(transport, target, self._prompts, self._secrets).run()
         except BaseException:
             link.close()
             connection.close()
@@ -196,9 +201,9 @@ class SshConnector:
         return link
 
     def _shake_hands(
-        self, transport: GuardedTransport, target: SshTarget, proxy: ProxyProcess | None, address: str | None
-    ) -> None:
-        check = HostKeyCheck(target, self._prompts, self._accept_new, address)
+        self, transport: GuardedTransport, target: SshTarget, proxy: ProxyProcess | None, check: HostKeyCheck
+    ) -> tuple[str, bytes]:
+        """The type of the host's key, and the key."""
         transport.prefer_keys(check.order(transport.preferred_keys))
         transport.banner_timeout = target.connect_timeout or _GREETING_LIMIT
         transport.handshake_timeout = max(_GREETING_LIMIT, transport.banner_timeout)
@@ -208,10 +213,9 @@ class SshConnector:
             transport.start_client()
             transport.packetizer.give(None)
             key = transport.get_remote_server_key()
-            key_type, blob = key.get_name(), key.asbytes()
+            return key.get_name(), key.asbytes()
         except Exception as error:
             raise _no_greeting(target, error, proxy, transport.packetizer.first) from None
-        check.verify(key_type, blob, transport.shown_key)
 
 
 def _spent(future: Future[_Link]) -> bool:

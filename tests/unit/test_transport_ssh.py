@@ -263,7 +263,8 @@ def test_proxy_command(place: Place) -> None:
         ask(config, "last", "true")
 
 
-def test_at_most_so_many_connects_at_once(place: Place) -> None:
+def test_at_most_so_many_connects_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.transport.gate.PATIENCE", 60.0)
     server = place.sshd("one")
     config = place.write(server.block("alias"))
     connector = SshConnector(config, RefusePrompts(), limit=2)
@@ -301,6 +302,32 @@ def test_connects_that_wait_keep_no_other_host_out_for_long(place: Place, monkey
             connection.close()
         assert all(isinstance(each.exception(60), HostError) for each in waiting)
     connector.close()
+
+
+def test_logins_that_wait_for_a_person_keep_others_from_beginning_theirs(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server ends a login that takes long: 120 s by LoginGraceTime."""
+    monkeypatch.setattr("runner.transport.gate.PATIENCE", 0.1)
+    answered, asked = threading.Event(), threading.Semaphore(0)
+
+    class Slow(RefusePrompts):
+        def accept_host_key(self, host: str, key_type: str, fingerprint: str) -> bool:
+            asked.release()
+            assert answered.wait(30)
+            return True
+
+    config = place.write("".join(place.sshd(name).block(name) for name in ("one", "two")), trusted="")
+    connector = SshConnector(config, Slow(), limit=1)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            done = [pool.submit(output, connector, name, "echo in") for name in ("one", "two")]
+            assert asked.acquire(timeout=30)
+            assert not asked.acquire(timeout=0.5), "the other one has not begun"
+            answered.set()
+            assert [each.result(30) for each in done] == ["in\n", "in\n"]
+    finally:
+        connector.close()
 
 
 def test_nothing_reaches_the_terminal(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
