@@ -14,7 +14,7 @@ _LOOK = 1.0
 """Seconds after which those that wait look again: a login may have ended, and its connect goes on."""
 
 
-class Turn:
+class GateEntry:
     """One connect that goes on."""
 
     def __init__(self) -> None:
@@ -37,17 +37,17 @@ class Gate:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._inside: list[Turn] = []
+        self._inside: list[GateEntry] = []
         self._changed = threading.Condition()
 
     @contextmanager
-    def turn(self) -> Iterator[Turn]:
+    def turn(self) -> Iterator[GateEntry]:
         """Wait for a turn, and have it."""
         with self._changed:
             while len(counted := self._counted()) >= self._most:
                 soonest = min(math.inf if turn.logs_in else turn.came for turn in counted) + PATIENCE - time.monotonic()
                 self._changed.wait(max(0.01, min(soonest, _LOOK)))
-            mine = Turn()
+            mine = GateEntry()
             self._inside.append(mine)
         try:
             yield mine
@@ -56,6 +56,6 @@ class Gate:
                 self._inside.remove(mine)
                 self._changed.notify()
 
-    def _counted(self) -> list[Turn]:
+    def _counted(self) -> list[GateEntry]:
         now = time.monotonic()
         return [turn for turn in self._inside if turn.logs_in or now - turn.came < PATIENCE]

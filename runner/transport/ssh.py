@@ -15,7 +15,7 @@ from runner.errors import HostError, LinkLostError
 from runner.text import clean
 from runner.transport.auth import Credentials, Login
 from runner.transport.base import Address, Prompts
-from runner.transport.gate import Gate, Turn
+from runner.transport.gate import Gate, GateEntry
 from runner.transport.guarded import GuardedTransport
 from runner.transport.host_keys import HostKeyCheck
 from runner.transport.sockets import ProxyProcess, dial, link_broke
@@ -140,7 +140,7 @@ class SshConnector:
         hops = [self._resolve(hop_address(hop)) for hop in target.proxy_jump]
         return (*self._route(hops[0], (*below, target)), *hops[1:], target)
 
-    def _reach(self, route: tuple[SshTarget, ...], turn: Turn) -> _Link:
+    def _reach(self, route: tuple[SshTarget, ...], turn: GateEntry) -> _Link:
         *before, target = route
         if before:
             return self._link(self._tunnel(self._jump(tuple(before), target, turn), target), target, turn)
@@ -149,7 +149,7 @@ class SshConnector:
             return self._link(proxy.socket, target, turn, proxy)
         return self._link(dial(target), target, turn)
 
-    def _jump(self, route: tuple[SshTarget, ...], target: SshTarget, turn: Turn) -> _Link:
+    def _jump(self, route: tuple[SshTarget, ...], target: SshTarget, turn: GateEntry) -> _Link:
         """The one link along `route`: the first thread that asks for it opens it, the others wait."""
         with self._lock:
             future = self._jumps.get(route)
@@ -177,7 +177,7 @@ class SshConnector:
             raise HostError(target.name, what, "Check the address as seen from the jump host.") from None
 
     def _link(
-        self, connection: socket.socket | Channel, target: SshTarget, turn: Turn, proxy: ProxyProcess | None = None
+        self, connection: socket.socket | Channel, target: SshTarget, turn: GateEntry, proxy: ProxyProcess | None = None
     ) -> _Link:
         try:
             transport = GuardedTransport(connection, target)
