@@ -147,14 +147,19 @@ def closing(events: list[tuple[int, dict[str, Any]]], result: dict[str, Any]) ->
     return ending(fold(state, 0, "exit.json", result), 3.0, Path("/x"), {})
 
 
-def test_a_short_run_without_any_process_group_says_so_in_its_closing_lines(cluster: Make) -> None:
-    run = cluster(_UNTIL_SEEN, [1, 1])
+def finished(cluster: Make, script: str) -> list[str]:
+    """The closing lines of a run of two hosts whose ranks end once they were seen."""
+    run = cluster(script, [1, 1])
     run.start()
     run.wait_ranks()
     (run.base / "seen").touch()
     result = same(run)
     assert result["state"] == "finished"
-    lines = closing([(node, event) for node in (0, 1) for event in run.events(node)], result)
+    return closing([(node, event) for node in (0, 1) for event in run.events(node)], result)
+
+
+def test_a_short_run_without_any_process_group_says_so_in_its_closing_lines(cluster: Make) -> None:
+    lines = finished(cluster, _UNTIL_SEEN)
     assert lines[1:3] == [
         "! no rank was seen in a process group on any host: each may have trained by itself "
         "(a group over a store of the script's own that ends within half a second is not seen)",
@@ -174,13 +179,7 @@ core._default_pg_init_method = "env://"
 
 def test_ranks_that_have_destroyed_their_group_at_once_are_not_said_to_train_alone(cluster: Make) -> None:
     """A script may check its hosts, or save its last words, by a group that is there for a moment."""
-    run = cluster(_DESTROYS + _UNTIL_SEEN, [1, 1])
-    run.start()
-    run.wait_ranks()
-    (run.base / "seen").touch()
-    result = same(run)
-    assert result["state"] == "finished"
-    lines = closing([(node, event) for node in (0, 1) for event in run.events(node)], result)
+    lines = finished(cluster, _DESTROYS + _UNTIL_SEEN)
     assert lines[1:2] == ["! no metric was recognised in what the ranks printed"]
 
 
