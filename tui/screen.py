@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
-from textual import events, on
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.messages import Prune
 from textual.screen import ModalScreen, Screen, ScreenResultType
 from textual.widget import Widget
 
@@ -29,15 +28,7 @@ class Command(NamedTuple):
     run: Callable[[], object]
 
 
-class _EndsWorkers(Screen[ScreenResultType]):
-    """A screen whose workers end before its widgets do: a worker that still ran would look for a widget in vain."""
-
-    @on(Prune)
-    def _end_workers(self) -> None:
-        self.workers.cancel_node(self)
-
-
-class DisttuiScreen(_EndsWorkers[None]):
+class DisttuiScreen(Screen[None]):
     """A screen of the app. A subclass defines `body`, `BINDINGS` made by `tui.keys.bind`, and `HELP`.
 
     Under --read-only, actions whose bindings are in the group `CHANGE` do nothing, and their keys are not shown.
@@ -119,7 +110,7 @@ class DisttuiScreen(_EndsWorkers[None]):
         return {binding.action for binding in bindings if binding.group is CHANGE}
 
 
-class DisttuiModal(ModalScreen[ScreenResultType], _EndsWorkers[ScreenResultType]):
+class DisttuiModal(ModalScreen[ScreenResultType]):
     """A question or a text over the screen, at most as large as it needs."""
 
     HORIZONTAL_BREAKPOINTS = DisttuiScreen.HORIZONTAL_BREAKPOINTS

@@ -12,20 +12,24 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 # Textual reads this when it is imported. A frame comes one to two periods after the one before: at Textual's 60 Hz, a
 # key that follows a line of the log waits for up to 33 ms (99 %: 74 ms).
 os.environ.setdefault("TEXTUAL_FPS", "120")
 
-from textual.app import App
+from textual._context import active_message_pump
+from textual.app import App, ScreenStackError
 from textual.css.query import NoMatches
+from textual.dom import NoScreen
+from textual.worker import WorkerFailed, active_worker
 
 from tui.terminal import crash
 
 if TYPE_CHECKING:
     from textual.binding import Binding
     from textual.dom import DOMNode
+    from textual.message_pump import MessagePump
 
 SWITCH = 0.001
 """Seconds that a thread may hold the interpreter while the event loop waits for it, some ten times per key.
@@ -86,9 +90,18 @@ class TextualInside(App[None]):
             yield binding
 
     def _handle_exception(self, error: Exception) -> None:
-        # A screen that opens while the app closes gets no widgets and finds none: not worth a message.
-        if self.is_running or not isinstance(error, NoMatches):
+        # A screen that draws while it closes, or opens while the app closes, finds no widgets: not worth a message.
+        looked: BaseException = error
+        by = active_message_pump.get(self)
+        if isinstance(error, WorkerFailed):
+            looked, by = error.error, active_worker.get().node
+        if not isinstance(looked, NoMatches | NoScreen | ScreenStackError) or self._stays(by):
             super()._handle_exception(error)
+
+    def _stays(self, by: MessagePump) -> bool:
+        """Whether neither the app nor this part of it is being removed."""
+        above = cast("DOMNode", by).ancestors_with_self
+        return self.is_running and self in above and not any(node._pruning for node in above)
 
     def _fatal_error(self) -> None:
         # Textual would print the traceback with all local variables; secrets may be among them.

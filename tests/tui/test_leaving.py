@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from textual import work
+from textual import on, work
+from textual.message import Message
+from textual.messages import Prune
 from textual.screen import Screen
+from textual.worker import WorkerFailed
 
 from tests.tui.shelf_kit import busy_machine, environ
 from tests.unit.waiting import wait_for
@@ -55,9 +58,29 @@ class _BusyModal(DisttuiModal[None]):
             await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("screen", [_Busy, _BusyModal])
-def test_a_screen_that_is_drawing_is_left(tmp_path: Path, screen: Callable[[], Screen[None]]) -> None:
-    """For the screen before, and with the app: it touches none of its widgets after their end."""
+class _News(Message):
+    pass
+
+
+class _Closes(DisttuiScreen):
+    """Gets news of its run when it already closes, and draws what has come meanwhile."""
+
+    @on(Prune)
+    def on_the_way_out(self) -> None:
+        self.post_message(_News())
+
+    @work
+    async def on__news(self) -> None:
+        while True:
+            self.header.show("late")
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("screen", [_Busy, _BusyModal, _Closes])
+def test_a_screen_that_closes_while_it_is_drawn_ends_nothing(
+    tmp_path: Path, screen: Callable[[], Screen[None]]
+) -> None:
+    """For the screen before, and with the app: it may look for widgets that have gone before it."""
 
     async def play() -> None:
         app = DisttuiApp(environ(tmp_path))
@@ -67,3 +90,18 @@ def test_a_screen_that_is_drawing_is_left(tmp_path: Path, screen: Callable[[], S
             await app.push_screen(screen())
 
     asyncio.run(play())
+
+
+def test_a_screen_that_stays_and_misses_a_widget_is_a_failure(tmp_path: Path) -> None:
+    class Misses(_Busy):
+        def compose(self) -> Iterator[HeaderBar]:
+            return iter(())
+
+    async def play() -> None:
+        app = DisttuiApp(environ(tmp_path))
+        async with app.run_test() as pilot:
+            await app.push_screen(Misses())
+            await pilot.pause()
+
+    with pytest.raises(WorkerFailed, match="HeaderBar"):
+        asyncio.run(play())
